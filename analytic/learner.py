@@ -1,0 +1,140 @@
+"""The interface: a learner as a dialogue of sums, and the pooled fit that every federation must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analytic.errors import InvalidRowsError
+from analytic.row_format import FloatMatrix
+from analytic.statistics import IntVector
+
+M = TypeVar("M")
+S = TypeVar("S")
+
+
+@dataclass(slots=True, eq=False)
+class ClientRows:
+    """One client's private rows, and what its learner keeps from one sum to the next.
+
+    Args:
+        features: shape (n, d), any real type; n may be 0.
+        targets: integer class labels of shape (n,), or real targets of shape (n, c).
+        memory: the learner's own; a client holds it between sums and never sends it.
+    """
+
+    features: NDArray[Any]
+    targets: NDArray[Any]
+    memory: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.features.ndim != 2 or len(self.features) != len(self.targets):
+            raise InvalidRowsError(
+                f"features must be a matrix with one target a row; their shape is {self.features.shape}, "
+                f"that of the targets {self.targets.shape}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @staticmethod
+    def pool(parts: list[ClientRows]) -> ClientRows:
+        """All rows of several clients in one place, which is what a federation avoids."""
+        return ClientRows(
+            np.concatenate([part.features for part in parts]),
+            np.concatenate([part.targets for part in parts]),
+        )
+
+
+class SumSpec(Protocol[S]):
+    """The public shape of one sum: its layout, and how a contribution becomes a vector and back."""
+
+    @property
+    def segments(self) -> tuple[tuple[str, int, int], ...]:
+        """(name, size, bound of the sum) a segment."""
+        ...
+
+    def to_vector(self, statistics: S) -> IntVector:
+        """One contribution as an int64 vector."""
+        ...
+
+    def from_vector(self, vector: IntVector) -> S:
+        """The contribution, or the total, that a vector stands for."""
+        ...
+
+
+class AnalyticLearner(Protocol[M]):
+    """A closed form as a dialogue: it asks for sums until its model is complete. It never sees a transport.
+
+    A model is immutable and public: every party may hold it. ``client_statistics`` runs at the client, the
+    other methods anywhere.
+    """
+
+    @property
+    def name(self) -> str:
+        """The learner's name on the command line and in reports."""
+        ...
+
+    def init(self) -> M:
+        """The model before any sum."""
+        ...
+
+    def next_sum(self, model: M) -> SumSpec[Any] | None:
+        """The sum that the model needs next; None when it is complete."""
+        ...
+
+    def client_statistics(self, model: M, rows: ClientRows) -> Any:
+        """One client's contribution to that sum."""
+        ...
+
+    def update(self, model: M, total: Any, survivors: int) -> M:
+        """The model after the total of ``survivors`` contributions arrived."""
+        ...
+
+    def decision_function(self, model: M, features: NDArray[Any]) -> FloatMatrix:
+        """Scores of a complete model, shape (n, c); the class is the largest one's index."""
+        ...
+
+    def weights_bytes(self, model: M) -> bytes:
+        """Everything that the model learned as bytes, to compare and to hash."""
+        ...
+
+
+SumRunner = Callable[[SumSpec[Any], list[Callable[[], IntVector]]], tuple[IntVector, list[int]]]
+"""Adds contributions: takes them one a client, returns the total and the indices of those that are in it."""
+
+
+def plain_runner(spec: SumSpec[Any], contributions: list[Callable[[], IntVector]]) -> tuple[IntVector, list[int]]:
+    """Add everything in the clear."""
+    total = np.zeros(sum(size for _, size, _ in spec.segments), dtype=np.int64)
+    for contribution in contributions:
+        total += contribution()
+    return total, list(range(len(contributions)))
+
+
+def federate(
+    learner: AnalyticLearner[M], clients: list[ClientRows], run_sum: SumRunner = plain_runner
+) -> tuple[M, list[list[int]]]:
+    """Run the dialogue to its end over ``run_sum``; return the model and who took part in each sum."""
+    model, survivors = learner.init(), []
+    while (spec := learner.next_sum(model)) is not None:
+        contributions = [_contribution(learner, model, spec, rows) for rows in clients]
+        total, took_part = run_sum(spec, contributions)
+        model = learner.update(model, spec.from_vector(total), len(took_part))
+        survivors.append(took_part)
+    return model, survivors
+
+
+def fit_pooled(learner: AnalyticLearner[M], rows: ClientRows) -> M:
+    """The model of all rows in one place: the oracle that every federation must equal, bit for bit."""
+    return federate(learner, [rows])[0]
+
+
+def _contribution(
+    learner: AnalyticLearner[M], model: M, spec: SumSpec[Any], rows: ClientRows
+) -> Callable[[], IntVector]:
+    return lambda: spec.to_vector(learner.client_statistics(model, rows))

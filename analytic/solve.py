@@ -1,0 +1,111 @@
+"""From exact totals to weights: one deterministic float64 solve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.linalg import eigh, lapack
+from threadpoolctl import ThreadpoolController
+
+from analytic.errors import NotPositiveDefiniteError, SpecificationError
+from analytic.row_format import FloatMatrix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Solution:
+    """Weights and how well the totals determined them.
+
+    Args:
+        weights: W, shape (d, c), float64, read-only.
+        method: ``cholesky``, or ``minimum norm`` when G + ridge I is singular in float64.
+        rank: numerical rank of the Gram that was solved with.
+        reciprocal_condition: 1-norm estimate (Cholesky) or smallest over largest eigenvalue of the whole matrix.
+    """
+
+    weights: FloatMatrix
+    method: str
+    rank: int
+    reciprocal_condition: float
+
+    def __post_init__(self) -> None:
+        self.weights.setflags(write=False)
+
+
+def solve_ridge(gram: FloatMatrix, cross: FloatMatrix, *, ridge: float = 0.0) -> Solution:
+    """Ridge weights from summed statistics.
+
+    Solves (G + ridge I) W = H, the normal equations of min |XW - Y|^2 + ridge |W|^2, by Cholesky. When that
+    matrix is singular in float64 the solution of minimum norm is taken from the eigendecomposition: directions
+    whose eigenvalue lies below d eps times the largest carry no weight (H has no part in G's null space).
+    BLAS runs on one thread, so that the bits do not depend on how many the machine has.
+
+    Args:
+        gram: G, shape (d, d), symmetric positive semidefinite.
+        cross: H, shape (d, c).
+        ridge: penalty >= 0, in the units of ``gram``.
+
+    Raises:
+        SpecificationError: a ridge that is negative or not finite.
+        NotPositiveDefiniteError: G has an eigenvalue clearly below zero, as noise in the sum can cause; a
+            larger ``ridge`` cures it.
+    """
+    if not (np.isfinite(ridge) and ridge >= 0):
+        raise SpecificationError(f"a ridge must be a finite number >= 0, not {ridge}")
+    with one_blas_thread():
+        return _by_cholesky(gram, cross, ridge) or _by_eigenvalues(gram, cross, ridge)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Run BLAS and LAPACK on one thread: results then have the same bits whatever the machine's core count."""
+    with _threadpools().limit(limits=1, user_api="blas"):
+        yield
+
+
+@lru_cache(maxsize=1)
+def _threadpools() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _by_cholesky(gram: FloatMatrix, cross: FloatMatrix, ridge: float) -> Solution | None:
+    matrix = np.array(gram, dtype=np.float64, order="F")
+    matrix.flat[:: len(matrix) + 1] += ridge
+    norm = float(np.abs(matrix).sum(axis=0).max())
+    factor, failed = lapack.dpotrf(matrix, lower=0, overwrite_a=1, clean=0)
+    if failed:
+        return None
+    rcond, _ = lapack.dpocon(factor, norm)
+    if rcond < len(gram) * np.finfo(np.float64).eps:
+        return None
+    weights, _ = lapack.dpotrs(factor, cross, lower=0)
+    return Solution(
+        weights=np.ascontiguousarray(weights),
+        method="cholesky",
+        rank=len(gram),
+        reciprocal_condition=float(rcond),
+    )
+
+
+def _by_eigenvalues(gram: FloatMatrix, cross: FloatMatrix, ridge: float) -> Solution:
+    values, vectors = eigh(gram)
+    largest = float(np.abs(values).max())
+    cutoff = len(gram) * np.finfo(np.float64).eps * largest
+    if values[0] + ridge < -cutoff:
+        raise NotPositiveDefiniteError(
+            f"G + ridge I must be positive semidefinite; its smallest eigenvalue is {values[0] + ridge:.3g} where the "
+            f"largest is {largest:.3g}. A Gram of rows never has that: check the total, or use a larger ridge for a "
+            "noisy one"
+        )
+    kept = values > cutoff
+    basis = vectors[:, kept]
+    weights = basis @ ((basis.T @ cross) / (values[kept] + ridge)[:, None])
+    return Solution(
+        weights=weights,
+        method="minimum norm",
+        rank=int(np.count_nonzero(kept)),
+        reciprocal_condition=max(0.0, float(values[0]) + ridge) / (largest + ridge) if largest else 0.0,
+    )

@@ -1,0 +1,62 @@
+"""Every error that `secagg` raises on purpose, one leaf for each thing a caller can act on."""
+
+from __future__ import annotations
+
+
+class SecureSumError(Exception):
+    """Base of all errors of this package."""
+
+
+class ConfigurationError(SecureSumError, ValueError):
+    """The public parameters are unsafe or contradict each other; no session was made."""
+
+
+class InvalidVectorError(SecureSumError, ValueError):
+    """A vector does not fit the layout; nothing was sent."""
+
+
+class LocalProtocolError(SecureSumError):
+    """The caller of this session acted out of order."""
+
+
+class RemoteProtocolError(SecureSumError):
+    """Somebody sent what the protocol forbids.
+
+    Args:
+        reason: what was needed, what came, what to do.
+        peer: the party that sent it, or None when the bytes do not even tell.
+    """
+
+    def __init__(self, reason: str, *, peer: int | None = None) -> None:
+        self.peer = peer
+        super().__init__(reason if peer is None else f"party {peer}: {reason}")
+
+
+class MalformedMessageError(RemoteProtocolError):
+    """Bytes that are no message of this version, session or layout. They change no state."""
+
+
+class RepeatedMessageError(RemoteProtocolError):
+    """A message that was already taken. It changes no state; resend the stored answer if there is one."""
+
+
+class TooFewSurvivorsError(SecureSumError):
+    """Fewer parties answered than the sum needs; no sum is released.
+
+    Args:
+        stage: the round that came up short.
+        needed: how many answers it needs.
+        came: how many arrived.
+        cohort: how many were asked.
+    """
+
+    def __init__(self, *, stage: str, needed: int, came: int, cohort: int) -> None:
+        self.stage, self.needed, self.came, self.cohort = stage, needed, came, cohort
+        super().__init__(
+            f"{stage}: {came} of {cohort} parties answered and {needed} are needed; no sum is released. "
+            "Start a new session with the parties that are reachable"
+        )
+
+
+class SumOutOfBoundsError(SecureSumError):
+    """The total lies outside its public bound, so masks did not cancel or a client broke its bound."""

@@ -1,0 +1,125 @@
+"""The public shape of a summed vector: named segments of integers with a bound each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import ConfigurationError, InvalidVectorError
+
+IntVector = NDArray[np.int64]
+"""A 1-D array of int64: what a client contributes and what the server learns."""
+
+MAX_BOUND = 2**63 - 1
+MAX_SIZE = 2**32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """``size`` integers, none of whose sums over a cohort can leave [-bound, bound].
+
+    The bound alone decides the width: ``bits`` is the fewest that tell 2 bound + 1 values apart,
+    a wire entry takes ceil(bits / 8) bytes, a word in memory the next power of two of bytes.
+
+    Args:
+        name: unique within its layout, 1 to 64 printable ASCII characters.
+        size: number of entries, 1 to 2^32.
+        bound: largest absolute value of the *sum* over the whole cohort, 0 to 2^63 - 1.
+    """
+
+    name: str
+    size: int
+    bound: int
+
+    def __post_init__(self) -> None:
+        if not (1 <= len(self.name) <= 64 and self.name.isascii() and self.name.isprintable()):
+            raise ConfigurationError(f"segment name: 1 to 64 printable ASCII characters, not {self.name!r}")
+        if not 1 <= self.size <= MAX_SIZE:
+            raise ConfigurationError(f"segment {self.name!r}: size must be 1 to 2^32, not {self.size}")
+        if not 0 <= self.bound <= MAX_BOUND:
+            raise ConfigurationError(
+                f"segment {self.name!r}: the bound of the sum must be 0 to 2^63 - 1 to fit an int64, "
+                f"not {self.bound}; lower the number of rows or the bits a feature takes"
+            )
+
+    @property
+    def bits(self) -> int:
+        """The fewest bits that hold every value of [-bound, bound]."""
+        return max(1, (2 * self.bound).bit_length())
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes an entry takes on the wire; the segment is summed modulo 2^(8 wire_bytes)."""
+        return -(-self.bits // 8)
+
+    @property
+    def word(self) -> np.dtype[np.unsignedinteger]:
+        """The unsigned little-endian word that holds an entry in memory."""
+        return np.dtype(f"<u{1 << (self.wire_bytes - 1).bit_length()}")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The segments of a vector, in order. Public, and part of every session's configuration digest."""
+
+    segments: tuple[Segment, ...]
+
+    def __post_init__(self) -> None:
+        names = [segment.name for segment in self.segments]
+        if not names:
+            raise ConfigurationError("a layout needs at least one segment")
+        if len(set(names)) != len(names):
+            raise ConfigurationError(f"segment names must differ within a layout: {names}")
+
+    @classmethod
+    def of(cls, segments: Iterable[tuple[str, int, int]]) -> Layout:
+        """The layout of (name, size, bound) triples, the form in which other packages state it."""
+        return cls(tuple(Segment(name=name, size=size, bound=bound) for name, size, bound in segments))
+
+    @property
+    def size(self) -> int:
+        """Entries of the whole vector."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes of one encoded vector."""
+        return sum(segment.size * segment.wire_bytes for segment in self.segments)
+
+    def slices(self) -> Iterator[tuple[Segment, slice]]:
+        """Each segment with its place in the vector."""
+        start = 0
+        for segment in self.segments:
+            yield segment, slice(start, start + segment.size)
+            start += segment.size
+
+    def check(self, vector: IntVector) -> None:
+        """Refuse a vector of another shape or type, or with an entry beyond its segment's bound.
+
+        Raises:
+            InvalidVectorError: says which segment, how many entries and what to do; never which values.
+        """
+        if not isinstance(vector, np.ndarray) or vector.dtype != np.int64 or vector.shape != (self.size,):
+            came = (
+                f"{vector.dtype} of shape {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
+            )
+            raise InvalidVectorError(f"the layout needs int64 of shape ({self.size},), not {came}")
+        for segment, place in self.slices():
+            part = vector[place]
+            if part.max() <= segment.bound and part.min() >= -segment.bound:
+                continue
+            beyond = int(np.count_nonzero((part > segment.bound) | (part < -segment.bound)))
+            raise InvalidVectorError(
+                f"segment {segment.name!r}: {beyond} of {segment.size} entries lie beyond the public bound "
+                f"{segment.bound}; agree on a layout with a larger bound or send less"
+            )
+
+    def canonical(self) -> bytes:
+        """One byte string for one layout, for digests: no two layouts share it."""
+        return b"".join(
+            len(s.name).to_bytes(1, "big") + s.name.encode() + s.size.to_bytes(8, "big") + s.bound.to_bytes(8, "big")
+            for s in self.segments
+        )

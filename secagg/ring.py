@@ -1,0 +1,99 @@
+"""Vectors over Z/2^(8 w): integers of a layout as unsigned words that wrap around."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import MalformedMessageError, SumOutOfBoundsError
+from secagg.layout import IntVector, Layout, Segment
+
+Words = NDArray[np.unsignedinteger[Any]]
+
+
+class RingVector:
+    """One array of words a segment. Addition wraps; only the low ``wire_bytes`` of a word mean anything.
+
+    A word wider than its wire entry does no harm: reduction modulo 2^(8 wire_bytes) commutes with addition.
+    """
+
+    __slots__ = ("layout", "words")
+
+    def __init__(self, layout: Layout, words: list[Words]) -> None:
+        self.layout = layout
+        self.words = words
+
+    @classmethod
+    def zeros(cls, layout: Layout) -> Self:
+        """The neutral element."""
+        return cls(layout, [np.zeros(s.size, dtype=s.word) for s in layout.segments])
+
+    @classmethod
+    def encode(cls, layout: Layout, vector: IntVector) -> Self:
+        """The ring vector of checked integers; negative ones as two's complement."""
+        return cls(layout, [vector[place].astype(s.word, casting="unsafe") for s, place in layout.slices()])
+
+    def add(self, other: RingVector) -> None:
+        """Add ``other`` in place."""
+        for mine, theirs in zip(self.words, other.words, strict=True):
+            np.add(mine, theirs, out=mine)
+
+    def decode(self) -> IntVector:
+        """The integers of [-bound, bound] that these words stand for.
+
+        Raises:
+            SumOutOfBoundsError: a value lies outside its bound, which no honest sum does.
+        """
+        vector = np.empty(self.layout.size, dtype=np.int64)
+        for (segment, place), words in zip(self.layout.slices(), self.words, strict=True):
+            vector[place] = _lift(segment, words)
+        return vector
+
+    def to_bytes(self) -> bytes:
+        """The wire form: each entry's low bytes, little-endian."""
+        return b"".join(
+            words.view(np.uint8).reshape(s.size, s.word.itemsize)[:, : s.wire_bytes].tobytes()
+            for s, words in zip(self.layout.segments, self.words, strict=True)
+        )
+
+    @classmethod
+    def from_bytes(cls, layout: Layout, data: bytes | memoryview) -> Self:
+        """Read the wire form.
+
+        Raises:
+            MalformedMessageError: another number of bytes than the layout takes.
+        """
+        if len(data) != layout.wire_bytes:
+            raise MalformedMessageError(f"a vector of this layout takes {layout.wire_bytes} bytes, not {len(data)}")
+        words, start = [], 0
+        for segment in layout.segments:
+            stop = start + segment.size * segment.wire_bytes
+            words.append(_unpack(segment, data[start:stop]))
+            start = stop
+        return cls(layout, words)
+
+
+def _unpack(segment: Segment, data: bytes | memoryview) -> Words:
+    entries = np.frombuffer(data, dtype=np.uint8).reshape(segment.size, segment.wire_bytes)
+    if segment.wire_bytes == segment.word.itemsize:
+        return entries.reshape(-1).view(segment.word)
+    padded = np.zeros((segment.size, segment.word.itemsize), dtype=np.uint8)
+    padded[:, : segment.wire_bytes] = entries
+    return padded.reshape(-1).view(segment.word)
+
+
+def _lift(segment: Segment, words: Words) -> IntVector:
+    """The representative of smallest absolute value, checked against the bound."""
+    spare_bits = 8 * (segment.word.itemsize - segment.wire_bytes)
+    signed = np.dtype(f"<i{segment.word.itemsize}")
+    values: IntVector = np.right_shift(np.left_shift(words, spare_bits).view(signed), spare_bits).astype(np.int64)
+    beyond = int(np.count_nonzero((values > segment.bound) | (values < -segment.bound)))
+    if beyond:
+        raise SumOutOfBoundsError(
+            f"segment {segment.name!r}: {beyond} of {segment.size} entries of the total lie beyond the public bound; "
+            "the masks did not cancel (parties disagree about session, configuration or model) or a client broke "
+            "its bound. Discard this total and start a new session"
+        )
+    return values

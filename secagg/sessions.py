@@ -1,0 +1,113 @@
+"""The interfaces: a secure sum as a dialogue of messages between sessions without I/O, clock or threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from secagg.entropy import Entropy, os_entropy
+from secagg.layout import IntVector, Layout
+
+PartyId = int
+"""A party's public number, 1 to 2^32 - 1. Clients and helpers of one session share the number space."""
+
+Contribution = IntVector | Callable[[], IntVector]
+"""A client's vector, or a call that makes it when it is needed (so that a simulation need not hold them all)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SumResult:
+    """What the server learned, and all it learned.
+
+    Args:
+        total: the sum over the survivors' vectors, int64 of shape (layout.size,), read-only.
+        survivors: the parties whose vectors are in it, ascending.
+    """
+
+    total: IntVector
+    survivors: tuple[PartyId, ...]
+
+
+class ClientSession(Protocol):
+    """One client's (or helper's) side of one sum. Bytes in, bytes out."""
+
+    @property
+    def party(self) -> PartyId:
+        """Whose side this is."""
+        ...
+
+    def start(self) -> bytes | None:
+        """The first message, to be called once; None for a party that only answers."""
+        ...
+
+    def receive(self, message: bytes) -> bytes | None:
+        """Answer the server's message; None ends this side.
+
+        Raises:
+            MalformedMessageError: foreign or broken bytes; the session goes on.
+            RepeatedMessageError: answered before; the session goes on.
+            RemoteProtocolError: the server broke the protocol; the session is aborted, its secrets forgotten.
+        """
+        ...
+
+
+class ServerSession(Protocol):
+    """The server's side of one sum. The driver decides when a round is over."""
+
+    def receive(self, sender: PartyId, message: bytes) -> None:
+        """Take one message of the current round.
+
+        Raises:
+            RemoteProtocolError: the message is refused; the session goes on without it.
+        """
+        ...
+
+    def close_round(self) -> Mapping[PartyId, bytes]:
+        """End the round and return the next messages by recipient; empty once the result stands.
+
+        Raises:
+            TooFewSurvivorsError: the round came up short; the session is aborted and no sum released.
+        """
+        ...
+
+    @property
+    def waiting_for(self) -> frozenset[PartyId]:
+        """Parties asked in this round that have not answered yet."""
+        ...
+
+    @property
+    def result(self) -> SumResult | None:
+        """The sum once the last round is closed, None before."""
+        ...
+
+
+class SumProtocol(Protocol):
+    """One way to add vectors that nobody may see. It holds public parameters only."""
+
+    @property
+    def name(self) -> str:
+        """The mode's name on the command line and in reports."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """The public shape of the vectors."""
+        ...
+
+    @property
+    def clients(self) -> tuple[PartyId, ...]:
+        """The cohort, ascending."""
+        ...
+
+    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """A client's session. A given vector is checked now, a callable's when it is needed."""
+        ...
+
+    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+        """The server's session."""
+        ...
+
+    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
+        """Parties beside clients and server that a sum needs (key holder, committee); mostly none."""
+        ...
