@@ -69,7 +69,7 @@ class AFL:
             raise SpecificationError(f"gamma must be a finite number >= 0, not {self.ri_gamma}")
         if self.ri_gamma > 0 and self.ri_units == 0:
             raise SpecificationError(
-                f"gamma {self.ri_gamma:g} is below half a unit of the Gram, 2^-{2 * self.feature_format.fraction_bits}; "
+                f"gamma {self.ri_gamma:g} is below half a unit of the Gram, 2^-{2 * self.feature_format.fraction_bits}: "
                 "use a larger gamma or 0"
             )
         if self.max_clients < 1:

@@ -1,0 +1,27 @@
+"""Sums of integer vectors that nobody may see."""
+
+from secagg.config import new_session_id
+from secagg.entropy import InsecureSeededEntropy, os_entropy
+from secagg.in_memory import InMemoryRun, run_in_memory
+from secagg.layout import IntVector, Layout, Segment
+from secagg.masked import MaskedSum
+from secagg.plain import PlainSum
+from secagg.sessions import ClientSession, PartyId, ServerSession, SumProtocol, SumResult
+
+__all__ = [
+    "ClientSession",
+    "InMemoryRun",
+    "InsecureSeededEntropy",
+    "IntVector",
+    "Layout",
+    "MaskedSum",
+    "PartyId",
+    "PlainSum",
+    "Segment",
+    "ServerSession",
+    "SumProtocol",
+    "SumResult",
+    "new_session_id",
+    "os_entropy",
+    "run_in_memory",
+]

@@ -1,0 +1,528 @@
+"""DeepAFL: a deep residual network of random features whose every layer is a closed form, from 2T + 1 sums.
+
+Phi_0 = sigma(X A); W_t is the ridge classifier of Phi_t; F_t = sigma(Phi_t B_t); Omega_{t+1} is the transform that
+best lowers the residual R_t = Y - Phi_t W_t through W_t; Phi_{t+1} = Phi_t + F_t Omega_{t+1} (Algorithms 1 and 2).
+The sums are, in turn, (Phi_t^T Phi_t, Phi_t^T Y) and (F_t^T F_t, F_t^T R_t).
+
+Which integer bits a sum's rows get is public and proven, never guessed from rows. With G = sum_i q_i q_i^T known to
+everybody and q_i the quantised rows, (q_i . b)^2 <= b^T G b for every row i that is in the sum. So the total of
+one sum bounds the entries of the next sum's rows: pre-activations through B_t, scores through W_t, updates through
+Omega_{t+1}; activations only shrink. Phi_0, which no sum precedes, is bounded by ``feature_bound`` and the column
+norms of A. A row of a client that missed the earlier sum is not covered by that proof (formats always leave room for
+``ROOM`` times the root mean square); a row that does leave a format raises an error before anything is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from analytic.activations import activation_named
+from analytic.afl import dequantised
+from analytic.errors import (
+    InvalidRowsError,
+    NotPositiveDefiniteError,
+    NotReadyError,
+    RowsOutsideFormatError,
+    SpecificationError,
+)
+from analytic.features import add_mapped_rows, map_rows
+from analytic.learner import ClientRows
+from analytic.projections import PROJECTION_VERSION, Projection, check_projection, random_projection
+from analytic.row_format import FloatMatrix, RowFormat
+from analytic.solve import Solution, one_blas_thread, solve_ridge
+from analytic.statistics import LABELS, Statistics, StatisticsSpec, one_hot
+
+FloatVector = NDArray[np.float64]
+
+ROOM = 32.0
+"""A format holds at least this many times the root mean square of a column, however few rows were in the total."""
+
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ResidualBlock:
+    """One block's transform and how well its total determined it.
+
+    Args:
+        transform: Omega_{t+1}, shape (d_F, d_Phi), float64, read-only.
+        rank: numerical rank of F_t^T F_t.
+        reciprocal_condition: its smallest over its largest eigenvalue.
+        digest: SHA-256 of the transform's bytes.
+    """
+
+    transform: FloatMatrix
+    rank: int
+    reciprocal_condition: float
+    digest: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.transform.setflags(write=False)
+        object.__setattr__(self, "digest", hashlib.sha256(self.transform.tobytes()).digest())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowBounds:
+    """What the totals so far prove about the entries of the next rows, public like them.
+
+    Args:
+        features: largest |entry| of each column of Phi_t, shape (d_Phi,).
+        hidden: largest |entry| of F_t; for the blocks still to come where these are fed by Phi_0.
+        residuals: largest |entry| of R_t.
+    """
+
+    features: FloatVector
+    hidden: tuple[float, ...] = ()
+    residuals: float = 0.0
+
+    def to_bytes(self) -> bytes:
+        """One byte string for one value."""
+        return self.features.tobytes() + np.array([self.residuals, *self.hidden]).tobytes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DeepModel:
+    """The layers that are known so far: W_0, Omega_1, W_1, ..., at most up to W_T.
+
+    Args:
+        classifiers: W_t of shape (d_Phi, c), each with its rank and conditioning.
+        blocks: Omega_{t+1}, one for each layer that has been passed.
+        bounds: public bounds of the next sum's rows.
+    """
+
+    bounds: RowBounds
+    classifiers: tuple[Solution, ...] = ()
+    blocks: tuple[ResidualBlock, ...] = ()
+
+    @property
+    def layer(self) -> int:
+        """t, the layer that the next sum is about."""
+        return len(self.blocks)
+
+    @property
+    def awaits_block(self) -> bool:
+        """Whether W_t is known and Omega_{t+1} is not."""
+        return len(self.classifiers) > len(self.blocks)
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """A client's own features between sums, and what they were computed from."""
+
+    source: NDArray[Any]
+    key: bytes
+    layer: int
+    features: FloatMatrix
+    first: FloatMatrix
+    hidden: FloatMatrix | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepAFL:
+    """Deep analytic federated learning (DeepAFL, ICLR 2026): T residual blocks by sandwiched least squares.
+
+    Phi_0 is computed from a client's rows as they are: what must fit a fixed-point format is what enters a sum, and
+    identical rows give identical bits already. Prediction uses unquantised rows too (Algorithm 2).
+
+    Args:
+        n_features: d_X, columns of the input.
+        n_targets: c: classes, or columns of real targets.
+        feature_bound: public bound on |x| over all input entries; it sizes the format of Phi_0.
+        target_format: ``LABELS`` for class labels, else the format of real targets.
+        max_rows: largest number of rows that all clients together may hold.
+        n_layers: T, residual blocks; 2T + 1 sums.
+        d_phi: columns of Phi_t.
+        d_f: columns of F_t.
+        ridge: lambda, the penalty of each W_t.
+        gamma: the penalty of each Omega_t.
+        activation: gelu (exact), relu, leaky_relu, tanh, hardswish, softshrink or none.
+        projection: law and scale of A and B_t, see ``analytic.projections``.
+        seed: public seed of A and B_t.
+        fed_by_first: feed every block from Phi_0 instead of Phi_t (eq. 89).
+        row_bits: bits of each fixed-point entry of Phi_t, F_t and R_t, the sign aside.
+        headroom_bits: integer bits beyond the proven bound, for clients that miss sums and for noisy totals.
+        clip: clip rows into their formats instead of refusing them.
+
+    Raises:
+        SpecificationError: parameters outside their range, or sums that cannot be exact.
+    """
+
+    n_features: int
+    n_targets: int
+    feature_bound: float
+    target_format: RowFormat = LABELS
+    max_rows: int
+    n_layers: int = 5
+    d_phi: int = 1024
+    d_f: int = 1024
+    ridge: float = 1.0
+    gamma: float = 0.01
+    activation: str = "gelu"
+    projection: Projection = "nin"
+    seed: int = 0
+    fed_by_first: bool = False
+    row_bits: int = 22
+    headroom_bits: int = 0
+    clip: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.n_features, self.n_targets, self.d_phi, self.d_f) < 1 or min(self.n_layers, self.headroom_bits) < 0:
+            raise SpecificationError(
+                "DeepAFL needs at least one feature, target, d_phi and d_f, and n_layers and headroom_bits >= 0, not "
+                f"{self.n_features}, {self.n_targets}, {self.d_phi}, {self.d_f}, {self.n_layers}, {self.headroom_bits}"
+            )
+        for name in ("ridge", "gamma"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise SpecificationError(f"{name} must be a finite number >= 0, not {getattr(self, name)}")
+        if not (math.isfinite(self.feature_bound) and self.feature_bound > 0):
+            raise SpecificationError(f"feature_bound must be a finite number > 0, not {self.feature_bound}")
+        check_projection(self.seed, self.projection)
+        activation_named(self.activation)
+        for bound in (0.0, self._first_bound_at_most()):
+            _ = self._spec(self.d_phi, bound, self.target_format), self._spec(self.d_f, bound, self._format(0.0))
+
+    @property
+    def name(self) -> str:
+        """The learner's name on the command line and in reports."""
+        return "deepafl"
+
+    def init(self) -> DeepModel:
+        """The model before any sum: |x . a_j| <= feature_bound |a_j|_1 is all that is known of Phi_0."""
+        norms = np.abs(self._input_projection()).sum(axis=0)
+        return DeepModel(bounds=RowBounds(features=self._activated(self.feature_bound * norms * (1 + 1e-9))))
+
+    def next_sum(self, model: DeepModel) -> StatisticsSpec | None:
+        """The sum of Phi_t with Y, then of F_t with R_t, until W_T is known."""
+        if model.awaits_block:
+            if model.layer == self.n_layers:
+                return None
+            return self._spec(self.d_f, self._hidden_bound(model), self._format(model.bounds.residuals))
+        return self._spec(self.d_phi, float(model.bounds.features.max()), self.target_format)
+
+    def client_statistics(self, model: DeepModel, rows: ClientRows) -> Statistics:
+        """One client's G_t and H_t (eq. 11), or Pi_t and Upsilon_t (eq. 15).
+
+        It keeps the features of its rows in ``rows.memory``, so all sums together cost O(T).
+
+        Raises:
+            InvalidRowsError: shapes disagree, labels out of range, too many rows.
+            RowsOutsideFormatError: NaN, infinity or rows beyond the public format; nothing is sent then.
+        """
+        spec = self._required_sum(model)
+        kept = self._kept(model, rows)
+        if not model.awaits_block:
+            return self._summed(spec, f"features of layer {model.layer}", kept.features, rows.targets)
+        residuals = self._real_targets(rows.targets)
+        add_mapped_rows(residuals, kept.features, -model.classifiers[-1].weights)
+        hidden = self._hidden(kept, model.layer)
+        return self._summed(spec, f"hidden features or residuals of layer {model.layer}", hidden, residuals)
+
+    def update(self, model: DeepModel, total: Statistics, survivors: int) -> DeepModel:
+        """The model with the next W_t (eq. 13) or Omega_{t+1} (eq. 17), and the bounds that the total proves.
+
+        A total stands for the rows of its own survivors: a later sum may have others (appendix M).
+        """
+        spec = self._required_sum(model)
+        gram, cross = dequantised(total, spec.feature_format, spec.target_format)
+        unit = math.ldexp(1.0, -spec.feature_format.fraction_bits)
+        rows = _SummedRows(gram=gram, count=total.count, unit=unit)
+        if model.awaits_block:
+            return self._with_block(model, rows, cross)
+        return self._with_classifier(model, rows, cross)
+
+    def layer_scores(self, model: DeepModel, features: NDArray[Any]) -> Iterator[FloatMatrix]:
+        """Phi_t W_t of every known layer t = 0, 1, ... in one pass, each of shape (n, c)."""
+        kept = self._start(features)
+        for layer, classifier in enumerate(model.classifiers):
+            if layer:
+                self._advance(kept, model.blocks[layer - 1])
+            yield map_rows(kept.features, classifier.weights)
+
+    def decision_function(self, model: DeepModel, features: NDArray[Any]) -> FloatMatrix:
+        """Phi_T W_T, shape (n, c) (Algorithm 2).
+
+        Raises:
+            NotReadyError: some total has not arrived yet.
+        """
+        if self.next_sum(model) is not None:
+            raise NotReadyError(
+                f"this model has {len(model.classifiers)} of {self.n_layers + 1} classifiers and {len(model.blocks)} "
+                f"of {self.n_layers} transforms: it still needs totals of its clients' statistics"
+            )
+        *_, scores = self.layer_scores(model, features)
+        return scores
+
+    def weights_bytes(self, model: DeepModel) -> bytes:
+        """W_0, Omega_1, W_1, ..., as far as they are known."""
+        parts = [model.classifiers[0].weights.tobytes()] if model.classifiers else []
+        for layer, block in enumerate(model.blocks, start=1):
+            parts.append(block.transform.tobytes())
+            parts += [classifier.weights.tobytes() for classifier in model.classifiers[layer : layer + 1]]
+        return b"".join(parts)
+
+    def config_bytes(self) -> bytes:
+        """This configuration as canonical JSON, the version of the projections included."""
+        fields = asdict(self) | {
+            "learner": self.name,
+            "projections": PROJECTION_VERSION,
+            "target_format": str(self.target_format),
+            "feature_bound": float(self.feature_bound).hex(),
+            "ridge": float(self.ridge).hex(),
+            "gamma": float(self.gamma).hex(),
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+    def context_bytes(self, model: DeepModel) -> bytes:
+        """The configuration and everything received so far: parties who disagree on any of it have other bytes."""
+        received = [hashlib.sha256(classifier.weights.tobytes()).digest() for classifier in model.classifiers]
+        received += [block.digest for block in model.blocks]
+        counts = bytes(f"|{len(model.classifiers)}|{len(model.blocks)}|", "ascii")
+        return self.config_bytes() + counts + b"".join(received) + hashlib.sha256(model.bounds.to_bytes()).digest()
+
+    # --- public shapes and bounds ---------------------------------------------------------------------------
+
+    def _required_sum(self, model: DeepModel) -> StatisticsSpec:
+        spec = self.next_sum(model)
+        if spec is None:
+            raise SpecificationError(f"this model of {self.n_layers} layers is complete; it needs no further sum")
+        return spec
+
+    def _spec(self, n_columns: int, bound: float, target_format: RowFormat) -> StatisticsSpec:
+        return StatisticsSpec(
+            n_features=n_columns,
+            n_targets=self.n_targets,
+            feature_format=self._format(bound),
+            target_format=target_format,
+            max_rows=self.max_rows,
+        )
+
+    def _format(self, bound: float) -> RowFormat:
+        integer_bits = max(0, int(np.frexp(bound)[1])) + self.headroom_bits
+        if not math.isfinite(bound) or integer_bits > self.row_bits:
+            raise SpecificationError(
+                f"rows that may reach {bound:g} need {integer_bits} integer bits ({self.headroom_bits} of them "
+                f"headroom), and row_bits allows {self.row_bits}: scale the features or targets down, use a projection "
+                "with a smaller scale or a larger ridge and gamma, or allow more bits"
+            )
+        return RowFormat(integer_bits=integer_bits, fraction_bits=self.row_bits - integer_bits)
+
+    def _first_bound_at_most(self) -> float:
+        """A bound of Phi_0 that holds for every seed, so that an impossible configuration fails at once."""
+        largest = {"linear": 1.0 / math.sqrt(self.n_features), "nin": 6.0 / math.sqrt(self.n_features), "normal": 6.0}
+        ceiling = activation_named(self.activation).ceiling
+        return min(ceiling, self.feature_bound * self.n_features * largest[self.projection])
+
+    def _activated(self, bounds: FloatVector) -> FloatVector:
+        return np.minimum(bounds, activation_named(self.activation).ceiling)
+
+    def _hidden_bound(self, model: DeepModel) -> float:
+        return model.bounds.hidden[model.layer if self.fed_by_first else 0]
+
+    # --- what the server does with a total ------------------------------------------------------------------
+
+    def _with_classifier(self, model: DeepModel, rows: _SummedRows, cross: FloatMatrix) -> DeepModel:
+        solution = solve_ridge(rows.gram, cross, ridge=self.ridge)
+        largest_target = math.ldexp(1.0, self.target_format.integer_bits) if self.target_format != LABELS else 1.0
+        bounds = RowBounds(
+            features=rows.largest_entries(),
+            hidden=self._hidden_bounds(model, rows),
+            residuals=largest_target + float(rows.largest_products(solution.weights).max()),
+        )
+        return DeepModel(bounds=bounds, classifiers=(*model.classifiers, solution), blocks=model.blocks)
+
+    def _hidden_bounds(self, model: DeepModel, rows: _SummedRows) -> tuple[float, ...]:
+        """Bounds of the hidden features that these rows feed: the next block's, or every block's from Phi_0."""
+        if not self.fed_by_first:
+            layers = range(model.layer, min(model.layer + 1, self.n_layers))
+        elif model.layer == 0:
+            layers = range(self.n_layers)
+        else:
+            return model.bounds.hidden
+        projections = (self._block_projection(layer) for layer in layers)
+        return tuple(float(self._activated(rows.largest_products(matrix)).max()) for matrix in projections)
+
+    def _with_block(self, model: DeepModel, rows: _SummedRows, cross: FloatMatrix) -> DeepModel:
+        block = sandwiched_least_squares(rows.gram, cross, model.classifiers[-1].weights, gamma=self.gamma)
+        bounds = RowBounds(
+            features=model.bounds.features + rows.largest_products(block.transform),
+            hidden=model.bounds.hidden if self.fed_by_first else (),
+        )
+        return DeepModel(bounds=bounds, classifiers=model.classifiers, blocks=(*model.blocks, block))
+
+    # --- what a client computes and keeps -------------------------------------------------------------------
+
+    def _input_projection(self) -> FloatMatrix:
+        return random_projection(self.seed, 0, "A", (self.n_features, self.d_phi), self.projection)
+
+    def _block_projection(self, layer: int) -> FloatMatrix:
+        return random_projection(self.seed, layer, "B", (self.d_phi, self.d_f), self.projection)
+
+    def _feature_key(self) -> bytes:
+        """What Phi_0 depends on beside the rows."""
+        settings = (PROJECTION_VERSION, self.seed, self.projection, self.activation)
+        sizes = (self.n_features, self.d_phi, self.d_f, self.fed_by_first)
+        return hashlib.sha256(repr((settings, sizes)).encode()).digest()
+
+    def _start(self, features: NDArray[Any]) -> _Kept:
+        first = map_rows(features, self._input_projection(), activation_named(self.activation))
+        own = first.copy() if self.fed_by_first and self.n_layers else first
+        return _Kept(source=features, key=self._feature_key(), layer=0, features=own, first=first)
+
+    def _kept(self, model: DeepModel, rows: ClientRows) -> _Kept:
+        """The features of layer ``model.layer``, from the latest kept layer that has the same history."""
+        keys = [self._feature_key()]
+        for block in model.blocks:
+            keys.append(_next_key(keys[-1], block))
+        kept = rows.memory.pop(self.name, None)  # out while it changes: an interrupted update is never kept
+        if not self._serves(kept, rows, keys):
+            kept = self._start(rows.features)
+        for block in model.blocks[kept.layer :]:
+            self._advance(kept, block)
+        rows.memory[self.name] = kept
+        return kept
+
+    @staticmethod
+    def _serves(kept: Any, rows: ClientRows, keys: list[bytes]) -> bool:
+        return (
+            isinstance(kept, _Kept)
+            and kept.source is rows.features
+            and kept.layer < len(keys)
+            and kept.key == keys[kept.layer]
+        )
+
+    def _hidden(self, kept: _Kept, layer: int) -> FloatMatrix:
+        """F_t = sigma(Phi_t B_t), or sigma(Phi_0 B_t) (eq. 89)."""
+        if kept.hidden is None:
+            source = kept.first if self.fed_by_first else kept.features
+            kept.hidden = map_rows(source, self._block_projection(layer), activation_named(self.activation))
+        return kept.hidden
+
+    def _advance(self, kept: _Kept, block: ResidualBlock) -> None:
+        """Phi_{t+1} = Phi_t + F_t Omega_{t+1} (eq. 19), in place."""
+        add_mapped_rows(kept.features, self._hidden(kept, kept.layer), block.transform)
+        kept.key, kept.layer, kept.hidden = _next_key(kept.key, block), kept.layer + 1, None
+
+    def _real_targets(self, targets: NDArray[Any]) -> FloatMatrix:
+        if targets.ndim == 1:
+            return one_hot(targets, self.n_targets)
+        if targets.shape[1:] != (self.n_targets,):
+            raise InvalidRowsError(f"targets must have shape (n, {self.n_targets}), not {targets.shape}")
+        return np.array(targets, dtype=np.float64)
+
+    def _summed(self, spec: StatisticsSpec, what: str, features: FloatMatrix, targets: NDArray[Any]) -> Statistics:
+        try:
+            return Statistics.from_rows(spec, features, targets, clip=self.clip)
+        except RowsOutsideFormatError as error:
+            raise RowsOutsideFormatError(
+                f"{what}: {error}. The formats follow from feature_bound ({self.feature_bound:g}) and earlier totals: "
+                "all clients need a larger feature_bound for layer 0, or more headroom_bits",
+                n_rows=error.n_rows,
+                largest=error.largest,
+            ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _SummedRows:
+    """What a total proves about each of its rows.
+
+    Args:
+        gram: sum of q q^T over the quantised rows q, shape (d, d).
+        count: number of rows.
+        unit: 2^-f; a row differs from its quantised one by less than that in each entry.
+    """
+
+    gram: FloatMatrix
+    count: int
+    unit: float
+
+    def largest_entries(self) -> FloatVector:
+        """A bound on |x_j| for every column j and every row x in the total: sqrt(G_jj) and the unit."""
+        return self._norms() * self._room() + self.unit
+
+    def largest_products(self, matrix: FloatMatrix) -> FloatVector:
+        """A bound on |x . m_j| for every column m_j of ``matrix`` and every row x in the total.
+
+        (q . m)^2 <= m^T G m, to which come 4 d eps (|m| . sqrt(diag G))^2 for rounding in float64, here and where
+        the rows are computed, and unit |m|_1 for quantising.
+        """
+        with one_blas_thread():
+            squares = np.einsum("ij,ij->j", matrix, self.gram @ matrix)
+            sizes = np.abs(matrix)
+            rounding = 4.0 * len(matrix) * EPSILON * (self._norms() @ sizes) ** 2
+        bounds = np.sqrt(np.maximum(squares, 0.0) + rounding) * self._room()
+        return bounds + self.unit * sizes.sum(axis=0)
+
+    def _norms(self) -> FloatVector:
+        norms: FloatVector = np.sqrt(np.maximum(np.diagonal(self.gram), 0.0))
+        return norms
+
+    def _room(self) -> float:
+        return max(1.0, ROOM / math.sqrt(self.count)) if self.count else 1.0
+
+
+def sandwiched_least_squares(
+    gram: FloatMatrix, cross: FloatMatrix, weights: FloatMatrix, *, gamma: float = 0.0
+) -> ResidualBlock:
+    """The transform that best explains residuals through a classifier.
+
+    Omega minimises |R - F Omega W|^2 + gamma |Omega|^2 (DeepAFL, Lemma 2 and eq. 8, with the element-wise
+    *division* that eq. 17, 23 and 46 print as a product). With F^T F = V L V^T and the thin decomposition
+    W^T W = P S P^T, whose size is c instead of d_Phi, the columns of U = W P S^-1/2 are the only ones of W W^T's
+    that matter, and
+
+        Omega = V [(V^T F^T R P) / (gamma + diag(L) (x) diag(S))] P^T W^T.
+
+    Directions whose eigenvalue is zero to working precision carry nothing when gamma is 0 (minimum norm).
+
+    Args:
+        gram: F^T F, shape (d_F, d_F).
+        cross: F^T R, shape (d_F, c).
+        weights: W, shape (d_Phi, c).
+        gamma: penalty >= 0.
+
+    Raises:
+        SpecificationError: a gamma that is negative or not finite.
+        NotPositiveDefiniteError: the Gram has an eigenvalue clearly below zero that gamma does not outweigh.
+    """
+    if not (math.isfinite(gamma) and gamma >= 0):
+        raise SpecificationError(f"gamma must be a finite number >= 0, not {gamma}")
+    with one_blas_thread():
+        values, vectors = eigh(gram)
+        strengths, mixing = eigh(weights.T @ weights)
+        kept, strong = _clear_of_zero(values), _clear_of_zero(strengths)
+        denominators = gamma + np.outer(np.where(kept, values, 0.0), np.where(strong, strengths, 0.0))
+        if denominators.min() < 0:
+            raise NotPositiveDefiniteError(
+                f"F^T F must be positive semidefinite; its smallest eigenvalue is {values[0]:.3g} where the largest is "
+                f"{values[-1]:.3g}, and gamma {gamma:g} does not outweigh it. A Gram of rows never has that: check the "
+                "total, or use a larger gamma for a noisy one"
+            )
+        rotated = vectors.T @ cross @ mixing
+        scaled = np.divide(rotated, denominators, out=np.zeros_like(rotated), where=denominators > 0)
+        transform = vectors @ scaled @ (mixing.T @ weights.T)
+    largest = float(np.abs(values).max())
+    return ResidualBlock(
+        transform=np.ascontiguousarray(transform),
+        rank=int(np.count_nonzero(kept)),
+        reciprocal_condition=max(0.0, float(values[0])) / largest if largest else 0.0,
+    )
+
+
+def _clear_of_zero(values: FloatVector) -> NDArray[np.bool_]:
+    """Eigenvalues that are not zero to working precision."""
+    magnitude = np.abs(values)
+    clear: NDArray[np.bool_] = magnitude > len(values) * EPSILON * magnitude.max()
+    return clear
+
+
+def _next_key(key: bytes, block: ResidualBlock) -> bytes:
+    return hashlib.sha256(key + block.digest).digest()

@@ -1,0 +1,90 @@
+"""The public parameters that every sum has, and the digest that ties all keys and messages to them."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from secagg.errors import ConfigurationError
+from secagg.layout import Layout
+from secagg.sessions import PartyId
+
+SERVER: PartyId = 0
+"""The server's number in message headers; no client or helper may have it."""
+
+MAX_PARTY = 2**32 - 1
+MAX_CLIENTS = 2**20
+
+
+def new_session_id() -> bytes:
+    """A fresh session id. One session, one vector: an id is never used twice."""
+    return secrets.token_bytes(16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumConfig:
+    """What all parties of one sum agree on before it starts.
+
+    Each party builds it from its own knowledge. Whoever differs in any field has another ``digest``: its
+    messages are refused and, should a server forge the digest, its masks do not cancel.
+
+    Args:
+        layout: the public shape of the vectors.
+        clients: the cohort, ascending, without repeats.
+        session_id: 16 to 64 bytes, fresh for every sum.
+        context: digest of everything that clients received before this sum (backbone, model, previous layers),
+            at most 64 bytes.
+    """
+
+    layout: Layout
+    clients: tuple[PartyId, ...]
+    session_id: bytes
+    context: bytes = b""
+    digest: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ids = self.clients
+        if not 1 <= len(ids) <= MAX_CLIENTS:
+            raise ConfigurationError(f"a cohort has 1 to {MAX_CLIENTS} clients, not {len(ids)}")
+        if len(set(ids)) != len(ids):
+            twice = sorted({party for party in ids if ids.count(party) > 1})
+            raise ConfigurationError(f"client ids must differ; these came twice: {twice[:10]}")
+        if list(ids) != sorted(ids) or ids[0] < 1 or ids[-1] > MAX_PARTY:
+            raise ConfigurationError(f"client ids must be ascending numbers of 1 to {MAX_PARTY}; sort and number them")
+        if not 16 <= len(self.session_id) <= 64:
+            raise ConfigurationError(f"a session id takes 16 to 64 bytes, not {len(self.session_id)}; draw a fresh one")
+        if len(self.context) > 64:
+            raise ConfigurationError(f"the context is a digest of at most 64 bytes, not {len(self.context)}")
+        object.__setattr__(self, "digest", hashlib.sha256(self._canonical()).digest())
+
+    def index(self, party: PartyId) -> int:
+        """The place of a client in the cohort, from 0.
+
+        Raises:
+            ConfigurationError: no client of this cohort.
+        """
+        place = bisect_left(self.clients, party)
+        if place == len(self.clients) or self.clients[place] != party:
+            raise ConfigurationError(f"party {party} is not in this session's cohort of {len(self.clients)} clients")
+        return place
+
+    def _canonical(self) -> bytes:
+        """One byte string for one configuration."""
+        return b"".join(
+            len(part).to_bytes(8, "big") + part
+            for part in (
+                b"analytic-secagg/1",
+                type(self).__name__.encode(),
+                self.session_id,
+                self.context,
+                self.layout.canonical(),
+                b"".join(party.to_bytes(4, "big") for party in self.clients),
+                *self._own_parameters(),
+            )
+        )
+
+    def _own_parameters(self) -> tuple[bytes, ...]:
+        """What a protocol adds to the digest."""
+        return ()

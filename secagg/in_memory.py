@@ -1,0 +1,217 @@
+"""A whole sum in one process: the sessions, and a network that can lose, repeat and reorder what they say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from secagg.config import SERVER
+from secagg.entropy import Entropy, os_entropy
+from secagg.errors import LocalProtocolError, RemoteProtocolError, SecureSumError
+from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumProtocol, SumResult
+from secagg.wire import CARRIES_VECTOR, message_type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """A message on its way."""
+
+    sender: PartyId
+    recipient: PartyId
+    message: bytes = field(repr=False)
+
+
+class Network(Protocol):
+    """What happens to messages between sending and arrival."""
+
+    def carry(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
+        """The messages that arrive, in the order in which they do."""
+        ...
+
+
+class PerfectNetwork:
+    """Everything arrives once, in order."""
+
+    def carry(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
+        """The same messages."""
+        return iter(envelopes)
+
+
+class FaultyNetwork:
+    """Loses, repeats and reorders; a repeated message may arrive rounds later.
+
+    Args:
+        rng: where the faults come from.
+        loss: probability that a message never arrives.
+        repetition: probability that it arrives again.
+        reorder: whether the messages of a round arrive in random order.
+    """
+
+    def __init__(
+        self, rng: np.random.Generator, *, loss: float = 0.0, repetition: float = 0.0, reorder: bool = False
+    ) -> None:
+        self._rng, self._loss, self._repetition, self._reorder = rng, loss, repetition, reorder
+        self._late: list[Envelope] = []
+
+    def carry(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
+        """What is left of a round, with repetitions of this and of earlier ones."""
+        arriving, self._late = self._late, []
+        for envelope in envelopes:
+            if self._rng.random() < self._loss:
+                continue
+            arriving.append(envelope)
+            if self._rng.random() < self._repetition:
+                (arriving if self._rng.random() < 0.5 else self._late).append(envelope)
+        if self._reorder:
+            self._rng.shuffle(arriving)
+        return iter(arriving)
+
+
+@dataclass(slots=True, kw_only=True)
+class Traffic:
+    """What one party sent, received and computed."""
+
+    messages_up: int = 0
+    bytes_up: int = 0
+    messages_down: int = 0
+    bytes_down: int = 0
+    heavy_messages: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InMemoryRun:
+    """How a sum went.
+
+    Args:
+        result: the total and the survivors.
+        traffic: each client's and helper's share of the work.
+        server_seconds: the server's.
+        refused: messages that a session refused, with the reason; a perfect network has none.
+    """
+
+    result: SumResult
+    traffic: Mapping[PartyId, Traffic]
+    server_seconds: float
+    refused: tuple[tuple[Envelope, SecureSumError], ...]
+
+
+def run_in_memory(
+    protocol: SumProtocol,
+    contributions: Mapping[PartyId, Contribution],
+    *,
+    dropouts: Mapping[PartyId, int] | None = None,
+    network: Network | None = None,
+    entropy: Entropy = os_entropy,
+    record: Callable[[Envelope], None] | None = None,
+) -> InMemoryRun:
+    """Run one sum from the first message to the result.
+
+    Args:
+        protocol: the public parameters.
+        contributions: a vector, or a call that makes one, for each client that takes part; a client of the
+            cohort that is missing never says anything.
+        dropouts: how many messages a client still sends before it vanishes.
+        network: what happens to messages on their way; nothing by default.
+        entropy: every party's source of secrets.
+        record: called with each message as it is sent, for audits.
+
+    Raises:
+        TooFewSurvivorsError: a round came up short.
+        SecureSumError: another reason for which no sum can be released.
+    """
+    return _Driver(protocol, contributions, dropouts or {}, network or PerfectNetwork(), entropy, record).run()
+
+
+class _Driver:
+    def __init__(
+        self,
+        protocol: SumProtocol,
+        contributions: Mapping[PartyId, Contribution],
+        dropouts: Mapping[PartyId, int],
+        network: Network,
+        entropy: Entropy,
+        record: Callable[[Envelope], None] | None,
+    ) -> None:
+        self._sessions: dict[PartyId, ClientSession] = {
+            party: protocol.client(party, contribution, entropy=entropy)
+            for party, contribution in contributions.items()
+        }
+        self._sessions |= protocol.helpers(entropy=entropy)
+        self._server: ServerSession = protocol.server(entropy=entropy)
+        self._dropouts, self._network, self._record = dropouts, network, record
+        self._traffic = {party: Traffic() for party in self._sessions}
+        self._server_seconds = 0.0
+        self._refused: list[tuple[Envelope, SecureSumError]] = []
+
+    def run(self) -> InMemoryRun:
+        self._upload(self._starts())
+        while (requests := self._close_round()) or self._server.result is None:
+            self._upload(self._answers(requests))
+        return InMemoryRun(
+            result=self._server.result,
+            traffic=self._traffic,
+            server_seconds=self._server_seconds,
+            refused=tuple(self._refused),
+        )
+
+    def _starts(self) -> Iterator[Envelope]:
+        for party, session in self._sessions.items():
+            if self._alive(party):
+                yield from self._say(party, session.start)
+
+    def _answers(self, requests: Mapping[PartyId, bytes]) -> Iterator[Envelope]:
+        sent = (Envelope(sender=SERVER, recipient=party, message=message) for party, message in requests.items())
+        for envelope in self._network.carry(self._recorded(sent)):
+            party = envelope.recipient
+            if party in self._sessions and self._alive(party):
+                self._traffic[party].messages_down += 1
+                self._traffic[party].bytes_down += len(envelope.message)
+                yield from self._say(party, lambda e=envelope: self._receive(e))  # type: ignore[misc]
+
+    def _receive(self, envelope: Envelope) -> bytes | None:
+        try:
+            return self._sessions[envelope.recipient].receive(envelope.message)
+        except (RemoteProtocolError, LocalProtocolError) as error:
+            self._refused.append((envelope, error))
+            return None
+
+    def _say(self, party: PartyId, speak: Callable[[], bytes | None]) -> Iterator[Envelope]:
+        traffic = self._traffic[party]
+        started = time.perf_counter()
+        message = speak()
+        traffic.seconds += time.perf_counter() - started
+        if message is None:
+            return
+        traffic.messages_up += 1
+        traffic.bytes_up += len(message)
+        traffic.heavy_messages += message_type(message) in CARRIES_VECTOR
+        yield Envelope(sender=party, recipient=SERVER, message=message)
+
+    def _upload(self, envelopes: Iterable[Envelope]) -> None:
+        for envelope in self._network.carry(self._recorded(envelopes)):
+            started = time.perf_counter()
+            try:
+                self._server.receive(envelope.sender, envelope.message)
+            except RemoteProtocolError as error:
+                self._refused.append((envelope, error))
+            self._server_seconds += time.perf_counter() - started
+
+    def _close_round(self) -> Mapping[PartyId, bytes]:
+        started = time.perf_counter()
+        requests = self._server.close_round()
+        self._server_seconds += time.perf_counter() - started
+        return requests
+
+    def _recorded(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
+        for envelope in envelopes:
+            if self._record is not None:
+                self._record(envelope)
+            yield envelope
+
+    def _alive(self, party: PartyId) -> bool:
+        return self._traffic[party].messages_up < self._dropouts.get(party, 1 << 30)

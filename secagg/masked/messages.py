@@ -1,0 +1,147 @@
+"""What the parties of a masked sum say: payloads of a fixed form, bounded by the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Self
+
+from secagg.primitives.agreement import PUBLIC_KEY_BYTES
+from secagg.primitives.sealing import OVERHEAD_BYTES
+from secagg.primitives.shamir import SHARE_BYTES
+from secagg.sessions import PartyId
+from secagg.wire import MessageType, Reader, write_entries, write_parties
+
+COMMITMENT_BYTES = 32
+SEALED_BYTES = 2 * SHARE_BYTES + OVERHEAD_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvertisedKeys:
+    """Client to server, round 0: c^PK, to seal shares with, and s^PK, to agree on masks with."""
+
+    sealing_key: bytes
+    masking_key: bytes
+
+    TYPE = MessageType.ADVERTISED_KEYS
+
+    def to_payload(self) -> bytes:
+        """The payload."""
+        return self.sealing_key + self.masking_key
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take the payload apart."""
+        keys = cls(sealing_key=reader.take(PUBLIC_KEY_BYTES), masking_key=reader.take(PUBLIC_KEY_BYTES))
+        reader.end()
+        return keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """Server to client, round 1: the keys of those neighbours that advertised some."""
+
+    keys: dict[PartyId, AdvertisedKeys]
+
+    TYPE = MessageType.ROSTER
+
+    def to_payload(self) -> bytes:
+        """The payload."""
+        return write_entries({party: keys.to_payload() for party, keys in self.keys.items()})
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take the payload apart."""
+        entries = reader.entries(2 * PUBLIC_KEY_BYTES)
+        reader.end()
+        return cls(
+            keys={
+                party: AdvertisedKeys(sealing_key=both[:PUBLIC_KEY_BYTES], masking_key=both[PUBLIC_KEY_BYTES:])
+                for party, both in entries.items()
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedShares:
+    """Client to server, round 1: a sealed pair of shares for each neighbour, and what commits to its self-mask."""
+
+    commitment: bytes
+    sealed: dict[PartyId, bytes]
+
+    TYPE = MessageType.SEALED_SHARES
+
+    def to_payload(self) -> bytes:
+        """The payload."""
+        return self.commitment + write_entries(self.sealed)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take the payload apart."""
+        message = cls(commitment=reader.take(COMMITMENT_BYTES), sealed=reader.entries(SEALED_BYTES))
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareDelivery:
+    """Server to client, round 2: the sealed shares that its neighbours made for it."""
+
+    sealed: dict[PartyId, bytes]
+
+    TYPE = MessageType.SHARE_DELIVERY
+
+    def to_payload(self) -> bytes:
+        """The payload."""
+        return write_entries(self.sealed)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take the payload apart."""
+        message = cls(sealed=reader.entries(SEALED_BYTES))
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmaskRequest:
+    """Server to client, round 3: which of the neighbours that shared secrets sent no vector.
+
+    It names the dropouts only. All others that shared secrets are survivors, so that no request can ask for
+    both secrets of one client.
+    """
+
+    dropouts: tuple[PartyId, ...]
+
+    TYPE = MessageType.UNMASK_REQUEST
+
+    def to_payload(self) -> bytes:
+        """The payload."""
+        return write_parties(self.dropouts)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take the payload apart."""
+        message = cls(dropouts=tuple(reader.entries(0)))
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmaskShares:
+    """Client to server, round 3: a share of each dropout's mask key and of each survivor's self-mask seed."""
+
+    mask_key_shares: dict[PartyId, bytes] = field(repr=False)
+    self_mask_shares: dict[PartyId, bytes] = field(repr=False)
+
+    TYPE = MessageType.UNMASK_SHARES
+
+    def to_payload(self) -> bytes:
+        """The payload."""
+        return write_entries(self.mask_key_shares) + write_entries(self.self_mask_shares)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take the payload apart."""
+        message = cls(mask_key_shares=reader.entries(SHARE_BYTES), self_mask_shares=reader.entries(SHARE_BYTES))
+        reader.end()
+        return message

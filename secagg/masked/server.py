@@ -1,0 +1,255 @@
+"""The server of a masked sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from secagg.config import SERVER
+from secagg.errors import LocalProtocolError, RemoteProtocolError, SecureSumError, TooFewSurvivorsError
+from secagg.masked.config import MaskedSum
+from secagg.masked.messages import (
+    AdvertisedKeys,
+    Roster,
+    SealedShares,
+    ShareDelivery,
+    UnmaskRequest,
+    UnmaskShares,
+)
+from secagg.masked.secrets import pairwise_seed, pairwise_sign, self_mask_commitment
+from secagg.masked.states import SERVER_ROUNDS
+from secagg.primitives.agreement import BadPublicKeyError, KeyPair, check_public_key
+from secagg.primitives.mask_stream import add_masks
+from secagg.primitives.shamir import BadSharesError, combine, lagrange_at_zero
+from secagg.ring import RingVector
+from secagg.rounds import Round
+from secagg.sessions import PartyId, SumResult
+from secagg.wire import MessageType, Reader, seal_frame
+
+
+class MaskedServer:
+    """S's side of Bonawitz et al. 2017, Fig. 4. Masked vectors are added as they arrive and not kept.
+
+    U1 advertised keys, U2 shared secrets, U3 sent a masked vector, U4 helped to unmask: each set is what the
+    round before left.
+    """
+
+    def __init__(self, config: MaskedSum) -> None:
+        self._config = config
+        self._round: Round | None = Round(config.digest, SERVER_ROUNDS[0], config.clients)
+        self._keys: dict[PartyId, AdvertisedKeys] = {}
+        self._public_keys: set[bytes] = set()
+        self._sealed: dict[PartyId, SealedShares] = {}
+        self._sum = RingVector.zeros(config.layout)
+        self._survivors: frozenset[PartyId] = frozenset()
+        self._revealed: dict[PartyId, UnmaskShares] = {}
+        self._weights: dict[tuple[int, ...], list[int]] = {}
+        self._result: SumResult | None = None
+
+    @property
+    def result(self) -> SumResult | None:
+        """The sum, once the last round is closed."""
+        return self._result
+
+    @property
+    def waiting_for(self) -> frozenset[PartyId]:
+        """Clients asked in this round that have not answered."""
+        return self._round.waiting_for if self._round else frozenset()
+
+    def receive(self, sender: PartyId, message: bytes) -> None:
+        """Take one client's message of the current round, or refuse it and stay as before."""
+        round_ = self._current()
+        reader = Reader(round_.open(sender, message).payload, peer=sender)
+        self._takers()[round_.answer](sender, reader)
+        round_.accept(sender)
+
+    def close_round(self) -> Mapping[PartyId, bytes]:
+        """End the round; the next messages by recipient, or nothing once the sum stands."""
+        round_ = self._current()
+        try:
+            self._need_enough(round_)
+            return self._closers()[round_.answer](frozenset(round_.answered))
+        except SecureSumError:
+            self._round = None
+            raise
+
+    def _takers(self) -> dict[MessageType, Callable[[PartyId, Reader], None]]:
+        return {
+            MessageType.ADVERTISED_KEYS: self._take_keys,
+            MessageType.SEALED_SHARES: self._take_sealed_shares,
+            MessageType.MASKED_INPUT: self._take_masked_vector,
+            MessageType.UNMASK_SHARES: self._take_unmask_shares,
+        }
+
+    def _closers(self) -> dict[MessageType, Callable[[frozenset[PartyId]], Mapping[PartyId, bytes]]]:
+        return {
+            MessageType.ADVERTISED_KEYS: self._send_rosters,
+            MessageType.SEALED_SHARES: self._deliver_shares,
+            MessageType.MASKED_INPUT: self._request_unmasking,
+            MessageType.UNMASK_SHARES: self._unmask,
+        }
+
+    # Round 0, AdvertiseKeys
+
+    def _take_keys(self, sender: PartyId, reader: Reader) -> None:
+        keys = AdvertisedKeys.read(reader)
+        both = {keys.sealing_key, keys.masking_key}
+        if len(both - self._public_keys) < 2:
+            raise RemoteProtocolError("it advertised a public key that is in use already", peer=sender)
+        try:
+            check_public_key(keys.sealing_key)
+            check_public_key(keys.masking_key)
+        except BadPublicKeyError as error:
+            raise RemoteProtocolError(
+                "it advertised a key of small order; it must draw a fresh one", peer=sender
+            ) from error
+        self._public_keys |= both
+        self._keys[sender] = keys
+
+    def _send_rosters(self, advertised: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
+        self._ask(MessageType.SEALED_SHARES, advertised)
+        return {
+            party: self._message(
+                party,
+                MessageType.ROSTER,
+                Roster(keys={peer: self._keys[peer] for peer in self._near(party, advertised)}).to_payload(),
+            )
+            for party in sorted(advertised)
+        }
+
+    # Round 1, ShareKeys
+
+    def _take_sealed_shares(self, sender: PartyId, reader: Reader) -> None:
+        message = SealedShares.read(reader)
+        due = set(self._near(sender, self._keys.keys()))
+        if message.sealed.keys() != due:
+            raise RemoteProtocolError(
+                f"it must seal shares for exactly the {len(due)} neighbours of its roster, not {len(message.sealed)}",
+                peer=sender,
+            )
+        self._sealed[sender] = message
+
+    def _deliver_shares(self, shared: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
+        self._ask(MessageType.MASKED_INPUT, shared)
+        return {
+            party: self._message(
+                party,
+                MessageType.SHARE_DELIVERY,
+                ShareDelivery(
+                    sealed={peer: self._sealed[peer].sealed[party] for peer in self._near(party, shared)}
+                ).to_payload(),
+            )
+            for party in sorted(shared)
+        }
+
+    # Round 2, MaskedInputCollection
+
+    def _take_masked_vector(self, sender: PartyId, reader: Reader) -> None:
+        vector = reader.take(self._config.layout.wire_bytes)
+        reader.end()
+        self._sum.add(RingVector.from_bytes(self._config.layout, vector))
+
+    def _request_unmasking(self, survivors: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
+        self._survivors = survivors
+        self._ask(MessageType.UNMASK_SHARES, survivors)
+        return {
+            party: self._message(
+                party,
+                MessageType.UNMASK_REQUEST,
+                UnmaskRequest(dropouts=tuple(sorted(self._dropouts_near(party)))).to_payload(),
+            )
+            for party in sorted(survivors)
+        }
+
+    # Round 3, Unmasking
+
+    def _take_unmask_shares(self, sender: PartyId, reader: Reader) -> None:
+        shares = UnmaskShares.read(reader)
+        dropouts = self._dropouts_near(sender)
+        survivors = {sender, *self._near(sender, self._survivors)}
+        if shares.mask_key_shares.keys() != dropouts or shares.self_mask_shares.keys() != survivors:
+            raise RemoteProtocolError(
+                f"it must reveal one share of each of {len(dropouts)} dropouts and {len(survivors)} survivors, "
+                f"not of {len(shares.mask_key_shares)} and {len(shares.self_mask_shares)}",
+                peer=sender,
+            )
+        self._revealed[sender] = shares
+
+    def _unmask(self, helped: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
+        masks: list[tuple[bytes, int]] = [(self._self_mask_seed(party), -1) for party in sorted(self._survivors)]
+        for dropout in sorted(self._sealed.keys() - self._survivors):
+            masks += self._masks_shared_with(dropout)
+        add_masks(self._sum, masks, self._config.digest)
+        self._result = SumResult(total=self._sum.decode(), survivors=tuple(sorted(self._survivors)))
+        self._round = None
+        self._revealed = {}
+        return {}
+
+    def _self_mask_seed(self, survivor: PartyId) -> bytes:
+        shares = {p: m.self_mask_shares[survivor] for p, m in self._revealed.items() if survivor in m.self_mask_shares}
+        seed = self._combine(survivor, shares)
+        if self_mask_commitment(seed, self._config.digest, survivor) != self._sealed[survivor].commitment:
+            raise self._wrong_shares(survivor)
+        return seed
+
+    def _masks_shared_with(self, dropout: PartyId) -> list[tuple[bytes, int]]:
+        """What the survivors added for a dropout and nobody cancelled."""
+        shares = {p: m.mask_key_shares[dropout] for p, m in self._revealed.items() if dropout in m.mask_key_shares}
+        masking = KeyPair(self._combine(dropout, shares))
+        if masking.public != self._keys[dropout].masking_key:
+            raise self._wrong_shares(dropout)
+        return [
+            (
+                pairwise_seed(masking, self._keys[survivor].masking_key, self._config.digest),
+                -pairwise_sign(survivor, dropout),
+            )
+            for survivor in self._near(dropout, self._survivors)
+        ]
+
+    def _combine(self, owner: PartyId, shares: dict[PartyId, bytes]) -> bytes:
+        needed = self._config.shares_needed
+        if len(shares) < needed:
+            raise TooFewSurvivorsError(
+                stage=f"{MessageType.UNMASK_SHARES.name} about party {owner}",
+                needed=needed,
+                came=len(shares),
+                cohort=len(self._config.clients),
+            )
+        at_points = {self._config.point(party): shares[party] for party in sorted(shares)[:needed]}
+        points = tuple(at_points)
+        if points not in self._weights:
+            self._weights[points] = lagrange_at_zero(points)
+        try:
+            return combine(at_points, self._weights[points])
+        except BadSharesError as error:
+            raise self._wrong_shares(owner) from error
+
+    def _wrong_shares(self, owner: PartyId) -> RemoteProtocolError:
+        return RemoteProtocolError(
+            f"the revealed shares do not rebuild party {owner}'s secret: this party shared, or another revealed, wrong "
+            "ones; no sum is released. Start a new session",
+        )
+
+    def _near(self, party: PartyId, among: Iterable[PartyId]) -> list[PartyId]:
+        """The neighbours of ``party`` that are among these, ascending."""
+        return sorted(set(self._config.neighbours(party)).intersection(among))
+
+    def _dropouts_near(self, party: PartyId) -> set[PartyId]:
+        return set(self._near(party, self._sealed.keys())) - self._survivors
+
+    def _current(self) -> Round:
+        if self._round is None:
+            raise LocalProtocolError("this session is over: it released its sum or was aborted; start a new one")
+        return self._round
+
+    def _ask(self, answer: MessageType, parties: Iterable[PartyId]) -> None:
+        self._round = Round(self._config.digest, answer, parties)
+
+    def _need_enough(self, round_: Round) -> None:
+        needed = self._config.shares_needed
+        if len(round_.answered) < needed:
+            raise TooFewSurvivorsError(
+                stage=round_.answer.name, needed=needed, came=len(round_.answered), cohort=len(round_.asked)
+            )
+
+    def _message(self, recipient: PartyId, type_: MessageType, payload: bytes) -> bytes:
+        return seal_frame(type_, payload, digest=self._config.digest, sender=SERVER, recipient=recipient)

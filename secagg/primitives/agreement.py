@@ -1,0 +1,59 @@
+"""Key agreement: X25519 (RFC 7748), its result always passed through HKDF."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from secagg.entropy import Entropy
+from secagg.primitives.derivation import derive_key
+
+PUBLIC_KEY_BYTES = 32
+SECRET_KEY_BYTES = 32
+
+
+class BadPublicKeyError(ValueError):
+    """A public key of small order: every agreement with it has the same, known result."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """An X25519 key pair from its 32 secret bytes."""
+
+    secret: bytes = field(repr=False)
+    public: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        public = X25519PrivateKey.from_private_bytes(self.secret).public_key()
+        object.__setattr__(self, "public", public.public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+    @classmethod
+    def generate(cls, entropy: Entropy) -> KeyPair:
+        """A fresh pair."""
+        return cls(entropy(SECRET_KEY_BYTES))
+
+    def agree(self, peer_public: bytes, label: str, *context: bytes) -> bytes:
+        """The 32-byte key that both sides derive for one purpose, bound to both public keys and the context.
+
+        Raises:
+            BadPublicKeyError: the peer's key has small order.
+        """
+        try:
+            shared = X25519PrivateKey.from_private_bytes(self.secret).exchange(
+                X25519PublicKey.from_public_bytes(peer_public)
+            )
+        except ValueError as error:
+            raise BadPublicKeyError("the peer's X25519 key has small order or is no key") from error
+        first, second = sorted((self.public, peer_public))
+        return derive_key(shared, label, first, second, *context)
+
+
+def check_public_key(public: bytes) -> None:
+    """Refuse a public key of small order before anybody agrees on a key with it.
+
+    Raises:
+        BadPublicKeyError: it has small order. Every X25519 scalar is a multiple of 8, so any one shows it.
+    """
+    KeyPair(bytes(SECRET_KEY_BYTES)).agree(public, "order check")

@@ -1,0 +1,21 @@
+"""Keys from secrets: HKDF-SHA256 (RFC 5869) with a label, so that one secret never serves two purposes."""
+
+from __future__ import annotations
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+KEY_BYTES = 32
+
+
+def derive_key(secret: bytes, label: str, *context: bytes) -> bytes:
+    """A 32-byte key for one purpose.
+
+    Args:
+        secret: at least 32 bytes with 256 bits of entropy, or a Diffie-Hellman result.
+        label: the purpose.
+        context: what else the key is bound to, first of all the session's configuration digest. Parts are
+            length-prefixed, so no two lists of parts collide.
+    """
+    info = b"".join(len(part).to_bytes(4, "big") + part for part in (b"analytic-secagg/1", label.encode(), *context))
+    return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)

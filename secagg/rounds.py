@@ -1,0 +1,58 @@
+"""One round at the server: who is asked, who has answered, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from secagg.config import SERVER
+from secagg.errors import RemoteProtocolError, RepeatedMessageError
+from secagg.sessions import PartyId
+from secagg.wire import Frame, MessageType, open_frame
+
+
+class Round:
+    """The answers of one round. A refused message changes nothing.
+
+    Args:
+        digest: the session's configuration digest.
+        answer: the type of message that is due.
+        asked: who may answer, once each.
+    """
+
+    def __init__(self, digest: bytes, answer: MessageType, asked: Iterable[PartyId]) -> None:
+        self._digest = digest
+        self.answer = answer
+        self.asked = frozenset(asked)
+        self.answered: set[PartyId] = set()
+
+    def open(self, sender: PartyId, message: bytes) -> Frame:
+        """The frame of a message that is due from its sender. Call ``accept`` once its content is checked too.
+
+        Raises:
+            RemoteProtocolError: a stranger, a repetition, a message of another session or of another round.
+        """
+        frame = open_frame(message, digest=self._digest, sender=sender, recipient=SERVER)
+        if sender not in self.asked:
+            raise RemoteProtocolError(
+                f"only the {len(self.asked)} parties that took part in the previous round may send "
+                f"{self.answer.name} now; this one is a stranger or dropped out. It can join the next session",
+                peer=sender,
+            )
+        if frame.type is not self.answer:
+            raise RemoteProtocolError(
+                f"the server is waiting for {self.answer.name} and got {frame.type.name}; "
+                "a late or early message is not taken",
+                peer=sender,
+            )
+        if sender in self.answered:
+            raise RepeatedMessageError(f"its {self.answer.name} was taken already and counts once", peer=sender)
+        return frame
+
+    def accept(self, sender: PartyId) -> None:
+        """Count the sender as having answered."""
+        self.answered.add(sender)
+
+    @property
+    def waiting_for(self) -> frozenset[PartyId]:
+        """Who was asked and has not answered."""
+        return self.asked - self.answered

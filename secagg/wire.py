@@ -1,0 +1,142 @@
+"""The frame of every message, and a reader that refuses whatever is not exactly one message.
+
+    magic 4 | version 1 | type 1 | configuration digest 32 | sender 4 | recipient 4 | payload
+
+Numbers are big-endian, vectors little-endian. The server's number is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from secagg.errors import MalformedMessageError
+from secagg.sessions import PartyId
+
+MAGIC = b"SAGG"
+VERSION = 1
+HEADER_BYTES = 46
+
+
+class MessageType(IntEnum):
+    """What a message says."""
+
+    PLAIN_INPUT = 1
+    ADVERTISED_KEYS = 16
+    ROSTER = 17
+    SEALED_SHARES = 18
+    SHARE_DELIVERY = 19
+    MASKED_INPUT = 20
+    UNMASK_REQUEST = 21
+    UNMASK_SHARES = 22
+
+
+CARRIES_VECTOR = frozenset({MessageType.PLAIN_INPUT, MessageType.MASKED_INPUT})
+"""The heavy messages: those whose size grows with the vector."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """An opened message whose session, sender and recipient were checked."""
+
+    type: MessageType
+    payload: memoryview
+
+
+def seal_frame(type_: MessageType, payload: bytes, *, digest: bytes, sender: PartyId, recipient: PartyId) -> bytes:
+    """The bytes of one message."""
+    header = MAGIC + bytes([VERSION, type_]) + digest + sender.to_bytes(4, "big") + recipient.to_bytes(4, "big")
+    return header + payload
+
+
+def open_frame(message: bytes, *, digest: bytes, sender: PartyId, recipient: PartyId) -> Frame:
+    """The frame of a message that belongs here.
+
+    Raises:
+        MalformedMessageError: no message of this version, of another session or configuration, or between others.
+    """
+    if len(message) < HEADER_BYTES or message[:4] != MAGIC:
+        raise MalformedMessageError(f"these {len(message)} bytes are no message of this protocol", peer=sender)
+    if message[4] != VERSION:
+        raise MalformedMessageError(
+            f"this side speaks version {VERSION} of the message format, the message has version {message[4]}; "
+            "install the same version of the library on both sides",
+            peer=sender,
+        )
+    type_ = message_type(message)
+    if type_ is None:
+        raise MalformedMessageError(f"message type {message[5]} does not exist in version {VERSION}", peer=sender)
+    if message[6:38] != digest:
+        raise MalformedMessageError(
+            f"this {type_.name} belongs to another session or another configuration; check that both sides agree on "
+            "session id, cohort, layout, threshold and on everything that clients received",
+            peer=sender,
+        )
+    came_from, sent_to = int.from_bytes(message[38:42], "big"), int.from_bytes(message[42:46], "big")
+    if (came_from, sent_to) != (sender, recipient):
+        raise MalformedMessageError(
+            f"this {type_.name} says it goes from {came_from} to {sent_to}, but it came from {sender} to {recipient}",
+            peer=sender,
+        )
+    return Frame(type=type_, payload=memoryview(message)[HEADER_BYTES:])
+
+
+def message_type(message: bytes) -> MessageType | None:
+    """What a framed message says it is; None for an unknown type or too few bytes."""
+    try:
+        return MessageType(message[5])
+    except (IndexError, ValueError):
+        return None
+
+
+class Reader:
+    """Takes a payload apart from front to back; what does not fit is a ``MalformedMessageError``."""
+
+    def __init__(self, payload: memoryview, *, peer: PartyId) -> None:
+        self._payload, self._peer = payload, peer
+
+    def take(self, n_bytes: int) -> bytes:
+        """The next ``n_bytes``."""
+        if len(self._payload) < n_bytes:
+            raise MalformedMessageError(f"the message ends {n_bytes - len(self._payload)} bytes early", peer=self._peer)
+        taken, self._payload = bytes(self._payload[:n_bytes]), self._payload[n_bytes:]
+        return taken
+
+    def number(self) -> int:
+        """The next four bytes as a number."""
+        return int.from_bytes(self.take(4), "big")
+
+    def entries(self, n_bytes: int) -> dict[PartyId, bytes]:
+        """A counted list of (party, ``n_bytes``), strictly ascending by party, as a dictionary."""
+        count = self.number()
+        if len(self._payload) < count * (4 + n_bytes):
+            raise MalformedMessageError(f"the message ends before its {count} entries do", peer=self._peer)
+        entries: dict[PartyId, bytes] = {}
+        last = -1
+        for _ in range(count):
+            party = self.number()
+            if party <= last:
+                raise MalformedMessageError(
+                    f"entries must ascend by party without repeats; {party} came after {last}", peer=self._peer
+                )
+            entries[party] = self.take(n_bytes)
+            last = party
+        return entries
+
+    def end(self) -> None:
+        """Check that nothing is left over."""
+        if len(self._payload):
+            raise MalformedMessageError(f"the message has {len(self._payload)} bytes too many", peer=self._peer)
+
+
+def write_entries(entries: dict[PartyId, bytes]) -> bytes:
+    """The bytes that ``Reader.entries`` reads."""
+    return len(entries).to_bytes(4, "big") + b"".join(
+        party.to_bytes(4, "big") + entries[party] for party in sorted(entries)
+    )
+
+
+def write_parties(parties: Iterable[PartyId]) -> bytes:
+    """A counted, ascending list of parties: entries without content."""
+    return write_entries(dict.fromkeys(parties, b""))
