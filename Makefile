@@ -1,0 +1,41 @@
+# Everything on a fresh machine: `make compare` shows the main job, `make test` checks all of it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# Two BLAS threads a process and two test processes would fight for the same cores.
+TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+.PHONY: compare test test-long lint types clean
+
+compare: $(VENV)/.core        ## the main job on bundled data: every installed privacy mode side by side
+	$(BIN)/python -m simulations compare
+
+test: lint types              ## install every extra, check style and types, run all tests in short form
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m "not slow"
+
+test-long: lint types         ## the same with every sweep whole and long random searches; takes hours
+	$(TEST_ENV) HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/.all
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.all
+	$(BIN)/mypy
+
+$(VENV)/.venv:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.core: pyproject.toml $(VENV)/.venv
+	$(PIP) install -e .
+	touch $@
+
+$(VENV)/.all: pyproject.toml $(VENV)/.venv
+	$(PIP) install -e '.[all,dev]'
+	touch $@ $(VENV)/.core
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
