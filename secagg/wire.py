@@ -30,9 +30,17 @@ class MessageType(IntEnum):
     MASKED_INPUT = 20
     UNMASK_REQUEST = 21
     UNMASK_SHARES = 22
+    COMMITTEE_INPUT = 32
+    MASK_REQUEST = 33
+    MASK_SUM = 34
+    ENCRYPTED_INPUT = 48
+    DECRYPTION_REQUEST = 49
+    DECRYPTED_SUM = 50
 
 
-CARRIES_VECTOR = frozenset({MessageType.PLAIN_INPUT, MessageType.MASKED_INPUT})
+CARRIES_VECTOR = frozenset(
+    {MessageType.PLAIN_INPUT, MessageType.MASKED_INPUT, MessageType.COMMITTEE_INPUT, MessageType.ENCRYPTED_INPUT}
+)
 """The heavy messages: those whose size grows with the vector."""
 
 
