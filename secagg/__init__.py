@@ -4,11 +4,12 @@ from secagg.config import new_session_id
 from secagg.entropy import InsecureSeededEntropy, os_entropy
 from secagg.in_memory import InMemoryRun, run_in_memory
 from secagg.layout import IntVector, Layout, Segment
-from secagg.masked import MaskedSum
+from secagg.masked import Assumptions, MaskedSum
 from secagg.plain import PlainSum
 from secagg.sessions import ClientSession, PartyId, ServerSession, SumProtocol, SumResult
 
 __all__ = [
+    "Assumptions",
     "ClientSession",
     "InMemoryRun",
     "InsecureSeededEntropy",

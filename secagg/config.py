@@ -7,6 +7,7 @@ import secrets
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
+from secagg.encoding import length_prefixed
 from secagg.errors import ConfigurationError
 from secagg.layout import Layout
 from secagg.sessions import PartyId
@@ -59,6 +60,11 @@ class SumConfig:
             raise ConfigurationError(f"the context is a digest of at most 64 bytes, not {len(self.context)}")
         object.__setattr__(self, "digest", hashlib.sha256(self._canonical()).digest())
 
+    @property
+    def name(self) -> str:
+        """The mode's name on the command line and in reports; part of the digest."""
+        raise NotImplementedError
+
     def index(self, party: PartyId) -> int:
         """The place of a client in the cohort, from 0.
 
@@ -72,18 +78,18 @@ class SumConfig:
 
     def _canonical(self) -> bytes:
         """One byte string for one configuration."""
-        return b"".join(
-            len(part).to_bytes(8, "big") + part
-            for part in (
-                b"analytic-secagg/1",
-                type(self).__name__.encode(),
-                self.session_id,
-                self.context,
-                self.layout.canonical(),
-                b"".join(party.to_bytes(4, "big") for party in self.clients),
-                *self._own_parameters(),
-            )
+        return length_prefixed(
+            b"analytic-secagg/1",
+            self.name.encode(),
+            self.session_id,
+            self.context,
+            self.layout.canonical(),
+            self._clients_bytes(),
+            *self._own_parameters(),
         )
+
+    def _clients_bytes(self) -> bytes:
+        return b"".join(party.to_bytes(4, "big") for party in self.clients)
 
     def _own_parameters(self) -> tuple[bytes, ...]:
         """What a protocol adds to the digest."""

@@ -11,6 +11,10 @@ class ConfigurationError(SecureSumError, ValueError):
     """The public parameters are unsafe or contradict each other; no session was made."""
 
 
+class PolicyError(SecureSumError):
+    """A sum falls short of what this client's own policy demands; it takes no part."""
+
+
 class InvalidVectorError(SecureSumError, ValueError):
     """A vector does not fit the layout; nothing was sent."""
 

@@ -37,6 +37,11 @@ class PlainSum(SumConfig):
         """The mode's name."""
         return "plain"
 
+    @property
+    def survivors_needed(self) -> int:
+        """Fewest clients whose vectors a released total holds."""
+        return self.min_survivors
+
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
         """A client that sends its vector with its first message; plain sums draw no entropy."""
         return PlainClient(self, party, contribution)

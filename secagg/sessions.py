@@ -100,6 +100,11 @@ class SumProtocol(Protocol):
         """The cohort, ascending."""
         ...
 
+    @property
+    def survivors_needed(self) -> int:
+        """Fewest clients whose vectors a released total holds."""
+        ...
+
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
         """A client's session. A given vector is checked now, a callable's when it is needed."""
         ...

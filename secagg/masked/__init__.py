@@ -1,5 +1,6 @@
-"""Double-masked sums (Bonawitz et al., CCS 2017)."""
+"""Doubly masked sums (Bonawitz et al., CCS 2017; Bell et al., CCS 2020)."""
 
-from secagg.masked.config import MaskedSum
+from secagg.masked.assumptions import Assumptions, Plan
+from secagg.masked.protocol import MaskedSum, SimulatedIdentities
 
-__all__ = ["MaskedSum"]
+__all__ = ["Assumptions", "MaskedSum", "Plan", "SimulatedIdentities"]

@@ -9,32 +9,44 @@ from dataclasses import dataclass, field
 from secagg.config import SERVER
 from secagg.contribution import check_now, resolve
 from secagg.entropy import Entropy
-from secagg.errors import LocalProtocolError, RemoteProtocolError, RepeatedMessageError
-from secagg.masked.config import MaskedSum
+from secagg.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError, RepeatedMessageError
 from secagg.masked.messages import (
     AdvertisedKeys,
     Roster,
     SealedShares,
     ShareDelivery,
+    SurvivorProof,
+    SurvivorSignature,
     UnmaskRequest,
     UnmaskShares,
 )
-from secagg.masked.secrets import pairwise_seed, pairwise_sign, seal_binding, sealing_key, self_mask_commitment
-from secagg.masked.states import CLIENT_TRANSITIONS, ClientState
+from secagg.masked.parameters import MaskedParameters
+from secagg.masked.secrets import (
+    keys_are_signed,
+    pairwise_seed,
+    pairwise_sign,
+    seal_binding,
+    sealing_key,
+    self_mask_commitment,
+    sign_keys,
+    sign_survivors,
+    survivors_are_signed,
+)
+from secagg.masked.states import AUTHENTICATED_CLIENT, SEMI_HONEST_CLIENT, SETUP_MESSAGES, ClientState
 from secagg.primitives.agreement import BadPublicKeyError, KeyPair
+from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.primitives.shamir import SHARE_BYTES, split
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId
-from secagg.wire import MessageType, Reader, open_frame, seal_frame
+from secagg.wire import MessageType, Reader, message_type, open_frame, seal_frame
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class _Secrets:
-    """All that must be forgotten when the session ends."""
+class ClientSecrets:
+    """All that a client must forget when its session ends."""
 
-    contribution: Contribution
     sealing: KeyPair
     masking: KeyPair
     self_mask_seed: bytes = b""
@@ -42,42 +54,76 @@ class _Secrets:
 
 
 class MaskedClient:
-    """u's side of Bonawitz et al. 2017, Fig. 4. Every fault but a foreign or repeated message aborts it."""
+    """u's side of Bonawitz et al. 2017, Fig. 4. Every fault but a foreign or repeated message aborts it.
 
-    def __init__(self, config: MaskedSum, party: PartyId, contribution: Contribution, *, entropy: Entropy) -> None:
+    Args:
+        config: the public parameters, as this client knows them.
+        party: which client this is.
+        contribution: its vector; None while only the set-up runs (``begin_sum`` brings it).
+        entropy: where its secrets come from.
+        identity: its signing key, if the session has identities.
+    """
+
+    def __init__(
+        self,
+        config: MaskedParameters,
+        party: PartyId,
+        contribution: Contribution | None,
+        *,
+        entropy: Entropy,
+        identity: IdentityKey | None = None,
+    ) -> None:
         config.index(party)
-        check_now(config.layout, contribution)
+        if contribution is not None:
+            check_now(config.layout, contribution)
+        _check_identity(config, party, identity)
         self.party = party
         self.state = ClientState.READY
         self._config = config
+        self._table = AUTHENTICATED_CLIENT if config.is_authenticated else SEMI_HONEST_CLIENT
         self._entropy = entropy
-        self._secrets: _Secrets | None = _Secrets(
-            contribution=contribution, sealing=KeyPair.generate(entropy), masking=KeyPair.generate(entropy)
-        )
+        self._identity = identity
+        self._contribution = contribution
+        self._secrets: ClientSecrets | None = ClientSecrets(KeyPair.generate(entropy), KeyPair.generate(entropy))
         self._roster: dict[PartyId, AdvertisedKeys] = {}
+        self._dropouts: frozenset[PartyId] = frozenset()
         self._taken: set[bytes] = set()
 
     def start(self) -> bytes:
-        """Round 0, AdvertiseKeys: two fresh key pairs."""
+        """Round 0, AdvertiseKeys: two fresh public keys, signed where there are identities."""
         if self.state is not ClientState.READY:
             raise LocalProtocolError(f"start() begins a session once; this one is {self.state.value}")
         self.state = ClientState.KEYS_SENT
-        keys = AdvertisedKeys(sealing_key=self._own.sealing.public, masking_key=self._own.masking.public)
-        return self._message(MessageType.ADVERTISED_KEYS, keys.to_payload())
+        return self._message(MessageType.ADVERTISED_KEYS, self._advertised().to_payload())
+
+    def begin_sum(self, config: MaskedParameters, contribution: Contribution) -> None:
+        """Give a client that was set up ahead the layout and context of its sum, and its vector.
+
+        Raises:
+            LocalProtocolError: the sum has begun already.
+            ConfigurationError: ``config`` belongs to another set-up.
+        """
+        if self._contribution is not None or self.state not in (ClientState.KEYS_SENT, ClientState.SHARES_SENT):
+            raise LocalProtocolError(f"this client is {self.state.value}; it takes the sum it was set up for, once")
+        if config.setup_digest != self._config.setup_digest:
+            raise ConfigurationError("the sum differs from its set-up in session, cohort, graph, threshold or roster")
+        check_now(config.layout, contribution)
+        self._config, self._contribution = config, contribution
 
     def receive(self, message: bytes) -> bytes:
         """Answer the server's next message."""
-        frame = open_frame(message, digest=self._config.digest, sender=SERVER, recipient=self.party)
+        digest = self._digest(message_type(message))
+        frame = open_frame(message, digest=digest, sender=SERVER, recipient=self.party)
         fingerprint = hashlib.sha256(message).digest()
         if fingerprint in self._taken:
             raise RepeatedMessageError(f"this {frame.type.name} was answered already", peer=SERVER)
-        if self.state in (ClientState.READY, ClientState.DONE, ClientState.ABORTED):
+        if self.state not in self._table:
             raise LocalProtocolError(f"this client is {self.state.value} and takes no {frame.type.name}")
-        due, next_state = CLIENT_TRANSITIONS[self.state]
+        due, next_state, answer_type = self._table[self.state]
         try:
             if frame.type is not due:
                 raise RemoteProtocolError(f"{due.name} is due, {frame.type.name} came", peer=SERVER)
-            answer = self._answers()[due](Reader(frame.payload, peer=SERVER))
+            payload = self._answers()[due](Reader(frame.payload, peer=SERVER))
         except BaseException:
             self._forget(ClientState.ABORTED)
             raise
@@ -85,65 +131,42 @@ class MaskedClient:
         self.state = next_state
         if next_state is ClientState.DONE:
             self._forget(ClientState.DONE)
-        return answer
+        return self._message(answer_type, payload)
 
     def _answers(self) -> dict[MessageType, Callable[[Reader], bytes]]:
         return {
             MessageType.ROSTER: self._share_secrets,
-            MessageType.SHARE_DELIVERY: self._send_masked_vector,
-            MessageType.UNMASK_REQUEST: self._reveal_shares,
+            MessageType.SHARE_DELIVERY: self._mask_vector,
+            MessageType.UNMASK_REQUEST: self._agree_on_survivors,
+            MessageType.SURVIVOR_PROOF: self._check_proof_and_reveal,
         }
 
+    # Round 0, AdvertiseKeys
+
+    def _advertised(self) -> AdvertisedKeys:
+        keys = AdvertisedKeys(sealing_key=self._own.sealing.public, masking_key=self._own.masking.public)
+        if self._identity is None:
+            return keys
+        signature = sign_keys(self._identity, keys, self._config.setup_digest, self.party)
+        return AdvertisedKeys(sealing_key=keys.sealing_key, masking_key=keys.masking_key, signature=signature)
+
+    # Round 1, ShareKeys: shares of s^SK and of a fresh self-mask seed b, sealed to each neighbour
+
     def _share_secrets(self, reader: Reader) -> bytes:
-        """Round 1, ShareKeys: shares of s^SK and of a fresh self-mask seed b, sealed to each neighbour."""
-        self._roster = Roster.read(reader).keys
+        signature_bytes = SIGNATURE_BYTES if self._config.is_authenticated else 0
+        self._roster = Roster.read(reader, signature_bytes=signature_bytes).keys
         self._check_roster()
         own = self._own
         own.self_mask_seed = self._entropy(32)
-        holders = sorted([self.party, *self._roster])
-        points = [self._config.point(holder) for holder in holders]
-        needed = self._config.shares_needed
-        of_key = split(own.masking.secret, threshold=needed, points=points, entropy=self._entropy)
-        of_seed = split(own.self_mask_seed, threshold=needed, points=points, entropy=self._entropy)
-        pairs = {holder: of_key[p] + of_seed[p] for holder, p in zip(holders, points, strict=True)}
+        points = {holder: self._config.point(holder) for holder in sorted([self.party, *self._roster])}
+        of_key = self._split(own.masking.secret, points)
+        of_seed = self._split(own.self_mask_seed, points)
+        pairs = {holder: of_key[point] + of_seed[point] for holder, point in points.items()}
         own.shares = {self.party: pairs.pop(self.party)}
-        message = SealedShares(
-            commitment=self_mask_commitment(own.self_mask_seed, self._config.digest, self.party),
+        return SealedShares(
+            commitment=self_mask_commitment(own.self_mask_seed, self._config.setup_digest, self.party),
             sealed={holder: self._seal(holder, pair) for holder, pair in pairs.items()},
-        )
-        return self._message(MessageType.SEALED_SHARES, message.to_payload())
-
-    def _send_masked_vector(self, reader: Reader) -> bytes:
-        """Round 2, MaskedInputCollection: y = x + PRG(b) + sum of +-PRG(s_uv)."""
-        sealed = ShareDelivery.read(reader).sealed
-        strangers = sealed.keys() - self._roster.keys()
-        if strangers:
-            raise RemoteProtocolError(f"shares came from {len(strangers)} parties outside the roster", peer=SERVER)
-        self._need_enough(len(sealed) + 1, "shared their secrets")
-        self._own.shares |= {sender: self._open(sender, box) for sender, box in sealed.items()}
-        layout = self._config.layout
-        vector = RingVector.encode(layout, resolve(layout, self._own.contribution))
-        add_masks(vector, self._masks(), self._config.digest)
-        return self._message(MessageType.MASKED_INPUT, vector.to_bytes())
-
-    def _reveal_shares(self, reader: Reader) -> bytes:
-        """Round 3, Unmasking: for each peer the share of its mask key or that of its self-mask, never both."""
-        dropouts = set(UnmaskRequest.read(reader).dropouts)
-        if self.party in dropouts:
-            raise RemoteProtocolError("the unmask request calls this client a dropout, but asks it", peer=SERVER)
-        all_shares = self._own.shares
-        strangers = dropouts - all_shares.keys()
-        if strangers:
-            raise RemoteProtocolError(
-                f"the unmask request names {len(strangers)} dropouts that shared no secret with this client",
-                peer=SERVER,
-            )
-        self._need_enough(len(all_shares) - len(dropouts), "survived")
-        shares = UnmaskShares(
-            mask_key_shares={p: pair[:SHARE_BYTES] for p, pair in all_shares.items() if p in dropouts},
-            self_mask_shares={p: pair[SHARE_BYTES:] for p, pair in all_shares.items() if p not in dropouts},
-        )
-        return self._message(MessageType.UNMASK_SHARES, shares.to_payload())
+        ).to_payload()
 
     def _check_roster(self) -> None:
         strangers = self._roster.keys() - set(self._config.neighbours(self.party))
@@ -151,20 +174,41 @@ class MaskedClient:
             raise RemoteProtocolError(
                 f"the roster lists {len(strangers)} parties that are no neighbours of this client", peer=SERVER
             )
-        self._need_enough(len(self._roster) + 1, "advertised keys")
+        self._need_holders(len(self._roster) + 1, "advertised keys")
         keys = [key for entry in self._roster.values() for key in (entry.sealing_key, entry.masking_key)]
         keys += [self._own.sealing.public, self._own.masking.public]
         if len(set(keys)) != len(keys):
             raise RemoteProtocolError("the roster lists one public key twice; every key must differ", peer=SERVER)
+        if not self._config.is_authenticated:
+            return
+        for party, entry in self._roster.items():
+            if not keys_are_signed(self._config, entry, party):
+                raise RemoteProtocolError(
+                    f"the keys listed for party {party} are not signed by its identity for this session: "
+                    "the server, or somebody between, swapped them",
+                    peer=SERVER,
+                )
 
-    def _need_enough(self, came: int, did_what: str) -> None:
+    def _split(self, secret: bytes, points: dict[PartyId, int]) -> dict[int, bytes]:
         needed = self._config.shares_needed
-        if came < needed:
-            raise RemoteProtocolError(
-                f"at least {needed} clients must have {did_what}, the server names {came} (this one included); "
-                "nothing more is sent in this session",
-                peer=SERVER,
-            )
+        return split(secret, threshold=needed, points=list(points.values()), entropy=self._entropy)
+
+    # Round 2, MaskedInputCollection: y = x + PRG(b) + sum of +-PRG(s_uv)
+
+    def _mask_vector(self, reader: Reader) -> bytes:
+        if self._contribution is None:
+            raise LocalProtocolError("the set-up is complete, but begin_sum() has brought no vector yet")
+        sealed = ShareDelivery.read(reader).sealed
+        strangers = sealed.keys() - self._roster.keys()
+        if strangers:
+            raise RemoteProtocolError(f"shares came from {len(strangers)} parties outside the roster", peer=SERVER)
+        self._need_holders(len(sealed) + 1, "shared their secrets")
+        self._own.shares |= {sender: self._open(sender, box) for sender, box in sealed.items()}
+        layout = self._config.layout
+        vector = RingVector.encode(layout, resolve(layout, self._contribution))
+        add_masks(vector, self._masks(), self._config.digest)
+        self._contribution = None
+        return vector.to_bytes()
 
     def _masks(self) -> list[tuple[bytes, int]]:
         masks = [(self._own.self_mask_seed, 1)]
@@ -176,15 +220,76 @@ class MaskedClient:
             masks.append((seed, pairwise_sign(self.party, peer)))
         return masks
 
+    # Round 3, ConsistencyCheck (with identities only)
+
+    def _agree_on_survivors(self, reader: Reader) -> bytes:
+        self._dropouts = frozenset(UnmaskRequest.read(reader).dropouts)
+        strangers = self._dropouts - set(self._config.clients)
+        if strangers:
+            raise RemoteProtocolError(
+                f"the unmask request names {len(strangers)} dropouts outside the cohort", peer=SERVER
+            )
+        if self.party in self._dropouts:
+            raise RemoteProtocolError("the unmask request calls this client a dropout, but asks it", peer=SERVER)
+        survivors, needed = len(self._config.clients) - len(self._dropouts), self._config.survivors_needed
+        if survivors < needed:
+            raise RemoteProtocolError(
+                f"a total holds at least {needed} clients, the server names {survivors} survivors; nothing is revealed",
+                peer=SERVER,
+            )
+        if self._identity is None:
+            return self._revealed()
+        signature = sign_survivors(self._identity, self._dropouts, self._config.digest)
+        return SurvivorSignature(signature=signature).to_payload()
+
+    def _check_proof_and_reveal(self, reader: Reader) -> bytes:
+        signatures = SurvivorProof.read(reader).signatures
+        strangers = signatures.keys() - (set(self._config.clients) - self._dropouts)
+        if strangers:
+            raise RemoteProtocolError(f"{len(strangers)} signatures are not from survivors", peer=SERVER)
+        needed = self._config.signatures_needed
+        if len(signatures) < needed:
+            raise RemoteProtocolError(
+                f"{needed} survivors must have signed the same survivor set, {len(signatures)} signatures came; "
+                "nothing is revealed",
+                peer=SERVER,
+            )
+        for party, signature in signatures.items():
+            if not survivors_are_signed(self._config, signature, self._dropouts, party):
+                raise RemoteProtocolError(
+                    f"party {party} did not sign the survivor set that this client was told: the server told "
+                    "different clients different things, or forged; nothing is revealed",
+                    peer=SERVER,
+                )
+        return self._revealed()
+
+    # Round 4, Unmasking: for each peer the share of its mask key or that of its self-mask, never both
+
+    def _revealed(self) -> bytes:
+        shares, dropouts = self._own.shares, self._dropouts
+        return UnmaskShares(
+            mask_key_shares={party: pair[:SHARE_BYTES] for party, pair in shares.items() if party in dropouts},
+            self_mask_shares={party: pair[SHARE_BYTES:] for party, pair in shares.items() if party not in dropouts},
+        ).to_payload()
+
+    def _need_holders(self, came: int, did_what: str) -> None:
+        needed = self._config.shares_needed
+        if came < needed:
+            raise RemoteProtocolError(
+                f"at least {needed} clients must have {did_what}, the server names {came} (this one included); "
+                "nothing more is sent in this session",
+                peer=SERVER,
+            )
+
     def _seal(self, recipient: PartyId, pair: bytes) -> bytes:
         key = self._sealing_key(recipient, sender=self.party, recipient=recipient)
-        binding = seal_binding(self._config.digest, self.party, recipient)
+        binding = seal_binding(self._config.setup_digest, self.party, recipient)
         return seal(key, pair, binding, entropy=self._entropy)
 
     def _open(self, sender: PartyId, sealed: bytes) -> bytes:
         key = self._sealing_key(sender, sender=sender, recipient=self.party)
         try:
-            return open_sealed(key, sealed, seal_binding(self._config.digest, sender, self.party))
+            return open_sealed(key, sealed, seal_binding(self._config.setup_digest, sender, self.party))
         except SealBrokenError as error:
             raise RemoteProtocolError(
                 f"the shares that party {sender} sealed do not open: forged, replayed or changed on the way",
@@ -192,18 +297,20 @@ class MaskedClient:
             ) from error
 
     def _sealing_key(self, peer: PartyId, *, sender: PartyId, recipient: PartyId) -> bytes:
+        peer_key, setup = self._roster[peer].sealing_key, self._config.setup_digest
         try:
-            return sealing_key(
-                self._own.sealing, self._roster[peer].sealing_key, self._config.digest, sender, recipient
-            )
+            return sealing_key(self._own.sealing, peer_key, setup, sender, recipient)
         except BadPublicKeyError as error:
             raise RemoteProtocolError(f"party {peer}'s sealing key is no safe key", peer=SERVER) from error
 
+    def _digest(self, type_: MessageType | None) -> bytes:
+        return self._config.setup_digest if type_ in SETUP_MESSAGES else self._config.digest
+
     def _message(self, type_: MessageType, payload: bytes) -> bytes:
-        return seal_frame(type_, payload, digest=self._config.digest, sender=self.party, recipient=SERVER)
+        return seal_frame(type_, payload, digest=self._digest(type_), sender=self.party, recipient=SERVER)
 
     @property
-    def _own(self) -> _Secrets:
+    def _own(self) -> ClientSecrets:
         if self._secrets is None:
             raise LocalProtocolError(f"this client is {self.state.value} and has forgotten its secrets")
         return self._secrets
@@ -211,5 +318,17 @@ class MaskedClient:
     def _forget(self, state: ClientState) -> None:
         """Enter a final state and drop every secret (Python may keep copies in memory: see the threat model)."""
         self.state = state
-        self._secrets = None
+        self._secrets = self._contribution = None
         self._roster = {}
+
+
+def _check_identity(config: MaskedParameters, party: PartyId, identity: IdentityKey | None) -> None:
+    if not config.is_authenticated:
+        if identity is not None:
+            raise ConfigurationError("this session has no roster of identities; a signing key serves no purpose in it")
+        return
+    if identity is None or identity.public != config.identity(party):
+        raise ConfigurationError(
+            f"the roster's identity key of party {party} is needed to take part; "
+            + ("none was given" if identity is None else "another one was given")
+        )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from secagg.primitives.agreement import PUBLIC_KEY_BYTES
+from secagg.primitives.identity import SIGNATURE_BYTES
 from secagg.primitives.sealing import OVERHEAD_BYTES
 from secagg.primitives.shamir import SHARE_BYTES
 from secagg.sessions import PartyId
@@ -17,23 +18,33 @@ SEALED_BYTES = 2 * SHARE_BYTES + OVERHEAD_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvertisedKeys:
-    """Client to server, round 0: c^PK, to seal shares with, and s^PK, to agree on masks with."""
+    """Client to server, round 0: c^PK, to seal shares with, s^PK, to agree on masks with, and who says so.
+
+    The signature is empty in a session without identities.
+    """
 
     sealing_key: bytes
     masking_key: bytes
+    signature: bytes = b""
 
     TYPE = MessageType.ADVERTISED_KEYS
 
     def to_payload(self) -> bytes:
         """The payload."""
-        return self.sealing_key + self.masking_key
+        return self.sealing_key + self.masking_key + self.signature
 
     @classmethod
-    def read(cls, reader: Reader) -> Self:
+    def read(cls, reader: Reader, *, signature_bytes: int) -> Self:
         """Take the payload apart."""
-        keys = cls(sealing_key=reader.take(PUBLIC_KEY_BYTES), masking_key=reader.take(PUBLIC_KEY_BYTES))
+        keys = cls.parse(reader.take(2 * PUBLIC_KEY_BYTES + signature_bytes))
         reader.end()
         return keys
+
+    @classmethod
+    def parse(cls, entry: bytes) -> Self:
+        """The keys of a payload or a roster entry of the right length."""
+        sealing_key, rest = entry[:PUBLIC_KEY_BYTES], entry[PUBLIC_KEY_BYTES:]
+        return cls(sealing_key=sealing_key, masking_key=rest[:PUBLIC_KEY_BYTES], signature=rest[PUBLIC_KEY_BYTES:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +60,11 @@ class Roster:
         return write_entries({party: keys.to_payload() for party, keys in self.keys.items()})
 
     @classmethod
-    def read(cls, reader: Reader) -> Self:
+    def read(cls, reader: Reader, *, signature_bytes: int) -> Self:
         """Take the payload apart."""
-        entries = reader.entries(2 * PUBLIC_KEY_BYTES)
+        entries = reader.entries(2 * PUBLIC_KEY_BYTES + signature_bytes)
         reader.end()
-        return cls(
-            keys={
-                party: AdvertisedKeys(sealing_key=both[:PUBLIC_KEY_BYTES], masking_key=both[PUBLIC_KEY_BYTES:])
-                for party, both in entries.items()
-            }
-        )
+        return cls(keys={party: AdvertisedKeys.parse(entry) for party, entry in entries.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +110,9 @@ class ShareDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnmaskRequest:
-    """Server to client, round 3: which of the neighbours that shared secrets sent no vector.
+    """Server to client: which clients of the whole cohort are not in the sum.
 
-    It names the dropouts only. All others that shared secrets are survivors, so that no request can ask for
-    both secrets of one client.
+    It names the dropouts only. All others are survivors, so that no request can ask for both secrets of one client.
     """
 
     dropouts: tuple[PartyId, ...]
@@ -127,8 +132,48 @@ class UnmaskRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SurvivorSignature:
+    """Client to server: that it was told this set of survivors, and no other."""
+
+    signature: bytes
+
+    TYPE = MessageType.SURVIVOR_SIGNATURE
+
+    def to_payload(self) -> bytes:
+        """The payload."""
+        return self.signature
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take the payload apart."""
+        message = cls(signature=reader.take(SIGNATURE_BYTES))
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurvivorProof:
+    """Server to client: enough survivors' signatures on one survivor set."""
+
+    signatures: dict[PartyId, bytes]
+
+    TYPE = MessageType.SURVIVOR_PROOF
+
+    def to_payload(self) -> bytes:
+        """The payload."""
+        return write_entries(self.signatures)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take the payload apart."""
+        message = cls(signatures=reader.entries(SIGNATURE_BYTES))
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnmaskShares:
-    """Client to server, round 3: a share of each dropout's mask key and of each survivor's self-mask seed."""
+    """Client to server, last: a share of each dropout's mask key and of each survivor's self-mask seed."""
 
     mask_key_shares: dict[PartyId, bytes] = field(repr=False)
     self_mask_shares: dict[PartyId, bytes] = field(repr=False)

@@ -1,9 +1,14 @@
-"""How the secrets of a masked sum are derived; client and server read the same lines."""
+"""How the secrets of a masked sum are derived and what is signed; client and server read the same lines."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from secagg.masked.messages import AdvertisedKeys
+from secagg.masked.parameters import MaskedParameters
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.derivation import derive_key
+from secagg.primitives.identity import IdentityKey, is_signed
 from secagg.sessions import PartyId
 
 
@@ -17,24 +22,52 @@ def pairwise_sign(party: PartyId, peer: PartyId) -> int:
     return 1 if party < peer else -1
 
 
-def sealing_key(own: KeyPair, peer_public: bytes, digest: bytes, sender: PartyId, recipient: PartyId) -> bytes:
+def sealing_key(own: KeyPair, peer_public: bytes, setup_digest: bytes, sender: PartyId, recipient: PartyId) -> bytes:
     """The key that shares are sealed with on their way from ``sender`` to ``recipient``."""
-    return own.agree(peer_public, "sealed shares", digest, _pair(sender, recipient))
+    return own.agree(peer_public, "sealed shares", setup_digest, _number(sender), _number(recipient))
 
 
-def seal_binding(digest: bytes, sender: PartyId, recipient: PartyId) -> bytes:
+def seal_binding(setup_digest: bytes, sender: PartyId, recipient: PartyId) -> bytes:
     """The associated data of sealed shares."""
-    return digest + _pair(sender, recipient)
+    return setup_digest + _number(sender) + _number(recipient)
 
 
-def self_mask_commitment(seed: bytes, digest: bytes, party: PartyId) -> bytes:
+def self_mask_commitment(seed: bytes, setup_digest: bytes, party: PartyId) -> bytes:
     """What a client publishes of its self-mask seed: a value derived for no other use.
 
     It is not in the paper. It lets the server notice a rebuilt seed that is wrong (a client lied about a share)
     instead of releasing noise, as it can for mask keys, whose public halves it knows.
     """
-    return derive_key(seed, "self-mask commitment", digest, party.to_bytes(4, "big"))
+    return derive_key(seed, "self-mask commitment", setup_digest, _number(party))
 
 
-def _pair(sender: PartyId, recipient: PartyId) -> bytes:
-    return sender.to_bytes(4, "big") + recipient.to_bytes(4, "big")
+def sign_keys(identity: IdentityKey, keys: AdvertisedKeys, setup_digest: bytes, party: PartyId) -> bytes:
+    """A client's word that these are its keys in this session."""
+    return identity.sign("advertised keys", *_keys_statement(keys, setup_digest, party))
+
+
+def keys_are_signed(config: MaskedParameters, keys: AdvertisedKeys, party: PartyId) -> bool:
+    """Whether the roster's identity of ``party`` vouches for these keys."""
+    statement = _keys_statement(keys, config.setup_digest, party)
+    return is_signed(config.identity(party), keys.signature, "advertised keys", *statement)
+
+
+def sign_survivors(identity: IdentityKey, dropouts: Iterable[PartyId], digest: bytes) -> bytes:
+    """A client's word that it was told this survivor set in this sum."""
+    return identity.sign("survivors", digest, *map(_number, sorted(dropouts)))
+
+
+def survivors_are_signed(
+    config: MaskedParameters, signature: bytes, dropouts: Iterable[PartyId], party: PartyId
+) -> bool:
+    """Whether ``party`` signed this survivor set in this sum."""
+    statement = (config.digest, *map(_number, sorted(dropouts)))
+    return is_signed(config.identity(party), signature, "survivors", *statement)
+
+
+def _keys_statement(keys: AdvertisedKeys, setup_digest: bytes, party: PartyId) -> tuple[bytes, ...]:
+    return setup_digest, _number(party), keys.sealing_key, keys.masking_key
+
+
+def _number(party: PartyId) -> bytes:
+    return party.to_bytes(4, "big")

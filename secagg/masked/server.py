@@ -6,18 +6,27 @@ from collections.abc import Callable, Iterable, Mapping
 
 from secagg.config import SERVER
 from secagg.errors import LocalProtocolError, RemoteProtocolError, SecureSumError, TooFewSurvivorsError
-from secagg.masked.config import MaskedSum
 from secagg.masked.messages import (
     AdvertisedKeys,
     Roster,
     SealedShares,
     ShareDelivery,
+    SurvivorProof,
+    SurvivorSignature,
     UnmaskRequest,
     UnmaskShares,
 )
-from secagg.masked.secrets import pairwise_seed, pairwise_sign, self_mask_commitment
-from secagg.masked.states import SERVER_ROUNDS
+from secagg.masked.parameters import MaskedParameters
+from secagg.masked.secrets import (
+    keys_are_signed,
+    pairwise_seed,
+    pairwise_sign,
+    self_mask_commitment,
+    survivors_are_signed,
+)
+from secagg.masked.states import SETUP_MESSAGES
 from secagg.primitives.agreement import BadPublicKeyError, KeyPair, check_public_key
+from secagg.primitives.identity import SIGNATURE_BYTES
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.shamir import BadSharesError, combine, lagrange_at_zero
 from secagg.ring import RingVector
@@ -29,18 +38,20 @@ from secagg.wire import MessageType, Reader, seal_frame
 class MaskedServer:
     """S's side of Bonawitz et al. 2017, Fig. 4. Masked vectors are added as they arrive and not kept.
 
-    U1 advertised keys, U2 shared secrets, U3 sent a masked vector, U4 helped to unmask: each set is what the
-    round before left.
+    U1 advertised keys, U2 shared secrets, U3 sent a masked vector, U4 signed who U3 is, U5 helped to unmask: each
+    set is what the round before left.
     """
 
-    def __init__(self, config: MaskedSum) -> None:
+    def __init__(self, config: MaskedParameters) -> None:
         self._config = config
-        self._round: Round | None = Round(config.digest, SERVER_ROUNDS[0], config.clients)
+        self._round: Round | None = None
+        self._ask(MessageType.ADVERTISED_KEYS, config.clients)
         self._keys: dict[PartyId, AdvertisedKeys] = {}
         self._public_keys: set[bytes] = set()
         self._sealed: dict[PartyId, SealedShares] = {}
         self._sum = RingVector.zeros(config.layout)
         self._survivors: frozenset[PartyId] = frozenset()
+        self._signatures: dict[PartyId, bytes] = {}
         self._revealed: dict[PartyId, UnmaskShares] = {}
         self._weights: dict[tuple[int, ...], list[int]] = {}
         self._result: SumResult | None = None
@@ -77,6 +88,7 @@ class MaskedServer:
             MessageType.ADVERTISED_KEYS: self._take_keys,
             MessageType.SEALED_SHARES: self._take_sealed_shares,
             MessageType.MASKED_INPUT: self._take_masked_vector,
+            MessageType.SURVIVOR_SIGNATURE: self._take_survivor_signature,
             MessageType.UNMASK_SHARES: self._take_unmask_shares,
         }
 
@@ -85,13 +97,17 @@ class MaskedServer:
             MessageType.ADVERTISED_KEYS: self._send_rosters,
             MessageType.SEALED_SHARES: self._deliver_shares,
             MessageType.MASKED_INPUT: self._request_unmasking,
+            MessageType.SURVIVOR_SIGNATURE: self._send_proof,
             MessageType.UNMASK_SHARES: self._unmask,
         }
 
     # Round 0, AdvertiseKeys
 
     def _take_keys(self, sender: PartyId, reader: Reader) -> None:
-        keys = AdvertisedKeys.read(reader)
+        signature_bytes = SIGNATURE_BYTES if self._config.is_authenticated else 0
+        keys = AdvertisedKeys.read(reader, signature_bytes=signature_bytes)
+        if signature_bytes and not keys_are_signed(self._config, keys, sender):
+            raise RemoteProtocolError("its keys are not signed by its identity for this session", peer=sender)
         both = {keys.sealing_key, keys.masking_key}
         if len(both - self._public_keys) < 2:
             raise RemoteProtocolError("it advertised a public key that is in use already", peer=sender)
@@ -150,21 +166,31 @@ class MaskedServer:
 
     def _request_unmasking(self, survivors: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
         self._survivors = survivors
-        self._ask(MessageType.UNMASK_SHARES, survivors)
-        return {
-            party: self._message(
-                party,
-                MessageType.UNMASK_REQUEST,
-                UnmaskRequest(dropouts=tuple(sorted(self._dropouts_near(party)))).to_payload(),
-            )
-            for party in sorted(survivors)
-        }
+        self._ask(
+            MessageType.SURVIVOR_SIGNATURE if self._config.is_authenticated else MessageType.UNMASK_SHARES, survivors
+        )
+        request = UnmaskRequest(dropouts=self._dropouts).to_payload()
+        return {party: self._message(party, MessageType.UNMASK_REQUEST, request) for party in sorted(survivors)}
 
-    # Round 3, Unmasking
+    # Round 3, ConsistencyCheck (with identities only)
+
+    def _take_survivor_signature(self, sender: PartyId, reader: Reader) -> None:
+        signature = SurvivorSignature.read(reader).signature
+        if not survivors_are_signed(self._config, signature, self._dropouts, sender):
+            raise RemoteProtocolError("its signature is not one on this sum's survivors", peer=sender)
+        self._signatures[sender] = signature
+
+    def _send_proof(self, signed: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
+        self._ask(MessageType.UNMASK_SHARES, signed)
+        enough = sorted(signed)[: self._config.signatures_needed]
+        proof = SurvivorProof(signatures={party: self._signatures[party] for party in enough}).to_payload()
+        return {party: self._message(party, MessageType.SURVIVOR_PROOF, proof) for party in sorted(signed)}
+
+    # Round 4, Unmasking
 
     def _take_unmask_shares(self, sender: PartyId, reader: Reader) -> None:
         shares = UnmaskShares.read(reader)
-        dropouts = self._dropouts_near(sender)
+        dropouts = set(self._near(sender, self._sealed.keys())) - self._survivors
         survivors = {sender, *self._near(sender, self._survivors)}
         if shares.mask_key_shares.keys() != dropouts or shares.self_mask_shares.keys() != survivors:
             raise RemoteProtocolError(
@@ -187,7 +213,7 @@ class MaskedServer:
     def _self_mask_seed(self, survivor: PartyId) -> bytes:
         shares = {p: m.self_mask_shares[survivor] for p, m in self._revealed.items() if survivor in m.self_mask_shares}
         seed = self._combine(survivor, shares)
-        if self_mask_commitment(seed, self._config.digest, survivor) != self._sealed[survivor].commitment:
+        if self_mask_commitment(seed, self._config.setup_digest, survivor) != self._sealed[survivor].commitment:
             raise self._wrong_shares(survivor)
         return seed
 
@@ -233,8 +259,10 @@ class MaskedServer:
         """The neighbours of ``party`` that are among these, ascending."""
         return sorted(set(self._config.neighbours(party)).intersection(among))
 
-    def _dropouts_near(self, party: PartyId) -> set[PartyId]:
-        return set(self._near(party, self._sealed.keys())) - self._survivors
+    @property
+    def _dropouts(self) -> tuple[PartyId, ...]:
+        """Everybody of the cohort who is not in the sum."""
+        return tuple(party for party in self._config.clients if party not in self._survivors)
 
     def _current(self) -> Round:
         if self._round is None:
@@ -242,14 +270,22 @@ class MaskedServer:
         return self._round
 
     def _ask(self, answer: MessageType, parties: Iterable[PartyId]) -> None:
-        self._round = Round(self._config.digest, answer, parties)
+        self._round = Round(self._digest(answer), answer, parties)
 
     def _need_enough(self, round_: Round) -> None:
-        needed = self._config.shares_needed
+        """Every round before the last needs all that the total must hold; the last one a secret's threshold."""
+        config = self._config
+        needed = {
+            MessageType.SURVIVOR_SIGNATURE: config.signatures_needed,
+            MessageType.UNMASK_SHARES: config.shares_needed,
+        }.get(round_.answer, config.survivors_needed)
         if len(round_.answered) < needed:
             raise TooFewSurvivorsError(
                 stage=round_.answer.name, needed=needed, came=len(round_.answered), cohort=len(round_.asked)
             )
 
+    def _digest(self, type_: MessageType) -> bytes:
+        return self._config.setup_digest if type_ in SETUP_MESSAGES else self._config.digest
+
     def _message(self, recipient: PartyId, type_: MessageType, payload: bytes) -> bytes:
-        return seal_frame(type_, payload, digest=self._config.digest, sender=SERVER, recipient=recipient)
+        return seal_frame(type_, payload, digest=self._digest(type_), sender=SERVER, recipient=recipient)

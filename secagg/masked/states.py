@@ -1,4 +1,4 @@
-"""The automaton of a masked sum as a table; the sessions, the docs and the exhaustive tests read it."""
+"""The automaton of a masked sum as tables; the sessions, the docs' diagram and the exhaustive tests read them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,35 @@ class ClientState(Enum):
     KEYS_SENT = "keys sent"
     SHARES_SENT = "shares sent"
     INPUT_SENT = "masked vector sent"
+    SURVIVORS_SIGNED = "survivors signed"
     DONE = "done"
     ABORTED = "aborted"
 
 
-CLIENT_TRANSITIONS: dict[ClientState, tuple[MessageType, ClientState]] = {
-    ClientState.KEYS_SENT: (MessageType.ROSTER, ClientState.SHARES_SENT),
-    ClientState.SHARES_SENT: (MessageType.SHARE_DELIVERY, ClientState.INPUT_SENT),
-    ClientState.INPUT_SENT: (MessageType.UNMASK_REQUEST, ClientState.DONE),
+ClientTable = dict[ClientState, tuple[MessageType, ClientState, MessageType]]
+"""In a state, the message that is due, the state it leads to, the answer. A fault leads to ABORTED instead."""
+
+SEMI_HONEST_CLIENT: ClientTable = {
+    ClientState.KEYS_SENT: (MessageType.ROSTER, ClientState.SHARES_SENT, MessageType.SEALED_SHARES),
+    ClientState.SHARES_SENT: (MessageType.SHARE_DELIVERY, ClientState.INPUT_SENT, MessageType.MASKED_INPUT),
+    ClientState.INPUT_SENT: (MessageType.UNMASK_REQUEST, ClientState.DONE, MessageType.UNMASK_SHARES),
 }
-"""In this state, this message leads there. Nothing else does, but a fault, which leads to ABORTED."""
+"""Without identities: the server may look, but not lie."""
+
+AUTHENTICATED_CLIENT: ClientTable = SEMI_HONEST_CLIENT | {
+    ClientState.INPUT_SENT: (
+        MessageType.UNMASK_REQUEST,
+        ClientState.SURVIVORS_SIGNED,
+        MessageType.SURVIVOR_SIGNATURE,
+    ),
+    ClientState.SURVIVORS_SIGNED: (MessageType.SURVIVOR_PROOF, ClientState.DONE, MessageType.UNMASK_SHARES),
+}
+"""With identities: nothing is revealed before enough clients signed the same survivor set."""
+
+SETUP_MESSAGES = frozenset({MessageType.ADVERTISED_KEYS, MessageType.ROSTER, MessageType.SEALED_SHARES})
+"""Bound to the set-up's digest alone: they do not depend on layout or context, and so may travel before both."""
 
 
-SERVER_ROUNDS: tuple[MessageType, ...] = (
-    MessageType.ADVERTISED_KEYS,
-    MessageType.SEALED_SHARES,
-    MessageType.MASKED_INPUT,
-    MessageType.UNMASK_SHARES,
-)
-"""What the server collects, round by round."""
+def server_rounds(table: ClientTable) -> tuple[MessageType, ...]:
+    """What the server collects, round by round."""
+    return (MessageType.ADVERTISED_KEYS, *(answer for _, _, answer in table.values()))

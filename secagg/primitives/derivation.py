@@ -5,6 +5,8 @@ from __future__ import annotations
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from secagg.encoding import length_prefixed
+
 KEY_BYTES = 32
 
 
@@ -17,5 +19,5 @@ def derive_key(secret: bytes, label: str, *context: bytes) -> bytes:
         context: what else the key is bound to, first of all the session's configuration digest. Parts are
             length-prefixed, so no two lists of parts collide.
     """
-    info = b"".join(len(part).to_bytes(4, "big") + part for part in (b"analytic-secagg/1", label.encode(), *context))
+    info = length_prefixed(b"analytic-secagg/1", label.encode(), *context)
     return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)

@@ -1,0 +1,201 @@
+"""From a threat model to a graph and a threshold: the bounds of Bell et al., CCS 2020, computed and not guessed.
+
+Clients are the nodes of a Harary graph of even degree k over a random permutation. Among n clients at most
+floor(corruption n) work with the adversary and at most floor(dropout n) vanish, whoever they are, as long as
+that is settled before the permutation is drawn. Three things may then go wrong (their section 3.3):
+
+- *opened*: some client has so many corrupt neighbours that they open a secret of it (``threshold`` of them;
+  against a server that lies about dropouts, so many that both its secrets can be opened, which takes
+  2 threshold <= k + 1 + corrupt neighbours);
+- *split*: removing corrupt clients and dropouts cuts the graph, so that the sum falls into parts: for a Harary graph
+  that takes two runs of k/2 neighbours on the ring;
+- *stuck*: some client keeps fewer than ``threshold`` neighbours, so that the sum cannot be unmasked.
+
+The first two together have probability at most 2^-security_bits, the third 2^-correctness_bits. Corrupt or
+surviving neighbours follow a hypergeometric law; a union bound over n clients does the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from secagg.errors import ConfigurationError
+
+LOG_2 = float(np.log(2.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumptions:
+    """What a cohort is promised to be, and how sure the promise must be.
+
+    Args:
+        corruption: largest fraction of clients that collude with the server, 0 to below 1.
+        dropout: largest fraction of clients that vanish during a sum, 0 to below 1.
+        malicious_server: whether the server may lie (about dropouts, keys, rosters) or only looks on.
+        security_bits: privacy fails with probability at most 2^-security_bits, beyond the primitives' own.
+        correctness_bits: the sum gets stuck with probability at most 2^-correctness_bits.
+    """
+
+    corruption: float = 0.1
+    dropout: float = 0.3
+    malicious_server: bool = False
+    security_bits: float = 40.0
+    correctness_bits: float = 40.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.corruption < 1 and 0 <= self.dropout < 1):
+            raise ConfigurationError(
+                f"corruption and dropout are fractions from 0 to below 1, not {self.corruption} and {self.dropout}"
+            )
+        if self.security_bits <= 0 or self.correctness_bits <= 0:
+            raise ConfigurationError("security and correctness need a positive number of bits")
+
+    def corrupt(self, n_clients: int) -> int:
+        """Largest number of corrupt clients."""
+        return int(np.floor(self.corruption * n_clients + 1e-9))
+
+    def dropouts(self, n_clients: int) -> int:
+        """Largest number of dropouts."""
+        return int(np.floor(self.dropout * n_clients + 1e-9))
+
+    def plan_for(self, n_clients: int, degree: int) -> Plan | None:
+        """The lowest threshold that serves a sparse graph of this degree; None if none does."""
+        return _with_degree(n_clients, degree, self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A graph's degree and a threshold, with what they guarantee (log2 of probabilities, -inf for never).
+
+    ``degree`` is n - 1 for the complete graph. Shares of a client lie with its neighbours and itself.
+    """
+
+    n_clients: int
+    degree: int
+    threshold: int
+    log2_opened: float
+    log2_split: float
+    log2_stuck: float
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every pair of clients is joined."""
+        return self.degree == self.n_clients - 1
+
+
+@lru_cache(maxsize=256)
+def plan(n_clients: int, assumptions: Assumptions) -> Plan:
+    """The sparsest graph, with its lowest threshold, that meets the assumptions; the complete one if none does.
+
+    Raises:
+        ConfigurationError: not even the complete graph can: too much corruption and dropout at once.
+    """
+    for degree in _candidates(n_clients):
+        found = _with_degree(n_clients, degree, assumptions)
+        if found is not None:
+            return found
+    return complete_plan(n_clients, assumptions)
+
+
+def complete_plan(n_clients: int, assumptions: Assumptions) -> Plan:
+    """The complete graph's threshold: above what corrupt clients can open, at most what survives for sure.
+
+    Raises:
+        ConfigurationError: no threshold lies between the two.
+    """
+    corrupt, n = assumptions.corrupt(n_clients), n_clients
+    lowest = max(_lowest_threshold(corrupt, n - 1, assumptions), n // 2 + 1)
+    highest = n - assumptions.dropouts(n)
+    if n < 2 or lowest > highest:
+        raise ConfigurationError(
+            f"{n} clients of which {corrupt} collude and {assumptions.dropouts(n)} vanish cannot be summed safely: "
+            f"opening a secret must take at least {lowest} clients, and only {highest} are sure to stay. "
+            "Promise less corruption or fewer dropouts, or ask more clients"
+        )
+    never = float("-inf")
+    return Plan(n_clients=n, degree=n - 1, threshold=lowest, log2_opened=never, log2_split=never, log2_stuck=never)
+
+
+def _candidates(n_clients: int) -> range:
+    return range(2, n_clients - 1, 2)
+
+
+def _with_degree(n: int, degree: int, assumptions: Assumptions) -> Plan | None:
+    """The lowest threshold that serves this degree, or None."""
+    split = log2_split(n, degree, assumptions.corrupt(n) + assumptions.dropouts(n))
+    per_event = -assumptions.security_bits - 1
+    if split > per_event:
+        return None
+    opened = log2_at_least(n, assumptions.corrupt(n), degree)
+    stuck = log2_at_most(n, n - assumptions.dropouts(n), degree)
+    for corrupt_neighbours in range(degree + 1):
+        if opened[corrupt_neighbours + 1] <= per_event:
+            break
+    threshold = _lowest_threshold(corrupt_neighbours, degree, assumptions)
+    if threshold > degree or stuck[threshold - 1] > -assumptions.correctness_bits:
+        return None
+    return Plan(
+        n_clients=n,
+        degree=degree,
+        threshold=threshold,
+        log2_opened=float(opened[corrupt_neighbours + 1]),
+        log2_split=split,
+        log2_stuck=float(stuck[threshold - 1]),
+    )
+
+
+def _lowest_threshold(corrupt: int, degree: int, assumptions: Assumptions) -> int:
+    """Shares that this many corrupt neighbours cannot open a secret with, nor both secrets by lying."""
+    if assumptions.malicious_server:
+        return (degree + 1 + corrupt) // 2 + 1
+    return max(corrupt + 1, 2)
+
+
+def log2_split(n: int, degree: int, removed: int) -> float:
+    """log2 of a bound on the probability that ``removed`` random nodes cut a Harary graph.
+
+    Two disjoint runs of degree / 2 successive nodes must go: n (n - degree - 1) / 2 places for them, each gone with
+    probability C(n - degree, removed - degree) / C(n, removed).
+    """
+    if degree > removed:
+        return float("-inf")
+    places = np.log(n) + np.log(max(n - degree - 1, 1)) - LOG_2
+    gone = gammaln(removed + 1) + gammaln(n - degree + 1) - gammaln(n + 1) - gammaln(removed - degree + 1)
+    return float((places + gone) / LOG_2)
+
+
+def log2_at_least(n: int, marked: int, degree: int) -> NDArray[np.float64]:
+    """For m = 0 .. degree + 1: log2 of a bound on the probability that some client has >= m marked neighbours."""
+    tails = np.logaddexp.accumulate(_log_pmf(n, marked, degree)[::-1])[::-1]
+    return _union_bound(np.append(tails, -np.inf), n)
+
+
+def log2_at_most(n: int, marked: int, degree: int) -> NDArray[np.float64]:
+    """For m = 0 .. degree: log2 of a bound on the probability that some client has <= m marked neighbours."""
+    return _union_bound(np.logaddexp.accumulate(_log_pmf(n, marked, degree)), n)
+
+
+def _union_bound(log_tails: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    log2: NDArray[np.float64] = np.minimum(log_tails + np.log(n), 0.0) / LOG_2
+    return log2
+
+
+def _log_pmf(n: int, marked: int, degree: int) -> NDArray[np.float64]:
+    """Log of the hypergeometric law of marked ones among ``degree`` of the n - 1 others; the client is not marked."""
+    others = n - 1
+    marked = min(marked, others)
+    m = np.arange(degree + 1, dtype=np.float64)
+    possible = (m <= marked) & (degree - m <= others - marked)
+    m = np.where(possible, m, max(0, degree - (others - marked)))
+    log_pmf = _log_choose(marked, m) + _log_choose(others - marked, degree - m) - _log_choose(others, degree)
+    return np.where(possible, log_pmf, -np.inf)
+
+
+def _log_choose(n: float, m: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    chosen: NDArray[np.float64] = gammaln(n + 1.0) - gammaln(np.add(m, 1.0)) - gammaln(n - np.asarray(m) + 1.0)
+    return chosen

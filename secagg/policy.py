@@ -1,0 +1,61 @@
+"""A client's own conditions for taking part, which no server can lower."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from secagg.errors import ConfigurationError, PolicyError
+from secagg.masked.parameters import MaskedParameters
+from secagg.sessions import SumProtocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientPolicy:
+    """What a site demands of every sum it joins; it comes from the site's own file, never from the server.
+
+    Args:
+        modes: the modes it accepts. ``plain`` is refused unless it is listed: never in the clear by accident.
+        min_clients: smallest cohort.
+        min_survivors: fewest clients that a released total may hold.
+        min_corruption: fraction of clients whose collusion with the server must not hurt.
+        identities: the operator's roster, public key by client; every client of the cohort must be in it with
+            this key. Empty accepts sessions without identities (semi-honest: for simulations only).
+    """
+
+    modes: frozenset[str] = frozenset({"masked"})
+    min_clients: int = 3
+    min_survivors: int = 3
+    min_corruption: float = 0.0
+    identities: frozenset[bytes] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.min_clients < 1 or self.min_survivors < 1 or not 0 <= self.min_corruption < 1:
+            raise ConfigurationError("a policy needs cohorts and survivors of at least 1 and a corruption below 1")
+
+    def check(self, protocol: SumProtocol) -> None:
+        """Refuse a sum that falls short of this policy; call it before making a client session.
+
+        Raises:
+            PolicyError: names the condition, what it asks for and what the sum offers.
+        """
+        if protocol.name not in self.modes:
+            raise PolicyError(f"this site takes part in {', '.join(sorted(self.modes))} only, not in {protocol.name}")
+        self._at_least("a cohort", self.min_clients, len(protocol.clients))
+        self._at_least("survivors in a total", self.min_survivors, protocol.survivors_needed)
+        if isinstance(protocol, MaskedParameters):
+            self._check_masked(protocol)
+
+    def _check_masked(self, config: MaskedParameters) -> None:
+        tolerated = int(self.min_corruption * len(config.clients))
+        self._at_least("collusion with the server that does no harm", tolerated, config.corrupt)
+        if not self.identities:
+            return
+        if not config.is_authenticated:
+            raise PolicyError("this site knows its peers by identity keys; this sum has none and trusts the server")
+        unknown = sum(identity not in self.identities for identity in config.identities)
+        if unknown:
+            raise PolicyError(f"{unknown} of the {len(config.identities)} clients are not in this site's roster")
+
+    def _at_least(self, what: str, needed: int, offered: int) -> None:
+        if offered < needed:
+            raise PolicyError(f"this site's policy needs {what} of at least {needed} clients, the sum has {offered}")
