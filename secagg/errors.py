@@ -15,6 +15,14 @@ class PolicyError(SecureSumError):
     """A sum falls short of what this client's own policy demands; it takes no part."""
 
 
+class SnapshotError(SecureSumError):
+    """A stored session belongs to another party or session, or its bytes were changed; it is not restored."""
+
+
+class ReceiptError(SecureSumError):
+    """A receipt does not vouch for this sum."""
+
+
 class InvalidVectorError(SecureSumError, ValueError):
     """A vector does not fit the layout; nothing was sent."""
 

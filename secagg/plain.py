@@ -109,7 +109,7 @@ class PlainServer:
         """Add one client's vector."""
         frame = self._round.open(sender, message)
         self._sum.add(RingVector.from_bytes(self._config.layout, frame.payload))
-        self._round.accept(sender)
+        self._round.accept(sender, message)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         """Release the total over those who answered."""

@@ -35,6 +35,10 @@ class RingVector:
         """The ring vector of checked integers; negative ones as two's complement."""
         return cls(layout, [vector[place].astype(s.word, casting="unsafe") for s, place in layout.slices()])
 
+    def copy(self) -> RingVector:
+        """A vector of its own, writable."""
+        return RingVector(self.layout, [words.copy() for words in self.words])
+
     def add(self, other: RingVector) -> None:
         """Add ``other`` in place."""
         for mine, theirs in zip(self.words, other.words, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 from secagg.config import SERVER
@@ -23,7 +24,7 @@ class Round:
         self._digest = digest
         self.answer = answer
         self.asked = frozenset(asked)
-        self.answered: set[PartyId] = set()
+        self.answered: dict[PartyId, bytes] = {}
 
     def open(self, sender: PartyId, message: bytes) -> Frame:
         """The frame of a message that is due from its sender. Call ``accept`` once its content is checked too.
@@ -48,11 +49,16 @@ class Round:
             raise RepeatedMessageError(f"its {self.answer.name} was taken already and counts once", peer=sender)
         return frame
 
-    def accept(self, sender: PartyId) -> None:
-        """Count the sender as having answered."""
-        self.answered.add(sender)
+    def accept(self, sender: PartyId, message: bytes) -> None:
+        """Count the sender as having answered, and keep its message's hash for the transcript."""
+        self.answered[sender] = hashlib.sha256(message).digest()
+
+    def transcript(self) -> bytes:
+        """A hash of this round: its type, and each answer's hash by sender."""
+        answers = (party.to_bytes(4, "big") + self.answered[party] for party in sorted(self.answered))
+        return hashlib.sha256(bytes([self.answer]) + b"".join(answers)).digest()
 
     @property
     def waiting_for(self) -> frozenset[PartyId]:
         """Who was asked and has not answered."""
-        return self.asked - self.answered
+        return self.asked - self.answered.keys()

@@ -35,6 +35,7 @@ class MessageType(IntEnum):
     COMMITTEE_INPUT = 32
     MASK_REQUEST = 33
     MASK_SUM = 34
+    BUNDLE = 40
     ENCRYPTED_INPUT = 48
     DECRYPTION_REQUEST = 49
     DECRYPTED_SUM = 50

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Self
 
 from secagg.entropy import Entropy, os_entropy
+from secagg.errors import LocalProtocolError
 from secagg.layout import Layout
 from secagg.masked.assumptions import Assumptions
 from secagg.masked.client import MaskedClient
 from secagg.masked.explain import explain
 from secagg.masked.parameters import MaskedParameters
 from secagg.masked.server import MaskedServer
+from secagg.masked.snapshots import restore_client, restore_server, snapshot_client, snapshot_server
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
 
@@ -73,6 +75,35 @@ class MaskedSum(MaskedParameters):
     def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
         """None."""
         return {}
+
+    def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
+        """A client's session as bytes, sealed under 32 bytes that only its owner knows."""
+        if not isinstance(session, MaskedClient):
+            raise LocalProtocolError(f"this is no session of a masked sum: {type(session).__name__}")
+        return snapshot_client(session, key, entropy=entropy)
+
+    def restore_client(
+        self,
+        party: PartyId,
+        contribution: Contribution,
+        snapshot: bytes,
+        key: bytes,
+        *,
+        entropy: Entropy = os_entropy,
+        identity: IdentityKey | None = None,
+    ) -> ClientSession:
+        """The client's session that a snapshot holds; its vector must be the same as before."""
+        return restore_client(self, party, contribution, snapshot, key, entropy=entropy, identity=identity)
+
+    def snapshot_server(self, session: ServerSession) -> bytes:
+        """The server's session as bytes; keep them where only the server can read."""
+        if not isinstance(session, MaskedServer):
+            raise LocalProtocolError(f"this is no server of a masked sum: {type(session).__name__}")
+        return snapshot_server(session)
+
+    def restore_server(self, snapshot: bytes) -> ServerSession:
+        """The server's session that a snapshot holds."""
+        return restore_server(self, snapshot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 
 from secagg.config import SERVER
-from secagg.errors import LocalProtocolError, RemoteProtocolError, SecureSumError, TooFewSurvivorsError
+from secagg.errors import (
+    ConfigurationError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    SecureSumError,
+    TooFewSurvivorsError,
+)
 from secagg.masked.messages import (
     AdvertisedKeys,
     Roster,
@@ -53,6 +60,7 @@ class MaskedServer:
         self._survivors: frozenset[PartyId] = frozenset()
         self._signatures: dict[PartyId, bytes] = {}
         self._revealed: dict[PartyId, UnmaskShares] = {}
+        self._transcript: list[bytes] = []
         self._weights: dict[tuple[int, ...], list[int]] = {}
         self._result: SumResult | None = None
 
@@ -66,18 +74,37 @@ class MaskedServer:
         """Clients asked in this round that have not answered."""
         return self._round.waiting_for if self._round else frozenset()
 
+    @property
+    def transcript(self) -> bytes:
+        """A hash of every message that was taken in the rounds closed so far, in an order that all can repeat."""
+        return hashlib.sha256(b"".join(self._transcript)).digest()
+
+    def begin_sum(self, config: MaskedParameters) -> None:
+        """Give a server that was set up ahead the layout and context of its sum.
+
+        Raises:
+            LocalProtocolError: the sum has begun already.
+            ConfigurationError: ``config`` belongs to another set-up.
+        """
+        if self._current().answer not in SETUP_MESSAGES:
+            raise LocalProtocolError("the sum of this server has begun; it takes the one it was set up for, once")
+        if config.setup_digest != self._config.setup_digest:
+            raise ConfigurationError("the sum differs from its set-up in session, cohort, graph, threshold or roster")
+        self._config, self._sum = config, RingVector.zeros(config.layout)
+
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one client's message of the current round, or refuse it and stay as before."""
         round_ = self._current()
         reader = Reader(round_.open(sender, message).payload, peer=sender)
         self._takers()[round_.answer](sender, reader)
-        round_.accept(sender)
+        round_.accept(sender, message)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         """End the round; the next messages by recipient, or nothing once the sum stands."""
         round_ = self._current()
         try:
             self._need_enough(round_)
+            self._transcript.append(round_.transcript())
             return self._closers()[round_.answer](frozenset(round_.answered))
         except SecureSumError:
             self._round = None

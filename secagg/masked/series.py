@@ -1,0 +1,351 @@
+"""Many sums of one cohort: each with secrets of its own, the next one's set-up carried by this one's messages.
+
+The first sum takes its usual messages. From the second on a client sends two (three with identities): keys for the
+next sum travel with this sum's masked vector, shares for the next with the answer to this sum's unmask request.
+
+Each sum is an execution of the protocol by itself, with fresh keys, seeds and shares and its own session id; nothing of
+one depends on secrets of another. Set-up messages are drawn before and independently of every vector, so that the
+proofs of Bonawitz et al. (CCS 2017, Theorems 6.2 to 6.5) apply to each sum separately: sending them earlier only shows
+the adversary what it would see anyway. Their simulators run straight through, without rewinding, and so stand side by
+side when executions overlap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from secagg.config import SERVER
+from secagg.encoding import length_prefixed
+from secagg.entropy import Entropy, os_entropy
+from secagg.errors import (
+    ConfigurationError,
+    LocalProtocolError,
+    MalformedMessageError,
+    RemoteProtocolError,
+    TooFewSurvivorsError,
+)
+from secagg.layout import Layout
+from secagg.masked.assumptions import Assumptions
+from secagg.masked.client import MaskedClient
+from secagg.masked.protocol import MaskedSum
+from secagg.masked.server import MaskedServer
+from secagg.masked.states import ClientState
+from secagg.primitives.identity import IdentityKey
+from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
+from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type, open_frame, seal_frame
+
+_NOT_YET = Layout.of([("not yet agreed", 1, 0)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedSeries:
+    """The public parameters that all sums of a series share; see ``MaskedSum`` for each.
+
+    Args:
+        series_id: 16 to 64 bytes, fresh for every series; each sum's session id follows from it.
+    """
+
+    clients: tuple[PartyId, ...]
+    series_id: bytes
+    threshold: int | None = None
+    degree: int | None = None
+    graph_seed: bytes = b""
+    assumptions: Assumptions | None = None
+    identities: tuple[bytes, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        if not 16 <= len(self.series_id) <= 64:
+            raise ConfigurationError(f"a series id takes 16 to 64 bytes, not {len(self.series_id)}; draw a fresh one")
+        self.sum(0, _NOT_YET, b"")
+
+    @property
+    def digest(self) -> bytes:
+        """What the bundles of this series are bound to."""
+        return self.sum(0, _NOT_YET, b"").setup_digest
+
+    def sum(self, index: int, layout: Layout, context: bytes) -> MaskedSum:
+        """The parameters of one sum."""
+        session_id = hashlib.sha256(length_prefixed(b"sum of a series", self.series_id, index.to_bytes(8, "big")))
+        return MaskedSum(
+            layout=layout,
+            clients=self.clients,
+            session_id=session_id.digest(),
+            context=context,
+            threshold=self.threshold,
+            degree=self.degree,
+            graph_seed=self.graph_seed,
+            assumptions=self.assumptions,
+            identities=self.identities,
+        )
+
+
+class SeriesClient:
+    """One client's side of a series. ``begin_sum`` gives the session of the next sum.
+
+    A client that misses a sum's masked vector or its unmasking has no part in the next one's set-up, and stays out
+    until a new series begins.
+    """
+
+    def __init__(
+        self,
+        series: MaskedSeries,
+        party: PartyId,
+        *,
+        entropy: Entropy = os_entropy,
+        identity: IdentityKey | None = None,
+    ) -> None:
+        self.party = party
+        self._series, self._entropy, self._identity = series, entropy, identity
+        self._index = -1
+        self._current: MaskedClient | None = None
+        self._next: MaskedClient | None = None
+
+    def begin_sum(self, layout: Layout, context: bytes, contribution: Contribution) -> ClientSession:
+        """The session of the next sum; the one before must be over for this client."""
+        self._index += 1
+        config = self._series.sum(self._index, layout, context)
+        if self._index and self._next is not None and self._next.state is ClientState.SHARES_SENT:
+            self._next.begin_sum(config, contribution)
+            self._current, starts = self._next, False
+        else:
+            self._current = MaskedClient(
+                config, self.party, contribution, entropy=self._entropy, identity=self._identity
+            )
+            starts = self._index == 0
+        self._next = None
+        return _SeriesClientSession(self, starts)
+
+    def start(self) -> bytes:
+        """The first message of the first sum."""
+        return self._bundle([_the(self._current).start()])
+
+    def receive(self, message: bytes) -> bytes | None:
+        """Answer what concerns this sum; what concerns the next one's set-up may fail without harm to this one."""
+        current = _the(self._current)
+        answers: list[bytes] = []
+        for part in _open_bundle(message, digest=self._series.digest, sender=SERVER, recipient=self.party):
+            if message_type(part) is MessageType.ROSTER and self._next is not None:
+                answers += self._set_up(part)
+            else:
+                answers.append(current.receive(part))
+        if any(message_type(answer) is MessageType.MASKED_INPUT for answer in answers):
+            answers.append(self._advertise())
+        return self._bundle(answers) if answers else None
+
+    def _advertise(self) -> bytes:
+        upcoming = self._series.sum(self._index + 1, _NOT_YET, b"")
+        self._next = MaskedClient(upcoming, self.party, None, entropy=self._entropy, identity=self._identity)
+        return self._next.start()
+
+    def _set_up(self, roster: bytes) -> list[bytes]:
+        try:
+            return [_the(self._next).receive(roster)]
+        except RemoteProtocolError:
+            self._next = None  # this client is out of the next sum; the current one goes on
+            return []
+
+    def _bundle(self, parts: list[bytes]) -> bytes:
+        return _seal_bundle(parts, digest=self._series.digest, sender=self.party, recipient=SERVER)
+
+
+class _SeriesClientSession:
+    """A ``ClientSession`` for one sum of a series."""
+
+    def __init__(self, client: SeriesClient, starts: bool) -> None:
+        self._client, self._starts = client, starts
+        self.party = client.party
+
+    def start(self) -> bytes | None:
+        return self._client.start() if self._starts else None
+
+    def receive(self, message: bytes) -> bytes | None:
+        return self._client.receive(message)
+
+
+class SeriesServer:
+    """The server's side of a series. ``begin_sum`` gives the session of the next sum."""
+
+    def __init__(self, series: MaskedSeries) -> None:
+        self._series = series
+        self._index = -1
+        self._next: MaskedServer | None = None
+
+    def begin_sum(self, layout: Layout, context: bytes) -> ServerSession:
+        """The session of the next sum; the one before must have its result.
+
+        Raises:
+            LocalProtocolError: the next sum's set-up did not come through; begin a new series.
+        """
+        self._index += 1
+        config = self._series.sum(self._index, layout, context)
+        upcoming = MaskedServer(self._series.sum(self._index + 1, _NOT_YET, b""))
+        if self._index == 0:
+            current = MaskedServer(config)
+        elif self._next is None:
+            raise LocalProtocolError("too few clients finished the set-up of this sum; begin a new series")
+        else:
+            current = self._next
+            current.begin_sum(config)
+        self._next = upcoming
+        return _SeriesServerSession(self, current, is_set_up=self._index > 0)
+
+    @property
+    def digest(self) -> bytes:
+        """What the bundles of this series are bound to."""
+        return self._series.digest
+
+    @property
+    def upcoming(self) -> MaskedServer | None:
+        """The next sum's server, while its set-up goes well."""
+        return self._next
+
+    def take_set_up(self, sender: PartyId, message: bytes) -> None:
+        """A message of the next sum's set-up. A bad one leaves its sender out of that sum and harms nothing else."""
+        if self._next is None:
+            return
+        with suppress(RemoteProtocolError):
+            self._next.receive(sender, message)
+
+    def give_up_upcoming(self) -> None:
+        """The next sum's set-up failed; this one goes on."""
+        self._next = None
+
+
+class _SeriesServerSession:
+    """A ``ServerSession`` for one sum of a series."""
+
+    def __init__(self, series: SeriesServer, current: MaskedServer, *, is_set_up: bool) -> None:
+        self._series, self._current = series, current
+        self._is_set_up = is_set_up
+        self._carries_keys = False
+
+    @property
+    def result(self) -> SumResult | None:
+        return self._current.result
+
+    @property
+    def waiting_for(self) -> frozenset[PartyId]:
+        return frozenset() if self._is_set_up else self._current.waiting_for
+
+    def receive(self, sender: PartyId, message: bytes) -> None:
+        parts = _open_bundle(message, digest=self._series.digest, sender=sender, recipient=SERVER)
+        self._current.receive(sender, parts[0])
+        for part in parts[1:]:
+            self._series.take_set_up(sender, part)
+
+    def close_round(self) -> Mapping[PartyId, bytes]:
+        self._is_set_up = False
+        requests = {party: [message] for party, message in self._current.close_round().items()}
+        if any(message_type(parts[0]) is MessageType.UNMASK_REQUEST for parts in requests.values()):
+            for party, roster in self._rosters().items():
+                requests.setdefault(party, []).append(roster)
+        return {
+            party: _seal_bundle(parts, digest=self._series.digest, sender=SERVER, recipient=party)
+            for party, parts in requests.items()
+        }
+
+    def _rosters(self) -> Mapping[PartyId, bytes]:
+        """The next sum's rosters; they travel with this sum's unmask requests."""
+        upcoming = self._series.upcoming
+        try:
+            return upcoming.close_round() if upcoming is not None else {}
+        except TooFewSurvivorsError:
+            self._series.give_up_upcoming()
+            return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedSeries:
+    """All parties of a series in one process; each ``next_sum`` is a ``SumProtocol`` for ``run_in_memory``."""
+
+    series: MaskedSeries
+    server: SeriesServer
+    parties: dict[PartyId, SeriesClient]
+
+    @classmethod
+    def begin(
+        cls,
+        series: MaskedSeries,
+        *,
+        entropy: Entropy = os_entropy,
+        keys: Mapping[PartyId, IdentityKey] | None = None,
+    ) -> SimulatedSeries:
+        """A series whose sums have not begun."""
+        keys = keys or {}
+        parties = {
+            party: SeriesClient(series, party, entropy=entropy, identity=keys.get(party)) for party in series.clients
+        }
+        return cls(series=series, server=SeriesServer(series), parties=parties)
+
+    def next_sum(self, layout: Layout, context: bytes = b"") -> SeriesSum:
+        """The next sum."""
+        return SeriesSum(simulation=self, layout=layout, context=context)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesSum:
+    """One sum of a simulated series as a ``SumProtocol``."""
+
+    simulation: SimulatedSeries
+    layout: Layout
+    context: bytes
+
+    @property
+    def name(self) -> str:
+        """The mode's name."""
+        return "masked"
+
+    @property
+    def clients(self) -> tuple[PartyId, ...]:
+        """The cohort."""
+        return self.simulation.series.clients
+
+    @property
+    def survivors_needed(self) -> int:
+        """Fewest clients whose vectors a released total holds."""
+        return self.simulation.series.sum(0, self.layout, self.context).survivors_needed
+
+    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """A client's session; its entropy was given to the series."""
+        return self.simulation.parties[party].begin_sum(self.layout, self.context, contribution)
+
+    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+        """The server's session."""
+        return self.simulation.server.begin_sum(self.layout, self.context)
+
+    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
+        """None."""
+        return {}
+
+
+def _seal_bundle(parts: list[bytes], *, digest: bytes, sender: PartyId, recipient: PartyId) -> bytes:
+    payload = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return seal_frame(MessageType.BUNDLE, payload, digest=digest, sender=sender, recipient=recipient)
+
+
+def _open_bundle(message: bytes, *, digest: bytes, sender: PartyId, recipient: PartyId) -> list[bytes]:
+    """One or two messages; a bundle never holds more."""
+    frame = open_frame(message, digest=digest, sender=sender, recipient=recipient)
+    if frame.type is not MessageType.BUNDLE:
+        raise MalformedMessageError(f"the messages of a series come in bundles, not as {frame.type.name}", peer=sender)
+    reader, left = Reader(frame.payload, peer=sender), len(frame.payload)
+    parts: list[bytes] = []
+    while left and len(parts) < 2:
+        size = int.from_bytes(reader.take(8), "big")
+        if size < HEADER_BYTES or size > left - 8:
+            raise MalformedMessageError(f"a bundle of {len(frame.payload)} bytes claims a part of {size}", peer=sender)
+        parts.append(reader.take(size))
+        left -= 8 + size
+    reader.end()
+    if not parts:
+        raise MalformedMessageError("an empty bundle", peer=sender)
+    return parts
+
+
+def _the(client: MaskedClient | None) -> MaskedClient:
+    if client is None:
+        raise LocalProtocolError("no sum has begun in this series")
+    return client
