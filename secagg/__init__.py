@@ -1,5 +1,6 @@
 """Sums of integer vectors that nobody may see."""
 
+from secagg.committee import CommitteeSum
 from secagg.config import new_session_id
 from secagg.entropy import InsecureSeededEntropy, os_entropy
 from secagg.in_memory import InMemoryRun, run_in_memory
@@ -11,6 +12,7 @@ from secagg.sessions import ClientSession, PartyId, ServerSession, SumProtocol, 
 __all__ = [
     "Assumptions",
     "ClientSession",
+    "CommitteeSum",
     "InMemoryRun",
     "InsecureSeededEntropy",
     "IntVector",

@@ -70,5 +70,20 @@ class TooFewSurvivorsError(SecureSumError):
         )
 
 
+class HelperMissingError(SecureSumError):
+    """A party beside the clients that the sum needs did not answer; no part of a total is released.
+
+    Args:
+        missing: the helpers or key holders that did not answer.
+    """
+
+    def __init__(self, *, missing: tuple[int, ...]) -> None:
+        self.missing = missing
+        super().__init__(
+            f"every helper must answer, and {', '.join(map(str, missing))} did not; no total is released. "
+            "Reach them and start a new session"
+        )
+
+
 class SumOutOfBoundsError(SecureSumError):
     """The total lies outside its public bound, so masks did not cancel or a client broke its bound."""

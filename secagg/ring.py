@@ -44,6 +44,11 @@ class RingVector:
         for mine, theirs in zip(self.words, other.words, strict=True):
             np.add(mine, theirs, out=mine)
 
+    def subtract(self, other: RingVector) -> None:
+        """Subtract ``other`` in place."""
+        for mine, theirs in zip(self.words, other.words, strict=True):
+            np.subtract(mine, theirs, out=mine)
+
     def decode(self) -> IntVector:
         """The integers of [-bound, bound] that these words stand for.
 

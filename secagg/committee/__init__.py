@@ -1,0 +1,5 @@
+"""One-shot sums: each client speaks once, a committee of helpers takes the masks off the sum."""
+
+from secagg.committee.protocol import CommitteeSum
+
+__all__ = ["CommitteeSum"]

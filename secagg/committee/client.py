@@ -1,0 +1,81 @@
+"""A client of a committee sum: it speaks once."""
+
+from __future__ import annotations
+
+from secagg.committee.messages import SEED_BYTES, CommitteeInput, SealedSeed, seed_binding, seed_key, sign_seed
+from secagg.committee.parameters import CommitteeParameters
+from secagg.config import SERVER
+from secagg.contribution import check_now, resolve
+from secagg.entropy import Entropy
+from secagg.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from secagg.primitives.agreement import KeyPair
+from secagg.primitives.identity import IdentityKey
+from secagg.primitives.mask_stream import add_masks
+from secagg.primitives.sealing import seal
+from secagg.ring import RingVector
+from secagg.sessions import Contribution, PartyId
+from secagg.wire import MessageType, seal_frame
+
+
+class CommitteeClient:
+    """Masks its vector with a fresh seed for each helper and seals each seed to that helper."""
+
+    def __init__(
+        self,
+        config: CommitteeParameters,
+        party: PartyId,
+        contribution: Contribution,
+        *,
+        entropy: Entropy,
+        identity: IdentityKey | None = None,
+    ) -> None:
+        config.index(party)
+        check_now(config.layout, contribution)
+        expected = config.identity(party) if config.is_authenticated else None
+        if expected != (identity.public if identity else None):
+            raise ConfigurationError(
+                f"the roster's identity key of party {party} is needed, no other"
+                if config.is_authenticated
+                else "this session has no roster of identities; a signing key serves no purpose in it"
+            )
+        self.party = party
+        self._config, self._entropy, self._identity = config, entropy, identity
+        self._contribution: Contribution | None = contribution
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether its one message is out."""
+        return self._contribution is None
+
+    def start(self) -> bytes:
+        """Its one message. The seeds are forgotten with it."""
+        if self._contribution is None:
+            raise LocalProtocolError("this client has sent its vector; one session sends one vector, once")
+        config = self._config
+        vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
+        self._contribution = None
+        seeds = {helper: self._entropy(SEED_BYTES) for helper, _ in config.helper_keys}
+        add_masks(vector, [(seed, 1) for seed in seeds.values()], config.digest)
+        message = CommitteeInput(
+            seeds={helper: self._sealed(helper, seed) for helper, seed in seeds.items()}, vector=vector.to_bytes()
+        )
+        return seal_frame(
+            MessageType.COMMITTEE_INPUT,
+            message.to_payload(),
+            digest=config.digest,
+            sender=self.party,
+            recipient=SERVER,
+        )
+
+    def receive(self, message: bytes) -> bytes | None:
+        """Refuse everything: a client of a committee is asked nothing."""
+        raise RemoteProtocolError("in a committee sum the server asks clients nothing", peer=SERVER)
+
+    def _sealed(self, helper: PartyId, seed: bytes) -> SealedSeed:
+        config = self._config
+        ephemeral = KeyPair.generate(self._entropy)
+        key = seed_key(ephemeral, config.helper_key(helper), config.digest, self.party, helper)
+        binding = seed_binding(config.digest, self.party, helper)
+        sealed = seal(key, seed, binding, entropy=self._entropy)
+        signature = sign_seed(self._identity, binding, ephemeral.public, sealed) if self._identity else b""
+        return SealedSeed(ephemeral=ephemeral.public, sealed=sealed, signature=signature)

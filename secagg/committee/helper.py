@@ -1,0 +1,98 @@
+"""A helper of a committee sum: it adds its masks up, once."""
+
+from __future__ import annotations
+
+import hashlib
+
+from secagg.committee.messages import (
+    MaskRequest,
+    MaskSum,
+    SealedSeed,
+    seed_binding,
+    seed_is_signed,
+    seed_key,
+    survivors_statement,
+)
+from secagg.committee.parameters import CommitteeParameters
+from secagg.config import SERVER
+from secagg.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError, RepeatedMessageError
+from secagg.primitives.agreement import BadPublicKeyError, KeyPair
+from secagg.primitives.identity import is_signed
+from secagg.primitives.mask_stream import add_masks
+from secagg.primitives.sealing import SealBrokenError, open_sealed
+from secagg.ring import RingVector
+from secagg.sessions import PartyId
+from secagg.wire import MessageType, Reader, open_frame, seal_frame
+
+
+class CommitteeHelper:
+    """Answers one request a session, and only for as many survivors as the parameters ask for.
+
+    Its key pair serves many sessions; what it must not do is answer twice in one. Keep its answered sessions for as
+    long as the key lives (``DurableClient`` does).
+    """
+
+    def __init__(self, config: CommitteeParameters, party: PartyId, keys: KeyPair) -> None:
+        if keys.public != config.helper_key(party):
+            raise ConfigurationError(f"this is not the secret key of helper {party}: its public key is another one")
+        self.party = party
+        self._config = config
+        self._keys: KeyPair | None = keys
+        self.answered = b""
+
+    def start(self) -> None:
+        """Nothing: a helper waits to be asked."""
+        return
+
+    def receive(self, message: bytes) -> bytes:
+        """The sum of its masks over the survivors."""
+        config = self._config
+        frame = open_frame(message, digest=config.digest, sender=SERVER, recipient=self.party)
+        fingerprint = hashlib.sha256(message).digest()
+        if fingerprint == self.answered:
+            raise RepeatedMessageError("this request was answered already", peer=SERVER)
+        if self._keys is None:
+            raise LocalProtocolError("this helper has answered in this session, or refused; it does so once")
+        keys, self._keys = self._keys, None
+        if frame.type is not MessageType.MASK_REQUEST:
+            raise RemoteProtocolError(f"MASK_REQUEST is due, {frame.type.name} came", peer=SERVER)
+        request = MaskRequest.read(Reader(frame.payload, peer=SERVER), config)
+        self._check(request)
+        vector = RingVector.zeros(config.layout)
+        seeds = [self._open(keys, client, seed) for client, seed in request.seeds.items()]
+        add_masks(vector, [(seed, 1) for seed in seeds], config.digest)
+        answer = MaskSum(survivors=tuple(request.seeds), vector=vector.to_bytes())
+        self.answered = fingerprint
+        return seal_frame(
+            MessageType.MASK_SUM, answer.to_payload(), digest=config.digest, sender=self.party, recipient=SERVER
+        )
+
+    def _check(self, request: MaskRequest) -> None:
+        config, survivors = self._config, tuple(request.seeds)
+        strangers = set(survivors) - set(config.clients)
+        if strangers:
+            raise RemoteProtocolError(f"the request names {len(strangers)} parties outside the cohort", peer=SERVER)
+        if len(survivors) < config.min_survivors:
+            raise RemoteProtocolError(
+                f"masks come off sums of at least {config.min_survivors} clients, the server names {len(survivors)}",
+                peer=SERVER,
+            )
+        if not config.is_authenticated:
+            return
+        statement = survivors_statement(config, survivors)
+        if not is_signed(config.server_identity, request.signature, "committee survivors", *statement):
+            raise RemoteProtocolError("the survivor set is not signed by this sum's server", peer=SERVER)
+        for client, seed in request.seeds.items():
+            if not seed_is_signed(config, seed, client, self.party):
+                raise RemoteProtocolError(f"the seed of client {client} is not signed by its identity", peer=SERVER)
+
+    def _open(self, keys: KeyPair, client: PartyId, seed: SealedSeed) -> bytes:
+        digest = self._config.digest
+        try:
+            key = seed_key(keys, seed.ephemeral, digest, client, self.party)
+            return open_sealed(key, seed.sealed, seed_binding(digest, client, self.party))
+        except (BadPublicKeyError, SealBrokenError) as error:
+            raise RemoteProtocolError(
+                f"the seed of client {client} does not open: forged, replayed from another sum, or for another helper",
+                peer=SERVER,
+            ) from error

@@ -1,0 +1,97 @@
+"""Committee sums as a `SumProtocol`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from secagg.committee.client import CommitteeClient
+from secagg.committee.helper import CommitteeHelper
+from secagg.committee.parameters import CommitteeParameters
+from secagg.committee.server import CommitteeServer
+from secagg.entropy import Entropy, os_entropy
+from secagg.errors import ConfigurationError
+from secagg.layout import Layout
+from secagg.primitives.agreement import KeyPair
+from secagg.primitives.identity import IdentityKey
+from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitteeSum(CommitteeParameters):
+    """Each client sends one message and may vanish; helpers take the masks off the sum.
+
+    A vector is masked with one seed for each helper (a sum of one-time pads over the ring, each from a seed that is
+    sealed to its helper), so the server learns the total alone unless it colludes with *all* helpers; helpers see
+    seeds and survivors but no vector. The shape is that of the server-aided and "decryptor" protocols in the
+    literature (Flamingo, Ma et al., IEEE S&P 2023; Willow, Bell-Clark et al., 2024) with symmetric masks and honest
+    helpers for each sum.
+
+    Args:
+        helper_secrets: the helpers' key pairs, where one process simulates everybody; neither public nor in the digest.
+    """
+
+    helper_secrets: Mapping[PartyId, KeyPair] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def generate(
+        cls,
+        *,
+        layout: Layout,
+        clients: tuple[PartyId, ...],
+        session_id: bytes,
+        context: bytes = b"",
+        n_helpers: int = 2,
+        min_survivors: int | None = None,
+        entropy: Entropy = os_entropy,
+    ) -> Self:
+        """A sum with fresh helpers, all in this process: for simulations. Two thirds of the clients must survive."""
+        first = max(clients, default=0) + 1
+        secrets = {first + place: KeyPair.generate(entropy) for place in range(n_helpers)}
+        return cls(
+            layout=layout,
+            clients=clients,
+            session_id=session_id,
+            context=context,
+            helper_keys=tuple((party, pair.public) for party, pair in secrets.items()),
+            min_survivors=2 * len(clients) // 3 + 1 if min_survivors is None else min_survivors,
+            helper_secrets=secrets,
+        )
+
+    def without_secrets(self) -> Self:
+        """What clients and server get."""
+        return replace(self, helper_secrets={})
+
+    def client(
+        self,
+        party: PartyId,
+        contribution: Contribution,
+        *,
+        entropy: Entropy = os_entropy,
+        identity: IdentityKey | None = None,
+    ) -> ClientSession:
+        """A client's session; with a roster of identities it needs the client's own signing key."""
+        return CommitteeClient(self, party, contribution, entropy=entropy, identity=identity)
+
+    def server(self, *, entropy: Entropy = os_entropy, identity: IdentityKey | None = None) -> ServerSession:
+        """The server's session; it draws no entropy."""
+        return CommitteeServer(self, identity=identity)
+
+    def helper(self, party: PartyId, keys: KeyPair) -> ClientSession:
+        """One helper's session."""
+        return CommitteeHelper(self, party, keys)
+
+    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
+        """Every helper's session, from the secrets of a simulation.
+
+        Raises:
+            ConfigurationError: this is the public half only.
+        """
+        missing = [party for party, _ in self.helper_keys if party not in self.helper_secrets]
+        if missing:
+            raise ConfigurationError(
+                f"the secret keys of helpers {missing} are not here; each helper makes its session with helper() from "
+                "its own key"
+            )
+        return {party: self.helper(party, self.helper_secrets[party]) for party, _ in self.helper_keys}

@@ -1,0 +1,118 @@
+"""The server of a committee sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from secagg.committee.messages import CommitteeInput, MaskRequest, MaskSum, SealedSeed, survivors_statement
+from secagg.committee.parameters import CommitteeParameters
+from secagg.config import SERVER
+from secagg.errors import (
+    ConfigurationError,
+    HelperMissingError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    SecureSumError,
+    TooFewSurvivorsError,
+)
+from secagg.primitives.identity import IdentityKey
+from secagg.ring import RingVector
+from secagg.rounds import Round
+from secagg.sessions import PartyId, SumResult
+from secagg.wire import MessageType, Reader, seal_frame
+
+
+class CommitteeServer:
+    """Adds masked vectors as they arrive, then asks every helper once for its masks' sum and takes it off."""
+
+    def __init__(self, config: CommitteeParameters, *, identity: IdentityKey | None = None) -> None:
+        if (identity.public if identity else b"") != config.server_identity:
+            raise ConfigurationError("the server's signing key and the sum's server_identity must belong together")
+        self._config, self._identity = config, identity
+        self._round: Round | None = Round(config.digest, MessageType.COMMITTEE_INPUT, config.clients)
+        self._sum = RingVector.zeros(config.layout)
+        self._seeds: dict[PartyId, dict[PartyId, SealedSeed]] = {}
+        self._result: SumResult | None = None
+
+    @property
+    def result(self) -> SumResult | None:
+        """The sum, once every helper answered."""
+        return self._result
+
+    @property
+    def waiting_for(self) -> frozenset[PartyId]:
+        """Clients, then helpers, that have not answered."""
+        return self._round.waiting_for if self._round else frozenset()
+
+    def receive(self, sender: PartyId, message: bytes) -> None:
+        """Take one client's vector or one helper's mask sum."""
+        round_ = self._current()
+        reader = Reader(round_.open(sender, message).payload, peer=sender)
+        if round_.answer is MessageType.COMMITTEE_INPUT:
+            self._take_vector(sender, CommitteeInput.read(reader, self._config))
+        else:
+            self._take_masks(sender, MaskSum.read(reader, self._config))
+        round_.accept(sender, message)
+
+    def close_round(self) -> Mapping[PartyId, bytes]:
+        """Ask the helpers; then release the sum."""
+        round_ = self._current()
+        try:
+            if round_.answer is MessageType.COMMITTEE_INPUT:
+                return self._ask_helpers(round_)
+            return self._release(round_)
+        except SecureSumError:
+            self._round = None
+            raise
+
+    def _take_vector(self, sender: PartyId, message: CommitteeInput) -> None:
+        if message.seeds.keys() != dict(self._config.helper_keys).keys():
+            raise RemoteProtocolError("it must seal one seed for each helper of this sum", peer=sender)
+        self._sum.add(RingVector.from_bytes(self._config.layout, message.vector))
+        self._seeds[sender] = message.seeds
+
+    def _ask_helpers(self, round_: Round) -> Mapping[PartyId, bytes]:
+        config, came = self._config, len(round_.answered)
+        if came < config.min_survivors:
+            raise TooFewSurvivorsError(
+                stage=round_.answer.name, needed=config.min_survivors, came=came, cohort=len(config.clients)
+            )
+        survivors = tuple(sorted(self._seeds))
+        signature = b""
+        if self._identity is not None:
+            signature = self._identity.sign("committee survivors", *survivors_statement(config, survivors))
+        helpers = [helper for helper, _ in config.helper_keys]
+        self._round = Round(config.digest, MessageType.MASK_SUM, helpers)
+        return {
+            helper: seal_frame(
+                MessageType.MASK_REQUEST,
+                MaskRequest(
+                    seeds={party: self._seeds[party][helper] for party in survivors}, signature=signature
+                ).to_payload(),
+                digest=config.digest,
+                sender=SERVER,
+                recipient=helper,
+            )
+            for helper in helpers
+        }
+
+    def _take_masks(self, helper: PartyId, message: MaskSum) -> None:
+        if message.survivors != tuple(sorted(self._seeds)):
+            raise RemoteProtocolError(
+                "its masks are for another survivor set than the one it was asked about; every helper must be told the "
+                "same survivors",
+                peer=helper,
+            )
+        self._sum.subtract(RingVector.from_bytes(self._config.layout, message.vector))
+
+    def _release(self, round_: Round) -> Mapping[PartyId, bytes]:
+        if round_.waiting_for:
+            raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
+        self._result = SumResult(total=self._sum.decode(), survivors=tuple(sorted(self._seeds)))
+        self._round = None
+        return {}
+
+    def _current(self) -> Round:
+        if self._round is None:
+            raise LocalProtocolError("this session is over: it released its sum or was aborted; start a new one")
+        return self._round
