@@ -24,10 +24,13 @@ class KeyPair:
 
     secret: bytes = field(repr=False)
     public: bytes = field(init=False)
+    _private: X25519PrivateKey = field(init=False, repr=False, compare=False)
+    _shared: dict[bytes, bytes] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        public = X25519PrivateKey.from_private_bytes(self.secret).public_key()
-        object.__setattr__(self, "public", public.public_bytes(Encoding.Raw, PublicFormat.Raw))
+        private = X25519PrivateKey.from_private_bytes(self.secret)
+        object.__setattr__(self, "_private", private)
+        object.__setattr__(self, "public", private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
 
     @classmethod
     def generate(cls, entropy: Entropy) -> KeyPair:
@@ -40,14 +43,17 @@ class KeyPair:
         Raises:
             BadPublicKeyError: the peer's key has small order.
         """
-        try:
-            shared = X25519PrivateKey.from_private_bytes(self.secret).exchange(
-                X25519PublicKey.from_public_bytes(peer_public)
-            )
-        except ValueError as error:
-            raise BadPublicKeyError("the peer's X25519 key has small order or is no key") from error
         first, second = sorted((self.public, peer_public))
-        return derive_key(shared, label, first, second, *context)
+        return derive_key(self._exchange(peer_public), label, first, second, *context)
+
+    def _exchange(self, peer_public: bytes) -> bytes:
+        """The Diffie-Hellman result, computed once a peer: it goes through HKDF for each use."""
+        if peer_public not in self._shared:
+            try:
+                self._shared[peer_public] = self._private.exchange(X25519PublicKey.from_public_bytes(peer_public))
+            except ValueError as error:
+                raise BadPublicKeyError("the peer's X25519 key has small order or is no key") from error
+        return self._shared[peer_public]
 
 
 def check_public_key(public: bytes) -> None:
