@@ -1,0 +1,229 @@
+"""Every state x every message x every field changed, generated from the automaton's table."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secagg import InsecureSeededEntropy, Layout, MaskedSum
+from secagg.config import SERVER
+from secagg.errors import (
+    LocalProtocolError,
+    MalformedMessageError,
+    RemoteProtocolError,
+    RepeatedMessageError,
+    SecureSumError,
+)
+from secagg.masked.client import MaskedClient
+from secagg.masked.diagram import state_diagram
+from secagg.masked.states import (
+    AUTHENTICATED_CLIENT,
+    SEMI_HONEST_CLIENT,
+    SETUP_MESSAGES,
+    ClientState,
+    server_rounds,
+)
+from secagg.primitives.identity import IdentityKey
+from secagg.wire import HEADER_BYTES, MessageType, seal_frame
+
+CLIENTS = (1, 2, 3, 4)
+LAYOUT = Layout.of([("counts", 5, 1000)])
+IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
+SEMI_HONEST = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), threshold=3)
+AUTHENTICATED = replace(SEMI_HONEST, identities=tuple(IDENTITIES[party].public for party in CLIENTS))
+CONFIGS = pytest.mark.parametrize("config", [SEMI_HONEST, AUTHENTICATED], ids=["semi-honest", "authenticated"])
+
+
+def table_of(config: MaskedSum) -> dict[ClientState, tuple[MessageType, ClientState, MessageType]]:
+    return AUTHENTICATED_CLIENT if config.is_authenticated else SEMI_HONEST_CLIENT
+
+
+def states_of(config: MaskedSum) -> list[ClientState]:
+    return [ClientState.READY, *table_of(config), ClientState.DONE, ClientState.ABORTED]
+
+
+def new_client(config: MaskedSum, party: int) -> MaskedClient:
+    identity = IDENTITIES[party] if config.is_authenticated else None
+    vector = np.full(LAYOUT.size, party, dtype=np.int64)
+    return MaskedClient(config, party, vector, entropy=InsecureSeededEntropy(party), identity=identity)
+
+
+def script(config: MaskedSum) -> list[bytes]:
+    """The messages that client 1 gets in an honest session, always the same ones."""
+    clients = {party: new_client(config, party) for party in CLIENTS}
+    server = config.server()
+    answers, told = {party: client.start() for party, client in clients.items()}, []
+    while True:
+        for party, answer in answers.items():
+            server.receive(party, answer)
+        requests = server.close_round()
+        if not requests:
+            return told
+        told.append(requests[1])
+        answers = {party: clients[party].receive(message) for party, message in requests.items()}
+
+
+def client_in(config: MaskedSum, state: ClientState) -> MaskedClient:
+    """Client 1 in a given state, reached by the honest session's messages."""
+    client = new_client(config, 1)
+    if state is ClientState.READY:
+        return client
+    client.start()
+    if state is ClientState.ABORTED:
+        with pytest.raises(RemoteProtocolError):
+            client.receive(frame(config, MessageType.SHARE_DELIVERY, b""))
+        return client
+    for message in script(config):
+        if client.state is state:
+            break
+        client.receive(message)
+    assert client.state is state
+    return client
+
+
+def frame(config: MaskedSum, type_: MessageType, payload: bytes) -> bytes:
+    digest = config.setup_digest if type_ in SETUP_MESSAGES else config.digest
+    return seal_frame(type_, payload, digest=digest, sender=SERVER, recipient=1)
+
+
+def fingerprint(client: MaskedClient) -> tuple[object, ...]:
+    """What must not move when a message is refused without harm."""
+    own = client._secrets
+    secrets = None if own is None else (own.sealing.secret, own.masking.secret, own.self_mask_seed, tuple(own.shares))
+    return client.state, secrets, tuple(client._roster), client._dropouts, frozenset(client._taken)
+
+
+@CONFIGS
+def test_the_table_is_the_whole_automaton(config: MaskedSum) -> None:
+    """In every state every message of the honest session either advances as the table says or is refused."""
+    messages = dict(zip(table_of(config), script(config), strict=True))
+    for state in states_of(config):
+        for due_in, message in messages.items():
+            client = client_in(config, state)
+            before = fingerprint(client)
+            if state is due_in:
+                _, next_state, answer_type = table_of(config)[state]
+                answer = client.receive(message)
+                assert answer[5] == answer_type
+                assert client.state is next_state
+            elif state in (ClientState.READY, ClientState.ABORTED):
+                with pytest.raises(LocalProtocolError):
+                    client.receive(message)
+                assert fingerprint(client) == before
+            elif list(messages).index(due_in) < states_of(config).index(state) - 1:
+                with pytest.raises(RepeatedMessageError):
+                    client.receive(message)
+                assert fingerprint(client) == before
+            else:
+                with pytest.raises(RemoteProtocolError, match="is due"):
+                    client.receive(message)
+                assert client.state is ClientState.ABORTED
+
+
+@CONFIGS
+def test_every_type_out_of_turn_aborts_and_forgets(config: MaskedSum) -> None:
+    for state in table_of(config):
+        due, _, _ = table_of(config)[state]
+        for type_ in MessageType:
+            if type_ is due:
+                continue
+            client = client_in(config, state)
+            with pytest.raises(RemoteProtocolError, match=f"{due.name} is due, {type_.name} came"):
+                client.receive(frame(config, type_, b""))
+            assert client.state is ClientState.ABORTED
+            assert client._secrets is None
+            assert not client._roster
+
+
+@CONFIGS
+def test_no_bit_of_a_due_message_can_change_unnoticed(config: MaskedSum) -> None:
+    """Any flipped bit is refused, or leads to an answer; it never leads to a crash or to two answers.
+
+    Header bits are harmless refusals. Payload bits abort, unless they name other dropouts or other keys, which a
+    client cannot tell from an honest server's without identities; with them only the survivor set is left to choose.
+    """
+    for state, message in zip(table_of(config), script(config), strict=True):
+        for bit in range(8 * len(message)):
+            changed = bytearray(message)
+            changed[bit // 8] ^= 1 << bit % 8
+            client = client_in_cached(config, state)
+            before = fingerprint(client)
+            try:
+                client.receive(bytes(changed))
+            except (MalformedMessageError, RepeatedMessageError):
+                assert bit < 8 * HEADER_BYTES or client.state is ClientState.ABORTED
+                if bit < 8 * HEADER_BYTES:
+                    assert fingerprint(client) == before
+            except SecureSumError:
+                assert client.state is ClientState.ABORTED
+                assert client._secrets is None
+            else:
+                due = table_of(config)[state][0]
+                assert due is MessageType.UNMASK_REQUEST or (due is MessageType.ROSTER and not config.is_authenticated)
+
+
+_SNAPSHOTS: dict[tuple[bytes, ClientState], bytes] = {}
+
+
+def client_in_cached(config: MaskedSum, state: ClientState) -> MaskedClient:
+    """``client_in`` by way of a snapshot, because thousands are needed."""
+    key = bytes(32)
+    if (config.digest, state) not in _SNAPSHOTS:
+        client = client_in(config, state)
+        _SNAPSHOTS[config.digest, state] = config.snapshot_client(client, key, entropy=InsecureSeededEntropy(0))
+    identity = IDENTITIES[1] if config.is_authenticated else None
+    vector = np.full(LAYOUT.size, 1, dtype=np.int64)
+    restored = config.restore_client(1, vector, _SNAPSHOTS[config.digest, state], key, identity=identity)
+    assert isinstance(restored, MaskedClient)
+    return restored
+
+
+@CONFIGS
+def test_every_truncation_and_extension_is_refused(config: MaskedSum) -> None:
+    for state, message in zip(table_of(config), script(config), strict=True):
+        for size in [*range(len(message)), len(message) + 1]:
+            client = client_in_cached(config, state)
+            with pytest.raises(RemoteProtocolError):
+                client.receive((message + b"\0")[:size])
+
+
+@CONFIGS
+def test_server_rounds_follow_the_table(config: MaskedSum) -> None:
+    """In every round the server takes that round's message and refuses every other type without harm."""
+    clients = {party: new_client(config, party) for party in CLIENTS}
+    server = config.server()
+    answers = {party: client.start() for party, client in clients.items()}
+    for due in server_rounds(table_of(config)):
+        for type_ in MessageType:
+            if type_ is due:
+                continue
+            setup = config.setup_digest if due in SETUP_MESSAGES else config.digest
+            message = seal_frame(type_, b"", digest=setup, sender=1, recipient=SERVER)
+            with pytest.raises(RemoteProtocolError):
+                server.receive(1, message)
+        for party, answer in answers.items():
+            server.receive(party, answer)
+            with pytest.raises(RepeatedMessageError):
+                server.receive(party, answer)
+        requests = server.close_round()
+        answers = {party: clients[party].receive(message) for party, message in requests.items()}
+    assert server.result is not None
+    assert server.result.total.tolist() == [10] * LAYOUT.size
+    with pytest.raises(LocalProtocolError, match="over"):
+        server.close_round()
+
+
+def test_the_documented_diagram_is_the_table() -> None:
+    page = Path(__file__).parents[3] / "docs" / "explanation" / "masked-sum.md"
+    assert state_diagram(AUTHENTICATED_CLIENT) in page.read_text()
+    assert state_diagram(SEMI_HONEST_CLIENT) in page.read_text()
+
+
+def test_honest_scripts_do_not_depend_on_anything_but_their_seeds() -> None:
+    for config in (SEMI_HONEST, AUTHENTICATED):
+        first, second = (hashlib.sha256(b"".join(script(config))).digest() for _ in range(2))
+        assert first == second
