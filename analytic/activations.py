@@ -38,7 +38,7 @@ def activation_named(name: str) -> Activation:
 
 
 def _gelu(z: FloatMatrix) -> FloatMatrix:
-    """z times the standard normal distribution function: the exact one, not its tanh approximation."""
+    """The exact function, z times the normal distribution function, not its tanh approximation."""
     return 0.5 * z * (1.0 + erf(z * math.sqrt(0.5)))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.errors import NotReadyError, SpecificationError
-from analytic.learner import ClientRows
+from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
+from analytic.learner import ClientRows, canonical_context
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve import Solution, solve_ridge
 from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec
@@ -48,7 +49,7 @@ class AFL:
         feature_format: fixed-point format of the features.
         target_format: ``LABELS`` for class labels, else the format of real targets.
         max_rows: largest number of rows that all clients together may hold.
-        max_clients: largest cohort; sizes the room that the RI process needs.
+        max_clients: largest cohort; sizes the room that the RI process needs (without one it limits nothing).
         ridge: penalty of the one solve, in the features' own units squared.
         ri_gamma: the paper's gamma, what each client adds to its Gram's diagonal.
         clip: clip features into the format instead of refusing them.
@@ -69,8 +70,8 @@ class AFL:
             raise SpecificationError(f"gamma must be a finite number >= 0, not {self.ri_gamma}")
         if self.ri_gamma > 0 and self.ri_units == 0:
             raise SpecificationError(
-                f"gamma {self.ri_gamma:g} is below half a unit of the Gram, 2^-{2 * self.feature_format.fraction_bits}: "
-                "use a larger gamma or 0"
+                f"gamma {self.ri_gamma:g} is below half a unit of the Gram, "
+                f"2^-{2 * self.feature_format.fraction_bits}; use a larger gamma or 0"
             )
         if self.max_clients < 1:
             raise SpecificationError(f"a cohort needs at least one client, not {self.max_clients}")
@@ -86,9 +87,11 @@ class AFL:
     @property
     def ri_units(self) -> int:
         """Gamma in units of the Gram: what is added, and so what is taken off again."""
-        units = round(float(np.ldexp(self.ri_gamma, 2 * self.feature_format.fraction_bits)))
-        if units > INT64_MAX:
-            raise SpecificationError(f"gamma {self.ri_gamma:g} does not fit an int64 Gram; use a smaller one")
+        units = round(Fraction(float(self.ri_gamma)) * (1 << 2 * self.feature_format.fraction_bits))
+        if self.max_clients * units > INT64_MAX:
+            raise SpecificationError(
+                f"gamma {self.ri_gamma:g} from {self.max_clients} clients does not fit an int64 Gram; use a smaller one"
+            )
         return units
 
     @property
@@ -117,10 +120,26 @@ class AFL:
         return own.with_diagonal(self.ri_units)
 
     def update(self, model: LinearModel, total: Statistics, survivors: int) -> LinearModel:
-        """Aggregation stage: take K gamma I off again, exactly, and solve once."""
-        restored = total.with_diagonal(-survivors * self.ri_units)
-        gram, cross = dequantised(restored, self.feature_format, self.target_format)
-        return LinearModel(solution=solve_ridge(gram, cross, ridge=self.ridge))
+        """Aggregation stage: take K gamma I off again, exactly, and solve once.
+
+        Raises:
+            InvalidRowsError: more survivors than ``max_clients``, so that the RI process left its room.
+        """
+        return LinearModel(solution=self.solve(self.without_ri(total, survivors)))
+
+    def without_ri(self, total: Statistics, survivors: int) -> Statistics:
+        """The survivors' pooled statistics: the total without the K gamma I that they added."""
+        if self.ri_units and not 0 <= survivors <= self.max_clients:
+            raise InvalidRowsError(
+                f"the RI process has room for {self.max_clients} clients and {survivors} took part; "
+                "agree on a larger max_clients"
+            )
+        return total.with_diagonal(-survivors * self.ri_units)
+
+    def solve(self, pooled: Statistics) -> Solution:
+        """Weights of exact statistics: each entry rounded to float64 once, then one solve."""
+        gram, cross = dequantised(pooled, self.feature_format, self.target_format)
+        return solve_ridge(gram, cross, ridge=self.ridge)
 
     def decision_function(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
         """X W, shape (n, c), of features as they are: only training rows are quantised."""
@@ -129,6 +148,10 @@ class AFL:
     def weights_bytes(self, model: LinearModel) -> bytes:
         """W's bytes."""
         return model.weights.tobytes()
+
+    def context_bytes(self, model: LinearModel) -> bytes:
+        """The configuration, and W once there is one: before its sum a client receives nothing."""
+        return canonical_context(self, *([] if model.solution is None else [model.weights.tobytes()]))
 
 
 def dequantised(

@@ -15,15 +15,14 @@ norms of A. A row of a client that missed the earlier sum is not covered by that
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
+from scipy.linalg import eigh, svd
 
 from analytic.activations import activation_named
 from analytic.afl import dequantised
@@ -35,7 +34,7 @@ from analytic.errors import (
     SpecificationError,
 )
 from analytic.features import add_mapped_rows, map_rows
-from analytic.learner import ClientRows
+from analytic.learner import ClientRows, canonical_context
 from analytic.projections import PROJECTION_VERSION, Projection, check_projection, random_projection
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve import Solution, one_blas_thread, solve_ridge
@@ -84,6 +83,9 @@ class RowBounds:
     hidden: tuple[float, ...] = ()
     residuals: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.features.setflags(write=False)
+
     def to_bytes(self) -> bytes:
         """One byte string for one value."""
         return self.features.tobytes() + np.array([self.residuals, *self.hidden]).tobytes()
@@ -122,8 +124,12 @@ class _Kept:
     key: bytes
     layer: int
     features: FloatMatrix
-    first: FloatMatrix
+    first: FloatMatrix | None = None
     hidden: FloatMatrix | None = None
+
+    def serves(self, rows: ClientRows, keys: list[bytes]) -> bool:
+        """Whether these are the features of ``rows`` at one of the layers whose histories are ``keys``."""
+        return self.source is rows.features and self.layer < len(keys) and self.key == keys[self.layer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,8 +193,8 @@ class DeepAFL:
             raise SpecificationError(f"feature_bound must be a finite number > 0, not {self.feature_bound}")
         check_projection(self.seed, self.projection)
         activation_named(self.activation)
-        for bound in (0.0, self._first_bound_at_most()):
-            _ = self._spec(self.d_phi, bound, self.target_format), self._spec(self.d_f, bound, self._format(0.0))
+        # what makes a sum exact depends on row_bits, and not on how a bound splits them
+        _ = self._spec(self.d_phi, 0.0, self.target_format), self._spec(self.d_f, 0.0, self._format(0.0))
 
     @property
     def name(self) -> str:
@@ -196,9 +202,16 @@ class DeepAFL:
         return "deepafl"
 
     def init(self) -> DeepModel:
-        """The model before any sum: |x . a_j| <= feature_bound |a_j|_1 is all that is known of Phi_0."""
+        """The model before any sum: |x . a_j| <= feature_bound |a_j|_1 is all that is known of Phi_0.
+
+        Raises:
+            SpecificationError: that bound needs more than ``row_bits``.
+        """
         norms = np.abs(self._input_projection()).sum(axis=0)
-        return DeepModel(bounds=RowBounds(features=self._activated(self.feature_bound * norms * (1 + 1e-9))))
+        rounding = 1.0 + 4.0 * self.n_features * EPSILON
+        model = DeepModel(bounds=RowBounds(features=self._activated(self.feature_bound * norms * rounding)))
+        _ = self.next_sum(model)
+        return model
 
     def next_sum(self, model: DeepModel) -> StatisticsSpec | None:
         """The sum of Phi_t with Y, then of F_t with R_t, until W_T is known."""
@@ -220,7 +233,7 @@ class DeepAFL:
         spec = self._required_sum(model)
         kept = self._kept(model, rows)
         if not model.awaits_block:
-            return self._summed(spec, f"features of layer {model.layer}", kept.features, rows.targets)
+            return self._summed(spec, f"features or targets of layer {model.layer}", kept.features, rows.targets)
         residuals = self._real_targets(rows.targets)
         add_mapped_rows(residuals, kept.features, -model.classifiers[-1].weights)
         hidden = self._hidden(kept, model.layer)
@@ -241,7 +254,7 @@ class DeepAFL:
 
     def layer_scores(self, model: DeepModel, features: NDArray[Any]) -> Iterator[FloatMatrix]:
         """Phi_t W_t of every known layer t = 0, 1, ... in one pass, each of shape (n, c)."""
-        kept = self._start(features)
+        kept = self._start(np.asarray(features))
         for layer, classifier in enumerate(model.classifiers):
             if layer:
                 self._advance(kept, model.blocks[layer - 1])
@@ -269,24 +282,12 @@ class DeepAFL:
             parts += [classifier.weights.tobytes() for classifier in model.classifiers[layer : layer + 1]]
         return b"".join(parts)
 
-    def config_bytes(self) -> bytes:
-        """This configuration as canonical JSON, the version of the projections included."""
-        fields = asdict(self) | {
-            "learner": self.name,
-            "projections": PROJECTION_VERSION,
-            "target_format": str(self.target_format),
-            "feature_bound": float(self.feature_bound).hex(),
-            "ridge": float(self.ridge).hex(),
-            "gamma": float(self.gamma).hex(),
-        }
-        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
-
     def context_bytes(self, model: DeepModel) -> bytes:
-        """The configuration and everything received so far: parties who disagree on any of it have other bytes."""
-        received = [hashlib.sha256(classifier.weights.tobytes()).digest() for classifier in model.classifiers]
-        received += [block.digest for block in model.blocks]
-        counts = bytes(f"|{len(model.classifiers)}|{len(model.blocks)}|", "ascii")
-        return self.config_bytes() + counts + b"".join(received) + hashlib.sha256(model.bounds.to_bytes()).digest()
+        """The configuration with the projections' version, then digests of all that was received: see the interface."""
+        weights = [hashlib.sha256(classifier.weights.tobytes()).digest() for classifier in model.classifiers]
+        transforms = [block.digest for block in model.blocks]
+        bounds = hashlib.sha256(model.bounds.to_bytes()).digest()
+        return canonical_context(self, PROJECTION_VERSION.encode(), bounds, *weights, *transforms)
 
     # --- public shapes and bounds ---------------------------------------------------------------------------
 
@@ -315,14 +316,9 @@ class DeepAFL:
             )
         return RowFormat(integer_bits=integer_bits, fraction_bits=self.row_bits - integer_bits)
 
-    def _first_bound_at_most(self) -> float:
-        """A bound of Phi_0 that holds for every seed, so that an impossible configuration fails at once."""
-        largest = {"linear": 1.0 / math.sqrt(self.n_features), "nin": 6.0 / math.sqrt(self.n_features), "normal": 6.0}
-        ceiling = activation_named(self.activation).ceiling
-        return min(ceiling, self.feature_bound * self.n_features * largest[self.projection])
-
     def _activated(self, bounds: FloatVector) -> FloatVector:
-        return np.minimum(bounds, activation_named(self.activation).ceiling)
+        smaller: FloatVector = np.minimum(bounds, activation_named(self.activation).ceiling)
+        return smaller
 
     def _hidden_bound(self, model: DeepModel) -> float:
         return model.bounds.hidden[model.layer if self.fed_by_first else 0]
@@ -331,7 +327,7 @@ class DeepAFL:
 
     def _with_classifier(self, model: DeepModel, rows: _SummedRows, cross: FloatMatrix) -> DeepModel:
         solution = solve_ridge(rows.gram, cross, ridge=self.ridge)
-        largest_target = math.ldexp(1.0, self.target_format.integer_bits) if self.target_format != LABELS else 1.0
+        largest_target = math.ldexp(1.0, self.target_format.integer_bits)
         bounds = RowBounds(
             features=rows.largest_entries(),
             hidden=self._hidden_bounds(model, rows),
@@ -373,8 +369,8 @@ class DeepAFL:
         return hashlib.sha256(repr((settings, sizes)).encode()).digest()
 
     def _start(self, features: NDArray[Any]) -> _Kept:
-        first = map_rows(features, self._input_projection(), activation_named(self.activation))
-        own = first.copy() if self.fed_by_first and self.n_layers else first
+        own = map_rows(features, self._input_projection(), activation_named(self.activation))
+        first = own.copy() if self.fed_by_first else None
         return _Kept(source=features, key=self._feature_key(), layer=0, features=own, first=first)
 
     def _kept(self, model: DeepModel, rows: ClientRows) -> _Kept:
@@ -382,27 +378,19 @@ class DeepAFL:
         keys = [self._feature_key()]
         for block in model.blocks:
             keys.append(_next_key(keys[-1], block))
-        kept = rows.memory.pop(self.name, None)  # out while it changes: an interrupted update is never kept
-        if not self._serves(kept, rows, keys):
+        # taken out while it changes, so that an interrupted update is never kept
+        kept: _Kept | None = rows.memory.pop(self.name, None)
+        if kept is None or not kept.serves(rows, keys):
             kept = self._start(rows.features)
         for block in model.blocks[kept.layer :]:
             self._advance(kept, block)
         rows.memory[self.name] = kept
         return kept
 
-    @staticmethod
-    def _serves(kept: Any, rows: ClientRows, keys: list[bytes]) -> bool:
-        return (
-            isinstance(kept, _Kept)
-            and kept.source is rows.features
-            and kept.layer < len(keys)
-            and kept.key == keys[kept.layer]
-        )
-
     def _hidden(self, kept: _Kept, layer: int) -> FloatMatrix:
         """F_t = sigma(Phi_t B_t), or sigma(Phi_0 B_t) (eq. 89)."""
         if kept.hidden is None:
-            source = kept.first if self.fed_by_first else kept.features
+            source = kept.features if kept.first is None else kept.first
             kept.hidden = map_rows(source, self._block_projection(layer), activation_named(self.activation))
         return kept.hidden
 
@@ -413,7 +401,7 @@ class DeepAFL:
 
     def _real_targets(self, targets: NDArray[Any]) -> FloatMatrix:
         if targets.ndim == 1:
-            return one_hot(targets, self.n_targets)
+            return one_hot(targets if len(targets) else targets.astype(np.intp), self.n_targets)
         if targets.shape[1:] != (self.n_targets,):
             raise InvalidRowsError(f"targets must have shape (n, {self.n_targets}), not {targets.shape}")
         return np.array(targets, dtype=np.float64)
@@ -458,8 +446,9 @@ class _SummedRows:
             squares = np.einsum("ij,ij->j", matrix, self.gram @ matrix)
             sizes = np.abs(matrix)
             rounding = 4.0 * len(matrix) * EPSILON * (self._norms() @ sizes) ** 2
-        bounds = np.sqrt(np.maximum(squares, 0.0) + rounding) * self._room()
-        return bounds + self.unit * sizes.sum(axis=0)
+        quantised = np.sqrt(np.maximum(squares, 0.0) + rounding) * self._room()
+        bounds: FloatVector = quantised + self.unit * sizes.sum(axis=0)
+        return bounds
 
     def _norms(self) -> FloatVector:
         norms: FloatVector = np.sqrt(np.maximum(np.diagonal(self.gram), 0.0))
@@ -475,13 +464,12 @@ def sandwiched_least_squares(
     """The transform that best explains residuals through a classifier.
 
     Omega minimises |R - F Omega W|^2 + gamma |Omega|^2 (DeepAFL, Lemma 2 and eq. 8, with the element-wise
-    *division* that eq. 17, 23 and 46 print as a product). With F^T F = V L V^T and the thin decomposition
-    W^T W = P S P^T, whose size is c instead of d_Phi, the columns of U = W P S^-1/2 are the only ones of W W^T's
-    that matter, and
+    *division* that eq. 17, 23 and 46 print as a product). Only the c columns of U that belong to W W^T's range
+    matter. With F^T F = V L V^T and the thin decomposition W = U S P^T (so W^T W = P S^2 P^T),
 
-        Omega = V [(V^T F^T R P) / (gamma + diag(L) (x) diag(S))] P^T W^T.
+        Omega = V [(V^T F^T R P S) / (gamma + diag(L) (x) diag(S)^2)] U^T.
 
-    Directions whose eigenvalue is zero to working precision carry nothing when gamma is 0 (minimum norm).
+    When gamma is 0, directions whose eigenvalue is zero to working precision carry nothing (minimum norm).
 
     Args:
         gram: F^T F, shape (d_F, d_F).
@@ -495,20 +483,23 @@ def sandwiched_least_squares(
     """
     if not (math.isfinite(gamma) and gamma >= 0):
         raise SpecificationError(f"gamma must be a finite number >= 0, not {gamma}")
+    # one memory order for the same numbers: LAPACK may round differently for another
+    gram, cross, weights = (np.ascontiguousarray(matrix) for matrix in (gram, cross, weights))
     with one_blas_thread():
         values, vectors = eigh(gram)
-        strengths, mixing = eigh(weights.T @ weights)
-        kept, strong = _clear_of_zero(values), _clear_of_zero(strengths)
-        denominators = gamma + np.outer(np.where(kept, values, 0.0), np.where(strong, strengths, 0.0))
+        left, strengths, right = svd(weights, full_matrices=False)
+        kept = _clear_of_zero(values)
+        denominators = gamma + np.outer(np.where(kept, values, 0.0), strengths**2)
         if denominators.min() < 0:
             raise NotPositiveDefiniteError(
                 f"F^T F must be positive semidefinite; its smallest eigenvalue is {values[0]:.3g} where the largest is "
                 f"{values[-1]:.3g}, and gamma {gamma:g} does not outweigh it. A Gram of rows never has that: check the "
                 "total, or use a larger gamma for a noisy one"
             )
-        rotated = vectors.T @ cross @ mixing
-        scaled = np.divide(rotated, denominators, out=np.zeros_like(rotated), where=denominators > 0)
-        transform = vectors @ scaled @ (mixing.T @ weights.T)
+        usable = denominators > 0 if gamma else np.outer(kept, _clear_of_zero(strengths**2))
+        rotated = (vectors.T @ cross @ right.T) * strengths
+        scaled = np.divide(rotated, denominators, out=np.zeros_like(rotated), where=usable)
+        transform = vectors @ scaled @ left.T
     largest = float(np.abs(values).max())
     return ResidualBlock(
         transform=np.ascontiguousarray(transform),
@@ -518,9 +509,9 @@ def sandwiched_least_squares(
 
 
 def _clear_of_zero(values: FloatVector) -> NDArray[np.bool_]:
-    """Eigenvalues that are not zero to working precision."""
+    """Eigenvalues that are not zero to working precision: the rule of ``solve_ridge``."""
     magnitude = np.abs(values)
-    clear: NDArray[np.bool_] = magnitude > len(values) * EPSILON * magnitude.max()
+    clear: NDArray[np.bool_] = magnitude > (len(values) + 32) * EPSILON * magnitude.max()
     return clear
 
 

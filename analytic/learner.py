@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.errors import InvalidRowsError
-from analytic.row_format import FloatMatrix
+from analytic.errors import InvalidRowsError, SpecificationError
+from analytic.row_format import FloatMatrix, RowFormat
 from analytic.statistics import IntVector
 
 M = TypeVar("M")
@@ -44,6 +45,8 @@ class ClientRows:
     @staticmethod
     def pool(parts: list[ClientRows]) -> ClientRows:
         """All rows of several clients in one place, which is what a federation avoids."""
+        if not parts:
+            raise InvalidRowsError("pooling needs at least one client, even one without rows")
         return ClientRows(
             np.concatenate([part.features for part in parts]),
             np.concatenate([part.targets for part in parts]),
@@ -102,6 +105,48 @@ class AnalyticLearner(Protocol[M]):
     def weights_bytes(self, model: M) -> bytes:
         """Everything that the model learned as bytes, to compare and to hash."""
         ...
+
+    def context_bytes(self, model: M) -> bytes:
+        """The configuration and everything of the model that a client received, as canonical public bytes.
+
+        A secure session binds its keys to them: parties that disagree about a seed, a format or the model get
+        noise instead of a sum. Equal for equal public state, different for different; ``canonical_context`` makes it.
+        """
+        ...
+
+
+def canonical_context(learner: Any, *received: bytes) -> bytes:
+    """A learner's name and fields, then what a client received, as bytes that no two public states share.
+
+    The form is one line of JSON with sorted keys (a whole number prints the same as int and float, a row format as
+    ``Q5.11``) and then each part of ``received`` after its length in 8 bytes, big-endian.
+
+    Args:
+        learner: a dataclass with a ``name``, whose fields are numbers, strings, None, row formats, dataclasses or
+            tuples of these.
+        received: the model's parts in a fixed order.
+    """
+    head = json.dumps({"learner": learner.name, "version": 1, **_canonical(learner)}, sort_keys=True, allow_nan=False)
+    parts = [head.encode(), *received]
+    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, RowFormat):
+        return str(value)
+    if is_dataclass(value):
+        return {f.name: _canonical(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, (tuple, list)):
+        return [_canonical(item) for item in value]
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)) and np.isfinite(value):
+        return int(value) if value == int(value) else float(value)
+    raise SpecificationError(
+        f"no canonical form for this {type(value).__name__}: describe it by finite numbers and strings"
+    )
 
 
 SumRunner = Callable[[SumSpec[Any], list[Callable[[], IntVector]]], tuple[IntVector, list[int]]]

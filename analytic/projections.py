@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
@@ -42,6 +43,7 @@ PROJECTIONS: tuple[Projection, ...] = get_args(Projection)
 PROJECTION_VERSION = "analytic/projection/v1"
 
 
+@lru_cache(maxsize=4)  # in a simulation every client asks for the same few
 def random_projection(seed: int, layer: int, kind: Kind, shape: tuple[int, int], projection: Projection) -> FloatMatrix:
     """The public random matrix of the module's specification, read-only float64.
 
@@ -81,7 +83,7 @@ def check_projection(seed: int, projection: str) -> None:
 
 
 def _stream(seed: int, layer: int, kind: Kind, shape: tuple[int, int], distribution: bytes, entry_bytes: int) -> bytes:
-    numbers = seed.to_bytes(8, "big") + layer.to_bytes(4, "big") + kind.encode()
+    numbers = int(seed).to_bytes(8, "big") + layer.to_bytes(4, "big") + kind.encode()
     sizes = b"".join(size.to_bytes(4, "big") for size in shape)
     generator = hashlib.shake_256(PROJECTION_VERSION.encode() + numbers + sizes + distribution)
     return generator.digest(entry_bytes * shape[0] * shape[1])
@@ -89,9 +91,11 @@ def _stream(seed: int, layer: int, kind: Kind, shape: tuple[int, int], distribut
 
 def _uniform(stream: bytes, shape: tuple[int, int]) -> FloatMatrix:
     integers = np.frombuffer(stream, dtype="<u4").astype(np.float64).reshape(shape)
-    return np.ldexp(2.0 * integers + (1.0 - 2.0**32), -32)
+    matrix: FloatMatrix = np.ldexp(2.0 * integers + (1.0 - 2.0**32), -32)
+    return matrix
 
 
 def _normal(stream: bytes, shape: tuple[int, int]) -> FloatMatrix:
     sums = np.frombuffer(stream, dtype="<u2").reshape(*shape, 12).sum(axis=2, dtype=np.int64)
-    return np.ldexp((sums - 393210).astype(np.float64), -16)
+    matrix: FloatMatrix = np.ldexp((sums - 393210).astype(np.float64), -16)
+    return matrix

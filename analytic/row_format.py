@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,6 +17,9 @@ FloatMatrix = NDArray[np.float64]
 
 MAX_BITS = 26
 """A product of two 26-bit integers is still exact in float64 (2^53)."""
+
+CHUNK_ENTRIES = 2**15
+"""Entries quantised at a time: all passes over them stay in a core's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +45,7 @@ class RowFormat:
     @classmethod
     def parse(cls, text: str) -> Self:
         """The format that ``Q5.11`` or ``UQ5.11`` names."""
-        match = re.fullmatch(r"(U?)Q(\d{1,2})\.(\d{1,2})", text)
+        match = re.fullmatch(r"(U?)Q([0-9]{1,2})\.([0-9]{1,2})", text)
         if match is None:
             raise SpecificationError(f"a row format reads like Q5.11, or UQ5.11 without a sign, not {text!r}")
         return cls(integer_bits=int(match[2]), fraction_bits=int(match[3]), signed=match[1] == "")
@@ -52,16 +57,16 @@ class RowFormat:
         It looks at every row, so it is for public rows and simulations: in a deployment the format is agreed
         before anyone looks at data.
         """
-        largest = float(np.max(np.abs(rows), initial=0.0))
-        if not np.isfinite(largest):
+        top, bottom = float(np.max(rows, initial=0)), float(np.min(rows, initial=0))
+        largest = max(top, -bottom)  # not np.abs: the smallest integer of a type has no absolute value in it
+        if not np.isfinite(top - bottom):
             raise InvalidRowsError("rows hold NaN or infinity; no fixed-point format covers them")
         integer_bits = max(0, int(np.frexp(largest)[1])) if largest else 0
         if integer_bits > bits:
             raise SpecificationError(
                 f"no {bits}-bit format holds the largest value {largest:g}: scale the features or allow more bits"
             )
-        signed = bool(np.min(rows, initial=0.0) < 0)
-        return cls(integer_bits=integer_bits, fraction_bits=bits - integer_bits, signed=signed)
+        return cls(integer_bits=integer_bits, fraction_bits=bits - integer_bits, signed=bottom < 0)
 
     def __str__(self) -> str:
         return f"{'' if self.signed else 'U'}Q{self.integer_bits}.{self.fraction_bits}"
@@ -71,45 +76,70 @@ class RowFormat:
         """The largest absolute value, in units of 2^-fraction_bits."""
         return (1 << (self.integer_bits + self.fraction_bits)) - 1
 
-    def quantise(self, rows: NDArray[Any], *, clip: bool = False) -> FloatMatrix:
+    def quantise(self, rows: NDArray[Any], *, clip: bool = False, out: FloatMatrix | None = None) -> FloatMatrix:
         """Rows in units of 2^-fraction_bits: integers, carried in float64 so that BLAS multiplies them exactly.
 
         Args:
-            rows: finite numbers of any shape and real type.
+            rows: finite numbers of any shape and of any boolean, integer or float type.
             clip: replace values outside the range by its nearest end instead of refusing them.
+            out: where to write the units, float64 of the shape of ``rows``; a new array when left out.
 
         Raises:
             RowsOutsideFormatError: NaN or infinity, or, without ``clip``, values outside the range.
+            InvalidRowsError: rows that are no real numbers.
         """
-        units = np.multiply(rows, float(2**self.fraction_bits), dtype=np.float64)
-        lowest = -self.magnitude if self.signed else 0
-        if units.size and not (units.min() >= lowest and units.max() < self.magnitude + 1):
-            units = self._clipped(units, lowest) if clip else units
-            if not clip or not np.isfinite(units).all():
-                raise self._outside(units, lowest)
-        np.trunc(units, out=units)
-        return np.add(units, 0.0, out=units)  # -0.0 becomes 0.0: one value, one bit pattern
+        if rows.dtype.kind not in "biuf":
+            raise InvalidRowsError(f"rows must be booleans, integers or floats, not {rows.dtype}; convert them first")
+        units = np.empty(rows.shape) if out is None else out
+        source, target = np.atleast_1d(rows), np.atleast_1d(units)
+        for chunk in _chunks(source):
+            part, whole = source[chunk], target[chunk]
+            if part.size and not self._holds(part):
+                if not clip or not np.isfinite(part).all():
+                    raise self.refusal(rows)
+                part = np.clip(part.astype(np.float64), *self._range)
+            np.multiply(part, float(2**self.fraction_bits), out=whole, dtype=np.float64)
+            np.trunc(whole, out=whole)
+            np.add(whole, 0.0, out=whole)  # -0.0 becomes 0.0: one value, one bit pattern
+        return units
 
     def dequantise(self, units: NDArray[Any]) -> FloatMatrix:
         """The real numbers that integers in units of 2^-fraction_bits stand for."""
         real: FloatMatrix = np.ldexp(np.asarray(units, dtype=np.float64), -self.fraction_bits)
         return real
 
-    def _clipped(self, units: FloatMatrix, lowest: int) -> FloatMatrix:
-        return np.where(np.isfinite(units), np.clip(units, lowest, self.magnitude), units)
-
-    def _outside(self, units: FloatMatrix, lowest: int) -> RowsOutsideFormatError:
-        by_row = units.reshape(len(units), -1) if units.ndim > 1 else units.reshape(-1, 1)
-        finite = np.isfinite(by_row)
-        not_finite = int(np.count_nonzero(~finite.all(axis=1)))
-        inside = finite & (by_row >= lowest) & (by_row < self.magnitude + 1)
-        outside = int(np.count_nonzero(~inside.all(axis=1)))
-        largest = float(np.max(np.abs(by_row), where=finite, initial=0.0)) / 2**self.fraction_bits
+    def refusal(self, rows: NDArray[Any]) -> RowsOutsideFormatError:
+        """The error for rows that do not fit: how many they are and how large the largest entry is."""
+        rows = np.atleast_1d(rows)
+        outside, not_finite, largest = 0, 0, 0.0
+        for chunk in _chunks(rows):
+            by_row = rows[chunk].astype(np.float64).reshape(len(rows[chunk]), -1)
+            finite = np.isfinite(by_row)
+            inside = finite & (by_row < 2.0**self.integer_bits)
+            inside &= (by_row > -(2.0**self.integer_bits)) if self.signed else (by_row >= 0)
+            not_finite += int(np.count_nonzero(~finite.all(axis=1)))
+            outside += int(np.count_nonzero(~inside.all(axis=1)))
+            largest = max(largest, float(np.max(np.abs(by_row), where=finite, initial=0.0)))
         span = f"|x| < {2**self.integer_bits}" if self.signed else f"0 <= x < {2**self.integer_bits}"
         return RowsOutsideFormatError(
-            f"{outside} of {len(by_row)} rows do not fit {self} ({span}): {not_finite} of them hold NaN or infinity, "
+            f"{outside} of {len(rows)} rows do not fit {self} ({span}): {not_finite} of them hold NaN or infinity, "
             f"the largest finite absolute value is {largest:g}. Use a format with more integer bits, scale or repair "
             "the rows, or clip them on purpose with clip=True (NaN and infinity are never clipped)",
             n_rows=outside,
             largest=largest,
         )
+
+    def _holds(self, rows: NDArray[Any]) -> bool:
+        # Judged before scaling: 2^f times a huge value overflows, and the ends of the range are exact here.
+        smallest, largest, limit = float(rows.min()), float(rows.max()), 2.0**self.integer_bits
+        return largest < limit and (smallest > -limit if self.signed else smallest >= 0.0)
+
+    @property
+    def _range(self) -> tuple[float, float]:
+        end = float(np.ldexp(self.magnitude, -self.fraction_bits))
+        return -end if self.signed else 0.0, end
+
+
+def _chunks(rows: NDArray[Any]) -> Iterator[slice]:
+    step = max(1, CHUNK_ENTRIES // max(1, math.prod(rows.shape[1:])))
+    return (slice(start, start + step) for start in range(0, len(rows), step))

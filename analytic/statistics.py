@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
+from scipy.sparse import csr_array
 
-from analytic.errors import InvalidRowsError, SpecificationError
+from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import FloatMatrix, RowFormat
 
 IntMatrix = NDArray[np.int64]
@@ -21,8 +22,8 @@ LABELS = RowFormat(integer_bits=1, fraction_bits=0, signed=False)
 
 INT64_MAX = 2**63 - 1
 EXACT_FLOAT64 = 2**53
-BLOCK_ROWS = 4096
-"""Rows quantised at a time, so that memory does not grow with the number of rows."""
+BLOCK_ROWS = 1024
+"""Rows multiplied at a time, so that memory does not grow with the number of rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +61,9 @@ class StatisticsSpec:
         for what, bound in (("Gram", self.gram_bound), ("cross-correlation", self.cross_bound)):
             if bound > INT64_MAX:
                 raise SpecificationError(
-                    f"a {what} total of {self.max_rows} rows in {self.feature_format} x {self.target_format} can "
-                    f"reach 2^{bound.bit_length()} and must stay below 2^63: allow fewer rows or fewer bits"
+                    f"a {what} total of {self.max_rows} rows in {self.feature_format} (targets {self.target_format}, "
+                    f"diagonal allowance {self.diagonal_allowance}) can reach 2^{bound.bit_length() - 1} and must stay "
+                    "below 2^63: allow fewer rows, fewer bits or a smaller gamma"
                 )
 
     @property
@@ -123,7 +125,9 @@ class StatisticsSpec:
         d, c = self.n_features, self.n_targets
         size = d * (d + 1) // 2 + d * c + 1
         if vector.dtype != np.int64 or vector.shape != (size,):
-            raise InvalidRowsError(f"statistics need an int64 vector of shape ({size},), not {vector.shape}")
+            raise InvalidRowsError(
+                f"statistics need an int64 vector of shape ({size},), not {vector.dtype} of shape {vector.shape}"
+            )
         if not 0 <= vector[-1] <= self.max_rows:
             raise InvalidRowsError(f"a total of {int(vector[-1])} rows is outside 0 to {self.max_rows}")
         gram = np.empty((d, d), dtype=np.int64)
@@ -148,6 +152,14 @@ class Statistics:
     count: int
 
     def __post_init__(self) -> None:
+        d = len(self.gram)
+        if self.gram.shape != (d, d) or self.cross.ndim != 2 or len(self.cross) != d:
+            raise InvalidRowsError(
+                f"a Gram is square and the cross-correlation has as many rows, not {self.gram.shape} and "
+                f"{self.cross.shape}"
+            )
+        if self.gram.dtype != np.int64 or self.cross.dtype != np.int64:
+            raise InvalidRowsError(f"statistics are int64, not {self.gram.dtype} and {self.cross.dtype}")
         self.gram.setflags(write=False)
         self.cross.setflags(write=False)
 
@@ -165,15 +177,16 @@ class Statistics:
 
         Args:
             spec: the public specification.
-            features: shape (n, d), any real type.
-            targets: shape (n, c), or integer class labels of shape (n,) in 0 to c - 1.
+            features: shape (n, d), any real type; n may be 0.
+            targets: shape (n, c), or, where the target format is ``LABELS``, integer class labels of shape (n,)
+                in 0 to c - 1.
             clip: clip features and targets into their format instead of refusing them.
 
         Raises:
             InvalidRowsError: shapes disagree, labels out of range, too many rows.
             RowsOutsideFormatError: NaN, infinity or values outside the format.
         """
-        return cls.from_batches(spec, _blocks(features, targets), clip=clip)
+        return cls.from_batches(spec, [(features, targets)], clip=clip)
 
     @classmethod
     def from_batches(
@@ -182,8 +195,7 @@ class Statistics:
         """Statistics of (features, targets) batches in one pass; memory does not grow with their number."""
         accumulator = _Accumulator(spec, clip=clip)
         for features, targets in batches:
-            for block, block_targets in _blocks(features, targets):
-                accumulator.add(block, block_targets)
+            accumulator.add(features, targets)
         return accumulator.finish()
 
     def __add__(self, other: Statistics) -> Statistics:
@@ -206,72 +218,90 @@ class Statistics:
 
 
 class _Accumulator:
-    """Sums blocks in float64 while that is exact, then moves the sum to int64."""
+    """Sums blocks in float64 while that is exact, then moves the sum to int64.
+
+    The Gram's float64 sum is in Fortran order with only its upper triangle in use (what ``dsyrk`` wants); its
+    transpose is the lower triangle in C order. The cross-correlation is held transposed, (c, d), because a sparse
+    one-hot matrix then adds each row to its class in one pass.
+    """
 
     def __init__(self, spec: StatisticsSpec, *, clip: bool) -> None:
         self._spec, self._clip = spec, clip
         d, c = spec.n_features, spec.n_targets
-        self._gram = np.zeros((d, d), dtype=np.int64)
-        self._cross = np.zeros((d, c), dtype=np.int64)
+        self._gram, self._float_gram = np.zeros((d, d), dtype=np.int64), np.zeros((d, d), order="F")
+        self._cross, self._float_cross = np.zeros((c, d), dtype=np.int64), np.zeros((c, d))
+        self._block = np.empty((min(BLOCK_ROWS, spec.exact_rows), d))
+        self._float_rows = 0
         self._count = 0
-        self._pending: tuple[FloatMatrix, FloatMatrix, int] | None = None
 
     def add(self, features: NDArray[Any], targets: NDArray[Any]) -> None:
-        count = self._count + len(features)
-        if count > self._spec.max_rows:
-            raise InvalidRowsError(
-                f"at least {count} rows are more than the {self._spec.max_rows} that the specification allows for "
-                "all clients together; agree on a larger max_rows or use fewer rows"
-            )
-        if len(features) == 0:
-            return
-        rows, goals = self._quantised(features, targets)
-        for start in range(0, len(rows), self._spec.exact_rows):
-            stop = start + self._spec.exact_rows
-            self._multiply(rows[start:stop], goals[start:stop])
-        self._count = count
+        self._check(features, targets)
+        for start in range(0, len(features), len(self._block)):
+            place = slice(start, start + len(self._block))
+            self._multiply(self._rows(features, place), self._goals(targets, place))
+        self._count += len(features)
 
     def finish(self) -> Statistics:
         self._flush()
-        lower = np.tril_indices(len(self._gram), -1) if len(self._gram) < 512 else None
         gram = self._gram
-        if lower is not None:
-            gram[lower] = gram.T[lower]
-        else:
-            for row in range(len(gram)):
-                gram[row:, row] = gram[row, row:]
-        return Statistics(gram=gram, cross=self._cross, count=self._count)
+        for row in range(len(gram)):
+            gram[row, row:] = gram[row:, row]
+        return Statistics(gram=gram, cross=np.ascontiguousarray(self._cross.T), count=self._count)
 
-    def _quantised(self, features: NDArray[Any], targets: NDArray[Any]) -> tuple[FloatMatrix, FloatMatrix]:
+    def _check(self, features: NDArray[Any], targets: NDArray[Any]) -> None:
         spec = self._spec
-        if features.ndim != 2 or features.shape[1] != spec.n_features or len(targets) != len(features):
+        if features.ndim != 2 or features.shape[1] != spec.n_features or targets.shape[:1] != features.shape[:1]:
             raise InvalidRowsError(
                 f"features must have shape (n, {spec.n_features}) and as many targets; "
                 f"they have shape {features.shape}, the targets {targets.shape}"
             )
-        rows = spec.feature_format.quantise(features, clip=self._clip)
-        if targets.ndim == 1:
-            return rows, one_hot(targets, spec.n_targets)
-        if targets.shape[1:] != (spec.n_targets,):
+        if targets.ndim == 1 and len(targets):
+            _check_labels(targets, spec.n_targets)
+            if spec.target_format != LABELS:
+                raise InvalidRowsError(
+                    f"targets in {spec.target_format} must have shape (n, {spec.n_targets}), not {targets.shape}; "
+                    "class labels need the target format LABELS"
+                )
+        elif targets.ndim != 1 and targets.shape[1:] != (spec.n_targets,):
             raise InvalidRowsError(f"targets must have shape (n, {spec.n_targets}), not {targets.shape}")
-        return rows, spec.target_format.quantise(targets, clip=self._clip)
+        count = self._count + len(features)
+        if count > spec.max_rows:
+            raise InvalidRowsError(
+                f"at least {count} rows are more than the {spec.max_rows} that the specification allows for "
+                "all clients together; agree on a larger max_rows or use fewer rows"
+            )
 
-    def _multiply(self, rows: FloatMatrix, goals: FloatMatrix) -> None:
-        if self._pending is not None and self._pending[2] + len(rows) > self._spec.exact_rows:
+    def _rows(self, features: NDArray[Any], place: slice) -> FloatMatrix:
+        out = self._block[: len(features[place])]
+        return self._quantised(self._spec.feature_format, features, place, out)
+
+    def _goals(self, targets: NDArray[Any], place: slice) -> FloatMatrix | csr_array:
+        if targets.ndim == 2:
+            return self._quantised(self._spec.target_format, targets, place)
+        labels = targets[place].astype(np.intp)
+        n = len(labels)
+        return csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, self._spec.n_targets))
+
+    def _quantised(
+        self, row_format: RowFormat, values: NDArray[Any], place: slice, out: FloatMatrix | None = None
+    ) -> FloatMatrix:
+        try:
+            return row_format.quantise(values[place], clip=self._clip, out=out)
+        except RowsOutsideFormatError:
+            raise row_format.refusal(values) from None  # count over all rows, not over this block
+
+    def _multiply(self, rows: FloatMatrix, goals: FloatMatrix | csr_array) -> None:
+        if self._float_rows + len(rows) > self._spec.exact_rows:
             self._flush()
-        if self._pending is None:
-            d, c = self._cross.shape
-            self._pending = (np.zeros((d, d), order="F"), np.zeros((d, c)), 0)
-        gram, cross, n_rows = self._pending
-        gram = blas.dsyrk(1.0, rows.T, beta=1.0, c=gram, overwrite_c=True)
-        cross += rows.T @ goals
-        self._pending = (gram, cross, n_rows + len(rows))
+        self._float_gram = blas.dsyrk(1.0, rows.T, beta=1.0, c=self._float_gram, overwrite_c=True)
+        self._float_cross += goals.T @ rows
+        self._float_rows += len(rows)
 
     def _flush(self) -> None:
-        if self._pending is not None:
-            self._gram += np.triu(self._pending[0]).astype(np.int64)
-            self._cross += self._pending[1].astype(np.int64)
-            self._pending = None
+        for total, pending in ((self._gram, self._float_gram.T), (self._cross, self._float_cross)):
+            np.add(total, pending, out=total, dtype=np.int64, casting="unsafe")
+            pending.fill(0.0)
+        self._float_rows = 0
 
 
 def one_hot(labels: NDArray[Any], n_classes: int) -> FloatMatrix:
@@ -280,6 +310,13 @@ def one_hot(labels: NDArray[Any], n_classes: int) -> FloatMatrix:
     Raises:
         InvalidRowsError: labels that are no integers or lie outside 0 to n_classes - 1.
     """
+    _check_labels(labels, n_classes)
+    rows = np.zeros((len(labels), n_classes))
+    rows[np.arange(len(labels)), labels.astype(np.intp)] = 1.0
+    return rows
+
+
+def _check_labels(labels: NDArray[Any], n_classes: int) -> None:
     if not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == np.bool_):
         raise InvalidRowsError(
             f"class labels must be integers, not {labels.dtype}; pass regression targets as a matrix of shape (n, c)"
@@ -290,16 +327,6 @@ def one_hot(labels: NDArray[Any], n_classes: int) -> FloatMatrix:
             f"{outside} of {len(labels)} labels lie outside 0 to {n_classes - 1}; state the number of classes anew "
             "or repair the labels"
         )
-    rows = np.zeros((len(labels), n_classes))
-    rows[np.arange(len(labels)), labels.astype(np.intp)] = 1.0
-    return rows
-
-
-def _blocks(features: NDArray[Any], targets: NDArray[Any]) -> Iterable[tuple[NDArray[Any], NDArray[Any]]]:
-    if len(features) != len(targets):
-        raise InvalidRowsError(f"{len(features)} feature rows came with {len(targets)} targets; each row needs one")
-    for start in range(0, len(features), BLOCK_ROWS):
-        yield features[start : start + BLOCK_ROWS], targets[start : start + BLOCK_ROWS]
 
 
 def _triangle_rows(d: int) -> Iterable[slice]:

@@ -1,0 +1,280 @@
+"""FedHiP: personal weights that do not depend on how the others' rows are dealt, checked against the paper's steps."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from analytic.afl import AFL, dequantised
+from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
+from analytic.fedhip import FEW_ROWS, FedHiP, FedHiPModel
+from analytic.learner import AnalyticLearner, ClientRows, federate, fit_pooled
+from analytic.row_format import FloatMatrix, RowFormat
+from analytic.statistics import LABELS, Statistics
+
+UNIT = 2.0**-53
+ALPHAS = [0.0, 0.5, 1.0, 20.0, 1e4]
+
+
+def learner_of(d: int, c: int = 3, **changes: Any) -> FedHiP:
+    defaults = {"feature_format": RowFormat.parse("Q3.10"), "max_rows": 2000, "max_clients": 16, "ridge": 1.0}
+    return FedHiP(n_features=d, n_targets=c, **{**defaults, **changes})
+
+
+def random_rows(rng: np.random.Generator, n: int, d: int, c: int = 3) -> ClientRows:
+    return ClientRows(rng.uniform(-2, 2, (n, d)), rng.integers(0, c, n))
+
+
+def dealt(rows: ClientRows, owners: NDArray[Any], n_clients: int) -> list[ClientRows]:
+    return [ClientRows(rows.features[owners == k], rows.targets[owners == k]) for k in range(n_clients)]
+
+
+def shuffled(rng: np.random.Generator, rows: ClientRows) -> ClientRows:
+    order = rng.permutation(len(rows))
+    return ClientRows(rows.features[order], rows.targets[order])
+
+
+def statistics(learner: FedHiP, rows: ClientRows) -> tuple[FloatMatrix, FloatMatrix]:
+    own = Statistics.from_rows(learner.spec, rows.features, rows.targets)
+    return dequantised(own, learner.feature_format, learner.target_format)
+
+
+def spectral(matrix: NDArray[Any]) -> float:
+    return float(np.linalg.norm(matrix.astype(np.float64), 2))
+
+
+def personal_bytes(learner: FedHiP, model: FedHiPModel, rows: ClientRows) -> list[bytes]:
+    return [own.weights.tobytes() for own in learner.personalise(model, rows, ALPHAS)]
+
+
+# d = 16 and 1 or 2 own rows: corrected along few directions; more rows: one solve each; ridge 0 with few rows in all:
+# the total is singular.
+shapes = st.sampled_from([(16, 2, 40), (16, 1, 16), (16, 3, 40), (3, 9, 30), (1, 4, 9), (16, 2, 5), (16, 6, 3)])
+
+
+class TestHeterogeneityInvariance:
+    @given(shapes, st.sampled_from([0.0, 1e-3, 1.0]), st.sampled_from([0.0, 1.0, 1e6]), st.integers(0, 2**32))
+    def test_personal_weights_keep_their_bits_however_others_are_dealt(
+        self, shape: tuple[int, int, int], ridge: float, ri_gamma: float, seed: int
+    ) -> None:
+        d, n_own, n_others = shape
+        rng = np.random.default_rng(seed)
+        learner = learner_of(d, ridge=ridge, ri_gamma=ri_gamma)
+        own, others = random_rows(rng, n_own, d), random_rows(rng, n_others, d)
+        found, global_weights = set(), set()
+        for n_clients in (1, 4, 15):
+            again = shuffled(rng, others)
+            clients = dealt(again, rng.integers(0, n_clients, n_others), n_clients)
+            clients.insert(int(rng.integers(0, n_clients + 1)), own)
+            model, _ = federate(learner, clients)
+            found.add(tuple(personal_bytes(learner, model, own)))
+            global_weights.add(learner.weights_bytes(model))
+        pooled = fit_pooled(learner, ClientRows.pool([own, others]))
+        found.add(tuple(personal_bytes(learner, pooled, own)))
+        found.add(tuple(personal_bytes(learner, pooled, shuffled(rng, own))))
+        assert len(found) == 1
+        assert global_weights == {learner.weights_bytes(pooled)}
+
+    @pytest.mark.parametrize("n_own", [2, 5])
+    def test_personal_weights_do_depend_on_the_rows(self, n_own: int) -> None:
+        """The invariance above is not that of constants."""
+        rng, learner = np.random.default_rng(0), learner_of(16)
+        own, others = random_rows(rng, n_own, 16), random_rows(rng, 40, 16)
+        model = fit_pooled(learner, ClientRows.pool([own, others]))
+        less = fit_pooled(learner, ClientRows.pool([own, ClientRows(others.features[1:], others.targets[1:])]))
+        seen = personal_bytes(learner, model, own)
+        assert len(set(seen)) == len(ALPHAS)
+        assert not set(seen) & set(personal_bytes(learner, less, own))
+        assert not set(seen[1:]) & set(personal_bytes(learner, model, random_rows(rng, n_own, 16)))
+
+    @pytest.mark.parametrize("n_own", [2, 5])
+    def test_an_alpha_gives_the_same_bits_whatever_it_is_asked_with(self, n_own: int) -> None:
+        rng, learner = np.random.default_rng(1), learner_of(16)
+        own = random_rows(rng, n_own, 16)
+        model = fit_pooled(learner, ClientRows.pool([own, random_rows(rng, 40, 16)]))
+        together = personal_bytes(learner, model, own)
+        alone = [learner.personalise(model, own, [alpha])[0].weights.tobytes() for alpha in ALPHAS]
+        assert together == alone
+        assert learner.personalise(model, own, []) == []
+
+    def test_global_weights_are_those_of_afl(self) -> None:
+        rng = np.random.default_rng(2)
+        rows = random_rows(rng, 50, 4)
+        learner = learner_of(4, ri_gamma=1.0)
+        afl = AFL(
+            n_features=4, n_targets=3, feature_format=learner.feature_format, max_rows=2000, ridge=1.0, max_clients=1
+        )
+        assert learner.weights_bytes(fit_pooled(learner, rows)) == afl.weights_bytes(fit_pooled(afl, rows))
+
+
+class TestAgainstTheDefinition:
+    @pytest.mark.parametrize("n_own", [1, 2, 3, 30])
+    @pytest.mark.parametrize("seed", range(3))
+    def test_residual_in_rational_numbers(self, n_own: int, seed: int) -> None:
+        """P_k satisfies (G + alpha G_k + beta I) P_k = H + alpha H_k."""
+        rng, d = np.random.default_rng(seed), 16
+        learner = learner_of(d, ridge=0.25)
+        own = random_rows(rng, n_own, d)
+        model = fit_pooled(learner, ClientRows.pool([own, random_rows(rng, 40, d)]))
+        assert model.total is not None
+        gram, cross = dequantised(model.total, learner.feature_format, LABELS)
+        own_gram, own_cross = statistics(learner, own)
+        exact = np.vectorize(Fraction, otypes=[object])
+        for alpha, personal in zip(ALPHAS, learner.personalise(model, own, ALPHAS), strict=True):
+            matrix = exact(gram) + Fraction(alpha) * exact(own_gram) + Fraction(0.25) * np.eye(d, dtype=int)
+            right = exact(cross) + Fraction(alpha) * exact(own_cross)
+            residual = matrix @ exact(personal.weights) - right
+            # One solve: Higham Thm 10.4, and the sums G + alpha G_k round by 2 u. The low-rank correction: its steps
+            # (two factorisations, an SVD, three triangular solves) each have that backward error with respect to
+            # G + beta I, which the triangular solves amplify by at most its condition number.
+            bound = (4 * d * (3 * d + 1) + 2) * UNIT * spectral(matrix) * spectral(personal.weights)
+            if FEW_ROWS * n_own <= d:
+                bound *= float(np.linalg.cond(gram + 0.25 * np.eye(d)))
+            assert spectral(residual) <= bound + 2 * UNIT * spectral(right)
+            assert bound <= 1e-6 * spectral(right) or alpha == 1e4
+
+    def test_uses_the_low_rank_correction_for_few_rows_only(self) -> None:
+        rng, learner = np.random.default_rng(3), learner_of(16)
+        pool = random_rows(rng, 60, 16)
+        model = fit_pooled(learner, pool)
+        methods = {}
+        for n in (0, 1, 2, 3, 60):
+            solution = learner.personalise(model, ClientRows(pool.features[:n], pool.targets[:n]), [1.0])[0].solution
+            assert solution is not None
+            methods[n] = solution.method
+        low, direct = "low-rank correction", "cholesky"
+        assert methods == {0: direct, 1: low, 2: low, 3: direct, 60: direct}
+
+    @pytest.mark.parametrize("n_own", [0, 2, 5])
+    def test_alpha_zero_gives_the_global_weights(self, n_own: int) -> None:
+        rng, learner = np.random.default_rng(4), learner_of(16)
+        own = random_rows(rng, n_own, 16)
+        model = fit_pooled(learner, ClientRows.pool([own, random_rows(rng, 40, 16)]))
+        assert learner.personalise(model, own, [0.0])[0].weights.tobytes() == model.weights.tobytes()
+
+    def test_a_client_without_rows_gets_the_global_weights_for_any_alpha(self) -> None:
+        rng, learner = np.random.default_rng(5), learner_of(16)
+        model = fit_pooled(learner, random_rows(rng, 40, 16))
+        assert set(personal_bytes(learner, model, random_rows(rng, 0, 16))) == {model.weights.tobytes()}
+
+    @pytest.mark.parametrize("n_own", [2, 20])
+    def test_a_large_alpha_fits_the_own_rows(self, n_own: int) -> None:
+        rng, learner = np.random.default_rng(6), learner_of(16, c=2, target_format=RowFormat.parse("Q3.10"))
+        own = ClientRows(rng.uniform(-2, 2, (n_own, 16)), rng.uniform(-2, 2, (n_own, 2)))
+        others = ClientRows(rng.uniform(-2, 2, (50, 16)), rng.uniform(-2, 2, (50, 2)))
+        model = fit_pooled(learner, ClientRows.pool([own, others]))
+        losses = [
+            float(np.sum((learner.decision_function(personal, own.features) - own.targets) ** 2))
+            for personal in learner.personalise(model, own, [0, 1, 10, 1e3, 1e6])
+        ]
+        assert losses == sorted(losses, reverse=True)
+        assert losses[-1] < 0.9 * losses[0]
+
+    @pytest.mark.parametrize("n_own", [2, 10])
+    def test_agrees_with_the_papers_recursion(self, n_own: int) -> None:
+        """Eq. 6-14 as printed, in float64: local models, S_K and M_K one client after another, then P_k."""
+        rng, d, beta, alpha = np.random.default_rng(7), 16, 2.0, 5.0
+        learner = learner_of(d, ridge=beta, ri_gamma=beta)
+        clients = [random_rows(rng, n, d) for n in (n_own, 30, 40)]
+        parts = [statistics(learner, rows) for rows in clients]
+        eye, solve = np.eye(d), np.linalg.solve
+        total, fusion, conditions = np.zeros((d, d)), np.zeros((d, 3)), 0.0
+        for gram, cross in parts:
+            regularised = gram + beta * eye  # eq. 6
+            local = solve(regularised, cross)  # eq. 7
+            joined = total + regularised  # eq. 9
+            fusion = solve(joined, total @ fusion) + solve(joined, regularised @ local)  # eq. 10-11
+            total = joined
+            conditions += np.linalg.cond(regularised) + np.linalg.cond(joined)
+        model, _ = federate(learner, clients)
+        k, (own_gram, own_cross) = len(clients), parts[0]
+        by_12 = solve(total - (k - 1) * beta * eye, total @ fusion)
+        by_14 = solve(total + alpha * own_gram + beta * eye - k * beta * eye, total @ fusion + alpha * own_cross)
+        personal = learner.personalise(model, clients[0], [alpha])[0]
+        # Each of the recursion's solves errs by 8 d^2 u kappa relative, and each passes earlier errors on by at most
+        # the condition number of the sum it solves with.
+        amplified = 8 * d**2 * UNIT * conditions * np.linalg.cond(total) * 2
+        assert amplified < 1e-6
+        assert spectral(model.weights - by_12) <= amplified * spectral(by_12)
+        assert spectral(personal.weights - by_14) <= amplified * spectral(by_14)
+        assert spectral(personal.weights - by_12) > 100 * amplified * spectral(by_12)
+
+    def test_a_singular_total_has_the_minimum_norm(self) -> None:
+        rng, learner = np.random.default_rng(8), learner_of(16, ridge=0.0)
+        own, others = random_rows(rng, 2, 16), random_rows(rng, 4, 16)
+        model = fit_pooled(learner, ClientRows.pool([own, others]))
+        personal = learner.personalise(model, own, [3.0])[0]
+        assert personal.solution is not None
+        assert (personal.solution.method, personal.solution.rank) == ("minimum norm", 6)
+        q = learner.feature_format
+        x = q.dequantise(q.quantise(np.vstack([own.features, own.features, others.features])))
+        weighted = np.vstack([x[:2], np.sqrt(3.0) * x[2:4], x[4:]])
+        y = np.eye(3)[np.concatenate([own.targets, own.targets, others.targets])]
+        y[2:4] *= np.sqrt(3.0)
+        expected = np.linalg.pinv(weighted) @ y
+        singular_values = np.linalg.svd(weighted, compute_uv=False)[:6]
+        # As in test_solve: eigenvectors of a matrix within (d + 32) eps of the Gram, on its six directions.
+        relative = 2 * UNIT * (singular_values[0] / singular_values[-1]) ** 2 * (2 * (16 + 32) + 3 * 16)
+        assert spectral(personal.weights - expected) <= 1.2 * relative * spectral(expected)
+
+
+class TestContext:
+    def test_binds_the_total(self) -> None:
+        rng, learner = np.random.default_rng(9), learner_of(2)
+        models = [fit_pooled(learner, random_rows(rng, 5, 2)) for _ in range(2)]
+        assert len({learner.context_bytes(model) for model in (learner.init(), *models)}) == 3
+
+    def test_is_not_that_of_afl(self) -> None:
+        learner = learner_of(2)
+        afl = AFL(
+            n_features=2, n_targets=3, feature_format=learner.feature_format, max_rows=2000, max_clients=16, ridge=1.0
+        )
+        assert learner.context_bytes(learner.init()) != afl.context_bytes(afl.init())
+
+
+class TestBadInput:
+    def test_personalising_before_the_total(self) -> None:
+        learner = learner_of(2)
+        with pytest.raises(NotReadyError, match="needs the total"):
+            learner.personalise(learner.init(), random_rows(np.random.default_rng(0), 3, 2), [1.0])
+        with pytest.raises(NotReadyError):
+            learner.weights_bytes(learner.init())
+
+    @pytest.mark.parametrize("alpha", [-1.0, -5e-324, np.nan, np.inf, -np.inf, 2.0**53])
+    def test_refuses_an_alpha_that_is_no_weight(self, alpha: float) -> None:
+        rng, learner = np.random.default_rng(0), learner_of(2)
+        model = fit_pooled(learner, random_rows(rng, 5, 2))
+        with pytest.raises(SpecificationError, match=r"from 0 to 2\^52"):
+            learner.personalise(model, random_rows(rng, 3, 2), [1.0, alpha])
+
+    @pytest.mark.parametrize("alpha", [5e-324, 2.0**52])
+    @pytest.mark.parametrize("n_own", [2, 5])
+    def test_takes_the_ends_of_the_range(self, alpha: float, n_own: int) -> None:
+        rng, learner = np.random.default_rng(0), learner_of(16)
+        own = random_rows(rng, n_own, 16)
+        model = fit_pooled(learner, ClientRows.pool([own, random_rows(rng, 40, 16)]))
+        assert np.isfinite(learner.personalise(model, own, [alpha])[0].weights).all()
+
+    def test_refuses_rows_that_do_not_fit(self) -> None:
+        rng, learner = np.random.default_rng(0), learner_of(2)
+        model = fit_pooled(learner, random_rows(rng, 5, 2))
+        with pytest.raises(RowsOutsideFormatError, match="1 of 1 rows"):
+            learner.personalise(model, ClientRows(np.full((1, 2), 8.0), np.zeros(1, dtype=int)), [1.0])
+        with pytest.raises(InvalidRowsError, match=r"shape \(n, 2\)"):
+            learner.personalise(model, random_rows(rng, 3, 4), [1.0])
+
+    def test_checks_what_afl_checks(self) -> None:
+        with pytest.raises(SpecificationError, match="ridge"):
+            learner_of(2, ridge=-1.0)
+        with pytest.raises(SpecificationError, match="gamma"):
+            learner_of(2, ri_gamma=np.nan)
+
+    def test_follows_the_interface(self) -> None:
+        learner: AnalyticLearner[FedHiPModel] = learner_of(2)
+        assert learner.name == "fedhip"

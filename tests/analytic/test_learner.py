@@ -1,0 +1,152 @@
+"""The dialogue of sums: rows, pooling, plain sums, survivors and the context that a session is bound to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from analytic.afl import AFL, LinearModel
+from analytic.errors import InvalidRowsError, SpecificationError
+from analytic.learner import ClientRows, canonical_context, federate, fit_pooled, plain_runner
+from analytic.row_format import RowFormat
+from analytic.statistics import Statistics, StatisticsSpec
+
+FORMAT = RowFormat.parse("Q5.11")
+
+
+class TwoSums(AFL):
+    """AFL that asks for its sum twice, so that a dialogue of several sums runs with real statistics."""
+
+    def next_sum(self, model: LinearModel) -> StatisticsSpec | None:
+        return None if isinstance(model, Second) else self.spec
+
+    def update(self, model: LinearModel, total: Statistics, survivors: int) -> LinearModel:
+        found = AFL.update(self, model, total, survivors)
+        return found if model.solution is None else Second(solution=found.solution)
+
+
+class Second(LinearModel):
+    """The model after the second sum."""
+
+
+def learner_of(kind: type[AFL] = AFL) -> AFL:
+    return kind(n_features=2, n_targets=2, feature_format=FORMAT, max_rows=100)
+
+
+def some_clients(n: int, seed: int = 0) -> list[ClientRows]:
+    rng = np.random.default_rng(seed)
+    return [ClientRows(rng.uniform(-9, 9, (5, 2)), rng.integers(0, 2, 5)) for _ in range(n)]
+
+
+class TestClientRows:
+    @pytest.mark.parametrize(
+        ("features", "targets"),
+        [(np.zeros(3), np.zeros(3)), (np.zeros((3, 2)), np.zeros(2)), (np.zeros((3, 2, 1)), np.zeros(3))],
+    )
+    def test_refuses_shapes_that_disagree(self, features: NDArray[Any], targets: NDArray[Any]) -> None:
+        with pytest.raises(InvalidRowsError, match="matrix with one target a row"):
+            ClientRows(features, targets)
+
+    def test_pools_in_order(self) -> None:
+        clients = some_clients(3)
+        pooled = ClientRows.pool(clients)
+        assert len(pooled) == 15
+        assert pooled.features.tobytes() == b"".join(rows.features.tobytes() for rows in clients)
+        assert pooled.targets.tobytes() == b"".join(rows.targets.tobytes() for rows in clients)
+
+    def test_pooling_nobody_is_an_error(self) -> None:
+        with pytest.raises(InvalidRowsError, match="at least one client"):
+            ClientRows.pool([])
+
+    def test_what_a_client_remembers_is_its_own_and_unprinted(self) -> None:
+        first, second = some_clients(2)
+        first.memory["layer"] = "private"
+        assert second.memory == {}
+        assert "private" not in repr(first)
+
+
+class TestFederate:
+    def test_a_plain_sum_adds_everything(self) -> None:
+        learner, clients = learner_of(), some_clients(4)
+        spec = learner.spec
+        vectors = [spec.to_vector(learner.client_statistics(learner.init(), rows)) for rows in clients]
+        total, took_part = plain_runner(spec, [lambda v=v: v for v in vectors])  # type: ignore[misc]
+        assert total.tolist() == np.sum(vectors, axis=0).tolist()
+        assert took_part == [0, 1, 2, 3]
+
+    def test_nobody_gives_zero_weights(self) -> None:
+        assert federate(learner_of(), [])[0].weights.tolist() == [[0, 0], [0, 0]]
+
+    def test_reports_the_survivors_of_each_sum_and_ends_on_those_of_the_last(self) -> None:
+        clients, alive = some_clients(4), iter([[0, 1, 3], [1, 2]])
+
+        def lossy(spec: Any, contributions: Any) -> Any:
+            here = next(alive)
+            return sum(contributions[k]() for k in here), here
+
+        learner = learner_of(TwoSums)
+        model, survivors = federate(learner, clients, lossy)
+        assert survivors == [[0, 1, 3], [1, 2]]
+        pooled = fit_pooled(learner_of(), ClientRows.pool([clients[1], clients[2]]))
+        assert model.weights.tobytes() == pooled.weights.tobytes()
+
+    def test_a_dropout_never_computes(self) -> None:
+        bad = ClientRows(np.full((1, 2), np.nan), np.zeros(1, dtype=int))
+
+        def without_last(spec: Any, contributions: Any) -> Any:
+            return plain_runner(spec, contributions[:-1])
+
+        model, _ = federate(learner_of(), [*some_clients(2), bad], without_last)
+        assert model.weights.tobytes() == fit_pooled(learner_of(), ClientRows.pool(some_clients(2))).weights.tobytes()
+
+
+@dataclass(frozen=True)
+class Inner:
+    low: float = 0.0
+
+
+@dataclass(frozen=True)
+class Toy:
+    value: Any
+    inner: Inner = Inner()
+
+    name = "toy"
+
+
+plain_values = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+
+
+class TestCanonicalContext:
+    def test_is_readable_and_stable(self) -> None:
+        context = canonical_context(Toy(FORMAT), b"xy")
+        head = b'{"inner": {"low": 0}, "learner": "toy", "value": "Q5.11", "version": 1}'
+        assert context == len(head).to_bytes(8, "big") + head + (2).to_bytes(8, "big") + b"xy"
+
+    @given(plain_values, plain_values)
+    def test_differs_where_values_differ(self, one: Any, other: Any) -> None:
+        numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (one, other))
+        same = one == other if numbers else (type(one), one) == (type(other), other)
+        assert (canonical_context(Toy(one)) == canonical_context(Toy(other))) == same
+
+    @given(st.lists(st.binary(max_size=4), max_size=3), st.lists(st.binary(max_size=4), max_size=3))
+    def test_parts_do_not_run_together(self, one: list[bytes], other: list[bytes]) -> None:
+        assert (canonical_context(Toy(1), *one) == canonical_context(Toy(1), *other)) == (one == other)
+
+    def test_numbers_of_any_type_print_alike(self) -> None:
+        forms = (2, 2.0, np.int8(2), np.float32(2))
+        assert len({canonical_context(Toy(value)) for value in forms}) == 1
+        assert canonical_context(Toy((1, (2.5, "a")))) == canonical_context(Toy([1.0, [2.5, "a"]]))
+        assert canonical_context(Toy(0.0)) == canonical_context(Toy(-0.0))
+        assert canonical_context(Toy(2**2000)) != canonical_context(Toy(2**2000 + 1))
+        assert canonical_context(Toy(True)) != canonical_context(Toy(1))
+
+    @pytest.mark.parametrize("value", [np.zeros(2), object(), {1: 2}, float("nan"), float("inf")])
+    def test_refuses_what_has_no_canonical_form(self, value: Any) -> None:
+        with pytest.raises(SpecificationError, match="canonical"):
+            canonical_context(Toy(value))

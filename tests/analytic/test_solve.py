@@ -1,0 +1,250 @@
+"""The one float64 solve: residuals against rational numbers, minimum norm, and the same bits on any machine load."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_info
+
+from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
+from analytic.solve import one_blas_thread, solve_ridge
+
+UNIT = 2.0**-53
+
+
+def rational(matrix: NDArray[Any]) -> NDArray[Any]:
+    """Every float as the fraction that it is."""
+    return np.array([[Fraction(float(x)) for x in row] for row in matrix], dtype=object)
+
+
+def solve_exactly(matrix: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+    """Gauss-Jordan elimination in fractions."""
+    d = len(matrix)
+    work = np.hstack([matrix, right])
+    for column in range(d):
+        pivot = next(row for row in range(column, d) if work[row, column] != 0)
+        work[[column, pivot]] = work[[pivot, column]]
+        work[column] = work[column] / work[column, column]
+        for row in range(d):
+            if row != column:
+                work[row] = work[row] - work[row, column] * work[column]
+    return work[:, d:]
+
+
+def norm(matrix: NDArray[Any]) -> float:
+    return float(np.linalg.norm(matrix.astype(np.float64), 2)) if matrix.size else 0.0
+
+
+@st.composite
+def integer_rows(draw: st.DrawFn, *, wide: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """X and Y of integers; ``wide`` gives fewer rows than features."""
+    d = draw(st.integers(2 if wide else 1, 6))
+    n = draw(st.integers(1, d - 1) if wide else st.integers(d, 2 * d))
+    largest = draw(st.sampled_from([2, 50, 2**16]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    return rng.integers(-largest, largest + 1, (n, d)), rng.integers(-9, 10, (n, draw(st.integers(1, 3))))
+
+
+class TestCholesky:
+    @given(integer_rows(wide=False), st.sampled_from([0.0, 0.5, 3.0, 1e6]))
+    def test_residual_is_within_the_backward_error_of_cholesky(
+        self, rows: tuple[NDArray[np.int64], NDArray[np.int64]], ridge: float
+    ) -> None:
+        x, y = rows
+        d, gram, cross = x.shape[1], (x.T @ x).astype(np.float64), (x.T @ y).astype(np.float64)
+        solution = solve_ridge(gram, cross, ridge=ridge)
+        assume(solution.method == "cholesky")
+        matrix = rational(gram) + Fraction(ridge) * np.eye(d, dtype=int)
+        residual = matrix @ rational(solution.weights) - rational(cross)
+        # Higham, Accuracy and Stability, Thm 10.4: (A + E) w = h with |E| <= 4 d (3 d + 1) u |A|, a column at a time;
+        # adding the ridge rounds the diagonal once more.
+        bound = (4 * d * (3 * d + 1) + 1) * UNIT * norm(matrix)
+        for r, w in zip(residual.T, solution.weights.T, strict=True):
+            assert norm(r[:, None]) <= bound * np.linalg.norm(w)
+
+    @given(integer_rows(wide=False), st.sampled_from([0.5, 3.0, 1e6]))
+    def test_close_to_the_rational_solution(
+        self, rows: tuple[NDArray[np.int64], NDArray[np.int64]], ridge: float
+    ) -> None:
+        x, y = rows
+        d, gram, cross = x.shape[1], (x.T @ x).astype(np.float64), (x.T @ y).astype(np.float64)
+        matrix = rational(gram) + Fraction(ridge) * np.eye(d, dtype=int)
+        relative = (4 * d * (3 * d + 1) + 1) * UNIT * float(np.linalg.cond(matrix.astype(np.float64)))
+        assume(relative < 0.1)
+        solution = solve_ridge(gram, cross, ridge=ridge)
+        exact = solve_exactly(matrix, rational(cross))
+        for w, e in zip(solution.weights.T, exact.T, strict=True):
+            # |w - e| <= kappa eta / (1 - kappa eta) |e|, with kappa eta < 0.1
+            assert np.linalg.norm(w - e.astype(np.float64)) <= (relative / 0.9 + UNIT) * norm(e[:, None])
+        assert (solution.method, solution.rank) == ("cholesky", d)
+
+    def test_reports_conditioning(self) -> None:
+        # Squares all along, so that the factor is exact.
+        assert solve_ridge(np.diag([1.0, 4.0]), np.ones((2, 1))).reciprocal_condition == 0.25
+        assert solve_ridge(np.diag([1.0, 13.0]), np.ones((2, 1)), ridge=3.0).reciprocal_condition == 0.25
+
+    def test_a_ridge_determines_what_the_rows_do_not(self) -> None:
+        solution = solve_ridge(np.diag([3.0, 0.0]), np.array([[4.0], [0.0]]), ridge=1.0)
+        assert (solution.weights.tolist(), solution.method) == ([[1.0], [0.0]], "cholesky")
+
+
+class TestMinimumNorm:
+    @given(integer_rows(wide=True))
+    @example((np.array([[0, 0, 1], [1, 0, 1]]), np.array([[1], [2]])))
+    @example((np.array([[-77, 805, 1534], [1936, 576, -199]]), np.array([[1], [2]])))  # null eigenvalue -3.05 eps |G|
+    @example((np.array([[-107, 1893, 1746], [-1523, -411, -257]]), np.array([[1], [2]])))  # null eigenvalue 10 eps |G|
+    def test_equals_the_rational_minimum_norm_and_the_pseudo_inverse(
+        self, rows: tuple[NDArray[np.int64], NDArray[np.int64]]
+    ) -> None:
+        x, y = rows
+        n, d = x.shape
+        kappa = float(np.linalg.cond(x)) ** 2 if np.linalg.matrix_rank(x) == n else np.inf
+        # The eigenvalues and vectors are those of G + E with |E| <= (d + 32) eps |G|; for h in the range of G that
+        # moves G^+ h by at most 2 kappa eta / (1 - kappa eta) (Wedin), and three products add 3 d eps kappa.
+        relative = 2 * UNIT * kappa * (2 * (d + 32) + 3 * d)
+        assume(relative < 0.01)
+        solution = solve_ridge((x.T @ x).astype(np.float64), (x.T @ y).astype(np.float64))
+        assert (solution.method, solution.rank) == ("minimum norm", n)
+        exact = x.T.astype(object) @ solve_exactly(rational(x @ x.T), rational(y))  # X^T (X X^T)^-1 Y
+        by_pinv = np.linalg.pinv(x.astype(np.float64)) @ y
+        for w, e, p in zip(solution.weights.T, exact.T, by_pinv.T, strict=True):
+            assert np.linalg.norm(w - e.astype(np.float64)) <= 1.1 * relative * norm(e[:, None])
+            assert np.linalg.norm(w - p) <= 1.2 * relative * norm(e[:, None])
+
+    @given(integer_rows(wide=True), st.integers(1, 5))
+    def test_a_gram_of_few_rows_is_never_called_indefinite_nor_regular(
+        self, rows: tuple[NDArray[np.int64], NDArray[np.int64]], copies: int
+    ) -> None:
+        x = np.vstack([rows[0]] * copies)
+        gram = (x.T @ x).astype(np.float64)
+        solution = solve_ridge(gram, gram[:, :1])
+        assert solution.method == "minimum norm"
+        assert solution.rank <= len(rows[0])
+
+    def test_no_rows_give_zero_weights(self) -> None:
+        solution = solve_ridge(np.zeros((3, 3)), np.zeros((3, 2)))
+        assert solution.weights.tobytes() == bytes(48)
+        assert (solution.method, solution.rank, solution.reciprocal_condition) == ("minimum norm", 0, 0.0)
+        assert solve_ridge(np.zeros((3, 3)), np.zeros((3, 2)), ridge=1.0).weights.tobytes() == bytes(48)
+
+
+class TestIndefinite:
+    def test_noise_below_zero_is_refused_and_a_ridge_cures_it(self) -> None:
+        noisy, cross = np.diag([15.0, 3.0, -0.75]), np.ones((3, 1))
+        with pytest.raises(NotPositiveDefiniteError, match=r"smallest eigenvalue is -0\.75 .* larger ridge"):
+            solve_ridge(noisy, cross)
+        with pytest.raises(NotPositiveDefiniteError):
+            solve_ridge(noisy, cross, ridge=0.25)
+        assert solve_ridge(noisy, cross, ridge=1.0).weights.ravel().tolist() == [1 / 16, 0.25, 4.0]
+
+    def test_a_ridge_that_just_reaches_zero_leaves_that_direction_out(self) -> None:
+        solution = solve_ridge(np.diag([15.0, -1.0]), np.ones((2, 1)), ridge=1.0)
+        assert (solution.weights.ravel().tolist(), solution.method, solution.rank) == ([1 / 16, 0.0], "minimum norm", 1)
+
+
+class TestInput:
+    @pytest.mark.parametrize("ridge", [-1.0, -5e-324, np.nan, np.inf, -np.inf])
+    def test_refuses_a_ridge_that_is_no_penalty(self, ridge: float) -> None:
+        with pytest.raises(SpecificationError, match="finite number >= 0"):
+            solve_ridge(np.eye(2), np.ones((2, 1)), ridge=ridge)
+
+    @pytest.mark.parametrize(("gram", "cross"), [((2, 3), (2, 1)), ((2, 2), (3, 1)), ((2, 2), (2,)), ((4,), (4, 1))])
+    def test_refuses_shapes_that_disagree(self, gram: tuple[int, ...], cross: tuple[int, ...]) -> None:
+        with pytest.raises(InvalidRowsError, match=r"shape \(d, d\)"):
+            solve_ridge(np.ones(gram), np.ones(cross))
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf])
+    def test_refuses_nan_and_infinity(self, bad: float) -> None:
+        for gram, cross in ((np.diag([1.0, bad]), np.ones((2, 1))), (np.eye(2), np.full((2, 1), bad))):
+            with pytest.raises(InvalidRowsError, match="finite"):
+                solve_ridge(gram, cross)
+
+    def test_leaves_its_input_alone_and_returns_read_only_weights(self) -> None:
+        gram, cross = np.diag([2.0, 3.0]), np.ones((2, 2))
+        before = gram.tobytes() + cross.tobytes()
+        solution = solve_ridge(gram, cross, ridge=1.0)
+        assert gram.tobytes() + cross.tobytes() == before
+        with pytest.raises(ValueError, match="read-only"):
+            solution.weights[0, 0] = 1.0
+
+
+SCRIPT = """
+import hashlib, numpy as np
+from threadpoolctl import threadpool_info
+from analytic.solve import solve_ridge
+rng = np.random.default_rng(0)
+for n in (900, 200):
+    x = rng.integers(-2**15, 2**15, (n, 300)).astype(np.float64)
+    solution = solve_ridge(x.T @ x, x.T @ rng.integers(0, 2, (n, 10)).astype(np.float64))
+    print(solution.method, hashlib.sha256(solution.weights.tobytes()).hexdigest())
+print("threads", {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
+"""
+
+
+class TestDeterminism:
+    def test_same_bits_whatever_the_number_of_blas_threads(self) -> None:
+        outputs = []
+        for threads in ("1", "2"):
+            environment = {**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+            run = subprocess.run(  # noqa: S603 - our own interpreter and script
+                [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+            )
+            outputs.append(run.stdout.splitlines())
+        assert [line.split()[0] for line in outputs[0][:2]] == ["cholesky", "minimum"]
+        assert outputs[0][:2] == outputs[1][:2]
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if cores > 1:
+            assert outputs[0][2] != outputs[1][2]  # the setting did reach BLAS
+
+    @pytest.mark.parametrize("n", [200, 40])
+    def test_same_bits_in_any_memory_order_and_at_any_address(self, n: int) -> None:
+        rng = np.random.default_rng(1)
+        x, y = rng.integers(-999, 999, (n, 70)).astype(np.float64), rng.integers(0, 2, (n, 5)).astype(np.float64)
+        gram, cross = x.T @ x, x.T @ y
+        expected = solve_ridge(gram, cross).weights.tobytes()
+        assert solve_ridge(np.asfortranarray(gram), np.asfortranarray(cross)).weights.tobytes() == expected
+        assert solve_ridge(gram.astype(np.int64), cross.astype(np.int64)).weights.tobytes() == expected  # type: ignore[arg-type]
+        for offset in range(1, 8):
+            moved = np.empty(gram.size + offset)[offset:].reshape(gram.shape)
+            moved[:] = gram
+            assert solve_ridge(moved, cross).weights.tobytes() == expected
+
+    def test_same_bits_from_several_python_threads_and_the_setting_comes_back(self) -> None:
+        rng = np.random.default_rng(2)
+        x = rng.integers(-999, 999, (300, 150)).astype(np.float64)
+        gram, cross = x.T @ x, x.T @ x[:, :3]
+        before = [pool["num_threads"] for pool in threadpool_info()]
+        with ThreadPoolExecutor(4) as pool:
+            solutions = list(pool.map(lambda _: solve_ridge(gram, cross).weights.tobytes(), range(16)))
+        assert len(set(solutions)) == 1
+        assert [pool["num_threads"] for pool in threadpool_info()] == before
+
+    def test_one_thread_inside_and_nested(self) -> None:
+        with one_blas_thread(), one_blas_thread():
+            assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}
+
+    def test_python_threads_enter_one_at_a_time(self) -> None:
+        """Overlapping, the first to leave would give the second its threads back in the middle of a solve."""
+        inside = threading.Event()
+
+        def enter() -> None:
+            with one_blas_thread():
+                inside.set()
+
+        other = threading.Thread(target=enter)
+        with one_blas_thread():
+            other.start()
+            assert not inside.wait(0.2)
+        assert inside.wait(10)
+        other.join()
