@@ -1,18 +1,20 @@
-"""A client that survives its process: stored before an answer leaves, and repeating itself when asked again."""
+"""Sessions that survive their process: stored before anything leaves, repeating themselves when asked again."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from secagg.config import SERVER
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import LocalProtocolError, SecureSumError, SnapshotError
+from secagg.errors import LocalProtocolError, MalformedMessageError, SecureSumError, SnapshotError
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
-from secagg.sessions import ClientSession
+from secagg.sessions import ClientSession, PartyId, ServerSession, SumResult
+from secagg.wire import Reader
 
 _BINDING = b"analytic-secagg/1 durable client"
 _NOTHING = bytes(32)
@@ -139,3 +141,67 @@ class DurableClient:
         record = self._asked.ljust(32, b"\xff") + len(self._answer).to_bytes(8, "big") + self._answer
         record += self._snapshot(self._session)
         self._store.save(seal(self._key, record, _BINDING, entropy=self._entropy))
+
+
+class DurableServer:
+    """One server's session in a store; after a crash ``requests`` holds what the last closed round sent.
+
+    Args:
+        store: where it is kept; only the server may read it.
+        fresh: makes a new session.
+        restore: makes the session of a snapshot.
+        snapshot: a session's snapshot.
+
+    Raises:
+        SnapshotError: the store holds another session's record, or its bytes were changed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        fresh: Callable[[], ServerSession],
+        restore: Callable[[bytes], ServerSession],
+        snapshot: Callable[[ServerSession], bytes],
+    ) -> None:
+        self._store, self._snapshot = store, snapshot
+        self.requests: Mapping[PartyId, bytes] = {}
+        record = store.load()
+        if record is None:
+            self._session = fresh()
+            return
+        try:
+            reader = Reader(memoryview(record), peer=SERVER)
+            self.requests = {reader.number(): reader.take(reader.number()) for _ in range(reader.number())}
+            self._session = restore(reader.rest())
+        except MalformedMessageError as error:
+            raise SnapshotError("the stored session does not read: changed bytes") from error
+
+    @property
+    def result(self) -> SumResult | None:
+        """The sum once the last round is closed."""
+        return self._session.result
+
+    @property
+    def waiting_for(self) -> frozenset[PartyId]:
+        """Parties asked in this round that have not answered yet."""
+        return self._session.waiting_for
+
+    def receive(self, sender: PartyId, message: bytes) -> None:
+        """Take a message; once this returns it survives a crash."""
+        self._session.receive(sender, message)
+        self._save()
+
+    def close_round(self) -> Mapping[PartyId, bytes]:
+        """End the round; the next messages are stored before they are returned."""
+        try:
+            self.requests = self._session.close_round()
+        finally:
+            self._save()
+        return self.requests
+
+    def _save(self) -> None:
+        parts = [len(self.requests).to_bytes(4, "big")]
+        for party, message in self.requests.items():
+            parts += [party.to_bytes(4, "big"), len(message).to_bytes(4, "big"), message]
+        self._store.save(b"".join([*parts, self._snapshot(self._session)]))

@@ -135,6 +135,10 @@ class Reader:
             last = party
         return entries
 
+    def rest(self) -> bytes:
+        """All bytes that are left."""
+        return self.take(len(self._payload))
+
     def end(self) -> None:
         """Check that nothing is left over."""
         if len(self._payload):

@@ -140,7 +140,7 @@ def test_nothing_is_revealed_before_enough_signed_the_same_survivors() -> None:
 
 
 def test_a_server_that_tells_two_survivor_sets_gets_nothing() -> None:
-    """It tells half of the clients that 7 is dead, to collect 7's mask key from them and its self-mask from the rest."""
+    """It tells half of the clients that 7 is dead, to get 7's mask key from them and its self-mask from the rest."""
     cohort = Cohort()
     cohort.to_unmask_requests()
     told = {party: (7,) if party <= 3 else () for party in CLIENTS if party != 7}
