@@ -1,0 +1,220 @@
+"""The command ``compare``: its arguments, and from them its table and files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+
+from analytic.errors import AnalyticError
+from analytic.row_format import RowFormat
+from simulations.compare import CompareSettings, Comparison, compare
+from simulations.data import BUNDLED, Dataset, bundled, load_npz
+from simulations.dropouts import Dropouts
+from simulations.errors import SimulationError, UsageError
+from simulations.learners import LEARNERS, choose_learner
+from simulations.modes import MODES, choose_modes
+from simulations.output_files import OutputFile
+from simulations.partitions import parse_partition
+from simulations.progress import progress_bar
+from simulations.report.json_report import to_json
+from simulations.report.table import WIDTH_WITHOUT_TERMINAL, findings, print_comparison
+
+NAME = "compare"
+SUMMARY = "train one closed form over several privacy modes and check each against its pooled model, bit for bit"
+EXAMPLES = """examples:
+  python -m simulations compare
+      digits, 20 clients, Dirichlet 0.1, every mode that is installed
+  python -m simulations compare --dataset breast_cancer --partition iid --partition shards:2 --dropout 0.2
+      two ways to deal the rows; a fifth of the clients vanish
+  python -m simulations compare --data features.npz --clients 100,1000 --modes plain --json out.json --html out.html
+      your own features (arrays x_train, y_train, x_test, y_test), two cohort sizes, two reports
+
+exit code: 0 every run equals its pooled model, 1 one does not, 2 wrong input or a failed sum, 130 stopped by Ctrl-C
+"""
+
+DEFAULT_DATASET, DEFAULT_PARTITION = "digits", "dirichlet:0.1"
+
+T = TypeVar("T")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what ``compare`` understands."""
+    parser.description, parser.epilog = f"{SUMMARY[0].upper()}{SUMMARY[1:]}.", EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    data = parser.add_argument_group("data").add_mutually_exclusive_group()
+    data.add_argument(
+        "--dataset",
+        choices=tuple(BUNDLED),
+        help="real data bundled with scikit-learn (default: digits)",
+    )
+    data.add_argument(
+        "--data", type=Path, metavar="FILE.npz", help="x_train, y_train, x_test, y_test: features, labels"
+    )
+    _add_federation(parser.add_argument_group("federation"))
+    _add_learning(parser.add_argument_group("learning"))
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", type=Path, metavar="FILE", help="write every number (docs/reference/compare-json.md)")
+    output.add_argument("--html", type=Path, metavar="FILE", help="write one self-contained page with table and plots")
+
+
+def _add_federation(group: Any) -> None:
+    group.add_argument(
+        "--modes",
+        type=_checked(lambda text: choose_modes(_items(text))),
+        default=choose_modes(None),
+        metavar="MODE,...",
+        help=f"out of {', '.join(MODES)} (default: all that are installed)",
+    )
+    group.add_argument(
+        "--clients",
+        type=_checked(lambda text: tuple(_whole(item, at_least=1) for item in _items(text))),
+        default=(20,),
+        metavar="N,...",
+        help="cohort sizes (default: 20)",
+    )
+    group.add_argument(
+        "--partition",
+        type=_checked(parse_partition),
+        action="append",
+        metavar="HOW",
+        help="iid, dirichlet:ALPHA or shards:S; may be repeated (default: dirichlet:0.1)",
+    )
+    group.add_argument(
+        "--dropout",
+        type=_checked(_number),
+        default=0.0,
+        metavar="RATE",
+        help="part of the clients that vanish before their vector is sent, the same in every mode (default: 0)",
+    )
+    group.add_argument(
+        "--dropout-anew",
+        action="store_true",
+        help="draw other clients to vanish for every sum (inconsistent participation) instead of the same for all",
+    )
+    group.add_argument(
+        "--seed",
+        type=_checked(lambda text: _whole(text, at_least=0)),
+        default=0,
+        help="draws partitions and dropouts; keys and masks come from the operating system (default: 0)",
+    )
+
+
+def _add_learning(group: Any) -> None:
+    group.add_argument("--learner", choices=tuple(LEARNERS), default="afl", help="the closed form (default: afl)")
+    group.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter of the learner's own, such as n_layers=5 for deepafl; may be repeated",
+    )
+    group.add_argument("--ridge", type=_checked(_number), default=0.0, help="penalty of the solve (default: 0)")
+    group.add_argument(
+        "--ri",
+        type=_checked(_number),
+        default=0.0,
+        metavar="GAMMA",
+        help="what each client adds to its Gram's diagonal and the server takes off exactly (default: 0)",
+    )
+    group.add_argument(
+        "--format",
+        type=_checked(lambda text: None if text == "auto" else RowFormat.parse(text)),
+        default=None,
+        help="fixed-point format of features: Q5.11 (signed), UQ5.11, or auto, which looks at all training rows and so "
+        "is for simulations only (default: auto)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare as asked; the exit code.
+
+    Raises:
+        SimulationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: wrong input, or a failed sum.
+    """
+    files = [
+        (path and OutputFile(path), render) for path, render in ((arguments.json, to_json), (arguments.html, _page))
+    ]
+    if arguments.json and arguments.html and arguments.json.resolve() == arguments.html.resolve():
+        raise UsageError(f"--json and --html both name {arguments.json}; give each its own file")
+    settings = _settings(arguments)
+    dataset = _dataset(arguments)
+    with progress_bar(settings.n_runs) as progress:
+        comparison = compare(dataset, settings, progress)
+    texts = [(file, render(comparison)) for file, render in files if file]
+    try:
+        for file, text in texts:
+            file.write(text)
+    finally:  # whatever became of the files, the numbers are not lost
+        print_comparison(comparison, Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL))
+    for fine, finding in findings(comparison):
+        if not fine:
+            print(f"error: {finding}", file=sys.stderr)
+    return 0 if comparison.all_bitwise_equal else 1
+
+
+def _settings(arguments: argparse.Namespace) -> CompareSettings:
+    learner = choose_learner(arguments.learner)
+    ways = arguments.partition or [parse_partition(DEFAULT_PARTITION)]
+    return CompareSettings(
+        learner=learner,
+        learner_options=learner.parse_options(arguments.option),
+        modes=arguments.modes,
+        n_clients=tuple(dict.fromkeys(arguments.clients)),
+        partitions=tuple({way.name: way for way in ways}.values()),
+        feature_format=arguments.format,
+        ridge=arguments.ridge,
+        ri_gamma=arguments.ri,
+        dropouts=Dropouts(rate=arguments.dropout, anew=arguments.dropout_anew, seed=arguments.seed),
+        seed=arguments.seed,
+    )
+
+
+def _dataset(arguments: argparse.Namespace) -> Dataset:
+    return load_npz(arguments.data) if arguments.data else bundled(arguments.dataset or DEFAULT_DATASET)
+
+
+def _page(comparison: Comparison) -> str:
+    from simulations.report.html_report import to_html  # draws, and so loads matplotlib
+
+    return to_html(comparison)
+
+
+def _checked(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """``parse`` with its errors in the form that argparse prints, after the name of the argument."""
+
+    def parse_argument(text: str) -> T:
+        try:
+            return parse(text)
+        except (SimulationError, AnalyticError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return parse_argument
+
+
+def _items(text: str) -> list[str]:
+    items = [item.strip() for item in text.split(",")]
+    if not all(items):
+        raise UsageError(f"a list reads like one,two without empty places, not {text!r}")
+    return items
+
+
+def _whole(text: str, *, at_least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = at_least - 1
+    if number < at_least:
+        raise UsageError(f"needs a whole number of at least {at_least}, not {text!r}")
+    return number
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"needs a number, not {text!r}") from None

@@ -1,0 +1,74 @@
+"""Who vanishes from a comparison, and after how many messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from secagg import PartyId
+from simulations.errors import UsageError
+from simulations.modes import Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropouts:
+    """A seeded choice of clients that vanish, the same for every mode.
+
+    Args:
+        rate: part of the cohort whose vectors never arrive, 0 <= rate < 1.
+        anew: whether every sum of a learner loses other clients (inconsistent participation) or all the same ones.
+        seed: draws who, and when.
+
+    Raises:
+        UsageError: a rate outside its range.
+    """
+
+    rate: float = 0.0
+    anew: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate < 1:
+            raise UsageError(f"a dropout rate must be at least 0 and below 1, not {self.rate}; 0.1 drops a tenth")
+
+    def n_lost(self, n_clients: int) -> int:
+        """How many of ``n_clients`` never send their vector: the rate's part of them, rounded, but never all."""
+        return min(round(self.rate * n_clients), n_clients - 1)
+
+    def check(self, mode: Mode, clients: tuple[PartyId, ...]) -> None:
+        """Refuse a rate that leaves ``mode`` without a total, before any work is done.
+
+        Raises:
+            UsageError: too few clients would stay.
+            secagg.errors.ConfigurationError: ``mode`` cannot serve this cohort at all.
+        """
+        needed, stay = mode.survivors_needed(clients), len(clients) - self.n_lost(len(clients))
+        if stay < needed:
+            raise UsageError(
+                f"{mode.name} needs {needed} of {len(clients)} clients to stay to the end; --dropout {self.rate:g} "
+                f"leaves {stay}: use a smaller rate, or leave {mode.name} out of --modes"
+            )
+
+    def draw(self, mode: Mode, clients: tuple[PartyId, ...], number: int = 0) -> dict[PartyId, int]:
+        """Who vanishes from the sum of a number, and how many messages each still sends.
+
+        The clients whose vectors are lost do not depend on ``mode``; each vanishes at a stage drawn among those
+        before its vector. Where the mode has messages after the vector and its threshold leaves
+        room, half as many survivors vanish after theirs, which costs nobody's rows.
+        """
+        n_lost, seed = self.n_lost(len(clients)), [self.seed, len(clients), number if self.anew else 0]
+        order = np.random.default_rng([*seed, *b"dropouts"]).permutation(clients).tolist()
+        stages = np.random.default_rng([*seed, *mode.name.encode()]).integers(
+            0, mode.messages_before_vector, endpoint=True, size=n_lost
+        )
+        plan = dict(zip(order[:n_lost], stages.tolist(), strict=True))
+        if mode.messages_after_vector:
+            room = len(clients) - n_lost - mode.survivors_needed(clients)
+            late = order[n_lost : n_lost + min(room, (n_lost + 1) // 2)]
+            plan.update(dict.fromkeys(late, mode.messages_before_vector + 1))
+        return plan
+
+
+NO_DROPOUTS = Dropouts()
+"""Everybody stays."""

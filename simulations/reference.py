@@ -1,0 +1,137 @@
+"""What a federation must equal: the same closed form on pooled rows, and what float64 makes of the same rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
+from analytic.learner import federate as federate_in_clear
+from analytic.row_format import FloatMatrix
+from analytic.solve import one_blas_thread
+from analytic.statistics import IntVector
+from secagg import PartyId
+from simulations.data import Dataset
+from simulations.partitions import Indices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reference:
+    """The pooled counterparts of one survivor set.
+
+    Args:
+        weights_bytes: of the learner's own closed form on the survivors' pooled rows.
+        float64_weights: an unquantised float64 ridge on the rows of the first sum, shape (d, c).
+    """
+
+    weights_bytes: bytes
+    float64_weights: FloatMatrix
+
+
+class References:
+    """Solves each survivor set once, however many modes, cohorts and partitions lead to it.
+
+    Args:
+        dataset: whose training rows are pooled.
+        learner_for: the learner for a number of holders of rows.
+        ridge: penalty of the float64 ridge.
+    """
+
+    def __init__(self, dataset: Dataset, learner_for: Callable[[int], AnalyticLearner[Any]], *, ridge: float) -> None:
+        self._dataset, self._learner_for, self._ridge = dataset, learner_for, ridge
+        self._known: dict[bytes, Reference] = {}
+        self._float64: dict[bytes, FloatMatrix] = {}
+
+    def of(self, parts: Mapping[PartyId, Indices], survivors: Sequence[tuple[PartyId, ...]]) -> Reference:
+        """The reference for clients that hold the rows ``parts`` and took part in the sums as ``survivors`` says."""
+        groups = _groups(parts, survivors)
+        key = _digest(groups)
+        if key not in self._known:
+            first_sum = np.sort(np.concatenate([rows for sums, rows in groups.items() if 0 in sums]))
+            self._known[key] = Reference(
+                weights_bytes=self._pooled(groups), float64_weights=self._float64_ridge(first_sum)
+            )
+        return self._known[key]
+
+    def _pooled(self, groups: Mapping[frozenset[int], Indices]) -> bytes:
+        learner = self._learner_for(len(groups))
+        pooled = {sums: self._rows(rows) for sums, rows in groups.items()}
+        if len(pooled) == 1:
+            return learner.weights_bytes(fit_pooled(learner, next(iter(pooled.values()))))
+        return learner.weights_bytes(_fit_pooled_by_sum(learner, pooled))
+
+    def _float64_ridge(self, rows: Indices) -> FloatMatrix:
+        key = rows.tobytes()
+        if key not in self._float64:
+            own = self._rows(rows)
+            self._float64[key] = float64_ridge(own.features, own.targets, self._dataset.n_classes, ridge=self._ridge)
+        return self._float64[key]
+
+    def _rows(self, rows: Indices) -> ClientRows:
+        return ClientRows(self._dataset.x_train[rows], self._dataset.y_train[rows])
+
+
+def float64_ridge(features: NDArray[Any], labels: NDArray[Any], n_classes: int, *, ridge: float) -> FloatMatrix:
+    """Weights of a ridge on rows as they are, by QR and SVD in float64; shape (d, c).
+
+    It shares no code with ``analytic``: no fixed point, no Gram matrix, numpy instead of LAPACK through scipy.
+    Rows of sqrt(ridge) I stand in for the penalty. Directions without any row carry no weight, as there.
+    """
+    d = features.shape[1]
+    stacked = np.zeros((len(features) + d, d + n_classes))
+    stacked[: len(features), :d] = features
+    stacked[np.arange(len(features)), d + labels.astype(np.intp)] = 1.0
+    stacked[len(features) + np.arange(d), np.arange(d)] = np.sqrt(ridge)
+    with one_blas_thread():
+        triangle = np.asarray(np.linalg.qr(stacked, mode="r"))
+        cutoff = np.finfo(np.float64).eps * max(stacked.shape)
+        weights: FloatMatrix = np.linalg.lstsq(triangle[:, :d], triangle[:, d:], rcond=cutoff)[0]
+    return weights
+
+
+def largest_deviation(weights: bytes, reference: bytes) -> float | None:
+    """Largest absolute difference of two models' float64 weights; None when no number says it (another shape, NaN)."""
+    if weights == reference:
+        return 0.0
+    if len(weights) != len(reference) or len(weights) % 8:
+        return None
+    largest = float(np.abs(np.frombuffer(weights) - np.frombuffer(reference)).max())
+    return largest if np.isfinite(largest) else None
+
+
+def _groups(
+    parts: Mapping[PartyId, Indices], survivors: Sequence[tuple[PartyId, ...]]
+) -> dict[frozenset[int], Indices]:
+    """Rows that took part in the same sums, pooled and ascending, by those sums; others took part in none."""
+    by_sums: dict[frozenset[int], list[Indices]] = {}
+    for party, rows in parts.items():
+        sums = frozenset(number for number, took_part in enumerate(survivors) if party in took_part)
+        by_sums.setdefault(sums, []).append(rows)
+    by_sums.pop(frozenset(), None)
+    return {sums: np.sort(np.concatenate(rows)) for sums, rows in by_sums.items()}
+
+
+def _digest(groups: Mapping[frozenset[int], Indices]) -> bytes:
+    digest = hashlib.sha256()
+    for sums in sorted(groups, key=sorted):
+        digest.update(repr((sorted(sums), len(groups[sums]))).encode() + groups[sums].tobytes())
+    return digest.digest()
+
+
+def _fit_pooled_by_sum(learner: AnalyticLearner[Any], pooled: Mapping[frozenset[int], ClientRows]) -> Any:
+    """The model when other rows take part in each sum: one holder a group, added in the clear."""
+    groups, number = list(pooled), -1
+
+    def run_sum(spec: SumSpec[Any], contributions: list[Any]) -> tuple[IntVector, list[int]]:
+        nonlocal number
+        number += 1
+        present = [index for index, sums in enumerate(groups) if number in sums]
+        total: IntVector = sum((contributions[index]() for index in present[1:]), contributions[present[0]]())
+        return total, present
+
+    return federate_in_clear(learner, list(pooled.values()), run_sum)[0]

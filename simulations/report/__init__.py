@@ -1,0 +1,1 @@
+"""A comparison as a table, as JSON and as a page."""
