@@ -185,7 +185,8 @@ class QuantileThresholds:
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high and self.n_bins >= 2):
             raise SpecificationError(
-                f"a histogram needs a finite range and at least 2 bins, not {self.low:g} to {self.high:g} and {self.n_bins}"
+                f"a histogram needs a finite range and at least 2 bins, not {self.low:g} to {self.high:g} and "
+                f"{self.n_bins}"
             )
         if not (np.diff(self.edges) > 0).all():
             raise SpecificationError(
@@ -202,11 +203,12 @@ class QuantileThresholds:
         """The thresholds that a total of histograms gives, shape (d, n_thresholds), read-only.
 
         Threshold j of m is the first inner edge that at least j/(m + 1) of the values lie below, or the next unused
-        one where many values coincide, so that thresholds always ascend. Integers decide, so every party finds the same.
+        one where many values coincide, so that thresholds always ascend. Integers decide: every party finds the same.
         """
         if n_thresholds > self.n_bins - 1:
             raise SpecificationError(
-                f"{self.n_bins} bins have {self.n_bins - 1} inner edges, too few for {n_thresholds} thresholds: use more bins"
+                f"{self.n_bins} bins have {self.n_bins - 1} inner edges, too few for {n_thresholds} thresholds: "
+                "use more bins"
             )
         below = np.cumsum(total.counts, axis=1)[:, :-1]
         taken = np.full(len(below), -1)
@@ -300,7 +302,9 @@ def public_shuffle(seed: int, n: int) -> tuple[int, ...]:
         SpecificationError: a seed outside 0 to 2^64 - 1.
     """
     if not (0 <= seed < 2**64 and 1 <= n < 2**32):
-        raise SpecificationError(f"a shuffle needs a seed from 0 to 2^64 - 1 and 1 to 2^32 - 1 places, not {seed} and {n}")
+        raise SpecificationError(
+            f"a shuffle needs a seed from 0 to 2^64 - 1 and 1 to 2^32 - 1 places, not {seed} and {n}"
+        )
     places, words = list(range(n)), _public_words(SHUFFLE_LABEL + seed.to_bytes(8, "big") + n.to_bytes(4, "big"))
     for p in range(n - 1, 0, -1):
         limit = 2**32 - 2**32 % (p + 1)
@@ -346,8 +350,8 @@ class Grouping:
             )
         if self.n_values > 2**16:
             raise SpecificationError(
-                f"groups of {self.group_size} digits in base {self.base} have more than 2^16 values: use smaller groups "
-                "or fewer buckets"
+                f"groups of {self.group_size} digits in base {self.base} have more than 2^16 values: use "
+                "smaller groups or fewer buckets"
             )
         public_shuffle(self.seed, self.n_digits)
 
@@ -361,9 +365,14 @@ class Grouping:
         """V = k^G."""
         return int(self.base**self.group_size)
 
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """Which digit of b stands at each place of each group, shape (E, G)."""
+        return np.array(public_shuffle(self.seed, self.n_digits)).reshape(self.n_groups, self.group_size)
+
     def indices(self, digits: Digits) -> Digits:
         """idx_j of rows (eq. 4), shape (n, E): a group's first digit counts 1, its next k, then k^2."""
-        order = np.array(public_shuffle(self.seed, self.n_digits)).reshape(self.n_groups, self.group_size)
+        order = self.order
         indices = digits[:, order[:, 0]]
         for place in range(1, self.group_size):
             indices += digits[:, order[:, place]] * np.uint16(self.base**place)

@@ -1,0 +1,438 @@
+"""SAFLe: counts without a one-hot matrix, the minimum-norm solve, and equality with the pooled model by bytes."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.linalg import blas
+from sklearn.datasets import load_digits
+
+import analytic.safle as safle_module
+from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
+from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
+from analytic.learner import ClientRows, federate, fit_pooled
+from analytic.safle import HISTOGRAM_VALUES, Counts, CountSpec, SAFLe, solve_counts
+from analytic.solve import one_blas_thread
+from analytic.statistics import IntVector
+
+QUANTILES = QuantileThresholds(low=0.0, high=4.0, n_bins=32)
+
+
+def one_hot_rows(indices: NDArray[Any], n_values: int) -> NDArray[np.float64]:
+    return np.concatenate([np.eye(n_values)[column] for column in indices.T], axis=1)
+
+
+def all_cells(spec: CountSpec) -> NDArray[np.intp]:
+    return np.arange(spec.n_cells)
+
+
+@st.composite
+def indexed_rows(draw: st.DrawFn, max_values: int = 20) -> tuple[CountSpec, NDArray[np.uint16], NDArray[np.int64]]:
+    n, n_values = draw(st.integers(0, 40)), draw(st.integers(2, max_values))
+    spec = CountSpec(n_groups=draw(st.integers(1, 6)), n_values=n_values, n_classes=3, max_rows=50)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    return spec, rng.integers(0, n_values, (n, spec.n_groups), dtype=np.uint16), rng.integers(0, 3, n)
+
+
+@given(indexed_rows(), st.integers(1, 40))
+def test_counts_are_the_products_of_the_one_hot_rows(rows: Any, block: int) -> None:
+    spec, indices, labels = rows
+    blocks = [(indices[i : i + block], labels[i : i + block]) for i in range(0, len(indices), block)]
+    counts = Counts.from_blocks(spec, blocks)
+    phi = one_hot_rows(indices, spec.n_values)
+    assert np.array_equal(counts.gram(all_cells(spec)), phi.T @ phi)
+    assert np.array_equal(counts.cross, phi.T @ np.eye(3)[labels])
+    assert np.array_equal(counts.diagonal, phi.sum(axis=0))
+    assert counts.count == len(indices)
+    assert spec.to_vector(counts)[: -1 - 3 * spec.n_cells].tobytes() == (
+        (phi.T @ phi)[np.triu_indices(spec.n_cells)].astype(np.int64).tobytes()
+    )
+
+
+@pytest.mark.parametrize("n_values", [2, 3, 8, 16])
+def test_histograms_and_products_agree(n_values: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each way at sizes with several strips, and with sums that must move out of float32 on the way."""
+    rng = np.random.default_rng(n_values)
+    indices = rng.integers(0, n_values, (300, 700 // n_values), dtype=np.uint16)
+    labels = rng.integers(0, 2, 300)
+    spec = CountSpec(n_groups=indices.shape[1], n_values=n_values, n_classes=2, max_rows=300)
+    blocks = [(indices[i : i + 70], labels[i : i + 70]) for i in range(0, 300, 70)]
+    found = []
+    for limit, exact in ((1, 2**24), (10**6, 2**24), (10**6, 150)):
+        monkeypatch.setattr(safle_module, "HISTOGRAM_VALUES", limit)
+        monkeypatch.setattr(safle_module, "EXACT_FLOAT32", exact)
+        found.append(Counts.from_blocks(spec, blocks).to_bytes())
+    assert found[0] == found[1] == found[2]
+
+
+@given(indexed_rows(max_values=6), st.integers(-5, 5))
+def test_counts_add_up_and_the_diagonal_comes_off_again(rows: Any, units: int) -> None:
+    spec, indices, labels = rows
+    whole = Counts.from_blocks(spec, [(indices, labels)])
+    cut = len(indices) // 3
+    parts = [Counts.from_blocks(spec, [(indices[p], labels[p])]) for p in (slice(0, cut), slice(cut, None))]
+    assert (parts[0] + parts[1]).to_bytes() == (parts[1] + parts[0]).to_bytes() == whole.to_bytes()
+    shifted = whole.with_diagonal(units)
+    assert np.array_equal(shifted.gram(all_cells(spec)), whole.gram(all_cells(spec)) + units * np.eye(spec.n_cells))
+    assert shifted.with_diagonal(-units).to_bytes() == whole.to_bytes()
+    assert spec.from_vector(spec.to_vector(whole)).to_bytes() == whole.to_bytes()
+
+
+@given(indexed_rows(max_values=5), st.sampled_from([0.0, 0.25, 3.0]))
+def test_the_solve_is_the_pseudo_inverse_or_ridge_solution(rows: Any, ridge: float) -> None:
+    spec, indices, labels = rows
+    phi, goals = one_hot_rows(indices, spec.n_values), np.eye(3)[labels]
+    solution = solve_counts(Counts.from_blocks(spec, [(indices, labels)]), spec, ridge=ridge)
+    gram = phi.T @ phi
+    exact = (
+        np.linalg.pinv(gram, rcond=1e-11, hermitian=True)
+        if ridge == 0
+        else np.linalg.inv(gram + ridge * np.eye(spec.n_cells))
+    )
+    # Non-zero eigenvalues of so small a Gram are above 1e-4 and below 240: 1e-8 leaves room for their ratio squared.
+    assert np.abs(solution.weights - exact @ (phi.T @ goals)).max(initial=0.0) < 1e-8
+    if ridge == 0:
+        assert solution.rank == (np.linalg.matrix_rank(phi) if len(phi) else 0)
+
+
+def test_the_solve_needs_no_eigenvalues_in_general() -> None:
+    rng = np.random.default_rng(0)
+    spec = CountSpec(n_groups=30, n_values=4, n_classes=2, max_rows=2000)
+    indices, labels = rng.integers(0, 4, (2000, 30), dtype=np.uint16), rng.integers(0, 2, 2000)
+    solution = solve_counts(Counts.from_blocks(spec, [(indices, labels)]), spec)
+    assert (solution.method, solution.rank) == ("cholesky", 30 * 3 + 1)
+
+
+def small_learner(encoding: Encoding, thresholds: str) -> SAFLe:
+    n_thresholds = 4 if encoding is Encoding.BINARY_OVERLAPPING else 3
+    fixed = FixedThresholds.evenly(0.0, 4.0, n_thresholds)
+    return SAFLe(
+        n_features=4,
+        n_classes=3,
+        max_rows=60,
+        thresholds=QUANTILES if thresholds == "quantile" else fixed,
+        encoding=encoding,
+        n_buckets=4,
+        group_size=2,
+    )
+
+
+def some_rows(n: int, seed: int) -> ClientRows:
+    rng = np.random.default_rng(seed)
+    return ClientRows(rng.gamma(2.0, 0.7, (n, 4)), rng.integers(0, 3, n))
+
+
+def dealt(rows: ClientRows, owners: NDArray[Any], n_clients: int) -> list[ClientRows]:
+    return [ClientRows(rows.features[owners == k], rows.targets[owners == k]) for k in range(n_clients)]
+
+
+def contributors(chosen: list[list[int]]) -> Callable[..., tuple[IntVector, list[int]]]:
+    """A runner in which only the chosen clients take part in each sum."""
+    rounds = iter(chosen)
+
+    def run(spec: Any, contributions: list[Callable[[], IntVector]]) -> tuple[IntVector, list[int]]:
+        who = next(rounds)
+        total = np.zeros(sum(size for _, size, _ in spec.segments), dtype=np.int64)
+        for k in who:
+            total += contributions[k]()
+        return total, who
+
+    return run
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize("thresholds", ["fixed", "quantile"])
+@settings(max_examples=10)
+@given(st.data())
+def test_federated_equals_pooled(encoding: Encoding, thresholds: str, data: st.DataObject) -> None:
+    n, n_clients = data.draw(st.integers(0, 30)), data.draw(st.integers(1, 6))
+    rows = some_rows(n, data.draw(st.integers(0, 2**32)))
+    owners = np.array(data.draw(st.lists(st.integers(0, n_clients - 1), min_size=n, max_size=n)), dtype=int)
+    gamma, ridge = data.draw(st.sampled_from([0, 1, 1000])), data.draw(st.sampled_from([0.0, 0.5]))
+    learner = replace(small_learner(encoding, thresholds), ri_gamma=gamma, max_clients=n_clients, ridge=ridge)
+    clients = data.draw(st.permutations(dealt(rows, owners, n_clients)))
+    model, survivors = federate(learner, clients)
+    pooled = fit_pooled(replace(learner, ri_gamma=0), rows)
+    assert learner.weights_bytes(model) == learner.weights_bytes(pooled)
+    assert survivors == [list(range(n_clients))] * (1 + (thresholds == "quantile"))
+    assert learner.decision_function(model, rows.features).tobytes() == (
+        learner.decision_function(pooled, rows.features).tobytes()
+    )
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@settings(max_examples=10)
+@given(st.data())
+def test_survivors_equal_the_survivors_pooled(encoding: Encoding, data: st.DataObject) -> None:
+    """Thresholds are those of who took part in the first sum, weights those of who took part in the second."""
+    clients = [some_rows(data.draw(st.integers(0, 9)), seed) for seed in range(5)]
+    first, second = (data.draw(st.lists(st.sampled_from(range(5)), min_size=1, unique=True)) for _ in range(2))
+    learner = replace(small_learner(encoding, "quantile"), ri_gamma=7, max_clients=5)
+    model, survivors = federate(learner, clients, contributors([first, second]))
+    oracle = learner.init()
+    for who in (first, second):
+        spec = learner.next_sum(oracle)
+        assert spec is not None
+        statistics: Any = learner.client_statistics(oracle, ClientRows.pool([clients[k] for k in who]))
+        oracle = learner.update(oracle, statistics, 1)
+    assert survivors == [first, second]
+    assert learner.next_sum(model) is None
+    assert learner.weights_bytes(model) == learner.weights_bytes(oracle)
+    refitted = replace(learner, thresholds=FixedThresholds.of(oracle.thresholds))
+    assert learner.weights_bytes(model) == refitted.weights_bytes(
+        fit_pooled(refitted, ClientRows.pool([clients[k] for k in second]))
+    )
+
+
+@given(st.integers(0, 2**32), st.sampled_from(Encoding))
+def test_scores_are_the_linear_model_on_one_hot_rows(seed: int, encoding: Encoding) -> None:
+    """Lemma 1, with the indices that the learner itself uses."""
+    learner, rows = small_learner(encoding, "fixed"), some_rows(25, seed)
+    model = fit_pooled(learner, rows)
+    digits = learner.bucketing.digits(rows.features, learner.init().thresholds)
+    phi = one_hot_rows(learner.grouping.indices(digits), learner.grouping.n_values)
+    assert np.allclose(learner.decision_function(model, rows.features), phi @ model.weights, rtol=0, atol=1e-12)
+
+
+def test_a_row_scores_the_same_in_every_batch() -> None:
+    learner, rows = small_learner(Encoding.BINARY_OVERLAPPING, "quantile"), some_rows(60, 1)
+    model = fit_pooled(learner, rows)
+    many = np.tile(rows.features, (80, 1))  # more than one block of rows
+    scores = learner.decision_function(model, many)
+    assert scores[-60:].tobytes() == learner.decision_function(model, rows.features).tobytes()
+    assert scores[:1].tobytes() == learner.decision_function(model, rows.features[:1]).tobytes()
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_blocks_of_rows_leave_no_trace(encoding: Encoding, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, rows = small_learner(encoding, "quantile"), some_rows(60, 2)
+    whole = learner.weights_bytes(fit_pooled(learner, rows))
+    monkeypatch.setattr(safle_module, "HISTOGRAM_ROWS", 7)
+    monkeypatch.setattr(safle_module, "PRODUCT_ROWS", 7)
+    assert learner.weights_bytes(fit_pooled(learner, rows)) == whole
+
+
+@pytest.mark.parametrize(
+    ("encoding", "n_buckets", "group_size", "floor"),
+    [(Encoding.INTEGER, 8, 1, 0.9), (Encoding.ONE_HOT, 4, 2, 0.9), (Encoding.BINARY_OVERLAPPING, 8, 2, 0.9)],
+)
+def test_it_learns_real_digits(encoding: Encoding, n_buckets: int, group_size: int, floor: float) -> None:
+    """Handwritten digits, 1400 rows to learn and 397 to test: far above chance (0.1), for every encoding."""
+    features, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))
+    train, test = order[:1400], order[1400:]
+    learner = SAFLe(
+        n_features=64,
+        n_classes=10,
+        max_rows=1400,
+        thresholds=QuantileThresholds(low=0.0, high=16.0, n_bins=64),
+        encoding=encoding,
+        n_buckets=n_buckets,
+        group_size=group_size,
+    )
+    model = fit_pooled(learner, ClientRows(features[train], labels[train]))
+    found = learner.decision_function(model, features[test]).argmax(axis=1)
+    assert np.mean(found == labels[test]) > floor
+    assert np.array_equal(model.weights.shape, (learner.spec.n_cells, 10))
+
+
+def test_bounds_fit_17_bits_and_are_reached() -> None:
+    assert {
+        bound.bit_length() + 1
+        for _, _, bound in CountSpec(n_groups=2, n_values=2, n_classes=2, max_rows=60_000).segments
+    } == {17}
+    spec = CountSpec(n_groups=2, n_values=2, n_classes=2, max_rows=5, diagonal_allowance=9)
+    full = Counts.from_blocks(spec, [(np.ones((5, 2), dtype=np.uint16), np.ones(5, dtype=np.uint8))]).with_diagonal(9)
+    bounds = np.concatenate([np.full(size, bound) for _, size, bound in spec.segments])
+    vector = spec.to_vector(full)
+    assert (np.abs(vector) <= bounds).all()
+    start = 0
+    for _, size, bound in spec.segments:
+        assert vector[start : start + size].max() == bound
+        start += size
+
+
+def test_context_tells_every_public_difference_apart() -> None:
+    learner = small_learner(Encoding.INTEGER, "quantile")
+    variants = [
+        learner,
+        replace(learner, seed=1),
+        replace(learner, group_size=1),
+        replace(learner, encoding=Encoding.ONE_HOT),
+        replace(learner, n_buckets=5),
+        replace(learner, max_rows=61),
+        replace(learner, n_classes=4),
+        replace(learner, ridge=0.5),
+        replace(learner, ri_gamma=1),
+        replace(learner, max_clients=2),
+        replace(learner, thresholds=replace(QUANTILES, high=5.0)),
+        replace(learner, thresholds=replace(QUANTILES, n_bins=33)),
+        replace(learner, thresholds=FixedThresholds.evenly(0.0, 4.0, 3)),
+        replace(learner, thresholds=FixedThresholds.evenly(0.0, 5.0, 3)),
+    ]
+    contexts = [variant.context_bytes(variant.init()) for variant in variants]
+    rows = some_rows(20, 0)
+    spec = learner.next_sum(learner.init())
+    assert spec is not None
+    model = learner.init()
+    while learner.next_sum(model) is not None:
+        statistics: Any = learner.client_statistics(model, rows)
+        model = learner.update(model, statistics, 1)
+        contexts.append(learner.context_bytes(model))
+    assert len(set(contexts)) == len(contexts) == len(variants) + 2
+    again = replace(learner, encoding="integer", ridge=0)
+    assert again.context_bytes(again.init()) == contexts[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"group_size": 3}, "16 digits do not fit into groups of 3"),
+        ({"group_size": 16}, "65536 cells, more than 16384"),
+        ({"n_buckets": 1}, "buckets, not 1"),
+        ({"encoding": "unary"}, "one of integer, one-hot, binary-overlapping, not 'unary'"),
+        ({"thresholds": FixedThresholds.evenly(0.0, 1.0, 3)}, "need 4 thresholds for each of 4 features"),
+        ({"thresholds": QuantileThresholds(low=0.0, high=1.0, n_bins=4)}, "too few for 4 thresholds"),
+        ({"seed": -1}, "seed from 0"),
+        ({"ri_gamma": 0.5}, "whole number"),
+        ({"ri_gamma": -1}, "whole number"),
+        ({"ri_gamma": 2**63}, "below 2\\^63"),
+        ({"ridge": -1.0}, "ridge must be"),
+        ({"ridge": float("nan")}, "ridge must be"),
+        ({"n_features": 0}, "at least one feature"),
+        ({"max_clients": 0}, "one client"),
+        ({"n_classes": 0}, "class"),
+        ({"max_rows": 0}, "row"),
+    ],
+)
+def test_configurations_that_cannot_work_never_exist(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecificationError, match=message):
+        replace(small_learner(Encoding.BINARY_OVERLAPPING, "fixed"), **changes)
+
+
+@pytest.mark.parametrize(
+    ("features", "targets", "message"),
+    [
+        (np.full((2, 4), np.nan), np.zeros(2, dtype=int), "2 of 2 rows hold NaN"),
+        (np.zeros((2, 3)), np.zeros(2, dtype=int), r"shape \(n, 4\)"),
+        (np.zeros((2, 4)), np.zeros(2), "integer class labels"),
+        (np.zeros((2, 4)), np.zeros((2, 3), dtype=int), "integer class labels"),
+        (np.zeros((2, 4)), np.array([0, 3]), "1 of 2 labels lie outside 0 to 2"),
+        (np.zeros((2, 4)), np.array([-1, -2]), "2 of 2 labels"),
+        (np.zeros((61, 4)), np.zeros(61, dtype=int), "61 rows are more than the 60"),
+    ],
+)
+def test_bad_rows_are_refused(features: NDArray[Any], targets: NDArray[Any], message: str) -> None:
+    learner = small_learner(Encoding.ONE_HOT, "fixed")
+    with pytest.raises(InvalidRowsError, match=message):
+        learner.client_statistics(learner.init(), ClientRows(features, targets))
+
+
+def test_prediction_needs_a_complete_model_and_finite_rows() -> None:
+    learner = small_learner(Encoding.ONE_HOT, "quantile")
+    for ask in (learner.weights_bytes, lambda model: learner.decision_function(model, np.zeros((1, 4)))):
+        with pytest.raises(NotReadyError, match="still needs the total"):
+            ask(learner.init())
+    model = fit_pooled(learner, some_rows(20, 0))
+    with pytest.raises(RowsOutsideFormatError, match="1 of 1 rows"):
+        learner.decision_function(model, np.full((1, 4), np.inf))
+
+
+def test_totals_of_another_shape_are_refused() -> None:
+    spec = CountSpec(n_groups=2, n_values=2, n_classes=2, max_rows=5)
+    other = CountSpec(n_groups=1, n_values=2, n_classes=2, max_rows=5)
+    mine, theirs = (Counts.from_blocks(s, []) for s in (spec, other))
+    with pytest.raises(InvalidRowsError, match="2 groups of 2 values"):
+        spec.to_vector(theirs)
+    with pytest.raises(InvalidRowsError, match="of one shape"):
+        _ = mine + theirs
+    with pytest.raises(InvalidRowsError, match="int64 vector"):
+        spec.from_vector(np.zeros(spec.size, dtype=np.uint64))
+    with pytest.raises(InvalidRowsError, match="6 rows is outside"):
+        spec.from_vector(np.append(np.zeros(spec.size - 1, dtype=np.int64), 6))
+    with pytest.raises(InvalidRowsError, match="below 2; one is 2"):
+        Counts.from_blocks(other, [(np.array([[2]], dtype=np.uint16), np.array([0]))])
+    with pytest.raises(InvalidRowsError, match="a label each"):
+        Counts.from_blocks(other, [(np.array([[1]], dtype=np.uint16), np.array([0, 1]))])
+    fixed = small_learner(Encoding.ONE_HOT, "fixed")
+    with pytest.raises(SpecificationError, match="fixed thresholds need no histograms"):
+        fixed.update(fixed.init(), small_histograms(), 1)
+
+
+def small_histograms() -> Any:
+    learner = small_learner(Encoding.ONE_HOT, "quantile")
+    return learner.client_statistics(learner.init(), some_rows(3, 0))
+
+
+def random_blocks(spec: CountSpec, n: int, step: int) -> Any:
+    rng = np.random.default_rng(0)
+    for _ in range(0, n, step):
+        yield rng.integers(0, spec.n_values, (step, spec.n_groups), dtype=np.uint16), rng.integers(0, 10, step)
+
+
+@pytest.mark.parametrize("n_values", [4, 32])
+def test_memory_stays_near_one_gram(n_values: int) -> None:
+    """Eight blocks of rows, with D = 2048: less than one int64 Gram (32 MiB) and one block's columns at a time.
+
+    The one-hot matrix of all rows would be eight times those columns.
+    """
+    spec = CountSpec(n_groups=2048 // n_values, n_values=n_values, n_classes=10, max_rows=8192)
+    square = 8 * spec.n_cells**2
+    block = 1024 * spec.n_cells * (4 + 1) if n_values < HISTOGRAM_VALUES else 1024 * spec.n_groups * 8
+    tracemalloc.start()
+    try:
+        Counts.from_blocks(spec, random_blocks(spec, 8192, 1024))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < square + block
+
+
+@pytest.mark.parametrize(("n_values", "factor"), [(2, 1.2), (32, 1.5)])
+def test_counting_beats_a_float64_product(n_values: int, factor: float) -> None:
+    """A quarter of the columns and rows of the size that must be beaten; measured factors are 3 or more.
+
+    One BLAS thread and processor time, so that a busy machine changes little.
+    """
+    with one_blas_thread():
+        seconds = _compare(n_cells=2048, n_values=n_values, n=16384, clock=time.process_time)
+    assert seconds["dense"] > factor * seconds["counts"], seconds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_values", [2, 4, 8, 16, 32, 64])
+def test_counting_beats_a_float64_product_at_full_size(n_values: int) -> None:
+    seconds = _compare(n_cells=8192, n_values=n_values, n=57_344, clock=time.perf_counter)
+    assert seconds["dense"] > seconds["counts"], seconds
+
+
+def _compare(*, n_cells: int, n_values: int, n: int, clock: Callable[[], float]) -> dict[str, float]:
+    """Seconds for the counts and for a float64 product of the one-hot rows, block by block; the best of two each."""
+    spec = CountSpec(n_groups=n_cells // n_values, n_values=n_values, n_classes=10, max_rows=n)
+    step = safle_module.HISTOGRAM_ROWS if n_values >= HISTOGRAM_VALUES else safle_module.PRODUCT_ROWS
+    blocks = list(random_blocks(spec, n, step))
+
+    def dense() -> None:
+        gram = np.zeros((n_cells, n_cells), order="F")
+        for indices, _ in blocks:
+            phi = np.zeros((len(indices), n_cells))
+            np.put_along_axis(phi, indices + n_values * np.arange(spec.n_groups), 1.0, axis=1)
+            gram = blas.dsyrk(1.0, phi.T, beta=1.0, c=gram, overwrite_c=True)
+
+    ways: dict[str, Callable[[], object]] = {"counts": lambda: Counts.from_blocks(spec, blocks), "dense": dense}
+    best = dict.fromkeys(ways, float("inf"))
+    for _ in range(2):
+        for name, way in ways.items():
+            start = clock()
+            way()
+            best[name] = min(best[name], clock() - start)
+    return best

@@ -1,0 +1,301 @@
+"""A client speaks once; helpers answer once, for enough survivors; nothing comes out without all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg import CommitteeSum, InsecureSeededEntropy, Layout, run_in_memory
+from secagg.committee.helper import CommitteeHelper
+from secagg.committee.messages import CommitteeInput, MaskRequest, MaskSum
+from secagg.config import SERVER
+from secagg.errors import (
+    ConfigurationError,
+    HelperMissingError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RepeatedMessageError,
+    TooFewSurvivorsError,
+)
+from secagg.primitives.agreement import KeyPair
+from secagg.primitives.identity import IdentityKey
+from secagg.sessions import ServerSession
+from secagg.wire import MessageType, Reader, open_frame, seal_frame
+
+LAYOUT = Layout.of([("narrow", 5, 100), ("wide", 7, 2**60)])
+CLIENTS = (1, 2, 3, 4, 5)
+HELPERS = {11: KeyPair(b"a" * 32), 12: KeyPair(b"b" * 32)}
+IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
+SERVER_KEY = IdentityKey(b"s" * 32)
+CONFIG = CommitteeSum(
+    layout=LAYOUT,
+    clients=CLIENTS,
+    session_id=bytes(16),
+    helper_keys=tuple((party, pair.public) for party, pair in HELPERS.items()),
+    min_survivors=3,
+    helper_secrets=HELPERS,
+)
+SIGNED = replace(
+    CONFIG,
+    identities=tuple(IDENTITIES[party].public for party in CLIENTS),
+    server_identity=SERVER_KEY.public,
+)
+
+
+def vector(party: int) -> np.ndarray:
+    return np.arange(LAYOUT.size, dtype=np.int64) + party
+
+
+def uploads(config: CommitteeSum = CONFIG, parties: tuple[int, ...] = CLIENTS) -> dict[int, bytes]:
+    messages = {}
+    for party in parties:
+        identity = IDENTITIES[party] if config.is_authenticated else None
+        session = config.client(party, vector(party), entropy=InsecureSeededEntropy(party), identity=identity)
+        messages[party] = session.start()
+    return messages
+
+
+def asked(config: CommitteeSum = CONFIG, parties: tuple[int, ...] = CLIENTS) -> tuple[ServerSession, dict[int, bytes]]:
+    server = config.server(identity=SERVER_KEY if config.is_authenticated else None)
+    for party, message in uploads(config, parties).items():
+        server.receive(party, message)
+    return server, dict(server.close_round())
+
+
+def test_one_message_a_client_and_any_may_vanish() -> None:
+    run = run_in_memory(CONFIG, {party: vector(party) for party in CLIENTS}, dropouts={2: 0, 4: 0})
+    assert run.result.survivors == (1, 3, 5)
+    assert run.result.total.tobytes() == (vector(1) + vector(3) + vector(5)).tobytes()
+    for party in CLIENTS:
+        sent = run.traffic[party].messages_up
+        assert (sent, run.traffic[party].heavy_messages) == ((0, 0) if party in (2, 4) else (1, 1))
+    assert all(run.traffic[helper].messages_up == 1 for helper in HELPERS)
+
+
+@given(
+    n_helpers=st.integers(1, 4),
+    survivors=st.sets(st.sampled_from(CLIENTS), min_size=2),
+    seed=st.integers(0, 100),
+)
+def test_any_number_of_helpers_gives_the_plain_total(n_helpers: int, survivors: set[int], seed: int) -> None:
+    protocol = CommitteeSum.generate(
+        layout=LAYOUT,
+        clients=CLIENTS,
+        session_id=bytes(16),
+        n_helpers=n_helpers,
+        min_survivors=2,
+        entropy=InsecureSeededEntropy(seed),
+    )
+    run = run_in_memory(protocol, {party: vector(party) for party in survivors}, entropy=InsecureSeededEntropy(seed))
+    assert run.result.total.tobytes() == sum(map(vector, survivors)).tobytes()
+
+
+def test_signed_sums_are_exact_too() -> None:
+    server, requests = asked(SIGNED)
+    for helper, request in requests.items():
+        server.receive(helper, CommitteeHelper(SIGNED, helper, HELPERS[helper]).receive(request))
+    assert server.close_round() == {}
+    assert server.result is not None
+    assert server.result.total.tobytes() == sum(map(vector, CLIENTS)).tobytes()
+
+
+def test_a_missing_helper_is_named_and_nothing_is_released() -> None:
+    server, requests = asked()
+    server.receive(11, CommitteeHelper(CONFIG, 11, HELPERS[11]).receive(requests[11]))
+    with pytest.raises(HelperMissingError, match="and 12 did not; no total is released") as caught:
+        server.close_round()
+    assert caught.value.missing == (12,)
+    assert server.result is None
+    with pytest.raises(LocalProtocolError):
+        server.close_round()
+
+
+def test_too_few_clients_and_the_helpers_are_not_even_asked() -> None:
+    with pytest.raises(TooFewSurvivorsError, match="2 of 5 parties answered and 3 are needed"):
+        asked(parties=(1, 2))
+
+
+def request_of(config: CommitteeSum, message: bytes, helper: int) -> MaskRequest:
+    frame = open_frame(message, digest=config.digest, sender=SERVER, recipient=helper)
+    return MaskRequest.read(Reader(frame.payload, peer=SERVER), config)
+
+
+def forged(config: CommitteeSum, request: MaskRequest, helper: int) -> bytes:
+    return seal_frame(
+        MessageType.MASK_REQUEST, request.to_payload(), digest=config.digest, sender=SERVER, recipient=helper
+    )
+
+
+def test_a_helper_answers_only_for_the_minimum_cohort() -> None:
+    _, requests = asked()
+    request = request_of(CONFIG, requests[11], 11)
+    few = MaskRequest(seeds={party: request.seeds[party] for party in (1, 2)}, signature=b"")
+    with pytest.raises(RemoteProtocolError, match="sums of at least 3 clients, the server names 2"):
+        CommitteeHelper(CONFIG, 11, HELPERS[11]).receive(forged(CONFIG, few, 11))
+
+
+def test_a_helper_answers_once_in_a_session() -> None:
+    _, requests = asked()
+    helper = CommitteeHelper(CONFIG, 11, HELPERS[11])
+    helper.receive(requests[11])
+    with pytest.raises(RepeatedMessageError):
+        helper.receive(requests[11])
+    request = request_of(CONFIG, requests[11], 11)
+    fewer = MaskRequest(seeds={party: request.seeds[party] for party in (1, 2, 3)}, signature=b"")
+    with pytest.raises(LocalProtocolError, match="has answered in this session"):
+        helper.receive(forged(CONFIG, fewer, 11))
+
+
+def test_a_server_cannot_invent_clients_for_signed_sums() -> None:
+    """It fills the cohort with seeds that it knows, to take one client's mask off alone."""
+    _, requests = asked(SIGNED)
+    request = request_of(SIGNED, requests[11], 11)
+    forger = replace(SIGNED, identities=(), server_identity=b"")
+    invented = forger.client(2, vector(2), entropy=InsecureSeededEntropy(99)).start()
+    frame = open_frame(invented, digest=forger.digest, sender=2, recipient=SERVER)
+    own = CommitteeInput.read(Reader(frame.payload, peer=2), forger).seeds[11]
+    seeds = request.seeds | {2: replace(own, signature=bytes(64))}
+    signature = SERVER_KEY.sign(
+        "committee survivors", SIGNED.digest, b"".join(n.to_bytes(4, "big") for n in (5, 1, 2, 3, 4, 5))
+    )
+    with pytest.raises(RemoteProtocolError, match="seed of client 2 is not signed by its identity"):
+        CommitteeHelper(SIGNED, 11, HELPERS[11]).receive(
+            forged(SIGNED, MaskRequest(seeds=seeds, signature=signature), 11)
+        )
+
+
+def test_an_unsigned_survivor_set_is_refused() -> None:
+    _, requests = asked(SIGNED)
+    request = request_of(SIGNED, requests[11], 11)
+    with pytest.raises(RemoteProtocolError, match="not signed by this sum's server"):
+        CommitteeHelper(SIGNED, 11, HELPERS[11]).receive(forged(SIGNED, replace(request, signature=bytes(64)), 11))
+
+
+def test_helpers_told_different_survivors_do_not_make_a_total() -> None:
+    server, requests = asked()
+    request = request_of(CONFIG, requests[12], 12)
+    fewer = MaskRequest(seeds={party: request.seeds[party] for party in (1, 2, 3)}, signature=b"")
+    answer = CommitteeHelper(CONFIG, 12, HELPERS[12]).receive(forged(CONFIG, fewer, 12))
+    with pytest.raises(RemoteProtocolError, match="another survivor set than the one it was asked about"):
+        server.receive(12, answer)
+    with pytest.raises(HelperMissingError):
+        server.close_round()
+
+
+def test_seeds_open_for_their_helper_and_session_only() -> None:
+    _, requests = asked()
+    for_11 = request_of(CONFIG, requests[11], 11)
+    for_12 = request_of(CONFIG, requests[12], 12)
+    swapped = MaskRequest(seeds=for_11.seeds | {1: for_12.seeds[1]}, signature=b"")
+    with pytest.raises(RemoteProtocolError, match="seed of client 1 does not open"):
+        CommitteeHelper(CONFIG, 11, HELPERS[11]).receive(forged(CONFIG, swapped, 11))
+    other = replace(CONFIG, session_id=bytes(range(16)))
+    replayed = forged(other, for_11, 11)
+    with pytest.raises(RemoteProtocolError, match="does not open: forged, replayed"):
+        CommitteeHelper(other, 11, HELPERS[11]).receive(replayed)
+
+
+def test_a_replayed_upload_counts_once() -> None:
+    server = CONFIG.server()
+    message = uploads()[1]
+    server.receive(1, message)
+    with pytest.raises(RepeatedMessageError):
+        server.receive(1, message)
+    other = replace(CONFIG, session_id=bytes(range(16)))
+    with pytest.raises(RemoteProtocolError, match="another session"):
+        other.server().receive(1, message)
+
+
+def test_an_upload_without_a_seed_for_each_helper_is_refused() -> None:
+    frame = open_frame(uploads()[1], digest=CONFIG.digest, sender=1, recipient=SERVER)
+    message = CommitteeInput.read(Reader(frame.payload, peer=1), CONFIG)
+    half = CommitteeInput(seeds={11: message.seeds[11]}, vector=message.vector)
+    bad = seal_frame(MessageType.COMMITTEE_INPUT, half.to_payload(), digest=CONFIG.digest, sender=1, recipient=SERVER)
+    with pytest.raises(RemoteProtocolError, match="one seed for each helper"):
+        CONFIG.server().receive(1, bad)
+
+
+def test_clients_and_helpers_say_nothing_out_of_turn() -> None:
+    client = CONFIG.client(1, vector(1))
+    client.start()
+    with pytest.raises(LocalProtocolError, match="one session sends one vector"):
+        client.start()
+    with pytest.raises(RemoteProtocolError, match="asks clients nothing"):
+        client.receive(b"anything")
+    helper = CommitteeHelper(CONFIG, 11, HELPERS[11])
+    assert helper.start() is None
+    wrong = seal_frame(MessageType.MASK_SUM, b"", digest=CONFIG.digest, sender=SERVER, recipient=11)
+    with pytest.raises(RemoteProtocolError, match="MASK_REQUEST is due"):
+        helper.receive(wrong)
+
+
+def test_one_helper_alone_sees_noise_and_all_together_with_the_server_see_the_vector() -> None:
+    """The stated collusion bound: all helpers, and not one fewer."""
+    message = uploads()[1]
+    frame = open_frame(message, digest=CONFIG.digest, sender=1, recipient=SERVER)
+    upload = CommitteeInput.read(Reader(frame.payload, peer=1), CONFIG)
+    _, requests = asked(replace(CONFIG, min_survivors=2), parties=(1, 2))
+    del requests
+    from secagg.primitives.mask_stream import add_masks
+    from secagg.ring import RingVector
+
+    def unmasked_by(helpers: tuple[int, ...]) -> bytes:
+        opened = RingVector.from_bytes(LAYOUT, upload.vector).copy()
+        for helper in helpers:
+            seed = CommitteeHelper(CONFIG, helper, HELPERS[helper])._open(HELPERS[helper], 1, upload.seeds[helper])
+            add_masks(opened, [(seed, -1)], CONFIG.digest)
+        return opened.to_bytes()
+
+    clear = RingVector.encode(LAYOUT, vector(1)).to_bytes()
+    assert unmasked_by((11, 12)) == clear
+    for helpers in ((), (11,), (12,)):
+        differing = sum(one != other for one, other in zip(unmasked_by(helpers), clear, strict=True))
+        assert differing > len(clear) * 3 // 4
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"helper_keys": ()}, "at least one helper"),
+        ({"helper_keys": ((1, HELPERS[11].public),)}, "numbers that no client has"),
+        ({"helper_keys": ((12, HELPERS[12].public), (11, HELPERS[11].public))}, "ascending"),
+        ({"helper_keys": ((11, bytes(32)),)}, "small order"),
+        ({"helper_keys": ((11, b"short"),)}, "none, or has small order"),
+        ({"min_survivors": 1}, "the sum of one client is its vector"),
+        ({"min_survivors": 6}, "2 to the cohort's 5"),
+        ({"identities": SIGNED.identities}, "give both or neither"),
+        ({"identities": SIGNED.identities[:2], "server_identity": SERVER_KEY.public}, "one identity key"),
+    ],
+)
+def test_an_unsafe_committee_cannot_be_made(change: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        replace(CONFIG, **change)
+
+
+def test_keys_must_belong_together() -> None:
+    with pytest.raises(ConfigurationError, match="not the secret key of helper 11"):
+        CONFIG.helper(11, HELPERS[12])
+    with pytest.raises(ConfigurationError, match="party 99 is no helper"):
+        CONFIG.helper(99, HELPERS[11])
+    with pytest.raises(ConfigurationError, match=r"secret keys of helpers \[11, 12\] are not here"):
+        CONFIG.without_secrets().helpers()
+    with pytest.raises(ConfigurationError, match="identity key of party 1"):
+        SIGNED.client(1, vector(1))
+    with pytest.raises(ConfigurationError, match="belong together"):
+        SIGNED.server()
+    assert "aaaa" not in repr(CONFIG)
+
+
+def test_masks_of_the_wrong_size_are_refused() -> None:
+    server, requests = asked()
+    answer = CommitteeHelper(CONFIG, 11, HELPERS[11]).receive(requests[11])
+    frame = open_frame(answer, digest=CONFIG.digest, sender=11, recipient=SERVER)
+    masks = MaskSum.read(Reader(frame.payload, peer=11), CONFIG)
+    short = MaskSum(survivors=masks.survivors, vector=masks.vector[:-1])
+    message = seal_frame(MessageType.MASK_SUM, short.to_payload(), digest=CONFIG.digest, sender=11, recipient=SERVER)
+    with pytest.raises(RemoteProtocolError, match="1 bytes early"):
+        server.receive(11, message)

@@ -1,0 +1,55 @@
+"""What `explain` says is what a run does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from secagg import Assumptions, Layout, MaskedSum, run_in_memory
+from secagg.masked import SimulatedIdentities
+from secagg.masked.explain import client_cost
+from secagg.primitives.identity import IdentityKey
+
+CLIENTS = tuple(range(1, 31))
+LAYOUT = Layout.of([("gram", 300, 2**40), ("count", 1, 1000)])
+KEYS = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
+SIGNED = tuple(KEYS[party].public for party in CLIENTS)
+
+
+@pytest.mark.parametrize("malicious", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_stated_cost_is_the_measured_one(malicious: bool, sparse: bool) -> None:
+    identities = SIGNED if malicious else ()
+    if sparse:
+        config = MaskedSum.planned(
+            layout=LAYOUT,
+            clients=CLIENTS,
+            session_id=bytes(16),
+            assumptions=Assumptions(corruption=0.1, dropout=0.1, malicious_server=malicious),
+            graph_seed=bytes(16),
+            identities=identities,
+        )
+        assert config.degree is not None
+    else:
+        config = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), identities=identities)
+    protocol = SimulatedIdentities(protocol=config, keys=KEYS) if malicious else config
+    run = run_in_memory(protocol, {party: np.zeros(LAYOUT.size, dtype=np.int64) for party in CLIENTS})
+    cost = client_cost(config)
+    for traffic in run.traffic.values():
+        assert (traffic.messages_up, traffic.bytes_up, traffic.bytes_down) == (
+            cost.messages_up,
+            cost.bytes_up,
+            cost.bytes_down,
+        )
+    text = config.explain()
+    assert f"{cost.bytes_up} bytes" in text
+    assert f"{config.shares_needed} of them open it" in text
+    assert ("SEMI-HONEST" in text) is not malicious
+
+
+def test_the_wire_keeps_its_promise() -> None:
+    """At most 1.02 times the vector plus 2 KiB a neighbour."""
+    layout = Layout.of([("gram", 512 * 513 // 2, 2**50), ("cross", 5120, 2**34), ("count", 1, 60_000)])
+    config = MaskedSum(layout=layout, clients=tuple(range(1, 102)), session_id=bytes(16))
+    cost = client_cost(config)
+    assert cost.bytes_up <= 1.02 * cost.vector_bytes + 2048 * 100

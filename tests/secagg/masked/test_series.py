@@ -1,0 +1,125 @@
+"""Many sums of one cohort: exact each, with secrets of their own, and two messages from the second on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secagg import InsecureSeededEntropy, Layout, run_in_memory
+from secagg.config import SERVER
+from secagg.errors import ConfigurationError, MalformedMessageError, TooFewSurvivorsError
+from secagg.in_memory import Envelope
+from secagg.masked.series import MaskedSeries, SeriesServer, SimulatedSeries
+from secagg.primitives.identity import IdentityKey
+from secagg.wire import MessageType, seal_frame
+
+CLIENTS = tuple(range(1, 7))
+IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
+PLAIN_SERIES = MaskedSeries(clients=CLIENTS, series_id=bytes(16), threshold=4)
+SIGNED_SERIES = MaskedSeries(
+    clients=CLIENTS,
+    series_id=bytes(16),
+    threshold=4,
+    identities=tuple(IDENTITIES[party].public for party in CLIENTS),
+)
+
+
+def begin(series: MaskedSeries, seed: int = 0) -> SimulatedSeries:
+    keys = IDENTITIES if series.identities else None
+    return SimulatedSeries.begin(series, entropy=InsecureSeededEntropy(seed), keys=keys)
+
+
+def vectors(layout: Layout, seed: int) -> dict[int, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {party: rng.integers(-50, 51, size=layout.size) for party in CLIENTS}
+
+
+@settings(max_examples=15)
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=2, max_size=5),
+    signed=st.booleans(),
+    lost=st.dictionaries(st.sampled_from(CLIENTS), st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=2),
+    seed=st.integers(0, 1000),
+)
+def test_every_sum_is_exact_whoever_vanishes_when(
+    sizes: list[int], signed: bool, lost: dict[int, tuple[int, int]], seed: int
+) -> None:
+    series = begin(SIGNED_SERIES if signed else PLAIN_SERIES, seed)
+    gone: set[int] = set()
+    for index, size in enumerate(sizes):
+        layout = Layout.of([("counts", size, 1000)])
+        given_vectors = vectors(layout, seed + index)
+        dropouts = {party: left for party, (at, left) in lost.items() if at == index}
+        run = run_in_memory(series.next_sum(layout, b"model %d" % index), given_vectors, dropouts=dropouts)
+        exact = sum(given_vectors[party] for party in run.result.survivors)
+        assert run.result.total.tobytes() == exact.tobytes()
+        assert not gone & set(run.result.survivors)
+        gone |= set(CLIENTS) - set(run.result.survivors)
+
+
+@pytest.mark.parametrize(("series", "first", "later"), [(PLAIN_SERIES, 4, 2), (SIGNED_SERIES, 5, 3)])
+def test_from_the_second_sum_on_the_set_up_costs_no_messages(series: MaskedSeries, first: int, later: int) -> None:
+    simulated = begin(series)
+    layout = Layout.of([("counts", 9, 1000)])
+    for index in range(4):
+        run = run_in_memory(simulated.next_sum(layout), vectors(layout, index))
+        assert {traffic.messages_up for traffic in run.traffic.values()} == {later if index else first}
+        assert {traffic.heavy_messages for traffic in run.traffic.values()} <= {0, 1}
+
+
+def test_no_upload_repeats_over_sums_of_the_same_vectors() -> None:
+    simulated = begin(PLAIN_SERIES)
+    layout = Layout.of([("counts", 50, 1000)])
+    same = vectors(layout, 0)
+    seen: list[Envelope] = []
+    for _ in range(3):
+        run_in_memory(simulated.next_sum(layout), same, record=seen.append)
+    heavy = [envelope.message for envelope in seen if envelope.sender == 1 and len(envelope.message) > 100]
+    blocks = [message[start : start + 16] for message in heavy for start in range(46 + 8 + 46, len(message) - 16, 16)]
+    assert len(set(blocks)) == len(blocks)
+
+
+def test_a_client_that_misses_a_sum_stays_out_until_a_new_series() -> None:
+    simulated = begin(PLAIN_SERIES)
+    layout = Layout.of([("counts", 5, 1000)])
+    run_in_memory(simulated.next_sum(layout), vectors(layout, 0))
+    second = run_in_memory(simulated.next_sum(layout), vectors(layout, 1), dropouts={3: 0})
+    third = run_in_memory(simulated.next_sum(layout), vectors(layout, 2))
+    assert 3 not in second.result.survivors
+    assert 3 not in third.result.survivors
+    fresh = begin(MaskedSeries(clients=CLIENTS, series_id=bytes(range(16)), threshold=4))
+    assert 3 in run_in_memory(fresh.next_sum(layout), vectors(layout, 3)).result.survivors
+
+
+def test_a_series_ends_with_an_error_when_too_few_are_left() -> None:
+    simulated = begin(PLAIN_SERIES)
+    layout = Layout.of([("counts", 5, 1000)])
+    run_in_memory(simulated.next_sum(layout), vectors(layout, 0), dropouts={1: 3, 2: 3})
+    with pytest.raises(TooFewSurvivorsError):
+        run_in_memory(simulated.next_sum(layout), vectors(layout, 1), dropouts={3: 0})
+
+
+def test_two_models_in_one_series_are_told_apart() -> None:
+    """The context of every sum goes into its masks and its messages, also where the set-up came earlier."""
+    first, second = (PLAIN_SERIES.sum(1, Layout.of([("counts", 5, 1000)]), context) for context in (b"one", b"two"))
+    assert first.setup_digest == second.setup_digest
+    assert first.digest != second.digest
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"\0" * 8, (10**6).to_bytes(8, "big"), (2**63).to_bytes(8, "big") + b"x" * 60],
+)
+def test_broken_bundles_are_refused(payload: bytes) -> None:
+    server = SeriesServer(PLAIN_SERIES)
+    session = server.begin_sum(Layout.of([("counts", 5, 1000)]), b"")
+    message = seal_frame(MessageType.BUNDLE, payload, digest=PLAIN_SERIES.digest, sender=1, recipient=SERVER)
+    with pytest.raises(MalformedMessageError):
+        session.receive(1, message)
+
+
+def test_a_series_needs_a_fresh_id() -> None:
+    with pytest.raises(ConfigurationError, match="16 to 64 bytes"):
+        MaskedSeries(clients=CLIENTS, series_id=b"short", threshold=4)

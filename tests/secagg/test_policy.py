@@ -1,0 +1,60 @@
+"""A site's own conditions, which no server can lower."""
+
+from __future__ import annotations
+
+import pytest
+
+from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PlainSum
+from secagg.errors import ConfigurationError, PolicyError
+from secagg.policy import ClientPolicy
+
+LAYOUT = Layout.of([("counts", 3, 10)])
+CLIENTS = (1, 2, 3, 4, 5)
+IDENTITIES = tuple(bytes([party]) * 32 for party in CLIENTS)
+SEMI_HONEST = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16))
+SIGNED = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), threshold=4, identities=IDENTITIES)
+ROSTER = frozenset(IDENTITIES)
+
+
+def test_a_sum_that_keeps_the_policy_passes() -> None:
+    ClientPolicy(min_clients=5, min_survivors=4, min_corruption=0.2, identities=ROSTER).check(SIGNED)
+
+
+@pytest.mark.parametrize(
+    ("policy", "protocol", "complaint"),
+    [
+        (ClientPolicy(), PlainSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16)), "not in plain"),
+        (ClientPolicy(min_clients=6), SEMI_HONEST, "a cohort of at least 6 clients, the sum has 5"),
+        (ClientPolicy(min_survivors=5), SEMI_HONEST, "survivors in a total of at least 5 clients, the sum has 4"),
+        (ClientPolicy(min_corruption=0.8), SIGNED, "collusion with the server that does no harm of at least 4"),
+        (ClientPolicy(identities=ROSTER), SEMI_HONEST, "this sum has none and trusts the server"),
+        (ClientPolicy(identities=ROSTER - {IDENTITIES[0]}), SIGNED, "1 of the 5 clients are not in this site's roster"),
+        (
+            ClientPolicy(),
+            CommitteeSum.generate(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16)),
+            "not in committee",
+        ),
+    ],
+)
+def test_what_falls_short_is_refused(policy: ClientPolicy, protocol: PlainSum | MaskedSum, complaint: str) -> None:
+    with pytest.raises(PolicyError, match=complaint):
+        policy.check(protocol)
+
+
+def test_an_impossible_policy_cannot_be_made() -> None:
+    with pytest.raises(ConfigurationError):
+        ClientPolicy(min_clients=0)
+
+
+def test_a_planned_sum_tells_what_it_tolerates() -> None:
+    clients = tuple(range(1, 41))
+    planned = MaskedSum.planned(
+        layout=LAYOUT,
+        clients=clients,
+        session_id=bytes(16),
+        assumptions=Assumptions(corruption=0.1, dropout=0.2),
+        graph_seed=bytes(16),
+    )
+    ClientPolicy(min_corruption=0.1, min_survivors=32).check(planned)
+    with pytest.raises(PolicyError, match="collusion"):
+        ClientPolicy(min_corruption=0.2).check(planned)
