@@ -9,7 +9,7 @@ everybody and q_i the quantised rows, (q_i . b)^2 <= b^T G b for every row i tha
 one sum bounds the entries of the next sum's rows: pre-activations through B_t, scores through W_t, updates through
 Omega_{t+1}; activations only shrink. Phi_0, which no sum precedes, is bounded by ``feature_bound`` and the column
 norms of A. A row of a client that missed the earlier sum is not covered by that proof (formats always leave room for
-``ROOM`` times the root mean square); a row that does leave a format raises an error before anything is sent.
+``row_bounds.ROOM`` times the root mean square); a row that does leave a format raises an error before anything is sent.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh, svd
 
 from analytic.activations import activation_named
 from analytic.afl import dequantised
 from analytic.errors import (
     InvalidRowsError,
-    NotPositiveDefiniteError,
     NotReadyError,
     RowsOutsideFormatError,
     SpecificationError,
@@ -36,59 +34,11 @@ from analytic.errors import (
 from analytic.features import add_mapped_rows, map_rows
 from analytic.learner import ClientRows, canonical_context
 from analytic.projections import PROJECTION_VERSION, Projection, check_projection, random_projection
+from analytic.row_bounds import EPSILON, FloatVector, RowBounds, SummedRows
 from analytic.row_format import FloatMatrix, RowFormat
-from analytic.solve import Solution, one_blas_thread, solve_ridge
+from analytic.sandwich import ResidualBlock, sandwiched_least_squares
+from analytic.solve import Solution, solve_ridge
 from analytic.statistics import LABELS, Statistics, StatisticsSpec, one_hot
-
-FloatVector = NDArray[np.float64]
-
-ROOM = 32.0
-"""A format holds at least this many times the root mean square of a column, however few rows were in the total."""
-
-EPSILON = float(np.finfo(np.float64).eps)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ResidualBlock:
-    """One block's transform and how well its total determined it.
-
-    Args:
-        transform: Omega_{t+1}, shape (d_F, d_Phi), float64, read-only.
-        rank: numerical rank of F_t^T F_t.
-        reciprocal_condition: its smallest over its largest eigenvalue.
-        digest: SHA-256 of the transform's bytes.
-    """
-
-    transform: FloatMatrix
-    rank: int
-    reciprocal_condition: float
-    digest: bytes = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.transform.setflags(write=False)
-        object.__setattr__(self, "digest", hashlib.sha256(self.transform.tobytes()).digest())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowBounds:
-    """What the totals so far prove about the entries of the next rows, public like them.
-
-    Args:
-        features: largest |entry| of each column of Phi_t, shape (d_Phi,).
-        hidden: largest |entry| of F_t; for the blocks still to come where these are fed by Phi_0.
-        residuals: largest |entry| of R_t.
-    """
-
-    features: FloatVector
-    hidden: tuple[float, ...] = ()
-    residuals: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.features.setflags(write=False)
-
-    def to_bytes(self) -> bytes:
-        """One byte string for one value."""
-        return self.features.tobytes() + np.array([self.residuals, *self.hidden]).tobytes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -247,7 +197,7 @@ class DeepAFL:
         spec = self._required_sum(model)
         gram, cross = dequantised(total, spec.feature_format, spec.target_format)
         unit = math.ldexp(1.0, -spec.feature_format.fraction_bits)
-        rows = _SummedRows(gram=gram, count=total.count, unit=unit)
+        rows = SummedRows(gram=gram, count=total.count, unit=unit)
         if model.awaits_block:
             return self._with_block(model, rows, cross)
         return self._with_classifier(model, rows, cross)
@@ -325,7 +275,7 @@ class DeepAFL:
 
     # --- what the server does with a total ------------------------------------------------------------------
 
-    def _with_classifier(self, model: DeepModel, rows: _SummedRows, cross: FloatMatrix) -> DeepModel:
+    def _with_classifier(self, model: DeepModel, rows: SummedRows, cross: FloatMatrix) -> DeepModel:
         solution = solve_ridge(rows.gram, cross, ridge=self.ridge)
         largest_target = math.ldexp(1.0, self.target_format.integer_bits)
         bounds = RowBounds(
@@ -335,7 +285,7 @@ class DeepAFL:
         )
         return DeepModel(bounds=bounds, classifiers=(*model.classifiers, solution), blocks=model.blocks)
 
-    def _hidden_bounds(self, model: DeepModel, rows: _SummedRows) -> tuple[float, ...]:
+    def _hidden_bounds(self, model: DeepModel, rows: SummedRows) -> tuple[float, ...]:
         """Bounds of the hidden features that these rows feed: the next block's, or every block's from Phi_0."""
         if not self.fed_by_first:
             layers = range(model.layer, min(model.layer + 1, self.n_layers))
@@ -346,7 +296,7 @@ class DeepAFL:
         projections = (self._block_projection(layer) for layer in layers)
         return tuple(float(self._activated(rows.largest_products(matrix)).max()) for matrix in projections)
 
-    def _with_block(self, model: DeepModel, rows: _SummedRows, cross: FloatMatrix) -> DeepModel:
+    def _with_block(self, model: DeepModel, rows: SummedRows, cross: FloatMatrix) -> DeepModel:
         block = sandwiched_least_squares(rows.gram, cross, model.classifiers[-1].weights, gamma=self.gamma)
         bounds = RowBounds(
             features=model.bounds.features + rows.largest_products(block.transform),
@@ -416,103 +366,6 @@ class DeepAFL:
                 n_rows=error.n_rows,
                 largest=error.largest,
             ) from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _SummedRows:
-    """What a total proves about each of its rows.
-
-    Args:
-        gram: sum of q q^T over the quantised rows q, shape (d, d).
-        count: number of rows.
-        unit: 2^-f; a row differs from its quantised one by less than that in each entry.
-    """
-
-    gram: FloatMatrix
-    count: int
-    unit: float
-
-    def largest_entries(self) -> FloatVector:
-        """A bound on |x_j| for every column j and every row x in the total: sqrt(G_jj) and the unit."""
-        return self._norms() * self._room() + self.unit
-
-    def largest_products(self, matrix: FloatMatrix) -> FloatVector:
-        """A bound on |x . m_j| for every column m_j of ``matrix`` and every row x in the total.
-
-        (q . m)^2 <= m^T G m, to which come 4 d eps (|m| . sqrt(diag G))^2 for rounding in float64, here and where
-        the rows are computed, and unit |m|_1 for quantising.
-        """
-        with one_blas_thread():
-            squares = np.einsum("ij,ij->j", matrix, self.gram @ matrix)
-            sizes = np.abs(matrix)
-            rounding = 4.0 * len(matrix) * EPSILON * (self._norms() @ sizes) ** 2
-        quantised = np.sqrt(np.maximum(squares, 0.0) + rounding) * self._room()
-        bounds: FloatVector = quantised + self.unit * sizes.sum(axis=0)
-        return bounds
-
-    def _norms(self) -> FloatVector:
-        norms: FloatVector = np.sqrt(np.maximum(np.diagonal(self.gram), 0.0))
-        return norms
-
-    def _room(self) -> float:
-        return max(1.0, ROOM / math.sqrt(self.count)) if self.count else 1.0
-
-
-def sandwiched_least_squares(
-    gram: FloatMatrix, cross: FloatMatrix, weights: FloatMatrix, *, gamma: float = 0.0
-) -> ResidualBlock:
-    """The transform that best explains residuals through a classifier.
-
-    Omega minimises |R - F Omega W|^2 + gamma |Omega|^2 (DeepAFL, Lemma 2 and eq. 8, with the element-wise
-    *division* that eq. 17, 23 and 46 print as a product). Only the c columns of U that belong to W W^T's range
-    matter. With F^T F = V L V^T and the thin decomposition W = U S P^T (so W^T W = P S^2 P^T),
-
-        Omega = V [(V^T F^T R P S) / (gamma + diag(L) (x) diag(S)^2)] U^T.
-
-    When gamma is 0, directions whose eigenvalue is zero to working precision carry nothing (minimum norm).
-
-    Args:
-        gram: F^T F, shape (d_F, d_F).
-        cross: F^T R, shape (d_F, c).
-        weights: W, shape (d_Phi, c).
-        gamma: penalty >= 0.
-
-    Raises:
-        SpecificationError: a gamma that is negative or not finite.
-        NotPositiveDefiniteError: the Gram has an eigenvalue clearly below zero that gamma does not outweigh.
-    """
-    if not (math.isfinite(gamma) and gamma >= 0):
-        raise SpecificationError(f"gamma must be a finite number >= 0, not {gamma}")
-    # one memory order for the same numbers: LAPACK may round differently for another
-    gram, cross, weights = (np.ascontiguousarray(matrix) for matrix in (gram, cross, weights))
-    with one_blas_thread():
-        values, vectors = eigh(gram)
-        left, strengths, right = svd(weights, full_matrices=False)
-        kept = _clear_of_zero(values)
-        denominators = gamma + np.outer(np.where(kept, values, 0.0), strengths**2)
-        if denominators.min() < 0:
-            raise NotPositiveDefiniteError(
-                f"F^T F must be positive semidefinite; its smallest eigenvalue is {values[0]:.3g} where the largest is "
-                f"{values[-1]:.3g}, and gamma {gamma:g} does not outweigh it. A Gram of rows never has that: check the "
-                "total, or use a larger gamma for a noisy one"
-            )
-        usable = denominators > 0 if gamma else np.outer(kept, _clear_of_zero(strengths**2))
-        rotated = (vectors.T @ cross @ right.T) * strengths
-        scaled = np.divide(rotated, denominators, out=np.zeros_like(rotated), where=usable)
-        transform = vectors @ scaled @ left.T
-    largest = float(np.abs(values).max())
-    return ResidualBlock(
-        transform=np.ascontiguousarray(transform),
-        rank=int(np.count_nonzero(kept)),
-        reciprocal_condition=max(0.0, float(values[0])) / largest if largest else 0.0,
-    )
-
-
-def _clear_of_zero(values: FloatVector) -> NDArray[np.bool_]:
-    """Eigenvalues that are not zero to working precision: the rule of ``solve_ridge``."""
-    magnitude = np.abs(values)
-    clear: NDArray[np.bool_] = magnitude > (len(values) + 32) * EPSILON * magnitude.max()
-    return clear
 
 
 def _next_key(key: bytes, block: ResidualBlock) -> bytes:

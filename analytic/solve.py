@@ -94,7 +94,7 @@ def _threadpools() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _singular_below(d: int) -> float:
+def singular_below(d: int) -> float:
     """The ratio of smallest to largest eigenvalue that rounding alone can produce in a singular matrix.
 
     LAPACK returns eigenvalues of exactly singular integer Grams up to 15 eps times the largest where d < 16, and
@@ -125,13 +125,13 @@ def _factor(gram: FloatMatrix, ridge: float) -> tuple[FloatMatrix, float] | None
     if failed:
         return None
     rcond, _ = lapack.dpocon(factor, norm, uplo="L")
-    return None if rcond < _singular_below(len(gram)) else (factor, float(rcond))
+    return None if rcond < singular_below(len(gram)) else (factor, float(rcond))
 
 
 def _by_eigenvalues(gram: FloatMatrix, cross: FloatMatrix, ridge: float) -> Solution:
     values, vectors = eigh(gram)
     largest = float(np.abs(values).max())
-    cutoff = _singular_below(len(gram)) * largest
+    cutoff = singular_below(len(gram)) * largest
     if values[0] + ridge < -cutoff:
         raise NotPositiveDefiniteError(
             f"G + ridge I must be positive semidefinite; its smallest eigenvalue is {values[0] + ridge:.3g} where the "

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-import analytic.deepafl as deepafl
+from analytic import deepafl, row_bounds
 from analytic.activations import ACTIVATIONS, activation_named
-from analytic.deepafl import DeepAFL, DeepModel, sandwiched_least_squares
+from analytic.deepafl import DeepAFL, DeepModel
 from analytic.errors import (
     InvalidRowsError,
     NotPositiveDefiniteError,
@@ -27,6 +27,7 @@ from analytic.features import map_rows
 from analytic.learner import ClientRows, SumRunner, federate, fit_pooled
 from analytic.projections import random_projection
 from analytic.row_format import RowFormat
+from analytic.sandwich import sandwiched_least_squares
 from analytic.statistics import one_hot
 
 FLOAT64 = float(np.finfo(np.float64).eps)
@@ -263,7 +264,7 @@ class TestPublicFormats:
         rows.features[0] = outlier * np.where(rows.features[0] < 0, -1.0, 1.0)
         targets, model = one_hot(rows.targets, 3), learner.init()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(deepafl, "ROOM", 0.0)
+            patch.setattr(row_bounds, "ROOM", 0.0)
             while learner.next_sum(model) is not None:
                 own = learner.client_statistics(model, rows)  # would raise if a row left its format
                 kept = rows.memory["deepafl"]

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from scipy.linalg import blas
 from sklearn.datasets import load_digits
 
-import analytic.safle as safle_module
+from analytic import counts as counts_module
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
+from analytic.counts import HISTOGRAM_VALUES, Counts, CountSpec
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
 from analytic.learner import ClientRows, federate, fit_pooled
-from analytic.safle import HISTOGRAM_VALUES, Counts, CountSpec, SAFLe, solve_counts
+from analytic.safle import SAFLe, solve_counts
 from analytic.solve import one_blas_thread
 from analytic.statistics import IntVector
 
@@ -68,8 +69,8 @@ def test_histograms_and_products_agree(n_values: int, monkeypatch: pytest.Monkey
     blocks = [(indices[i : i + 70], labels[i : i + 70]) for i in range(0, 300, 70)]
     found = []
     for limit, exact in ((1, 2**24), (10**6, 2**24), (10**6, 150)):
-        monkeypatch.setattr(safle_module, "HISTOGRAM_VALUES", limit)
-        monkeypatch.setattr(safle_module, "EXACT_FLOAT32", exact)
+        monkeypatch.setattr(counts_module, "HISTOGRAM_VALUES", limit)
+        monkeypatch.setattr(counts_module, "EXACT_FLOAT32", exact)
         found.append(Counts.from_blocks(spec, blocks).to_bytes())
     assert found[0] == found[1] == found[2]
 
@@ -216,8 +217,8 @@ def test_a_row_scores_the_same_in_every_batch() -> None:
 def test_blocks_of_rows_leave_no_trace(encoding: Encoding, monkeypatch: pytest.MonkeyPatch) -> None:
     learner, rows = small_learner(encoding, "quantile"), some_rows(60, 2)
     whole = learner.weights_bytes(fit_pooled(learner, rows))
-    monkeypatch.setattr(safle_module, "HISTOGRAM_ROWS", 7)
-    monkeypatch.setattr(safle_module, "PRODUCT_ROWS", 7)
+    monkeypatch.setattr(counts_module, "HISTOGRAM_ROWS", 7)
+    monkeypatch.setattr(counts_module, "PRODUCT_ROWS", 7)
     assert learner.weights_bytes(fit_pooled(learner, rows)) == whole
 
 
@@ -418,7 +419,7 @@ def test_counting_beats_a_float64_product_at_full_size(n_values: int) -> None:
 def _compare(*, n_cells: int, n_values: int, n: int, clock: Callable[[], float]) -> dict[str, float]:
     """Seconds for the counts and for a float64 product of the one-hot rows, block by block; the best of two each."""
     spec = CountSpec(n_groups=n_cells // n_values, n_values=n_values, n_classes=10, max_rows=n)
-    step = safle_module.HISTOGRAM_ROWS if n_values >= HISTOGRAM_VALUES else safle_module.PRODUCT_ROWS
+    step = counts_module.HISTOGRAM_ROWS if n_values >= HISTOGRAM_VALUES else counts_module.PRODUCT_ROWS
     blocks = list(random_blocks(spec, n, step))
 
     def dense() -> None:

@@ -197,7 +197,7 @@ class TestDeterminism:
         outputs = []
         for threads in ("1", "2"):
             environment = {**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
-            run = subprocess.run(  # noqa: S603 - our own interpreter and script
+            run = subprocess.run(
                 [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
             )
             outputs.append(run.stdout.splitlines())

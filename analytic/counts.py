@@ -1,0 +1,323 @@
+"""Sums of embeddings of discrete values: how often two groups have two values in the same row, never through one-hot.
+
+The one-hot matrix Phi, shape (n, E V), is never built. Its Gram counts how often two groups have two values in the
+same row, and those counts come straight from the indices, by whichever of two ways is cheaper:
+
+- a histogram of idx_i V + idx_j for each pair of groups: n steps a pair, whatever V, so it wins for many values;
+- for few values, float32 products of a block's indicator columns of the values 1 to V - 1, exact below 2^24 rows a
+  block; value 0 follows from the margins, which saves three quarters of the work for binary digits.
+
+Both beat a float64 product of the one-hot columns. ANDed bit columns with popcounts do not, in numpy, and gathering
+the rows of each value is slower than histograms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas
+
+from analytic.bucketing import Digits, too_many_rows
+from analytic.errors import InvalidRowsError, SpecificationError
+from analytic.row_format import FloatMatrix
+from analytic.statistics import INT64_MAX, IntMatrix, IntVector
+
+MAX_CELLS = 2**14
+"""Largest E V: beyond it the float64 Gram alone needs more than 2 GiB."""
+HISTOGRAM_VALUES = 16
+"""From this V on, histograms of pairs are cheaper than products."""
+HISTOGRAM_ROWS = 8192
+PRODUCT_ROWS = 2048
+"""Rows taken at a time: long histograms amortise their calls, indicator columns must stay small."""
+STRIP_CELLS = 128
+"""Rows of the Gram that are completed at a time."""
+EXACT_FLOAT32 = 2**24
+"""Integers up to here, and so counts of as many rows, are exact in float32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountSpec:
+    """The public shape of a sum of counts: how often two groups' values, and a value and a class, meet in a row.
+
+    Args:
+        n_groups: E.
+        n_values: V.
+        n_classes: c.
+        max_rows: largest number of rows that all clients together may hold.
+        diagonal_allowance: largest total added to the Gram's diagonal (the RI process).
+
+    Raises:
+        SpecificationError: E V is too large, or a bound leaves int64.
+    """
+
+    n_groups: int
+    n_values: int
+    n_classes: int
+    max_rows: int
+    diagonal_allowance: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.n_groups, self.n_values - 1, self.n_classes, self.max_rows) < 1 or self.diagonal_allowance < 0:
+            raise SpecificationError(
+                "counts need at least one group, two values, one class, one row and a diagonal allowance >= 0, not "
+                f"{self.n_groups}, {self.n_values}, {self.n_classes}, {self.max_rows} and {self.diagonal_allowance}"
+            )
+        if self.n_cells > MAX_CELLS:
+            raise SpecificationError(
+                f"{self.n_groups} groups of {self.n_values} values are {self.n_cells} cells, more than {MAX_CELLS}: "
+                f"their Gram would need {self.n_cells**2 / 2**27:.1f} GiB. Use smaller groups or fewer buckets"
+            )
+        if self.max_rows + self.diagonal_allowance > INT64_MAX:
+            raise SpecificationError("rows and diagonal allowance must stay below 2^63 together; use a smaller gamma")
+
+    @property
+    def n_cells(self) -> int:
+        """D = E V, the length of a row of Phi."""
+        return self.n_groups * self.n_values
+
+    @property
+    def segments(self) -> tuple[tuple[str, int, int], ...]:
+        """The layout of ``to_vector``: (name, size, bound of the sum) a segment."""
+        return (
+            ("gram", self.n_cells * (self.n_cells + 1) // 2, self.max_rows + self.diagonal_allowance),
+            ("cross", self.n_cells * self.n_classes, self.max_rows),
+            ("count", 1, self.max_rows),
+        )
+
+    @property
+    def block_rows(self) -> int:
+        """Rows that are best counted at a time."""
+        return HISTOGRAM_ROWS if self.n_values >= HISTOGRAM_VALUES else PRODUCT_ROWS
+
+    @property
+    def size(self) -> int:
+        """Length of the vector."""
+        return sum(size for _, size, _ in self.segments)
+
+    def to_vector(self, statistics: Counts) -> IntVector:
+        """The counts' own vector, read-only: the Gram's upper triangle by rows, the cross-correlation, the count.
+
+        Raises:
+            InvalidRowsError: another shape.
+        """
+        if statistics.vector.shape != (self.size,):
+            raise InvalidRowsError(
+                f"the specification has {self.size} counts ({self.n_groups} groups of {self.n_values} values), "
+                f"{len(statistics.vector)} came"
+            )
+        return statistics.vector
+
+    def from_vector(self, vector: IntVector) -> Counts:
+        """The counts in a vector that ``to_vector`` wrote, or in a sum of such vectors; they share its memory.
+
+        Raises:
+            InvalidRowsError: another size or type, or a count that no total can have.
+        """
+        if vector.dtype != np.int64 or vector.shape != (self.size,):
+            raise InvalidRowsError(f"counts need an int64 vector of shape ({self.size},), not {vector.shape}")
+        if not 0 <= vector[-1] <= self.max_rows:
+            raise InvalidRowsError(f"a total of {int(vector[-1])} rows is outside 0 to {self.max_rows}")
+        return Counts(n_cells=self.n_cells, vector=vector.view())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Counts:
+    """Phi^T Phi, Phi^T Y and the number of rows as counts: compare them by ``to_bytes()``.
+
+    They are kept as the one vector that is summed, since at E V = 8192 a square int64 Gram is another 512 MiB.
+
+    Args:
+        n_cells: D.
+        vector: upper triangle of Phi^T Phi by rows, Phi^T Y by rows, the count; int64.
+    """
+
+    n_cells: int
+    vector: IntVector
+
+    def __post_init__(self) -> None:
+        self.vector.setflags(write=False)
+
+    @classmethod
+    def from_blocks(cls, spec: CountSpec, blocks: Iterable[tuple[Digits, NDArray[Any]]]) -> Counts:
+        """The counts of (indices, labels) blocks: indices of shape (n, E) below V, labels of shape (n,).
+
+        Raises:
+            InvalidRowsError: shapes disagree, indices or labels out of range, more rows than ``max_rows``.
+        """
+        vector = np.zeros(spec.size, dtype=np.int64)
+        triangle, cross = _parts(spec.n_cells, vector)
+        pairs = (_PairHistograms if spec.n_values >= HISTOGRAM_VALUES else _IndicatorProducts)(spec, triangle)
+        for indices, labels in blocks:
+            _check_block(spec, indices, labels)
+            if vector[-1] + len(indices) > spec.max_rows:
+                raise too_many_rows(int(vector[-1]) + len(indices), spec.max_rows)
+            vector[-1] += len(indices)
+            pairs.add(indices)
+            cross += _class_counts(indices, labels, spec)
+        pairs.finish()
+        return cls(n_cells=spec.n_cells, vector=vector)
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return int(self.vector[-1])
+
+    @property
+    def cross(self) -> IntMatrix:
+        """Phi^T Y, shape (D, c)."""
+        return _parts(self.n_cells, self.vector)[1]
+
+    @property
+    def diagonal(self) -> IntVector:
+        """How often each cell occurs (plus what was added to the diagonal), shape (D,)."""
+        first = np.arange(self.n_cells)
+        return self.vector[first * self.n_cells - first * (first - 1) // 2]
+
+    def gram(self, cells: NDArray[np.intp]) -> FloatMatrix:
+        """Phi^T Phi of the given ascending cells as float64, which holds counts exactly."""
+        triangle, _ = _parts(self.n_cells, self.vector)
+        gram = np.empty((len(cells), len(cells)))
+        for place, cell in enumerate(cells):
+            start = _row_start(int(cell), self.n_cells)
+            gram[place, place:] = triangle[start + cells[place:] - cell]
+            gram[place:, place] = gram[place, place:]
+        return gram
+
+    def with_diagonal(self, units: int) -> Counts:
+        """These counts with ``units`` (may be negative) added to the Gram's diagonal."""
+        if units == 0:
+            return self
+        vector = self.vector.copy()
+        first = np.arange(self.n_cells)
+        vector[first * self.n_cells - first * (first - 1) // 2] += units
+        return Counts(n_cells=self.n_cells, vector=vector)
+
+    def __add__(self, other: Counts) -> Counts:
+        if (self.n_cells, len(self.vector)) != (other.n_cells, len(other.vector)):
+            raise InvalidRowsError(
+                f"only counts of one shape add up: {self.n_cells} and {other.n_cells} cells, vectors of "
+                f"{len(self.vector)} and {len(other.vector)}"
+            )
+        return Counts(n_cells=self.n_cells, vector=self.vector + other.vector)
+
+    def to_bytes(self) -> bytes:
+        """One byte string for one value, to compare and to hash."""
+        return self.vector.tobytes()
+
+
+def _parts(n_cells: int, vector: IntVector) -> tuple[IntVector, IntMatrix]:
+    size = n_cells * (n_cells + 1) // 2
+    return vector[:size], vector[size:-1].reshape(n_cells, -1)
+
+
+def _row_start(row: int, n_cells: int) -> int:
+    """Where the entry (row, row) stands in the triangle."""
+    return row * n_cells - row * (row - 1) // 2
+
+
+def _add_strip(triangle: IntVector, n_cells: int, first: int, strip: IntMatrix) -> None:
+    """Add rows ``first``, first + 1, ... of a Gram, given from column ``first`` on, to its triangle."""
+    for place, row in enumerate(strip):
+        start = _row_start(first + place, n_cells)
+        triangle[start : start + n_cells - first - place] += row[place:]
+
+
+def _check_block(spec: CountSpec, indices: Digits, labels: NDArray[Any]) -> None:
+    if indices.shape != (len(labels), spec.n_groups):
+        raise InvalidRowsError(
+            f"indices must have shape (n, {spec.n_groups}) and a label each; they have shape {indices.shape}, "
+            f"the labels {labels.shape}"
+        )
+    if indices.size and int(indices.max()) >= spec.n_values:
+        raise InvalidRowsError(f"indices must be below {spec.n_values}; one is {int(indices.max())}")
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise InvalidRowsError(
+            f"targets must be integer class labels of shape (n,), not {labels.dtype} of shape {labels.shape}"
+        )
+    outside = int(np.count_nonzero((labels < 0) | (labels >= spec.n_classes)))
+    if outside:
+        raise InvalidRowsError(
+            f"{outside} of {len(labels)} labels lie outside 0 to {spec.n_classes - 1}; state the number of classes "
+            "anew or repair the labels"
+        )
+
+
+def _class_counts(indices: Digits, labels: NDArray[Any], spec: CountSpec) -> IntMatrix:
+    """Phi^T Y of a block, shape (D, c)."""
+    classes = labels.astype(np.intp)
+    size = spec.n_values * spec.n_classes
+    by_group = [np.bincount(column.astype(np.intp) * spec.n_classes + classes, minlength=size) for column in indices.T]
+    return np.concatenate(by_group).reshape(spec.n_cells, spec.n_classes)
+
+
+class _PairHistograms:
+    """Adds Phi^T Phi of blocks of indices to a triangle by a histogram for each pair of groups."""
+
+    def __init__(self, spec: CountSpec, triangle: IntVector) -> None:
+        self._spec, self._triangle = spec, triangle
+
+    def add(self, indices: Digits) -> None:
+        n_values = self._spec.n_values
+        columns = np.ascontiguousarray(indices.T, dtype=np.intp)
+        pairs = np.empty(len(indices), dtype=np.intp)
+        for i, column in enumerate(columns):
+            base = column * n_values
+            strip = np.empty((n_values, len(columns) - i, n_values), dtype=np.int64)
+            for place, other in enumerate(columns[i:]):
+                np.add(base, other, out=pairs)
+                strip[:, place] = np.bincount(pairs, minlength=n_values**2).reshape(n_values, n_values)
+            _add_strip(self._triangle, self._spec.n_cells, i * n_values, strip.reshape(n_values, -1))
+
+    def finish(self) -> None:
+        """Nothing is pending."""
+
+
+class _IndicatorProducts:
+    """Adds Phi^T Phi of blocks of indices to a triangle by float32 products, whose sums are integers below 2^24."""
+
+    def __init__(self, spec: CountSpec, triangle: IntVector) -> None:
+        self._spec, self._triangle = spec, triangle
+        self._start()
+
+    def _start(self) -> None:
+        size = self._spec.n_groups * (self._spec.n_values - 1)
+        self._inner = np.zeros((size, size), dtype=np.float32, order="F")
+        self._margins = np.zeros(size, dtype=np.int64)
+        self._rows = 0
+
+    def add(self, indices: Digits) -> None:
+        if self._rows + len(indices) > EXACT_FLOAT32:
+            self.finish()
+            self._start()
+        columns = indices[:, :, None] == np.arange(1, self._spec.n_values, dtype=indices.dtype)
+        columns = columns.reshape(len(indices), len(self._margins))
+        self._margins += np.count_nonzero(columns, axis=0)
+        self._rows += len(indices)
+        floats = columns.astype(np.float32)
+        self._inner = blas.ssyrk(1.0, floats.T, beta=1.0, c=self._inner, overwrite_c=True)
+
+    def finish(self) -> None:
+        """Move what is pending to the triangle."""
+        n_groups, n_values = self._spec.n_groups, self._spec.n_values
+        inner = self._inner.reshape(n_groups, n_values - 1, n_groups, n_values - 1)
+        margins = np.empty((n_groups, n_values), dtype=np.int64)
+        margins[:, 1:] = self._margins.reshape(n_groups, -1)
+        margins[:, 0] = self._rows - margins[:, 1:].sum(axis=1)
+        step = max(1, STRIP_CELLS // n_values)
+        for i in range(0, n_groups, step):
+            table = _completed(inner[i : i + step, :, i:], margins[i : i + step], margins[i:])
+            strip = table.reshape(-1, (n_groups - i) * n_values)
+            _add_strip(self._triangle, self._spec.n_cells, i * n_values, strip)
+
+
+def _completed(inner: NDArray[np.float32], left: IntMatrix, right: IntMatrix) -> NDArray[np.int64]:
+    """Contingency tables (groups, values, groups, values) from their entries for values >= 1 and their margins."""
+    table = np.empty((len(left), left.shape[1], len(right), right.shape[1]), dtype=np.int64)
+    table[:, 1:, :, 1:] = inner
+    table[:, 1:, :, 0] = left[:, 1:, None] - table[:, 1:, :, 1:].sum(axis=3)
+    table[:, 0] = right - table[:, 1:].sum(axis=1)
+    return table

@@ -1,0 +1,322 @@
+"""Closed forms as scikit-learn estimators, for rows in one place and for the model that a federation returns.
+
+Everything that a federation agrees on in public may be left to ``"auto"`` here, which *looks at the training rows*: the
+row formats, DeepAFL's bound on the features, the range of SAFLe's thresholds. That is for pooled use. A federation
+names each of them beforehand, and its model becomes an estimator by ``from_model``.
+
+No estimator offers ``predict_proba``: least-squares scores are no probabilities.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from analytic.afl import AFL, LinearModel
+from analytic.bucketing import FixedThresholds, QuantileThresholds
+from analytic.deepafl import DeepAFL
+from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
+from analytic.estimator_base import REAL, Classifier, Estimator, check_number
+from analytic.learner import ClientRows
+from analytic.projections import Projection
+from analytic.row_format import FloatMatrix, RowFormat
+from analytic.safle import SAFLe
+from analytic.statistics import INT64_MAX, LABELS, Statistics
+
+AUTO = "auto"
+FEATURE_BITS, TARGET_BITS = 16, 24
+"""Bits of automatic formats: real targets get more, since nothing squares them."""
+
+
+class AFLStatistics(Estimator):
+    """What AFL's classifier and regressor share: the exact sums over all rows so far, to which more can be added.
+
+    Attributes:
+        statistics_: those sums; None in an estimator of a federation's model.
+    """
+
+    statistics_: Statistics | None = None
+
+    def _train(self, learner: Any, rows: ClientRows) -> None:
+        self._solve(learner, learner.client_statistics(learner.init(), rows))
+
+    def _add(self, rows: ClientRows) -> None:
+        if self.statistics_ is None:
+            raise NotReadyError("a federation's model comes without its rows' statistics; no rows can be added to it")
+        own = self.learner_.client_statistics(self.learner_.init(), rows)
+        total = self.statistics_ + own
+        if total.count > self.learner_.max_rows:
+            raise InvalidRowsError(
+                f"{total.count} rows are more than the {self.learner_.max_rows} that sums in these formats have room "
+                "for; use formats with fewer bits"
+            )
+        self._solve(self.learner_, total)
+
+    def _solve(self, learner: AFL, total: Statistics) -> None:
+        self.model_ = learner.update(learner.init(), total, 1)
+        self.learner_, self.statistics_ = learner, total
+
+
+def _has_formats(estimator: Any) -> bool:
+    if AUTO in (estimator.feature_format, getattr(estimator, "target_format", None)):
+        raise AttributeError(
+            "partial_fit needs explicit formats, since none covers rows that are still to come: set "
+            'feature_format="Q5.11" (and target_format of a regressor), or use fit'
+        )
+    return True
+
+
+class AFLClassifier(Classifier, AFLStatistics):
+    """The least-squares classifier of analytic federated learning: one-hot targets, no bias, exact sums.
+
+    ``fit`` equals ``partial_fit`` on any batches in any order bit for bit, given the same format, and both equal a
+    federation whose clients hold those batches.
+
+    Args:
+        feature_format: fixed-point format such as ``Q5.11``, or ``auto``: 16 bits that cover the training rows.
+        ridge: penalty of the solve, in the features' units squared.
+        clip: clip features into the format instead of refusing them.
+    """
+
+    _learner_type = AFL
+
+    def __init__(self, *, feature_format: str = AUTO, ridge: float = 0.0, clip: bool = False) -> None:
+        self.feature_format, self.ridge, self.clip = feature_format, ridge, clip
+
+    @available_if(_has_formats)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """The model of all rows so far and these.
+
+        Args:
+            X: features, shape (n, d).
+            y: class labels, shape (n,).
+            classes: all labels that will ever come; the first call needs them.
+
+        Raises:
+            AttributeError: ``feature_format`` is ``auto``.
+            ValueError: no classes in the first call, a label that is none of them, more rows than an exact sum has
+                room for, and what ``fit`` refuses.
+            NotReadyError: this is the estimator of a federation's model.
+        """
+        first = not hasattr(self, "model_")
+        rows, y = validate_data(self, X, y, dtype=REAL, reset=first)
+        check_classification_targets(y)
+        stated = self._stated_classes(classes, first=first)
+        place = np.minimum(np.searchsorted(stated, y), len(stated) - 1)
+        unknown = int(np.count_nonzero(stated[place] != y))
+        if unknown:
+            raise InvalidRowsError(
+                f"{unknown} of {len(y)} labels are none of the {len(stated)} classes that the first call stated; "
+                "state all classes there"
+            )
+        if first:
+            self._train(self._learner(rows, len(stated)), ClientRows(rows, place))
+            self.classes_ = stated
+        else:
+            self._add(ClientRows(rows, place))
+        return self
+
+    def _stated_classes(self, classes: Any, *, first: bool) -> NDArray[Any]:
+        if first and classes is None:
+            raise SpecificationError("the first call of partial_fit needs all classes: classes=numpy.unique(labels)")
+        stated: NDArray[Any] = self.classes_ if classes is None else np.unique(column_or_1d(classes))
+        if not first and not np.array_equal(stated, self.classes_):
+            raise SpecificationError("classes differ from those of the first call; fit anew to change them")
+        check_number(stated)
+        return stated
+
+    def _learner(self, rows: NDArray[Any], n_classes: int) -> AFL:
+        return _afl(self, rows, _row_format(self.feature_format, rows, FEATURE_BITS), n_classes, LABELS)
+
+
+class AFLRegressor(RegressorMixin, AFLStatistics):  # type: ignore[misc]
+    """Least squares on one or more real targets from exact sums: AFL's closed form without classes, no bias.
+
+    Args:
+        feature_format: fixed-point format such as ``Q5.11``, or ``auto``: 16 bits that cover the training rows.
+        target_format: the targets' own format, or ``auto``: 24 bits that cover the training targets.
+        ridge: penalty of the solve, in the features' units squared.
+        clip: clip features and targets into their formats instead of refusing them.
+
+    Attributes:
+        target_ndim_: 1 where targets came as a vector, else 2.
+    """
+
+    target_ndim_: int
+
+    def __init__(
+        self, *, feature_format: str = AUTO, target_format: str = AUTO, ridge: float = 0.0, clip: bool = False
+    ) -> None:
+        self.feature_format, self.target_format, self.ridge, self.clip = feature_format, target_format, ridge, clip
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """The model of these rows, as one client's.
+
+        Args:
+            X: features, shape (n, d).
+            y: real targets, shape (n,) or (n, c).
+
+        Raises:
+            ValueError: what scikit-learn refuses (NaN, shapes) and what AFL refuses (``analytic.errors``).
+        """
+        rows, y = validate_data(self, X, y, dtype=REAL, multi_output=True, y_numeric=True)
+        targets = y.reshape(len(y), -1)
+        feature_format = _row_format(self.feature_format, rows, FEATURE_BITS)
+        target_format = _row_format(self.target_format, y, TARGET_BITS)
+        self._train(_afl(self, rows, feature_format, targets.shape[1], target_format), ClientRows(rows, targets))
+        self.target_ndim_ = y.ndim
+        return self
+
+    @available_if(_has_formats)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """The model of all rows so far and these.
+
+        Raises:
+            AttributeError: a format is ``auto``.
+            ValueError: targets of another shape than before, more rows than an exact sum has room for, and what
+                ``fit`` refuses.
+            NotReadyError: this is the estimator of a federation's model.
+        """
+        if not hasattr(self, "model_"):
+            return self.fit(X, y)
+        rows, y = validate_data(self, X, y, dtype=REAL, multi_output=True, y_numeric=True, reset=False)
+        if y.ndim != self.target_ndim_:
+            raise InvalidRowsError(f"targets must have {self.target_ndim_} dimensions as before, not {y.ndim}")
+        self._add(ClientRows(rows, y.reshape(len(y), -1)))
+        return self
+
+    def predict(self, X: Any) -> FloatMatrix:
+        """X W, of the shape that the targets had: (n,) or (n, c)."""
+        scores = self._scores(X)
+        return scores[:, 0] if self.target_ndim_ == 1 else scores
+
+    @classmethod
+    def from_model(cls, learner: AFL, model: LinearModel) -> Self:
+        """The fitted regressor of a model that a federation returned; a single target is predicted as shape (n,).
+
+        Raises:
+            NotReadyError: the model still needs a sum.
+            SpecificationError: another kind of learner, or one on class labels.
+        """
+        if not isinstance(learner, AFL) or learner.target_format == LABELS:
+            raise SpecificationError("AFLRegressor takes models of AFL on real targets; AFLClassifier has class labels")
+        estimator = cls._adopting(learner, model)
+        estimator.target_ndim_ = min(learner.n_targets, 2)
+        return estimator
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class DeepAFLClassifier(Classifier):
+    """The deep residual classifier of random features, every layer a closed form (``analytic.deepafl.DeepAFL``).
+
+    Args:
+        feature_bound: bound on every |feature|, or ``auto``: the largest in the training rows.
+        n_layers: T, residual blocks.
+        d_phi: columns of Phi_t.
+        d_f: columns of F_t.
+        ridge: lambda, the penalty of each classifier.
+        gamma: the penalty of each transform.
+        activation: gelu (exact), relu, leaky_relu, tanh, hardswish, softshrink or none.
+        projection: law and scale of the random projections: linear, nin or normal.
+        seed: public seed of the random projections.
+        fed_by_first: feed every block from Phi_0 instead of Phi_t (eq. 89).
+        row_bits: bits of each fixed-point entry, the sign aside.
+        headroom_bits: integer bits beyond the proven bound.
+        clip: clip rows into their formats instead of refusing them.
+    """
+
+    _learner_type = DeepAFL
+
+    def __init__(
+        self,
+        *,
+        feature_bound: float | str = AUTO,
+        n_layers: int = 5,
+        d_phi: int = 1024,
+        d_f: int = 1024,
+        ridge: float = 1.0,
+        gamma: float = 0.01,
+        activation: str = "gelu",
+        projection: Projection = "nin",
+        seed: int = 0,
+        fed_by_first: bool = False,
+        row_bits: int = 22,
+        headroom_bits: int = 0,
+        clip: bool = False,
+    ) -> None:
+        self.feature_bound, self.n_layers, self.d_phi, self.d_f = feature_bound, n_layers, d_phi, d_f
+        self.ridge, self.gamma, self.activation, self.projection = ridge, gamma, activation, projection
+        self.seed, self.fed_by_first, self.row_bits, self.headroom_bits = seed, fed_by_first, row_bits, headroom_bits
+        self.clip = clip
+
+    def _learner(self, rows: NDArray[Any], n_classes: int) -> DeepAFL:
+        parameters = self.get_params(deep=False)
+        if self.feature_bound == AUTO:
+            parameters["feature_bound"] = float(np.abs(rows).max()) or 1.0
+        return DeepAFL(n_features=rows.shape[1], n_targets=n_classes, max_rows=len(rows), **parameters)
+
+
+class SAFLeClassifier(Classifier):
+    """The sum of embeddings of bucketed features, from counts (``analytic.safle.SAFLe``).
+
+    Args:
+        thresholds: ``FixedThresholds``, ``QuantileThresholds``, or ``auto``: each feature's quantiles on one grid of
+            1024 bins from the smallest to the largest training entry, so features should have similar ranges.
+        encoding: integer, one-hot or binary-overlapping.
+        n_buckets: buckets a feature.
+        group_size: digits a group; it must divide the number of digits.
+        seed: public seed of the shuffle.
+        ridge: penalty of the solve, in rows; 0 is the pseudo-inverse.
+    """
+
+    _learner_type = SAFLe
+
+    def __init__(
+        self,
+        *,
+        thresholds: FixedThresholds | QuantileThresholds | str = AUTO,
+        encoding: str = "binary-overlapping",
+        n_buckets: int = 8,
+        group_size: int = 2,
+        seed: int = 0,
+        ridge: float = 0.0,
+    ) -> None:
+        self.thresholds, self.encoding, self.n_buckets = thresholds, encoding, n_buckets
+        self.group_size, self.seed, self.ridge = group_size, seed, ridge
+
+    def _learner(self, rows: NDArray[Any], n_classes: int) -> SAFLe:
+        parameters = self.get_params(deep=False)
+        if self.thresholds == AUTO:
+            low, high = float(rows.min()), float(rows.max())
+            parameters["thresholds"] = QuantileThresholds(low=low, high=high if high > low else low + 1.0)
+        return SAFLe(n_features=rows.shape[1], n_classes=n_classes, max_rows=len(rows), **parameters)
+
+
+def _afl(
+    estimator: Any, rows: NDArray[Any], feature_format: RowFormat, n_targets: int, target_format: RowFormat
+) -> AFL:
+    """AFL with room for as many rows as int64 can sum in these formats; weights do not depend on that room."""
+    widest = feature_format.magnitude * max(feature_format.magnitude, target_format.magnitude)
+    return AFL(
+        n_features=rows.shape[1],
+        n_targets=n_targets,
+        feature_format=feature_format,
+        target_format=target_format,
+        max_rows=max(len(rows), INT64_MAX // widest),
+        ridge=estimator.ridge,
+        clip=estimator.clip,
+    )
+
+
+def _row_format(text: str, rows: NDArray[Any], bits: int) -> RowFormat:
+    return RowFormat.covering(rows, bits=bits) if text == AUTO else RowFormat.parse(text)

@@ -1,0 +1,110 @@
+"""The command ``features``: its arguments, and from them an npz file of features."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from simulations.backbones import (
+    BACKBONES,
+    DEVICES,
+    TRANSFORMS,
+    FeatureSettings,
+    extract_features,
+)
+from simulations.image_files import find_images
+
+NAME = "features"
+SUMMARY = "compute features of images with a frozen torchvision backbone, for compare --data"
+EXAMPLES = """examples:
+  python -m simulations features --backbone resnet18 --images cifar10 --weights DEFAULT --out features.npz
+      cifar10/train/CLASS/*.png and cifar10/test/CLASS/*.png; torchvision downloads its weights
+  python -m simulations features --backbone vit_b_16 --images train --test-images val --weights vit.pth \\
+      --transform weights --out features.npz
+      two folders, weights from a file, the preprocessing that these weights were trained with
+  python -m simulations compare --data features.npz
+
+A run that was stopped goes on from FILE.parts when it is started again.
+exit code: 0 the file is written, 2 wrong input, 130 stopped by Ctrl-C
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what ``features`` understands."""
+    parser.description, parser.epilog = f"{SUMMARY[0].upper()}{SUMMARY[1:]}.", EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--backbone", choices=tuple(BACKBONES), required=True, help="torchvision's name: 512, 4096 or 768 features"
+    )
+    parser.add_argument(
+        "--images", type=Path, required=True, metavar="FOLDER", help="with train/CLASS/ and test/CLASS/, or just CLASS/"
+    )
+    parser.add_argument(
+        "--test-images",
+        type=Path,
+        metavar="FOLDER",
+        help="test images by CLASS/; --images then has the training images",
+    )
+    parser.add_argument(
+        "--weights",
+        required=True,
+        metavar="FILE|DEFAULT",
+        help="a state dict (torch.save or safetensors), or torchvision's own, downloaded once",
+    )
+    parser.add_argument(
+        "--transform",
+        choices=TRANSFORMS,
+        default="afl",
+        help="afl: resize to 224 x 224, mean and deviation 0.5; weights: as torchvision's weights were trained "
+        "(default: afl)",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.npz", help="where the features go")
+    parser.add_argument("--batch-size", type=int, default=64, help="images at a time (default: 64)")
+    parser.add_argument("--device", choices=DEVICES, default="auto", help="auto takes a GPU when there is one")
+    parser.add_argument("--workers", type=int, default=4, help="threads that read images (default: 4)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compute and write; the exit code.
+
+    Raises:
+        SimulationError: wrong input, or a file that cannot be written.
+    """
+    settings = FeatureSettings(
+        backbone=arguments.backbone,
+        weights=arguments.weights,
+        transform=arguments.transform,
+        batch_size=arguments.batch_size,
+        device=arguments.device,
+        workers=arguments.workers,
+    )
+    train, test = find_images(arguments.images, arguments.test_images)
+    with _image_bar(settings.backbone, len(train.paths) + len(test.paths)) as tick:
+        extract_features(train, test, settings, arguments.out, tick=tick)
+    print(
+        f"{arguments.out}: {len(train.paths)} training and {len(test.paths)} test rows of "
+        f"{BACKBONES[settings.backbone].n_features} features, {len(train.classes)} classes"
+    )
+    return 0
+
+
+@contextmanager
+def _image_bar(label: str, n_images: int) -> Iterator[Callable[[int], None]]:
+    """A bar over images on standard error, on terminals only; what feeds it."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(file=sys.stderr)
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(label, total=n_images)
+        yield lambda images: bar.advance(task, images)

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from analytic.afl import AFL
+from analytic.bucketing import FixedThresholds, QuantileThresholds
+from analytic.deepafl import DeepAFL
+from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
+from analytic.estimators import AFLClassifier, AFLRegressor, DeepAFLClassifier, SAFLeClassifier
+from analytic.fedhip import FedHiP
+from analytic.learner import ClientRows, federate, fit_pooled
+from analytic.row_format import RowFormat
+from analytic.safle import SAFLe
+
+Q = RowFormat.parse
+DIGITS, LABELS = load_digits(return_X_y=True)
+DIGITS, LABELS = DIGITS[:600] / 16, LABELS[:600]
+NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+
+
+@parametrize_with_checks(
+    [
+        AFLClassifier(),
+        AFLClassifier(feature_format="Q8.12", ridge=0.1),  # with partial_fit
+        AFLRegressor(),
+        AFLRegressor(feature_format="Q8.12", target_format="Q12.12"),
+        DeepAFLClassifier(n_layers=2, d_phi=32, d_f=32),
+        DeepAFLClassifier(n_layers=1, d_phi=32, d_f=16, fed_by_first=True, activation="relu"),
+        SAFLeClassifier(),
+        SAFLeClassifier(encoding="integer", group_size=1),
+    ]
+)
+def test_it_passes_every_check_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("kind", [AFLClassifier, AFLRegressor, DeepAFLClassifier, SAFLeClassifier])
+def test_it_offers_no_probabilities(kind):
+    assert not hasattr(kind(), "predict_proba")
+
+
+@given(data=st.data())
+def test_partial_fit_on_any_batches_has_the_bits_of_fit_and_of_a_federation(data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    n, d = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 6))
+    features = rng.normal(size=(n, d))
+    labels = rng.choice(["a", "b", "c"], size=n)
+    cuts = sorted(data.draw(st.lists(st.integers(1, n), max_size=5)))
+    order = rng.permutation(n)
+    batches = [batch for batch in np.split(order, cuts) if len(batch)]
+
+    in_batches = AFLClassifier(feature_format="Q4.12", ridge=0.5)
+    for batch in batches:
+        in_batches.partial_fit(features[batch], labels[batch], classes=["a", "b", "c"])
+    whole = AFLClassifier(feature_format="Q4.12", ridge=0.5).partial_fit(features, labels, classes=["c", "b", "a"])
+    learner = AFL(n_features=d, n_targets=3, feature_format=Q("Q4.12"), max_rows=n, ridge=0.5)
+    numbers = np.searchsorted(["a", "b", "c"], labels)
+    model, _ = federate(learner, [ClientRows(features[batch], numbers[batch]) for batch in batches])
+
+    expected = learner.weights_bytes(model)
+    assert in_batches.model_.weights.tobytes() == whole.model_.weights.tobytes() == expected
+    if len(np.unique(labels)) == 3:
+        fitted = AFLClassifier(feature_format="Q4.12", ridge=0.5).fit(features, labels)
+        assert fitted.model_.weights.tobytes() == expected
+
+
+def test_a_regressor_adds_batches_up_too():
+    features, targets = load_diabetes(return_X_y=True)
+    formats = {"feature_format": "Q0.16", "target_format": "UQ9.8"}
+    whole = AFLRegressor(**formats).fit(features, targets)
+    in_batches = AFLRegressor(**formats)
+    for start in range(0, len(features), 100):
+        in_batches.partial_fit(features[start : start + 100], targets[start : start + 100])
+    assert in_batches.model_.weights.tobytes() == whole.model_.weights.tobytes()
+    assert in_batches.statistics_.count == len(features)
+
+
+def test_rows_of_the_format_give_the_regression_of_float64():
+    # Integers are exact in every format, so only the two solves differ: the condition of these rows is below 100,
+    # and least squares by QR is backward stable, so 1e-9 leaves four digits of room.
+    rng = np.random.default_rng(1)
+    features = rng.integers(-50, 50, size=(200, 5)).astype(float)
+    targets = rng.integers(-50, 50, size=(200, 2)).astype(float)
+    expected = np.linalg.lstsq(features, targets, rcond=None)[0]
+    model = AFLRegressor().fit(features, targets)
+    np.testing.assert_allclose(model.model_.weights, expected, rtol=0, atol=1e-9)
+    assert model.predict(features).shape == (200, 2)
+    assert AFLRegressor().fit(features, targets[:, 0]).predict(features).shape == (200,)
+
+
+def test_it_works_in_pipelines_and_searches():
+    pipeline = make_pipeline(StandardScaler(), AFLClassifier())
+    search = GridSearchCV(pipeline, {"aflclassifier__ridge": [0.1, 10.0]}, cv=2).fit(DIGITS, NAMES[LABELS])
+    assert search.score(DIGITS, NAMES[LABELS]) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("estimator", "learner"),
+    [
+        (AFLClassifier, AFL(n_features=64, n_targets=10, feature_format=Q("UQ1.15"), max_rows=600, ridge=1.0)),
+        (AFLClassifier, FedHiP(n_features=64, n_targets=10, feature_format=Q("UQ1.15"), max_rows=600, ridge=1.0)),
+        (
+            DeepAFLClassifier,
+            DeepAFL(n_features=64, n_targets=10, feature_bound=1.0, max_rows=600, n_layers=1, d_phi=48, d_f=40),
+        ),
+        (
+            SAFLeClassifier,
+            SAFLe(
+                n_features=64,
+                n_classes=10,
+                max_rows=600,
+                thresholds=QuantileThresholds(low=0.0, high=1.0, n_bins=64),
+                encoding="integer",
+                n_buckets=4,
+            ),
+        ),
+    ],
+    ids=["afl", "fedhip", "deepafl", "safle"],
+)
+def test_the_model_of_a_federation_becomes_an_estimator(estimator, learner):
+    clients = [ClientRows(DIGITS[part], LABELS[part]) for part in np.array_split(np.arange(600), 7)]
+    model, _ = federate(learner, clients)
+    served = estimator.from_model(learner, model, classes=NAMES)
+    scores = learner.decision_function(model, DIGITS)
+    np.testing.assert_array_equal(served.decision_function(DIGITS), scores)
+    np.testing.assert_array_equal(served.predict(DIGITS), NAMES[scores.argmax(axis=1)])
+    assert served.score(DIGITS, NAMES[LABELS]) > 0.9
+    assert served.get_params()["ridge"] == learner.ridge
+    assert pickle.loads(pickle.dumps(served)).predict(DIGITS[:5]).tolist() == served.predict(DIGITS[:5]).tolist()  # noqa: S301
+    with pytest.raises(ValueError, match="64 features"):
+        served.predict(DIGITS[:, :5])
+    if not isinstance(learner, FedHiP):  # the same parameters, trained again on all rows
+        again = clone(served).fit(DIGITS, NAMES[LABELS])
+        order = np.argsort(NAMES)
+        np.testing.assert_array_equal(again.classes_, NAMES[order])
+        assert again.score(DIGITS, NAMES[LABELS]) == served.score(DIGITS, NAMES[LABELS])
+
+
+def test_a_federation_of_regressors():
+    features, targets = load_diabetes(return_X_y=True)
+    learner = AFL(
+        n_features=10, n_targets=1, feature_format=Q("Q0.16"), target_format=Q("UQ9.8"), max_rows=1000, ridge=0.1
+    )
+    model = fit_pooled(learner, ClientRows(features, targets[:, None]))
+    served = AFLRegressor.from_model(learner, model)
+    fitted = AFLRegressor(feature_format="Q0.16", target_format="UQ9.8", ridge=0.1).fit(features, targets)
+    assert served.predict(features).tobytes() == fitted.predict(features).tobytes()
+
+
+def test_two_classes_have_one_score():
+    rows, labels = DIGITS[LABELS < 2], LABELS[LABELS < 2]
+    for estimator in (AFLClassifier(), DeepAFLClassifier(n_layers=1, d_phi=16, d_f=16), SAFLeClassifier()):
+        scores = estimator.fit(rows, labels).decision_function(rows)
+        assert scores.shape == (len(rows),)
+        np.testing.assert_array_equal(estimator.predict(rows), (scores > 0).astype(int))
+
+
+def test_rows_of_zeros_are_no_reason_to_fail():
+    zeros = np.zeros((4, 3))
+    for estimator in (AFLClassifier(), DeepAFLClassifier(n_layers=1, d_phi=16, d_f=16), SAFLeClassifier()):
+        assert estimator.fit(zeros, [0, 1, 1, 1]).predict(zeros).shape == (4,)
+
+
+def test_thresholds_may_be_fixed():
+    fixed = FixedThresholds.evenly(0.0, 1.0, 8)
+    estimator = clone(SAFLeClassifier(thresholds=fixed)).fit(DIGITS, LABELS)
+    assert estimator.model_.thresholds.tobytes() == fixed.table(64, 8).tobytes()
+
+
+class TestRefusals:
+    def test_no_partial_fit_in_an_automatic_format(self):
+        with pytest.raises(AttributeError) as error:
+            AFLClassifier().partial_fit(DIGITS, LABELS, classes=range(10))
+        assert "explicit formats" in str(error.value.__cause__)
+        assert not hasattr(AFLRegressor(feature_format="Q1.15"), "partial_fit")
+        assert hasattr(AFLRegressor(feature_format="Q1.15", target_format="Q9.8"), "partial_fit")
+
+    def test_classes_come_first_and_stay(self):
+        estimator = AFLClassifier(feature_format="Q1.15")
+        with pytest.raises(SpecificationError, match="needs all classes"):
+            estimator.partial_fit(DIGITS, LABELS)
+        with pytest.raises(InvalidRowsError, match="of the 5 classes"):
+            estimator.partial_fit(DIGITS, LABELS, classes=range(5))
+        with pytest.raises(NotFittedError):
+            estimator.predict(DIGITS)
+        estimator.partial_fit(DIGITS, LABELS, classes=range(10))
+        with pytest.raises(SpecificationError, match="differ from those of the first call"):
+            estimator.partial_fit(DIGITS, LABELS, classes=range(11))
+
+    def test_refused_rows_leave_the_model_as_it_was(self):
+        estimator = AFLClassifier(feature_format="Q1.15").fit(DIGITS, LABELS)
+        before = estimator.model_.weights.tobytes(), estimator.statistics_.to_bytes()
+        with pytest.raises(RowsOutsideFormatError, match=r"do not fit Q1\.15"):
+            estimator.partial_fit(2 * DIGITS, LABELS)
+        assert (estimator.model_.weights.tobytes(), estimator.statistics_.to_bytes()) == before
+        clipping = AFLClassifier(feature_format="Q1.15", clip=True).fit(2 * DIGITS, LABELS)
+        assert clipping.score(DIGITS, LABELS) > 0.9
+
+    def test_more_rows_than_a_sum_has_room_for(self):
+        estimator = AFLClassifier(feature_format="Q0.26")  # 2^11 rows of 26 bits fill int64
+        rows = np.full((1500, 1), 0.5)
+        estimator.partial_fit(rows, [0] * 1500, classes=[0, 1])
+        with pytest.raises(InvalidRowsError, match="3000 rows are more than the 2048"):
+            estimator.partial_fit(rows, [0] * 1500)
+        assert estimator.statistics_.count == 1500
+
+    def test_no_rows_can_be_added_to_a_federations_model(self):
+        learner = AFL(n_features=64, n_targets=10, feature_format=Q("UQ1.15"), max_rows=600)
+        served = AFLClassifier.from_model(learner, fit_pooled(learner, ClientRows(DIGITS, LABELS)))
+        assert served.classes_.tolist() == list(range(10))
+        with pytest.raises(NotReadyError, match="without its rows' statistics"):
+            served.partial_fit(DIGITS, LABELS)
+
+    def test_a_model_must_be_complete_and_of_the_right_kind(self):
+        learner = AFL(n_features=64, n_targets=10, feature_format=Q("UQ1.15"), max_rows=600)
+        with pytest.raises(NotReadyError, match="complete model"):
+            AFLClassifier.from_model(learner, learner.init())
+        model = fit_pooled(learner, ClientRows(DIGITS, LABELS))
+        with pytest.raises(SpecificationError, match="takes models of SAFLe"):
+            SAFLeClassifier.from_model(learner, model)
+        with pytest.raises(SpecificationError, match="on real targets"):
+            AFLRegressor.from_model(learner, model)
+        for wrong in (range(9), [0] * 10):
+            with pytest.raises(SpecificationError, match="10 distinct classes"):
+                AFLClassifier.from_model(learner, model, classes=wrong)
+
+    def test_targets_keep_their_shape(self):
+        estimator = AFLRegressor(feature_format="Q1.15", target_format="Q4.12").fit(DIGITS, LABELS)
+        with pytest.raises(InvalidRowsError, match="1 dimensions as before"):
+            estimator.partial_fit(DIGITS, np.column_stack([LABELS, LABELS]))
