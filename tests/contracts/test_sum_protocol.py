@@ -1,0 +1,439 @@
+"""What every `SumProtocol` owes its caller: the exact integers of the survivors, or a named error and no result.
+
+To bring a new implementation under the contract, add a row to ``ROWS``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg import InsecureSeededEntropy, IntVector, Layout, MaskedSum, PlainSum, SumProtocol, run_in_memory
+from secagg.committee import CommitteeSum
+from secagg.config import SERVER
+from secagg.errors import (
+    ConfigurationError,
+    InvalidVectorError,
+    LocalProtocolError,
+    MalformedMessageError,
+    RemoteProtocolError,
+    RepeatedMessageError,
+    SecureSumError,
+    TooFewSurvivorsError,
+)
+from secagg.in_memory import Envelope, FaultyNetwork
+from secagg.masked.protocol import SimulatedIdentities
+from secagg.primitives.agreement import KeyPair
+from secagg.primitives.identity import IdentityKey
+
+Make = Callable[[Layout, tuple[int, ...], bytes, bytes], SumProtocol]
+"""(layout, clients, session id, context) to public parameters that tolerate a dropout from 4 clients on."""
+
+
+def plain(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> SumProtocol:
+    return PlainSum(layout=layout, clients=clients, session_id=session_id, context=context, min_survivors=2)
+
+
+def masked(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> SumProtocol:
+    threshold = len(clients) // 2 + 1
+    return MaskedSum(layout=layout, clients=clients, session_id=session_id, context=context, threshold=threshold)
+
+
+def masked_with_identities(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> SumProtocol:
+    keys = {party: IdentityKey.generate(InsecureSeededEntropy(party)) for party in clients}
+    protocol = MaskedSum(
+        layout=layout,
+        clients=clients,
+        session_id=session_id,
+        context=context,
+        threshold=len(clients) // 2 + 1,
+        identities=tuple(key.public for key in keys.values()),
+    )
+    return SimulatedIdentities(protocol=protocol, keys=keys)
+
+
+def committee(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> SumProtocol:
+    numbers = [party for party in range(1, len(clients) + 3) if party not in clients][:2]
+    keys = {party: KeyPair.generate(InsecureSeededEntropy(party)) for party in numbers}
+    return CommitteeSum(
+        layout=layout,
+        clients=clients,
+        session_id=session_id,
+        context=context,
+        helper_keys=tuple((party, pair.public) for party, pair in keys.items()),
+        min_survivors=2,
+        helper_secrets=keys,
+    )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One implementation.
+
+    Args:
+        make: its public parameters.
+        counts_at: how many messages a client must have sent to be in the total.
+    """
+
+    make: Make
+    counts_at: int
+
+
+ROWS = {
+    "plain": Row(plain, counts_at=1),
+    "masked": Row(masked, counts_at=3),
+    "masked, identities": Row(masked_with_identities, counts_at=3),
+    "committee": Row(committee, counts_at=1),
+}
+
+
+@pytest.fixture(params=ROWS.values(), ids=ROWS.keys(), scope="module")
+def row(request: pytest.FixtureRequest) -> Row:
+    """Every implementation in turn."""
+    found: Row = request.param
+    return found
+
+
+LAYOUT = Layout.of([("gram", 6, 2**40), ("cross", 2, 100), ("count", 1, 2**20)])
+SESSION = bytes(range(16))
+CLIENTS = (3, 8, 9, 40, 2**32 - 1)
+
+layouts = st.lists(
+    st.tuples(st.integers(1, 7), st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1))), min_size=1, max_size=3
+).map(lambda shapes: Layout.of((f"s{i}", size, bound) for i, (size, bound) in enumerate(shapes)))
+cohorts = st.sets(st.integers(1, 2**32 - 1), min_size=2, max_size=6).map(lambda ids: tuple(sorted(ids)))
+
+
+def vector_of(layout: Layout, share: int) -> st.SearchStrategy[IntVector]:
+    """Vectors with a ``share``-th of each bound at most, extremes often."""
+
+    def entry(bound: int) -> st.SearchStrategy[int]:
+        return st.one_of(st.sampled_from([-bound, 0, bound]), st.integers(-bound, bound))
+
+    entries = (entry(s.bound // share) for s in layout.segments for _ in range(s.size))
+    return st.tuples(*entries).map(lambda values: np.array(values, dtype=np.int64))
+
+
+def some_vectors(layout: Layout = LAYOUT, clients: tuple[int, ...] = CLIENTS) -> dict[int, IntVector]:
+    """Fixed vectors that fit the layout, for tests where the numbers do not matter."""
+    bounds = np.concatenate([np.full(s.size, s.bound // len(clients), dtype=np.int64) for s in layout.segments])
+    rng = np.random.default_rng(len(clients))
+    return {party: rng.integers(-bounds, bounds, endpoint=True) for party in clients}
+
+
+def exact(vectors: Mapping[int, IntVector], survivors: tuple[int, ...]) -> bytes:
+    """The oracle: Python's integers, added one by one."""
+    size = len(next(iter(vectors.values())))
+    total = [sum(int(vectors[party][i]) for party in survivors) for i in range(size)]
+    return np.array(total, dtype=np.int64).tobytes()
+
+
+def make(row: Row, **changes: object) -> SumProtocol:
+    """The row's protocol over the fixed cohort, with changes."""
+    public = {"layout": LAYOUT, "clients": CLIENTS, "session_id": SESSION, "context": b""} | changes
+    return row.make(*public.values())  # type: ignore[arg-type]
+
+
+@given(data=st.data(), layout=layouts, clients=cohorts)
+def test_totals_are_exact_for_any_layout_cohort_and_order(
+    row: Row, data: st.DataObject, layout: Layout, clients: tuple[int, ...]
+) -> None:
+    vectors = {party: data.draw(vector_of(layout, len(clients))) for party in clients}
+    order = data.draw(st.permutations(clients))
+    run = run_in_memory(row.make(layout, clients, SESSION, b""), {party: vectors[party] for party in order})
+    assert run.result.survivors == clients
+    assert run.result.total.dtype == np.int64
+    assert run.result.total.tobytes() == exact(vectors, clients)
+    assert run.refused == ()
+
+
+@given(dropouts=st.dictionaries(st.sampled_from(CLIENTS), st.integers(0, 5), max_size=4))
+def test_dropouts_at_any_time_give_the_survivors_sum_or_none(row: Row, dropouts: dict[int, int]) -> None:
+    vectors, protocol = some_vectors(), make(row)
+    counted = tuple(party for party in CLIENTS if dropouts.get(party, 9) >= row.counts_at)
+    try:
+        run = run_in_memory(protocol, vectors, dropouts=dropouts)
+    except TooFewSurvivorsError as error:
+        came_short = error
+        assert dropouts
+    else:
+        came_short = None
+    if came_short is not None:
+        assert came_short.came < came_short.needed
+        assert f"{came_short.came} of {came_short.cohort}" in str(came_short)
+        assert "no sum is released" in str(came_short)
+    else:
+        assert run.result.survivors == counted
+        assert run.result.total.tobytes() == exact(vectors, counted)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.05, 0.3]), st.sampled_from([0.0, 0.5]), st.booleans())
+def test_faulty_networks_never_give_a_wrong_sum(row: Row, seed: int, loss: float, repeat: float, reorder: bool) -> None:
+    vectors = some_vectors()
+    network = FaultyNetwork(np.random.default_rng(seed), loss=loss, repetition=repeat, reorder=reorder)
+    try:
+        run = run_in_memory(make(row), vectors, network=network)
+    except SecureSumError:
+        assert loss > 0
+    else:
+        assert len(run.result.survivors) >= make(row).survivors_needed
+        assert run.result.total.tobytes() == exact(vectors, run.result.survivors)
+
+
+def rounds(protocol: SumProtocol, vectors: Mapping[int, IntVector]) -> list[list[Envelope]]:
+    """All messages of a perfect run: upload, requests, upload, ..."""
+    said: list[list[Envelope]] = [[]]
+
+    def record(envelope: Envelope) -> None:
+        if said[-1] and (said[-1][0].sender == SERVER) != (envelope.sender == SERVER):
+            said.append([])
+        said[-1].append(envelope)
+
+    class Slow:
+        """Lets every message of a round be sent before the first arrives."""
+
+        def carry(self, envelopes):  # type: ignore[no-untyped-def]
+            return iter(list(envelopes))
+
+    run_in_memory(protocol, vectors, network=Slow(), entropy=InsecureSeededEntropy(1), record=record)
+    return said
+
+
+def test_a_contribution_is_called_once_and_not_before_it_is_needed(row: Row) -> None:
+    calls: list[int] = []
+    vectors = some_vectors()
+
+    def of(party: int) -> Callable[[], IntVector]:
+        def contribution() -> IntVector:
+            calls.append(party)
+            return vectors[party]
+
+        return contribution
+
+    protocol = make(row)
+    clients = {party: protocol.client(party, of(party)) for party in CLIENTS}
+    assert calls == []
+    del clients
+    run = run_in_memory(protocol, {party: of(party) for party in CLIENTS}, dropouts={CLIENTS[0]: row.counts_at - 1})
+    assert sorted(calls) in (list(CLIENTS), list(CLIENTS[1:]))
+    assert run.result.total.tobytes() == exact(vectors, CLIENTS[1:])
+
+
+@pytest.mark.parametrize("given_as", ["array", "callable"])
+def test_a_vector_that_does_not_fit_leaves_nothing(row: Row, given_as: str) -> None:
+    """Given, it is refused at once; made late, before the message that would carry it."""
+    vectors = some_vectors()
+    beyond = vectors[3].copy()
+    beyond[6] = 101
+    sent: list[Envelope] = []
+    contributions = vectors | {3: beyond if given_as == "array" else lambda: beyond}
+    with pytest.raises(InvalidVectorError, match="'cross': 1 of 2"):
+        run_in_memory(make(row), contributions, record=sent.append)
+    assert sum(envelope.sender == 3 for envelope in sent) < row.counts_at
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [np.zeros(9), np.zeros(8, dtype=np.int64), np.zeros((9, 1), dtype=np.int64), [0] * 9],
+    ids=["float64", "too short", "two axes", "list"],
+)
+def test_other_shapes_and_types_get_no_session(row: Row, wrong: object) -> None:
+    with pytest.raises(InvalidVectorError):
+        make(row).client(3, wrong)  # type: ignore[arg-type]
+
+
+def test_strangers_get_no_session(row: Row) -> None:
+    with pytest.raises((ConfigurationError, KeyError)):
+        make(row).client(4, some_vectors()[3])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"session_id": bytes(16)}, {"context": b"another model"}, {"layout": Layout.of([("gram", 9, 2**40)])}],
+    ids=lambda change: next(iter(change)),
+)
+def test_whoever_differs_in_public_parameters_is_not_in_the_sum(row: Row, change: dict[str, object]) -> None:
+    """One client of another session, model or layout: its messages are refused, and the others' sum is exact."""
+    vectors, protocol, other = some_vectors(), make(row), make(row, **change)
+    sessions = {p: (other if p == 9 else protocol).client(p, np.zeros(9, dtype=np.int64)) for p in CLIENTS}
+
+    class Swapped:
+        """The protocol, but client 9 speaks from the other session."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(protocol, name)
+
+        def client(self, party: int, contribution: object, *, entropy: object) -> object:
+            return sessions[9] if party == 9 else protocol.client(party, contribution, entropy=entropy)  # type: ignore[arg-type]
+
+    run = run_in_memory(Swapped(), vectors)  # type: ignore[arg-type]
+    assert 9 not in run.result.survivors
+    assert run.result.total.tobytes() == exact(vectors, run.result.survivors)
+    assert any("another session or another configuration" in str(error) for _, error in run.refused)
+
+
+def test_every_message_of_another_session_is_refused_and_harmless(row: Row) -> None:
+    """Each message of a whole foreign session, thrown at every party in every round, changes nothing."""
+    vectors = some_vectors()
+    foreign = [envelope for said in rounds(make(row, session_id=bytes(16)), vectors) for envelope in said]
+
+    class WithForeign:
+        def carry(self, envelopes):  # type: ignore[no-untyped-def]
+            batch = list(envelopes)
+            to_server = bool(batch) and batch[0].recipient == SERVER
+            return iter([e for e in foreign if (e.recipient == SERVER) == to_server] + batch)
+
+    run = run_in_memory(make(row), vectors, network=WithForeign())
+    assert run.result.total.tobytes() == exact(vectors, CLIENTS)
+    assert len(run.refused) >= len([e for e in foreign if e.recipient == SERVER])
+    assert all(isinstance(error, MalformedMessageError) for _, error in run.refused)
+
+
+@given(st.binary(max_size=200), st.sampled_from([*CLIENTS, 0, 1, 2**32 + 5]))
+def test_the_server_takes_arbitrary_bytes_calmly(row: Row, message: bytes, sender: int) -> None:
+    server = make(row).server()
+    with pytest.raises(RemoteProtocolError) as caught:
+        server.receive(sender, message)
+    assert caught.value.peer == sender
+    assert server.waiting_for == frozenset(CLIENTS)
+    assert server.result is None
+
+
+@given(st.binary(max_size=200))
+def test_a_client_takes_arbitrary_bytes_calmly(row: Row, message: bytes) -> None:
+    """Foreign bytes abort nobody: afterwards the session still completes."""
+    vectors, protocol = some_vectors(), make(row)
+
+    class Noise:
+        def carry(self, envelopes):  # type: ignore[no-untyped-def]
+            for envelope in envelopes:
+                yield Envelope(sender=envelope.sender, recipient=envelope.recipient, message=message)
+                yield envelope
+
+    run = run_in_memory(protocol, vectors, network=Noise())
+    assert run.result.total.tobytes() == exact(vectors, CLIENTS)
+
+
+def test_the_server_waits_for_whom_it_asked(row: Row) -> None:
+    protocol, vectors = make(row), some_vectors()
+    server = protocol.server()
+    assert server.waiting_for == frozenset(CLIENTS)
+    assert server.result is None
+    session = protocol.client(8, vectors[8])
+    message = session.start()
+    assert message is not None
+    server.receive(8, message)
+    assert server.waiting_for == frozenset(CLIENTS) - {8}
+    with pytest.raises(RepeatedMessageError) as caught:
+        server.receive(8, message)
+    assert caught.value.peer == 8
+
+
+def test_nobody_speaks_for_another(row: Row) -> None:
+    protocol, vectors = make(row), some_vectors()
+    server = protocol.server()
+    message = protocol.client(8, vectors[8]).start()
+    assert message is not None
+    for sender in (3, 9, 1, 0):
+        with pytest.raises(MalformedMessageError, match=f"says it goes from 8 to 0, but it came from {sender}"):
+            server.receive(sender, message)
+    assert server.waiting_for == frozenset(CLIENTS)
+
+
+def test_a_client_starts_once(row: Row) -> None:
+    client = make(row).client(3, some_vectors()[3])
+    client.start()
+    with pytest.raises(LocalProtocolError, match=r"once|already"):
+        client.start()
+
+
+def finished(row: Row) -> tuple[object, list[list[Envelope]]]:
+    """A server whose session is over, and what was said in it."""
+    protocol, said = make(row), rounds(make(row), some_vectors())
+    server = protocol.server(entropy=InsecureSeededEntropy(2))
+    for batch in said:
+        if batch[0].sender != SERVER:
+            for envelope in batch:
+                server.receive(envelope.sender, envelope.message)
+            server.close_round()
+    assert server.result is not None
+    return server, said
+
+
+def test_a_recorded_session_can_be_replayed_to_a_fresh_server(row: Row) -> None:
+    """The server is a function of the messages alone, in any order within a round."""
+    protocol, vectors = make(row), some_vectors()
+    said = rounds(protocol, vectors)
+    server = protocol.server()
+    for batch in said:
+        if batch[0].sender != SERVER:
+            for envelope in random.Random(7).sample(batch, len(batch)):
+                server.receive(envelope.sender, envelope.message)
+            server.close_round()
+    assert server.result is not None
+    assert server.result.total.tobytes() == exact(vectors, CLIENTS)
+
+
+def test_after_the_result_the_session_is_over(row: Row) -> None:
+    server, said = finished(row)
+    total = server.result.total.tobytes()  # type: ignore[attr-defined]
+    with pytest.raises(LocalProtocolError):
+        server.close_round()  # type: ignore[attr-defined]
+    assert server.waiting_for == frozenset()  # type: ignore[attr-defined]
+    for envelope in [e for batch in said for e in batch if e.sender != SERVER]:
+        with pytest.raises(SecureSumError):
+            server.receive(envelope.sender, envelope.message)  # type: ignore[attr-defined]
+    assert server.result.total.tobytes() == total  # type: ignore[attr-defined]
+
+
+def test_messages_of_other_rounds_are_refused(row: Row) -> None:
+    """Late and early ones; what was sent for one round is never taken in another."""
+    said = [batch for batch in rounds(make(row), some_vectors()) if batch[0].sender != SERVER]
+    server = make(row).server()
+    for number, batch in enumerate(said):
+        for other in [b for i, b in enumerate(said) if i != number]:
+            for envelope in other:
+                with pytest.raises(RemoteProtocolError):
+                    server.receive(envelope.sender, envelope.message)
+        assert server.waiting_for == {envelope.sender for envelope in batch}
+        for envelope in batch:
+            server.receive(envelope.sender, envelope.message)
+        server.close_round()
+    assert server.result is not None
+
+
+def test_too_few_release_nothing_and_end_the_session(row: Row) -> None:
+    """Checked at the first round; dropouts at later ones are drawn above."""
+    protocol, vectors = make(row), some_vectors()
+    server = protocol.server()
+    message = protocol.client(3, vectors[3]).start()
+    assert message is not None
+    server.receive(3, message)
+    with pytest.raises(TooFewSurvivorsError) as caught:
+        server.close_round()
+    assert caught.value.came == 1
+    assert caught.value.cohort == len(CLIENTS)
+    assert server.result is None
+
+
+def test_helpers_share_the_number_space(row: Row) -> None:
+    protocol = make(row)
+    helpers = protocol.helpers()
+    assert not set(helpers) & set(protocol.clients)
+    assert all(helper.party == party for party, helper in helpers.items())
+
+
+def test_the_public_face(row: Row) -> None:
+    protocol = make(row)
+    assert protocol.clients == CLIENTS
+    assert all(a < b for a, b in pairwise(protocol.clients))
+    assert protocol.layout == LAYOUT
+    assert protocol.name
+    assert 1 <= protocol.survivors_needed <= len(CLIENTS)

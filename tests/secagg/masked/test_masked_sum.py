@@ -1,0 +1,278 @@
+"""Masked sums give exactly the integers of plain sums, or say who was missing; and no secret is ever said aloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secagg import InsecureSeededEntropy, IntVector, Layout, MaskedSum, PlainSum, os_entropy, run_in_memory
+from secagg.errors import LocalProtocolError, SecureSumError, TooFewSurvivorsError
+from secagg.in_memory import Envelope
+from secagg.wire import HEADER_BYTES, MessageType, message_type
+
+SESSION = bytes(range(16))
+LAYOUT = Layout.of([("gram", 5, 2**40), ("cross", 3, 2**20)])
+STAGES = ("ADVERTISED_KEYS", "SEALED_SHARES", "MASKED_INPUT", "UNMASK_SHARES")
+UPLOADED = 3
+"""Messages after which a client is in the sum."""
+
+layouts = st.lists(
+    st.tuples(st.integers(1, 9), st.integers(0, 63).flatmap(lambda bits: st.integers(2**bits // 2, 2**bits - 1))),
+    min_size=1,
+    max_size=4,
+).map(lambda shapes: Layout.of((f"s{i}", size, bound) for i, (size, bound) in enumerate(shapes)))
+cohorts = st.sets(st.integers(1, 2**32 - 1), min_size=2, max_size=8).map(lambda ids: tuple(sorted(ids)))
+
+
+def fitting(layout: Layout, n: int) -> st.SearchStrategy[IntVector]:
+    """Vectors of which n stay within the layout's bounds."""
+
+    def entry(bound: int) -> st.SearchStrategy[int]:
+        return st.one_of(st.sampled_from([-bound, 0, bound]), st.integers(-bound, bound))
+
+    entries = (entry(segment.bound // n) for segment in layout.segments for _ in range(segment.size))
+    return st.tuples(*entries).map(lambda values: np.array(values, dtype=np.int64))
+
+
+def cohort(n: int, threshold: int | None = None) -> MaskedSum:
+    """A masked sum over clients 1 to n."""
+    return MaskedSum(layout=LAYOUT, clients=tuple(range(1, n + 1)), session_id=SESSION, threshold=threshold)
+
+
+def some_vectors(n: int) -> dict[int, IntVector]:
+    """Fixed vectors for n clients."""
+    rng = np.random.default_rng(n)
+    return {party: rng.integers(-(2**16), 2**16, size=LAYOUT.size) for party in range(1, n + 1)}
+
+
+@given(data=st.data(), layout=layouts, clients=cohorts)
+def test_masked_equals_plain_by_bytes(data: st.DataObject, layout: Layout, clients: tuple[int, ...]) -> None:
+    """Any layout, vectors, cohort, threshold, order of arrival and dropouts above the threshold."""
+    n = len(clients)
+    threshold = data.draw(st.integers(n // 2 + 1, n), label="threshold")
+    vectors = {party: data.draw(fitting(layout, n)) for party in clients}
+    gone = data.draw(st.permutations(clients))[: data.draw(st.integers(0, n - threshold))]
+    dropouts = {party: data.draw(st.integers(0, 3), label="messages before it vanishes") for party in gone}
+    order = data.draw(st.permutations(clients))
+    public: dict[str, Any] = {"layout": layout, "clients": clients, "session_id": SESSION}
+
+    masked = run_in_memory(MaskedSum(**public, threshold=threshold), {p: vectors[p] for p in order}, dropouts=dropouts)
+    survivors = tuple(p for p in clients if dropouts.get(p, UPLOADED) >= UPLOADED)
+    assert masked.result.survivors == survivors
+    plain = run_in_memory(PlainSum(**public), {p: vectors[p] for p in survivors})
+    assert masked.result.total.tobytes() == plain.result.total.tobytes()
+    assert masked.result.total.tolist() == [sum(int(vectors[p][i]) for p in survivors) for i in range(layout.size)]
+
+
+@pytest.mark.slow
+@settings(max_examples=3)
+@given(st.integers(40, 60), st.integers(0, 2**32 - 1))
+def test_larger_cohorts(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    protocol, vectors = cohort(n), some_vectors(n)
+    gone = rng.permutation(n)[: n - protocol.shares_needed] + 1
+    dropouts = {int(party): int(rng.integers(0, 4)) for party in gone}
+    run = run_in_memory(protocol, vectors, dropouts=dropouts)
+    assert run.result.survivors == tuple(p for p in vectors if dropouts.get(p, UPLOADED) >= UPLOADED)
+    assert run.result.total.tobytes() == sum(vectors[p] for p in run.result.survivors).tobytes()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("threshold", [4, 5, 7])
+@pytest.mark.parametrize("stage", range(4), ids=STAGES)
+def test_one_too_few_at_each_stage_releases_nothing(stage: int, threshold: int) -> None:
+    """threshold - 1 answers: an error that names the stage, what is needed and what came; one more is enough."""
+    n = 7
+    vectors, protocol = some_vectors(n), cohort(n, threshold)
+    missing = dict.fromkeys(range(1, n - threshold + 2), stage)
+    with pytest.raises(TooFewSurvivorsError) as caught:
+        run_in_memory(protocol, vectors, dropouts=missing)
+    error = caught.value
+    assert (error.stage, error.needed, error.came) == (STAGES[stage], threshold, threshold - 1)
+    assert f"{STAGES[stage]}: {threshold - 1} of" in str(error)
+    assert f"{threshold} are needed; no sum is released" in str(error)
+
+    del missing[1]
+    run = run_in_memory(protocol, vectors, dropouts=missing)
+    stayed = tuple(vectors) if stage == UPLOADED else tuple(p for p in vectors if p not in missing)
+    assert run.result.survivors == stayed
+    assert run.result.total.tobytes() == np.sum([vectors[p] for p in stayed], axis=0).tobytes()
+
+
+def test_dropouts_add_up_over_the_stages() -> None:
+    vectors, protocol = some_vectors(9), cohort(9, 5)
+    run = run_in_memory(protocol, vectors, dropouts={1: 0, 2: 1, 3: 2, 4: 3})
+    assert run.result.survivors == (4, 5, 6, 7, 8, 9)
+    assert run.result.total.tobytes() == np.sum([vectors[p] for p in range(4, 10)], axis=0).tobytes()
+    with pytest.raises(TooFewSurvivorsError, match="4 of 6 parties answered and 5 are needed"):
+        run_in_memory(protocol, vectors, dropouts={1: 0, 2: 1, 3: 2, 4: 3, 5: 3})
+
+
+def test_after_too_few_there_is_no_result_and_no_session() -> None:
+    protocol, vectors = cohort(4, 3), some_vectors(4)
+    server = protocol.server()
+    for party in (1, 2):
+        message = protocol.client(party, vectors[party]).start()
+        assert message is not None
+        server.receive(party, message)
+    with pytest.raises(TooFewSurvivorsError):
+        server.close_round()
+    assert server.result is None
+    assert server.waiting_for == frozenset()
+    with pytest.raises(LocalProtocolError):
+        server.close_round()
+    late = protocol.client(3, vectors[3]).start()
+    assert late is not None
+    with pytest.raises(LocalProtocolError):
+        server.receive(3, late)
+
+
+def messages_of(protocol: MaskedSum, vectors: Mapping[int, IntVector], **options: Any) -> list[Envelope]:
+    """Everything said in a run."""
+    sent: list[Envelope] = []
+    run_in_memory(protocol, vectors, record=sent.append, **options)
+    return sent
+
+
+@pytest.mark.parametrize(("n", "gone"), [(2, 0), (5, 0), (7, 2)])
+def test_messages_have_the_sizes_that_the_formats_say(n: int, gone: int) -> None:
+    dropouts = dict.fromkeys(range(1, gone + 1), 2)
+    count, party, key, share, sealed = 4, 4, 32, 33, 2 * 33 + 28
+    expected = {
+        MessageType.ADVERTISED_KEYS: 2 * key,
+        MessageType.ROSTER: count + (n - 1) * (party + 2 * key),
+        MessageType.SEALED_SHARES: 32 + count + (n - 1) * (party + sealed),
+        MessageType.SHARE_DELIVERY: count + (n - 1) * (party + sealed),
+        MessageType.MASKED_INPUT: LAYOUT.wire_bytes,
+        MessageType.UNMASK_REQUEST: count + gone * party,
+        MessageType.UNMASK_SHARES: 2 * count + n * (party + share),
+    }
+    sent = messages_of(cohort(n), some_vectors(n), dropouts=dropouts)
+    sizes = {(message_type(e.message), len(e.message) - HEADER_BYTES) for e in sent}
+    assert sizes == set(expected.items())
+
+
+def test_a_seed_fixes_every_byte_and_fresh_entropy_none() -> None:
+    protocol, vectors = cohort(4), some_vectors(4)
+    seeded = [[e.message for e in messages_of(protocol, vectors, entropy=InsecureSeededEntropy(5))] for _ in "ab"]
+    assert seeded[0] == seeded[1]
+    fresh = [[e.message for e in messages_of(protocol, vectors, entropy=os_entropy)] for _ in "ab"]
+    same = [a == b for a, b in zip(*fresh, strict=True) if message_type(a) is not MessageType.UNMASK_REQUEST]
+    assert not any(same)
+
+
+def test_one_vector_twice_gives_unrelated_uploads() -> None:
+    """Across sessions with the very same entropy only the session id differs, and still no byte pattern remains."""
+    uploads = []
+    for session_id in (bytes(16), bytes(15) + b"\1"):
+        protocol = MaskedSum(layout=LAYOUT, clients=(1, 2, 3), session_id=session_id)
+        sent = messages_of(protocol, some_vectors(3), entropy=InsecureSeededEntropy(5))
+        uploads.append([e.message[HEADER_BYTES:] for e in sent if message_type(e.message) is MessageType.MASKED_INPUT])
+    for one, other in zip(*uploads, strict=True):
+        assert sum(a == b for a, b in zip(one, other, strict=True)) < len(one) // 3
+
+
+class Recorder:
+    """Entropy that remembers what it gave."""
+
+    def __init__(self, seed: int) -> None:
+        self._source = InsecureSeededEntropy(seed)
+        self.drawn: list[bytes] = []
+
+    def __call__(self, n_bytes: int) -> bytes:
+        self.drawn.append(self._source(n_bytes))
+        return self.drawn[-1]
+
+
+def traces(secret: bytes) -> list[str]:
+    """How a secret would look in a text: hex, Python bytes, decimal, list of numbers; a third of it is enough."""
+    piece = secret[: max(8, len(secret) // 3)]
+    return [piece.hex(), repr(piece)[2:-1], str(int.from_bytes(secret, "big"))[:16], str(list(piece))[1:-1]]
+
+
+def assert_silent(texts: list[str], secrets: list[bytes]) -> None:
+    """No text holds a trace of any secret."""
+    for secret in secrets:
+        for trace in traces(secret):
+            assert not any(trace in text for text in texts)
+
+
+def test_the_search_for_secrets_finds_them() -> None:
+    """The twin: a leaky text must be caught in each of the forms."""
+    secret = bytes(range(100, 132))
+    for leak in (secret.hex(), repr(secret), str(int.from_bytes(secret, "big")), str(list(secret)), f"x{secret!r}y"):
+        with pytest.raises(AssertionError):
+            assert_silent([leak], [secret])
+
+
+def test_no_secret_is_printed_or_sent_in_the_clear() -> None:
+    """At every step of a whole run: reprs of both sessions and all messages' bytes hold no drawn secret."""
+    entropy = Recorder(11)
+    vectors = some_vectors(4)
+    protocol = cohort(4, 3)
+    clients = {party: protocol.client(party, vectors[party], entropy=entropy) for party in protocol.clients}
+    server = protocol.server(entropy=entropy)
+    texts: list[str] = []
+    wire: list[bytes] = []
+
+    def look() -> None:
+        texts.extend(f"{x!r} {x!s}" for x in (*clients.values(), server, server.result, protocol))
+
+    said = {party: client.start() for party, client in clients.items()}
+    while True:
+        look()
+        for party, message in said.items():
+            assert message is not None
+            wire.append(message)
+            server.receive(party, message)
+        requests = server.close_round()
+        if not requests:
+            break
+        wire.extend(requests.values())
+        said = {party: clients[party].receive(message) for party, message in requests.items()}
+    look()
+    secrets = [drawn for drawn in entropy.drawn if len(drawn) >= 32]
+    assert len(secrets) >= 4 * (2 + 1 + 2 * (3 - 1))
+    assert_silent(texts, secrets)
+    assert_silent(texts, [vector.tobytes() for vector in vectors.values()])
+    assert not any(secret in message for secret in secrets for message in wire)
+
+
+def test_no_error_holds_a_secret() -> None:
+    """Every message of a run, changed in one byte at eight places, thrown at fresh sessions: errors stay silent."""
+    texts: list[str] = []
+    secrets: list[bytes] = []
+    for position in (0, 4, 5, 6, 40, 46, 60, -1):
+        for victim in MessageType:
+            entropy = Recorder(13)
+
+            def spoil(envelope: Envelope, victim: MessageType = victim, position: int = position) -> Envelope:
+                if message_type(envelope.message) is not victim or position >= len(envelope.message):
+                    return envelope
+                changed = bytearray(envelope.message)
+                changed[position] ^= 1
+                return Envelope(sender=envelope.sender, recipient=envelope.recipient, message=bytes(changed))
+
+            error = run_with(spoil, entropy)
+            texts += [text for e in error for text in (str(e), repr(e), repr(e.__cause__), repr(e.__dict__))]
+            secrets += [drawn for drawn in entropy.drawn if len(drawn) >= 32]
+    assert len(texts) > 100
+    assert_silent(list(set(texts)), list(set(secrets)))
+
+
+def run_with(change: Callable[[Envelope], Envelope], entropy: Recorder) -> list[SecureSumError]:
+    """The errors of a run over a network that changes messages."""
+
+    class Changing:
+        def carry(self, envelopes):  # type: ignore[no-untyped-def]
+            return map(change, envelopes)
+
+    try:
+        run = run_in_memory(cohort(3, 2), some_vectors(3), network=Changing(), entropy=entropy)
+    except SecureSumError as error:
+        return [error]
+    return [error for _, error in run.refused]

@@ -1,0 +1,213 @@
+"""Mask streams: the published keystream, byte for byte, at every width and across every border."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.layout import Layout, Segment
+from secagg.primitives.mask_stream import PIECE_BYTES, STREAMS_AT_ONCE, add_masks
+from secagg.ring import RingVector
+
+DIGEST = bytes(range(32))
+WIDTH_BOUNDS = {1: 100, 2: 2**14, 3: 2**22, 4: 2**30, 5: 2**38, 6: 2**46, 7: 2**54, 8: 2**62}
+
+
+# A second AES-256, from FIPS 197, in Python's integers: slow, and nothing in common with the library's.
+
+
+def _gf(a: int, b: int) -> int:
+    product = 0
+    while b:
+        product ^= a * (b & 1)
+        a, b = (a << 1) ^ (0x11B if a & 0x80 else 0), b >> 1
+    return product
+
+
+def _sbox() -> list[int]:
+    box = []
+    for value in range(256):
+        inverse = next((x for x in range(256) if _gf(value, x) == 1), 0)
+        doubled = inverse * 0x101  # the byte twice, so that a shift is a rotation
+        box.append((inverse ^ doubled >> 7 ^ doubled >> 6 ^ doubled >> 5 ^ doubled >> 4 ^ 0x63) & 0xFF)
+    return box
+
+
+SBOX = _sbox()
+
+
+def _round_keys(key: bytes) -> list[bytes]:
+    words = [key[i : i + 4] for i in range(0, 32, 4)]
+    constant = 1
+    for i in range(8, 60):
+        word = words[-1]
+        if i % 8 == 0:
+            word = bytes(SBOX[b] for b in word[1:] + word[:1])
+            word, constant = bytes([word[0] ^ constant]) + word[1:], _gf(constant, 2)
+        elif i % 8 == 4:
+            word = bytes(SBOX[b] for b in word)
+        words.append(bytes(a ^ b for a, b in zip(words[i - 8], word, strict=True)))
+    return [b"".join(words[i : i + 4]) for i in range(0, 60, 4)]
+
+
+def slow_aes(keys: list[bytes], block: bytes) -> bytes:
+    """One block under AES-256."""
+    state = [a ^ b for a, b in zip(block, keys[0], strict=True)]
+    for number, key in enumerate(keys[1:], start=1):
+        state = [SBOX[state[(i + 4 * (i % 4)) % 16]] for i in range(16)]
+        if number < 14:
+            columns = [state[i : i + 4] for i in range(0, 16, 4)]
+            state = [
+                _gf(c[r], 2) ^ _gf(c[(r + 1) % 4], 3) ^ c[(r + 2) % 4] ^ c[(r + 3) % 4]
+                for c in columns
+                for r in range(4)
+            ]
+        state = [a ^ b for a, b in zip(state, key, strict=True)]
+    return bytes(state)
+
+
+def slow_keystream(key: bytes, n_bytes: int, start: int = 0) -> bytes:
+    """AES-256-CTR from a 16-byte big-endian counter."""
+    keys = _round_keys(key)
+    blocks = (slow_aes(keys, (start + i).to_bytes(16, "big")) for i in range(-(-n_bytes // 16)))
+    return b"".join(blocks)[:n_bytes]
+
+
+def slow_stream_key(seed: bytes, segment: Segment, digest: bytes) -> bytes:
+    """HKDF-SHA256 of the documented parts, from HMAC alone."""
+    shape = segment.size.to_bytes(8, "big") + bytes([segment.word.itemsize])
+    parts = (b"analytic-secagg/1", b"mask stream", digest, segment.name.encode(), shape)
+    info = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    extracted = hmac.new(bytes(32), seed, hashlib.sha256).digest()
+    return hmac.new(extracted, info + b"\1", hashlib.sha256).digest()
+
+
+def library_keystream(key: bytes, n_bytes: int) -> bytes:
+    """The same from the library, in one piece."""
+    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(n_bytes))
+
+
+def slow_masked(layout: Layout, vector: list[int], masks: list[tuple[bytes, int]], slow: bool) -> bytes:
+    """The wire form of vector + masks, entry by entry in Python's integers."""
+    stream_of = slow_keystream if slow else library_keystream
+    wire = b""
+    for segment, place in layout.slices():
+        word, values = segment.word.itemsize, list(vector[place])
+        for seed, sign in masks:
+            stream = stream_of(slow_stream_key(seed, segment, DIGEST), segment.size * word)
+            for i in range(segment.size):
+                values[i] += sign * int.from_bytes(stream[i * word : (i + 1) * word], "little")
+        modulus = 256**segment.wire_bytes
+        wire += b"".join((value % modulus).to_bytes(segment.wire_bytes, "little") for value in values)
+    return wire
+
+
+def masked(layout: Layout, vector: list[int], masks: list[tuple[bytes, int]]) -> bytes:
+    """The wire form that the package makes."""
+    ring = RingVector.encode(layout, np.array(vector, dtype=np.int64))
+    add_masks(ring, masks, DIGEST)
+    return ring.to_bytes()
+
+
+NIST_KEY = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
+NIST_COUNTER = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
+NIST_PLAINTEXT = bytes.fromhex(
+    "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51"
+    "30c81c46a35ce411e5fbc1191a0a52eff69f2445df4f9b17ad2b417be66c3710"
+)
+NIST_CIPHERTEXT = bytes.fromhex(
+    "601ec313775789a5b7a7f504bbf3d228f443e3ca4d62b59aca84e990cacaf5c5"
+    "2b0930daa23de94ce87017ba2d84988ddfc9c58db67aada613c2dd08457941a6"
+)
+
+
+def test_both_ciphers_agree_with_nist() -> None:
+    """SP 800-38A, F.5.5, CTR-AES256.Encrypt; and FIPS 197, C.3, for the block alone."""
+    library = Cipher(algorithms.AES(NIST_KEY), modes.CTR(NIST_COUNTER)).encryptor().update(NIST_PLAINTEXT)
+    assert library == NIST_CIPHERTEXT
+    stream = slow_keystream(NIST_KEY, 64, int.from_bytes(NIST_COUNTER, "big"))
+    assert bytes(a ^ b for a, b in zip(stream, NIST_PLAINTEXT, strict=True)) == NIST_CIPHERTEXT
+    block = slow_aes(_round_keys(bytes(range(32))), bytes.fromhex("00112233445566778899aabbccddeeff"))
+    assert block.hex() == "8ea2b7ca516745bfeafc49904b496089"
+
+
+@pytest.mark.parametrize("width", WIDTH_BOUNDS)
+def test_masks_are_the_keystream_at_every_width(width: int) -> None:
+    """Against the slow cipher: 13 entries, so that the last block of no width is full."""
+    layout = Layout.of([("one", 13, WIDTH_BOUNDS[width]), ("two", 5, 3)])
+    assert layout.segments[0].wire_bytes == width
+    vector = [(-1) ** i * (WIDTH_BOUNDS[width] - i) for i in range(13)] + [3, -3, 0, 1, -1]
+    masks = [(b"\1" * 32, 1), (b"\2" * 32, -1)]
+    assert masked(layout, vector, masks) == slow_masked(layout, vector, masks, slow=True)
+
+
+def test_a_zero_vector_shows_the_keystream_itself() -> None:
+    layout = Layout.of([("s", 100, 2**62)])
+    seed = bytes(range(32, 64))
+    assert masked(layout, [0] * 100, [(seed, 1)]) == slow_keystream(
+        slow_stream_key(seed, layout.segments[0], DIGEST), 800
+    )
+
+
+@pytest.mark.parametrize("width", WIDTH_BOUNDS)
+@pytest.mark.parametrize("beyond", [-1, 0, 1, 7])
+def test_borders_of_pieces(width: int, beyond: int) -> None:
+    """Vectors that end just before, at and after the end of the second piece."""
+    segment = Segment(name="s", size=1, bound=WIDTH_BOUNDS[width])
+    size = 2 * PIECE_BYTES // segment.word.itemsize + beyond
+    layout = Layout((Segment(name="s", size=size, bound=segment.bound),))
+    seed = b"\7" * 32
+    ring = RingVector.zeros(layout)
+    add_masks(ring, [(seed, 1)], DIGEST)
+    stream = library_keystream(slow_stream_key(seed, layout.segments[0], DIGEST), size * segment.word.itemsize)
+    assert ring.words[0].tobytes() == stream
+
+
+def test_more_masks_than_streams_at_once() -> None:
+    layout = Layout.of([("s", 3, 2**20)])
+    masks = [(i.to_bytes(32, "big"), (-1) ** (i // 3)) for i in range(2 * STREAMS_AT_ONCE + 5)]
+    assert masked(layout, [1, -2, 3], masks) == slow_masked(layout, [1, -2, 3], masks, slow=False)
+
+
+seeds = st.lists(st.tuples(st.binary(min_size=32, max_size=32), st.sampled_from([1, -1])), max_size=6)
+layouts = st.lists(st.tuples(st.integers(1, 40), st.sampled_from(sorted(WIDTH_BOUNDS))), min_size=1, max_size=4).map(
+    lambda shapes: Layout.of((f"s{i}", size, WIDTH_BOUNDS[width]) for i, (size, width) in enumerate(shapes))
+)
+
+
+@given(layouts, seeds)
+def test_masks_are_right_for_any_layout(layout: Layout, masks: list[tuple[bytes, int]]) -> None:
+    vector = [int(v) for v in np.arange(layout.size) % 7 - 3]
+    assert masked(layout, vector, masks) == slow_masked(layout, vector, masks, slow=False)
+
+
+@given(layouts, seeds, st.randoms(use_true_random=False))
+def test_what_is_added_is_taken_away_again_in_any_order(
+    layout: Layout, masks: list[tuple[bytes, int]], random: object
+) -> None:
+    there_and_back = masks + [(seed, -sign) for seed, sign in masks]
+    random.shuffle(there_and_back)  # type: ignore[attr-defined]
+    assert masked(layout, [0] * layout.size, there_and_back) == bytes(layout.wire_bytes)
+
+
+def test_no_masks_change_nothing() -> None:
+    layout = Layout.of([("s", 3, 9)])
+    assert masked(layout, [1, 2, -3], []) == RingVector.encode(layout, np.array([1, 2, -3])).to_bytes()
+
+
+def test_segments_seeds_and_sessions_have_streams_of_their_own() -> None:
+    """Two segments of one shape, two seeds, two digests, two sizes: no stream is a prefix of another."""
+    streams = set()
+    for layout in (Layout.of([("a", 4, 2**62), ("b", 4, 2**62)]), Layout.of([("a", 5, 2**62)])):
+        for seed in (b"\1" * 32, b"\2" * 32):
+            for digest in (DIGEST, bytes(32)):
+                ring = RingVector.zeros(layout)
+                add_masks(ring, [(seed, 1)], digest)
+                streams |= {words[:4].tobytes() for words in ring.words}
+    assert len(streams) == 12

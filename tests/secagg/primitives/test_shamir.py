@@ -1,0 +1,270 @@
+"""Secret sharing: enough shares give the secret, one fewer tells nothing, over a field that is one."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.entropy import InsecureSeededEntropy, os_entropy
+from secagg.primitives.shamir import (
+    PRIME,
+    SECRET_BYTES,
+    SHARE_BYTES,
+    BadSharesError,
+    combine,
+    lagrange_at_zero,
+    split,
+)
+
+secrets = st.one_of(st.binary(min_size=32, max_size=32), st.sampled_from([bytes(32), b"\xff" * 32, bytes(31) + b"\1"]))
+point_sets = st.lists(st.integers(1, 2**32), min_size=1, max_size=8, unique=True)
+
+
+def interpolate(points: dict[int, int], at: int) -> int:
+    """The value at ``at`` of the one polynomial of least degree through these points: plain Lagrange, by hand."""
+    total = 0
+    for x, y in points.items():
+        weight = y
+        for other in points:
+            if other != x:
+                weight = weight * (at - other) * pow(x - other, PRIME - 2, PRIME) % PRIME
+        total += weight
+    return total % PRIME
+
+
+def numbers(shares: dict[int, bytes]) -> dict[int, int]:
+    """Shares as field elements."""
+    return {point: int.from_bytes(share, "big") for point, share in shares.items()}
+
+
+def is_prime(n: int) -> bool:
+    """Miller-Rabin with the 64 primes below 312 as bases: a composite that is not made to fool them passes at 4^-64."""
+    odd, twos = n - 1, 0
+    while odd % 2 == 0:
+        odd, twos = odd // 2, twos + 1
+    small_primes = [p for p in range(2, 312) if all(p % q for q in range(2, p))]
+    if any(n % p == 0 for p in small_primes):
+        return n in small_primes
+    for base in small_primes:
+        value = pow(base, odd, n)
+        if value in (1, n - 1):
+            continue
+        for _ in range(twos - 1):
+            value = value * value % n
+            if value == n - 1:
+                break
+        else:
+            return False
+    return True
+
+
+def test_the_field_is_a_field_and_the_smallest_that_holds_every_secret() -> None:
+    assert PRIME == 2**256 + 297
+    assert is_prime(PRIME)
+    assert not any(is_prime(n) for n in range(2**256, PRIME))
+
+
+@pytest.mark.slow
+def test_the_prime_is_proved() -> None:
+    """Elliptic-curve free: sympy's BPSW, a second opinion that has no known counterexample."""
+    sympy = pytest.importorskip("sympy")
+    assert sympy.isprime(PRIME)
+
+
+def test_the_primality_test_tells_primes_from_pseudoprimes() -> None:
+    assert [n for n in range(2, 60) if is_prime(n)] == [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59]
+    assert is_prime(2**255 - 19)
+    for carmichael in (561, 41041, 825265, 3215031751, 3825123056546413051):
+        assert not is_prime(carmichael)
+    assert not is_prime((2**61 - 1) * (2**89 - 1))
+
+
+def test_every_secret_and_share_has_room() -> None:
+    assert SECRET_BYTES == 32
+    assert SHARE_BYTES == 33
+    assert 2 ** (8 * SECRET_BYTES) <= PRIME < 2 ** (8 * SHARE_BYTES)
+
+
+@given(secrets, point_sets, st.data())
+def test_any_threshold_of_shares_gives_the_secret(secret: bytes, points: list[int], data: st.DataObject) -> None:
+    threshold = data.draw(st.integers(1, len(points)))
+    shares = split(secret, threshold=threshold, points=points, entropy=os_entropy)
+    assert list(shares) == points
+    assert all(len(share) == SHARE_BYTES for share in shares.values())
+    for chosen in itertools.islice(itertools.combinations(points, threshold), 20):
+        assert combine({point: shares[point] for point in chosen}) == secret
+
+
+@pytest.mark.parametrize(("n", "threshold"), [(1, 1), (2, 2), (3, 2), (5, 3), (6, 6), (7, 4)])
+def test_every_subset_in_every_order(n: int, threshold: int) -> None:
+    secret = bytes(range(32))
+    shares = split(secret, threshold=threshold, points=range(1, n + 1), entropy=InsecureSeededEntropy(1))
+    for chosen in itertools.combinations(shares, threshold):
+        for order in itertools.islice(itertools.permutations(chosen), 6):
+            assert combine({point: shares[point] for point in order}) == secret
+
+
+@given(secrets, st.lists(st.integers(1, 2**20), min_size=2, max_size=8, unique=True), st.data())
+def test_more_shares_than_the_threshold_lie_on_the_same_polynomial(
+    secret: bytes, points: list[int], data: st.DataObject
+) -> None:
+    threshold = data.draw(st.integers(1, len(points) - 1))
+    shares = split(secret, threshold=threshold, points=points, entropy=os_entropy)
+    assert combine(shares) == secret
+    first = {p: v for p, v in numbers(shares).items() if p in points[:threshold]}
+    for point in points[threshold:]:
+        assert interpolate(first, point) == int.from_bytes(shares[point], "big")
+
+
+@given(secrets, secrets, st.lists(st.integers(1, 2**20), min_size=2, max_size=7, unique=True), st.data())
+def test_one_share_fewer_fits_every_secret(
+    secret: bytes, candidate: bytes, points: list[int], data: st.DataObject
+) -> None:
+    """Perfect secrecy, algebraically: for *any* candidate there is one polynomial of the right degree, through the
+    candidate at 0, that gives exactly the shares the coalition holds. One each, so all candidates stay equally likely.
+    """
+    threshold = data.draw(st.integers(2, len(points)))
+    shares = split(secret, threshold=threshold, points=points, entropy=os_entropy)
+    held = {p: v for p, v in numbers(shares).items() if p in points[: threshold - 1]}
+    through_candidate = held | {0: int.from_bytes(candidate, "big")}
+    other_shares = {
+        point: interpolate(through_candidate, point).to_bytes(SHARE_BYTES, "big") for point in points[:threshold]
+    }
+    assert all(other_shares[point] == shares[point] for point in held)
+    assert combine(other_shares) == candidate
+
+
+def test_the_coalitions_view_is_a_bijection_of_the_coefficients() -> None:
+    """The other half: over a small field the views of threshold - 1 holders are uniform for each secret, exactly.
+
+    The same formula on GF(11), counted over all coefficients; it ties the algebra above to a distribution.
+    """
+    field, threshold, points = 11, 3, (2, 5)
+    for secret in range(field):
+        views = [
+            tuple((secret + a * x + b * x * x) % field for x in points)
+            for a, b in itertools.product(range(field), repeat=threshold - 1)
+        ]
+        assert sorted(views) == sorted(itertools.product(range(field), repeat=2))
+
+
+def scripted(*draws: bytes) -> Callable[[int], bytes]:
+    """Entropy that gives these bytes and refuses anything else."""
+    left = list(draws)
+
+    def entropy(n_bytes: int) -> bytes:
+        drawn = left.pop(0)
+        assert len(drawn) == n_bytes
+        return drawn
+
+    return entropy
+
+
+def test_a_vector_small_enough_for_paper() -> None:
+    """Secret 1234, coefficients 94 and 166 for x^2 and x or the other way round: the textbook's example."""
+    secret = (1234).to_bytes(32, "big")
+    draws = [n.to_bytes(49, "big") for n in (94, 166)]
+    shares = numbers(split(secret, threshold=3, points=[1, 2, 3, 4, 5, 6], entropy=scripted(*draws)))
+    assert shares == {x: 1234 + 166 * x + 94 * x * x for x in range(1, 7)}
+    assert shares == {1: 1494, 2: 1942, 3: 2578, 4: 3402, 5: 4414, 6: 5614}
+
+
+def test_a_vector_that_wraps() -> None:
+    """Coefficient p - 1 draws as itself: f(x) = s - x, below zero for small s."""
+    draws = [(PRIME - 1).to_bytes(49, "big")]
+    shares = numbers(split(bytes(31) + b"\2", threshold=2, points=[1, 2, 3], entropy=scripted(*draws)))
+    assert shares == {1: 1, 2: 0, 3: PRIME - 1}
+
+
+def test_a_threshold_of_one_is_a_copy() -> None:
+    secret = bytes(range(32))
+    shares = split(secret, threshold=1, points=[3, 9], entropy=scripted())
+    assert set(shares.values()) == {b"\0" + secret}
+
+
+def test_coefficients_are_drawn_wide_enough_to_be_uniform() -> None:
+    """The reduction's bias is at most 2^(256 - 8 bytes drawn), stated as 2^-128."""
+    drawn: list[int] = []
+
+    def entropy(n_bytes: int) -> bytes:
+        drawn.append(n_bytes)
+        return os_entropy(n_bytes)
+
+    split(bytes(32), threshold=4, points=[1, 2, 3, 4], entropy=entropy)
+    assert len(drawn) == 3
+    assert all(8 * n_bytes >= PRIME.bit_length() + 127 for n_bytes in drawn)
+
+
+@given(point_sets)
+def test_weights_interpolate_at_zero(points: list[int]) -> None:
+    """They give f(0) for each monomial below their number, which is all polynomials below that degree."""
+    weights = lagrange_at_zero(points)
+    for power in range(len(points)):
+        value = sum(w * pow(p, power, PRIME) for w, p in zip(weights, points, strict=True)) % PRIME
+        assert value == (1 if power == 0 else 0)
+
+
+@given(secrets, st.integers(2, 6))
+def test_given_weights_serve_every_secret(secret: bytes, threshold: int) -> None:
+    points = list(range(1, threshold + 1))
+    weights = lagrange_at_zero(points)
+    shares = split(secret, threshold=threshold, points=points, entropy=os_entropy)
+    assert combine(shares, weights) == combine(shares) == secret
+
+
+@pytest.mark.parametrize(
+    ("threshold", "points"),
+    [(0, [1, 2]), (3, [1, 2]), (2, [1, 1]), (1, [0, 1]), (2, [-1, 1])],
+)
+def test_unsafe_sharings_are_refused(threshold: int, points: list[int]) -> None:
+    with pytest.raises(ValueError, match="threshold"):
+        split(bytes(32), threshold=threshold, points=points, entropy=os_entropy)
+
+
+@pytest.mark.xfail(strict=True, reason="split takes a point that is 0 modulo p, whose share is the secret itself")
+@pytest.mark.parametrize("points", [[1, PRIME], [1, PRIME + 1]], ids=["zero modulo p", "equal modulo p"])
+def test_points_beyond_the_field_are_refused(points: list[int]) -> None:
+    with pytest.raises(ValueError, match="point"):
+        split(b"\1" * 32, threshold=2, points=points, entropy=os_entropy)
+
+
+@pytest.mark.xfail(strict=True, reason="split takes secrets of any length and combine gives others back")
+@pytest.mark.parametrize("length", [0, 31, 33, 40])
+def test_secrets_of_another_length_are_refused(length: int) -> None:
+    with pytest.raises(ValueError, match="32"):
+        split(b"\1" * length, threshold=2, points=[1, 2, 3], entropy=os_entropy)
+
+
+@pytest.mark.xfail(strict=True, reason="no shares at all combine to 32 zero bytes")
+def test_no_shares_have_no_secret() -> None:
+    with pytest.raises(BadSharesError):
+        combine({})
+
+
+@pytest.mark.parametrize("share", [PRIME, PRIME + 1, 2**264 - 1])
+def test_shares_outside_the_field_are_refused(share: int) -> None:
+    shares = split(bytes(32), threshold=2, points=[1, 2], entropy=os_entropy)
+    with pytest.raises(BadSharesError):
+        combine(shares | {2: share.to_bytes(SHARE_BYTES, "big")})
+
+
+@pytest.mark.parametrize("secret", [2**256, PRIME - 1])
+def test_a_result_that_is_no_32_bytes_is_refused(secret: int) -> None:
+    with pytest.raises(BadSharesError) as caught:
+        combine({1: secret.to_bytes(SHARE_BYTES, "big")})
+    assert str(secret) not in str(caught.value)
+
+
+@given(secrets, st.integers(1, PRIME - 1), st.integers(2, 5))
+def test_a_changed_share_changes_the_secret(secret: bytes, change: int, threshold: int) -> None:
+    """Sharing does not authenticate; it never gives the old secret back unnoticed either."""
+    points = list(range(1, threshold + 1))
+    shares = split(secret, threshold=threshold, points=points, entropy=os_entropy)
+    forged = (int.from_bytes(shares[1], "big") + change) % PRIME
+    with contextlib.suppress(BadSharesError):
+        assert combine(shares | {1: forged.to_bytes(SHARE_BYTES, "big")}) != secret

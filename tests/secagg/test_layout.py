@@ -1,0 +1,194 @@
+"""Layouts: widths follow from bounds, and what does not fit is refused without being told."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from secagg.errors import ConfigurationError, InvalidVectorError, SecureSumError
+from secagg.layout import MAX_BOUND, MAX_SIZE, Layout, Segment
+
+names = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=64)
+segments = st.builds(
+    Segment,
+    name=names,
+    size=st.integers(1, MAX_SIZE),
+    bound=st.integers(0, MAX_BOUND),
+)
+layouts = st.lists(segments, min_size=1, max_size=5, unique_by=lambda s: s.name).map(lambda s: Layout(tuple(s)))
+
+
+@given(st.integers(0, MAX_BOUND))
+def test_bits_are_the_fewest_that_tell_all_values_apart(bound: int) -> None:
+    bits = Segment(name="s", size=1, bound=bound).bits
+    values = 2 * bound + 1
+    assert 2**bits >= values
+    assert bits == 1 or 2 ** (bits - 1) < values
+
+
+@given(st.integers(0, MAX_BOUND))
+def test_words_hold_wire_entries_and_are_the_smallest_that_do(bound: int) -> None:
+    segment = Segment(name="s", size=1, bound=bound)
+    assert segment.wire_bytes == (segment.bits + 7) // 8
+    assert segment.word.itemsize in (1, 2, 4, 8)
+    assert segment.word.itemsize >= segment.wire_bytes
+    assert segment.word.itemsize == 1 or segment.word.itemsize // 2 < segment.wire_bytes
+    assert segment.word.kind == "u"
+    assert segment.word.newbyteorder("<") == segment.word
+
+
+@pytest.mark.parametrize(
+    ("bound", "bits", "wire_bytes", "word"),
+    [
+        (0, 1, 1, 1),
+        (1, 2, 1, 1),
+        (127, 8, 1, 1),
+        (128, 9, 2, 2),
+        (2**15 - 1, 16, 2, 2),
+        (2**15, 17, 3, 4),
+        (2**23 - 1, 24, 3, 4),
+        (2**23, 25, 4, 4),
+        (2**31 - 1, 32, 4, 4),
+        (2**31, 33, 5, 8),
+        (2**39, 41, 6, 8),
+        (2**47, 49, 7, 8),
+        (2**55 - 1, 56, 7, 8),
+        (2**55, 57, 8, 8),
+        (2**63 - 1, 64, 8, 8),
+    ],
+)
+def test_widths_at_the_edges(bound: int, bits: int, wire_bytes: int, word: int) -> None:
+    segment = Segment(name="s", size=3, bound=bound)
+    assert (segment.bits, segment.wire_bytes, segment.word.itemsize) == (bits, wire_bytes, word)
+
+
+@given(layouts)
+def test_sizes_add_up_and_slices_tile_the_vector(layout: Layout) -> None:
+    places = [place for _, place in layout.slices()]
+    assert places[0].start == 0
+    assert all(a.stop == b.start for a, b in pairwise(places))
+    assert places[-1].stop == layout.size == sum(s.size for s in layout.segments)
+    assert layout.wire_bytes == sum(s.size * s.wire_bytes for s in layout.segments)
+
+
+@given(layouts, layouts)
+def test_two_layouts_never_share_their_canonical_bytes(one: Layout, other: Layout) -> None:
+    assert (one.canonical() == other.canonical()) == (one == other)
+
+
+@given(layouts)
+def test_canonical_bytes_can_be_read_back(layout: Layout) -> None:
+    """Which is why the map is injective: a decoder exists."""
+    rest, read = layout.canonical(), []
+    while rest:
+        length = rest[0]
+        name, rest = rest[1 : 1 + length].decode(), rest[1 + length :]
+        size, bound, rest = int.from_bytes(rest[:8], "big"), int.from_bytes(rest[8:16], "big"), rest[16:]
+        read.append(Segment(name=name, size=size, bound=bound))
+    assert Layout(tuple(read)) == layout
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": ""},
+        {"name": "x" * 65},
+        {"name": "größe"},
+        {"name": "line\nbreak"},
+        {"size": 0},
+        {"size": -1},
+        {"size": MAX_SIZE + 1},
+        {"bound": -1},
+        {"bound": MAX_BOUND + 1},
+    ],
+    ids=str,
+)
+def test_unsafe_segments_do_not_exist(change: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        Segment(**({"name": "s", "size": 1, "bound": 1} | change))  # type: ignore[arg-type]
+
+
+def test_layouts_need_segments_with_different_names() -> None:
+    with pytest.raises(ConfigurationError, match="at least one"):
+        Layout(())
+    with pytest.raises(ConfigurationError, match="differ"):
+        Layout.of([("s", 1, 1), ("s", 2, 1)])
+
+
+def test_configuration_errors_are_value_errors_of_this_package() -> None:
+    with pytest.raises(ValueError, match="bound"):
+        Segment(name="s", size=1, bound=-1)
+    assert issubclass(ConfigurationError, SecureSumError)
+
+
+def test_triples_are_the_same_as_segments() -> None:
+    assert Layout.of([("a", 2, 3), ("b", 4, 5)]) == Layout(
+        (Segment(name="a", size=2, bound=3), Segment(name="b", size=4, bound=5))
+    )
+
+
+class TestCheck:
+    layout = Layout.of([("small", 2, 5), ("large", 3, MAX_BOUND)])
+
+    @pytest.mark.parametrize(
+        "vector",
+        [[5, -5, 0, MAX_BOUND, -MAX_BOUND], [0, 0, 0, 0, 0]],
+        ids=["extremes", "zeros"],
+    )
+    def test_what_fits_passes(self, vector: list[int]) -> None:
+        self.layout.check(np.array(vector, dtype=np.int64))
+
+    @pytest.mark.parametrize(
+        "vector",
+        [
+            np.zeros(5, dtype=np.int32),
+            np.zeros(5, dtype=np.uint64),
+            np.zeros(5, dtype=np.float64),
+            np.zeros(5, dtype=bool),
+            np.zeros(5, dtype=object),
+            np.zeros(5, dtype=">i8"),
+            np.zeros(4, dtype=np.int64),
+            np.zeros(6, dtype=np.int64),
+            np.zeros((5, 1), dtype=np.int64),
+            np.zeros((1, 5), dtype=np.int64),
+            np.int64(0),
+            [0, 0, 0, 0, 0],
+            None,
+            "00000",
+            b"\0" * 40,
+        ],
+        ids=lambda v: f"{type(v).__name__} {getattr(v, 'dtype', '')} {getattr(v, 'shape', '')}",
+    )
+    def test_another_type_or_shape_is_refused(self, vector: object) -> None:
+        with pytest.raises(InvalidVectorError, match=r"int64 of shape \(5,\)"):
+            self.layout.check(vector)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("vector", "segment"),
+        [
+            ([6, 0, 0, 0, 0], "small"),
+            ([0, -6, 0, 0, 0], "small"),
+            ([2**62, 0, 0, 0, 0], "small"),
+            ([0, 0, -(2**63), 0, 0], "large"),
+        ],
+    )
+    def test_one_beyond_the_bound_is_refused(self, vector: list[int], segment: str) -> None:
+        with pytest.raises(InvalidVectorError, match=f"'{segment}': 1 of"):
+            self.layout.check(np.array(vector, dtype=np.int64))
+
+    @given(st.integers(0, 2**40), st.integers(-(2**63), 2**63 - 1), st.integers(0, 9))
+    def test_the_error_says_how_many_and_not_which(self, bound: int, value: int, place: int) -> None:
+        assume(abs(value) > bound and abs(value) > 10**6)
+        vector = np.zeros(10, dtype=np.int64)
+        vector[place] = value
+        with pytest.raises(InvalidVectorError) as caught:
+            Layout.of([("s", 10, bound)]).check(vector)
+        assert "1 of 10" in str(caught.value)
+        assert str(abs(value)) not in str(caught.value)
+
+    def test_strided_vectors_are_vectors(self) -> None:
+        self.layout.check(np.arange(-9, 1, dtype=np.int64)[::2][::-1].clip(-5, 5))

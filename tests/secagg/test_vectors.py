@@ -1,0 +1,264 @@
+"""Test vectors: written again they do not change, and a second implementation says every byte of them too."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "slow_implementation"))
+
+import slow_bytes
+from slow_client import SlowClient
+from slow_driver import Drawn, Message, Playback, run
+from slow_receipt import receipt
+from slow_series import SlowSeriesClient, SlowSeriesServer
+from slow_server import SlowServer
+from slow_session import Session
+
+from secagg import errors
+from secagg.errors import LocalProtocolError
+from secagg.layout import Layout
+from secagg.masked.client import MaskedClient
+from secagg.masked.series import SeriesClient, SeriesServer
+from secagg.masked.server import MaskedServer
+from secagg.masked.states import ClientState
+from secagg.primitives.identity import IdentityKey
+from secagg.receipts import Receipt
+
+TESTS = Path(__file__).resolve().parents[1]
+_spec = importlib.util.spec_from_file_location("make_vectors", TESTS / "make_vectors.py")
+assert _spec is not None
+assert _spec.loader is not None
+make_vectors = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(make_vectors)
+
+Json = dict[str, Any]
+SCENARIOS: dict[str, Json] = {
+    path.name: json.loads(path.read_text()) for path in sorted(make_vectors.VECTORS.glob("*.json"))
+}
+ONE_SUM = [name for name, scenario in SCENARIOS.items() if "sums" not in scenario]
+SERIES = [name for name, scenario in SCENARIOS.items() if "sums" in scenario]
+BAD: dict[str, Json] = {
+    path.stem: json.loads(path.read_text()) for path in sorted((make_vectors.VECTORS / "bad").glob("*.json"))
+}
+
+
+def by_party(values: Mapping[str, Any]) -> dict[int, Any]:
+    return {int(party): value for party, value in values.items()}
+
+
+def messages_of(lines: Sequence[Json]) -> list[Message]:
+    return [(line["sender"], line["recipient"], bytes.fromhex(line["message"])) for line in lines]
+
+
+def entropy_of(scenario: Json) -> dict[int, Drawn]:
+    return {party: Drawn(bytes.fromhex(drawn)) for party, drawn in by_party(scenario["entropy"]).items()}
+
+
+def fast_sessions(scenario: Json, entropy: Mapping[int, Drawn]) -> tuple[dict[int, Any], Any]:
+    """The library's clients and server of a scenario; of a series, those of its first sum."""
+    if "sums" in scenario:
+        series, first = make_vectors.fast_series(scenario["parameters"]), scenario["sums"][0]
+        layout, context = Layout.of(map(tuple, first["layout"])), bytes.fromhex(first["context"])
+        clients = {
+            party: SeriesClient(series, party, entropy=entropy[party]).begin_sum(layout, context, np.array(vector))
+            for party, vector in by_party(first["vectors"]).items()
+        }
+        return clients, SeriesServer(series).begin_sum(layout, context)
+    config = make_vectors.fast_session(scenario["parameters"])
+    keys = {p: IdentityKey(bytes.fromhex(secret)) for p, secret in by_party(scenario["identity_secrets"]).items()}
+    clients = {
+        party: config.client(party, np.array(vector), entropy=entropy[party], identity=keys.get(party))
+        for party, vector in by_party(scenario["vectors"]).items()
+    }
+    return clients, config.server()
+
+
+def slow_sessions(scenario: Json, entropy: Mapping[int, Drawn]) -> tuple[dict[int, Any], Any]:
+    """The slow implementation's."""
+    if "sums" in scenario:
+        first = scenario["sums"][0]
+        layout, context = tuple(map(tuple, first["layout"])), bytes.fromhex(first["context"])
+        server = SlowSeriesServer(scenario["parameters"])
+        server.begin_sum(layout, context)
+        clients = {}
+        for party, vector in by_party(first["vectors"]).items():
+            clients[party] = SlowSeriesClient(scenario["parameters"], party, entropy[party])
+            clients[party].begin_sum(layout, context, vector)
+        return clients, server
+    session = Session.of(scenario["parameters"])
+    secrets = {p: bytes.fromhex(secret) for p, secret in by_party(scenario["identity_secrets"]).items()}
+    clients = {
+        party: SlowClient(session, party, vector, entropy[party], secrets.get(party, b""))
+        for party, vector in by_party(scenario["vectors"]).items()
+    }
+    return clients, SlowServer(session)
+
+
+@pytest.fixture(scope="module")
+def computed_now() -> Mapping[str, str]:
+    files: Mapping[str, str] = make_vectors.all_files()
+    return files
+
+
+def test_the_files_are_what_the_script_writes(computed_now: Mapping[str, str]) -> None:
+    """If this fails on purpose, the wire format changed: raise VERSION, then run tests/make_vectors.py."""
+    assert make_vectors.differences(computed_now) == []
+
+
+def test_a_changed_file_is_noticed(computed_now: Mapping[str, str]) -> None:
+    name = "complete_no_dropouts.json"
+    changed = {**computed_now, name: computed_now[name].replace('"total": [1000', '"total": [1001')}
+    assert make_vectors.differences(changed) == [name]
+    assert make_vectors.differences({k: v for k, v in computed_now.items() if k != name}) == [name]
+
+
+@pytest.mark.parametrize("name", ONE_SUM)
+def test_the_library_says_every_byte(name: str) -> None:
+    scenario = SCENARIOS[name]
+    entropy = entropy_of(scenario)
+    clients, server = fast_sessions(scenario, entropy)
+    assert run(clients, server, by_party(scenario["messages_sent"])) == messages_of(scenario["messages"])
+    assert (server.result.total.tolist(), list(server.result.survivors)) == (scenario["total"], scenario["survivors"])
+    assert server.transcript.hex() == scenario["transcript"]
+    assert not any(drawn.left for drawn in entropy.values())
+
+
+@pytest.mark.parametrize("name", ONE_SUM)
+def test_the_slow_implementation_says_every_byte(name: str) -> None:
+    scenario = SCENARIOS[name]
+    entropy = entropy_of(scenario)
+    clients, server = slow_sessions(scenario, entropy)
+    session = server.session
+    assert (session.digest.hex(), session.setup_digest.hex()) == (scenario["digest"], scenario["setup_digest"])
+    assert by_party(scenario["neighbours"]) == {party: session.neighbours(party) for party in session.clients}
+    assert run(clients, server, by_party(scenario["messages_sent"])) == messages_of(scenario["messages"])
+    assert (server.total, server.survivors) == (scenario["total"], scenario["survivors"])
+    assert slow_bytes.sha256(server.transcript).hex() == scenario["transcript"]
+    assert not any(drawn.left for drawn in entropy.values())
+    if "receipt" in scenario:
+        secret = bytes.fromhex(scenario["receipt"]["server_secret"])
+        assert receipt(server, secret).hex() == scenario["receipt"]["bytes"]
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_both_say_every_byte_of_a_series(name: str) -> None:
+    scenario = SCENARIOS[name]
+    known, entropy, again = scenario["parameters"], entropy_of(scenario), entropy_of(scenario)
+    series = make_vectors.fast_series(known)
+    fast = {p: SeriesClient(series, p, entropy=entropy[p]) for p in known["clients"]}
+    slow = {p: SlowSeriesClient(known, p, again[p]) for p in known["clients"]}
+    fast_server, slow_server = SeriesServer(series), SlowSeriesServer(known)
+    assert scenario["digest"] == series.digest.hex() == slow_server.digest.hex()
+    for one in scenario["sums"]:
+        layout, context, vectors = one["layout"], bytes.fromhex(one["context"]), by_party(one["vectors"])
+        shape, sent = Layout.of(map(tuple, layout)), by_party(one["messages_sent"])
+        current = {p: client.begin_sum(shape, context, np.array(vectors[p])) for p, client in fast.items()}
+        at_server = fast_server.begin_sum(shape, context)
+        assert run(current, at_server, sent) == messages_of(one["messages"])
+        assert at_server.result is not None
+        assert (at_server.result.total.tolist(), list(at_server.result.survivors)) == (one["total"], one["survivors"])
+        for party, client in slow.items():
+            client.begin_sum(tuple(map(tuple, layout)), context, vectors[party])
+        slow_server.begin_sum(tuple(map(tuple, layout)), context)
+        assert run(slow, slow_server, sent) == messages_of(one["messages"])
+        assert (slow_server.total, slow_server.survivors) == (one["total"], one["survivors"])
+    assert not any(drawn.left for drawn in [*entropy.values(), *again.values()])
+
+
+def sums_in_the_clear() -> Iterator[tuple[str, Json]]:
+    for name, scenario in SCENARIOS.items():
+        for one in scenario.get("sums", [scenario]):
+            yield name, one
+
+
+@pytest.mark.parametrize(
+    ("name", "one"), list(sums_in_the_clear()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_totals_are_the_survivors_vectors(name: str, one: Json) -> None:
+    """What no message can tell: the total of a vector is the plain sum of the vectors that are in it."""
+    vectors = by_party(one["vectors"])
+    assert one["total"] == [sum(column) for column in zip(*(vectors[p] for p in one["survivors"]), strict=True)]
+    layout = one["layout"] if "layout" in one else SCENARIOS[name]["parameters"]["layout"]
+    ends = [at for _, _, bound in layout for at in (bound, -bound)]
+    assert set(ends) <= set(one["total"])  # both ends of every bound are reached
+
+
+def test_receipts_verify() -> None:
+    scenario = SCENARIOS["authenticated_dropouts.json"]
+    issued = Receipt.from_bytes(bytes.fromhex(scenario["receipt"]["bytes"]))
+    signer = IdentityKey(bytes.fromhex(scenario["receipt"]["server_secret"]))
+    issued.verify(make_vectors.fast_session(scenario["parameters"]), signer.public, scenario["survivors"][0])
+    assert issued.transcript.hex() == scenario["transcript"]
+
+
+def play_to(bad: Json, fast: bool) -> tuple[Playback, Json]:
+    """Sessions that stand where the bad message comes."""
+    scenario = SCENARIOS[bad["scenario"]]
+    messages = messages_of(scenario.get("messages") or scenario["sums"][0]["messages"])
+    entropy = entropy_of(scenario)
+    clients, server = (fast_sessions if fast else slow_sessions)(scenario, entropy)
+    play = Playback(clients, server, messages)
+    play.advance(bad["delivered"])
+    return play, scenario
+
+
+def feed(play: Playback, bad: Json) -> None:
+    """Give the bad message to whom it is for, and close what must be closed for the fault to show."""
+    message = None if bad["message"] is None else bytes.fromhex(bad["message"])
+    if bad["refused_when"] == "received":
+        assert message is not None
+        if bad["recipient"]:
+            play.clients[bad["recipient"]].receive(message)
+        else:
+            play.open_round()
+            play.server.receive(bad["sender"], message)
+        return
+    if message is not None:
+        play.instead(message)
+    if bad["refused_when"] == "sum ends":
+        play.finish()
+    if message is not None:
+        play.advance(play.end_of_round())
+    play.close_round()
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_library_refuses_bad_messages(name: str) -> None:
+    bad = BAD[name]
+    play, scenario = play_to(bad, fast=True)
+    error = getattr(errors, bad["error"])
+    with pytest.raises(errors.SecureSumError) as caught:
+        feed(play, bad)
+    assert type(caught.value) is error
+    if bad["afterwards"] == "goes on":
+        play.finish()
+        survivors = scenario.get("survivors") or scenario["sums"][0]["survivors"]
+        assert list(play.server.result.survivors) == survivors
+        assert play.server.result.total.tolist() == (scenario.get("total") or scenario["sums"][0]["total"])
+        return
+    session = play.clients[bad["recipient"]] if bad["recipient"] else play.server
+    _, _, good = play.said[bad["delivered"]]
+    if isinstance(session, MaskedClient):
+        assert session.state is ClientState.ABORTED
+        with pytest.raises((LocalProtocolError, errors.MalformedMessageError)):
+            session.receive(good)
+    else:
+        assert isinstance(session, MaskedServer)
+        assert session.result is None
+        with pytest.raises(LocalProtocolError):
+            session.close_round()
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_slow_implementation_refuses_bad_messages(name: str) -> None:
+    play, _ = play_to(BAD[name], fast=False)
+    with pytest.raises(slow_bytes.Refused):
+        feed(play, BAD[name])

@@ -1,0 +1,313 @@
+"""The house's shape, read from the sources: which module imports which, how long modules and functions are."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("secagg", "analytic", "simulations")
+
+FORBIDDEN_ARROWS = (
+    ("secagg", "analytic"),
+    ("analytic", "secagg"),
+    ("secagg", "simulations"),
+    ("analytic", "simulations"),
+)
+"""(from, to): sums know no learning, learning knows no cryptography, and neither knows who puts them together."""
+
+HEAVY = frozenset({"torch", "torchvision", "tenseal", "opacus", "dp_accounting", "flwr"})
+"""Optional dependencies: whoever needs one imports it where it is used, so that the core runs without them."""
+
+MODULE_LINES = 400
+FUNCTION_LINES = 60
+
+LONG_MODULES: dict[str, int] = {}
+"""Modules that may be longer, with the length they have at most. Keep this list honest: a needless entry fails."""
+
+LONG_FUNCTIONS: dict[str, int] = {}
+"""Functions that may be longer, likewise."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One arrow of the graph."""
+
+    source: str
+    target: str
+    line: int
+    at_module_level: bool
+    for_types_only: bool
+
+
+def module_paths() -> dict[str, Path]:
+    """Every module of the three packages by dotted name."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = module_paths()
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    return ast.unparse(test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def _nodes(node: ast.AST, in_function: bool, for_types: bool) -> Iterator[tuple[ast.AST, bool, bool]]:
+    """Every node with whether it stands in a function, and whether only a type checker sees it."""
+    yield node, in_function, for_types
+    if isinstance(node, ast.If) and _is_type_checking(node.test):
+        for child in node.body:
+            yield from _nodes(child, in_function, True)
+        for child in node.orelse:
+            yield from _nodes(child, in_function, for_types)
+        return
+    inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    for child in ast.iter_child_nodes(node):
+        yield from _nodes(child, inside, for_types)
+
+
+def imports_of(name: str, tree: ast.Module, modules: frozenset[str], is_package: bool = False) -> list[Import]:
+    """What a module imports; `from package import name` points at the submodule where `name` is one."""
+    found = []
+    for node, in_function, for_types in _nodes(tree, False, False):
+        targets: list[str] = []
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = name.split(".") if is_package else name.split(".")[:-1]
+                parts = parts[: len(parts) - (node.level - 1)]
+                base = ".".join([*parts, base] if base else parts)
+            submodules = [f"{base}.{alias.name}" for alias in node.names if f"{base}.{alias.name}" in modules]
+            targets = submodules if len(submodules) == len(node.names) else [base, *submodules]
+        found += [Import(name, target, node.lineno, not in_function, for_types) for target in targets]
+    return found
+
+
+KNOWN = frozenset(MODULES)
+IMPORTS = [
+    arrow
+    for name, tree in TREES.items()
+    for arrow in imports_of(name, tree, KNOWN, MODULES[name].name == "__init__.py")
+]
+
+
+def top(module: str) -> str:
+    """The package a dotted name begins with."""
+    return module.split(".")[0]
+
+
+def shown(arrows: list[Import]) -> list[str]:
+    """Arrows as a person reads them."""
+    return [f"{a.source} line {a.line} imports {a.target}" for a in arrows]
+
+
+def find_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Strongly connected components of two modules or more, and modules that import themselves (Tarjan 1972)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    cycles: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for target in sorted(graph.get(node, ())):
+            if target not in index:
+                visit(target)
+                low[node] = min(low[node], low[target])
+            elif target in stack:
+                low[node] = min(low[node], index[target])
+        if low[node] == index[node]:
+            component = [stack.pop()]
+            while component[-1] != node:
+                component.append(stack.pop())
+            if len(component) > 1 or node in graph.get(node, ()):
+                cycles.append(sorted(component))
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return cycles
+
+
+def graph_of(arrows: list[Import]) -> dict[str, set[str]]:
+    """Modules and the modules they import."""
+    graph: dict[str, set[str]] = {name: set() for name in KNOWN}
+    for arrow in arrows:
+        if arrow.target in KNOWN:
+            graph[arrow.source].add(arrow.target)
+    return graph
+
+
+def test_the_packages_are_found() -> None:
+    assert {top(name) for name in MODULES} == set(PACKAGES)
+    assert len(MODULES) > 30
+
+
+@pytest.mark.parametrize(("source", "target"), FORBIDDEN_ARROWS, ids=lambda x: x)
+def test_no_arrow_points_up_or_across(source: str, target: str) -> None:
+    crossing = [a for a in IMPORTS if top(a.source) == source and top(a.target) == target]
+    assert not crossing, shown(crossing)
+
+
+def test_no_cycle_when_modules_are_loaded() -> None:
+    loading = [a for a in IMPORTS if a.at_module_level and not a.for_types_only]
+    assert find_cycles(graph_of(loading)) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_cycle_hides_in_a_function(package: str) -> None:
+    """An import inside a function is an arrow too: it only moves the moment at which two ideas need each other."""
+    running = [a for a in IMPORTS if top(a.source) == package and not a.for_types_only]
+    assert find_cycles(graph_of(running)) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_modules_do_not_import_the_hallway_of_their_own_package(package: str) -> None:
+    """`__init__` hands names on to callers; a module of the package that reads it stands in a hidden cycle."""
+    hallway = [a for a in IMPORTS if top(a.source) == package and a.target == package and a.source != package]
+    assert not hallway, shown(hallway)
+
+
+def test_primitives_know_nothing_of_protocols() -> None:
+    above = [
+        a
+        for a in IMPORTS
+        if a.source.startswith("secagg.primitives")
+        and top(a.target) == "secagg"
+        and a.target not in {f"secagg.{name}" for name in ("encoding", "entropy", "errors", "layout", "ring")}
+        and not a.target.startswith("secagg.primitives")
+    ]
+    assert not above, shown(above)
+
+
+def test_foundations_know_nothing_of_protocols() -> None:
+    foundations = {f"secagg.{name}" for name in ("errors", "entropy", "layout", "ring", "sessions", "config", "wire")}
+    protocols = ("secagg.masked", "secagg.plain", "secagg.in_memory", "secagg.committee", "secagg.he", "secagg.dp")
+    upward = [a for a in IMPORTS if a.source in foundations and a.target.startswith(protocols)]
+    assert not upward, shown(upward)
+
+
+def test_protocols_do_not_know_each_other() -> None:
+    rooms = ("secagg.masked", "secagg.committee", "secagg.plain")
+    crossing = [
+        a
+        for a in IMPORTS
+        for room in rooms
+        if a.source.startswith(room) and a.target.startswith(tuple(r for r in rooms if r != room))
+    ]
+    assert not crossing, shown(crossing)
+
+
+@pytest.mark.parametrize("package", ["secagg", "analytic"])
+def test_heavy_packages_stay_out_of_the_core_at_load(package: str) -> None:
+    heavy = [
+        a
+        for a in IMPORTS
+        if top(a.source) == package and top(a.target) in HEAVY and a.at_module_level and not a.for_types_only
+    ]
+    assert not heavy, shown(heavy)
+
+
+def test_simulations_load_without_heavy_packages() -> None:
+    """All but the Flower app, which cannot be written without flwr."""
+    heavy = [
+        a
+        for a in IMPORTS
+        if top(a.source) == "simulations"
+        and not a.source.startswith("simulations.flower")
+        and top(a.target) in HEAVY
+        and a.at_module_level
+        and not a.for_types_only
+    ]
+    assert not heavy, shown(heavy)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, path in MODULES.items() if path.name == "__init__.py"))
+def test_init_only_hands_names_on(name: str) -> None:
+    allowed = (ast.Import, ast.ImportFrom, ast.Expr, ast.Assign, ast.AnnAssign)
+    other = [type(node).__name__ for node in TREES[name].body if not isinstance(node, allowed)]
+    assert not other, f"{name} does more than hand names on: {other}"
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Qualified names and lengths, docstring not counted: it is what the reader wants to be long."""
+
+    def walk(node: ast.AST, prefix: str) -> Iterator[tuple[str, int]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                yield from walk(child, f"{prefix}{child.name}.")
+            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{prefix}{child.name}", _length(child)
+                yield from walk(child, f"{prefix}{child.name}.")
+
+    yield from walk(tree, "")
+
+
+def _length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    lines = (function.end_lineno or function.lineno) - function.lineno + 1
+    first = function.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        lines -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return lines
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_modules_and_functions_stay_short(name: str) -> None:
+    lines = len(MODULES[name].read_text(encoding="utf-8").splitlines())
+    assert lines <= LONG_MODULES.get(name, MODULE_LINES), f"{name} has {lines} lines: it holds more than one idea"
+    for function, length in functions(TREES[name]):
+        limit = LONG_FUNCTIONS.get(f"{name}.{function}", FUNCTION_LINES)
+        assert length <= limit, f"{name}.{function} has {length} lines: a second function hides in it"
+
+
+def test_the_lists_of_exceptions_are_honest() -> None:
+    for name in LONG_MODULES:
+        assert len(MODULES[name].read_text(encoding="utf-8").splitlines()) > MODULE_LINES, f"{name} needs no exception"
+    lengths = {f"{name}.{function}": n for name, tree in TREES.items() for function, n in functions(tree)}
+    for name in LONG_FUNCTIONS:
+        assert lengths[name] > FUNCTION_LINES, f"{name} needs no exception"
+
+
+class TestTheTestItself:
+    """Each rule finds what it looks for, in sources made for it."""
+
+    def _arrows(self, source: str, name: str = "p.a", is_package: bool = False) -> set[tuple[str, bool, bool]]:
+        found = imports_of(name, ast.parse(source), frozenset({"p", "p.a", "p.b", "q"}), is_package)
+        return {(a.target, a.at_module_level, a.for_types_only) for a in found}
+
+    def test_imports_in_every_form(self) -> None:
+        assert self._arrows("import q") == {("q", True, False)}
+        assert self._arrows("from p import b") == {("p.b", True, False)}
+        assert self._arrows("from p import b, thing") == {("p", True, False), ("p.b", True, False)}
+        assert self._arrows("from p.b import thing") == {("p.b", True, False)}
+        assert self._arrows("from . import b") == {("p.b", True, False)}
+        assert self._arrows("from .b import thing") == {("p.b", True, False)}
+        assert self._arrows("from .b import thing", "p", is_package=True) == {("p.b", True, False)}
+        assert self._arrows("def f():\n    import q") == {("q", False, False)}
+        assert self._arrows("class C:\n    def f(self):\n        from p.b import x") == {("p.b", False, False)}
+        assert self._arrows("if TYPE_CHECKING:\n    import q\nelse:\n    import p.b") == {
+            ("q", True, True),
+            ("p.b", True, False),
+        }
+
+    def test_cycles_are_found(self) -> None:
+        assert find_cycles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+        assert find_cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [["b", "c"]]
+        assert find_cycles({"a": {"a"}}) == [["a"]]
+
+    def test_lengths_leave_the_docstring_out(self) -> None:
+        source = 'class C:\n    def f(self):\n        """One.\n\n        Two.\n        """\n        return 1\n'
+        assert list(functions(ast.parse(source))) == [("C.f", 2)]
