@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass, field
 
 from secagg.encoding import length_prefixed
@@ -47,17 +48,22 @@ class SumConfig:
 
     def __post_init__(self) -> None:
         ids = self.clients
+        if type(ids) is not tuple or any(type(party) is not int for party in ids):
+            raise ConfigurationError("clients is a tuple of plain ints, such as (1, 2, 3)")
         if not 1 <= len(ids) <= MAX_CLIENTS:
             raise ConfigurationError(f"a cohort has 1 to {MAX_CLIENTS} clients, not {len(ids)}")
         if len(set(ids)) != len(ids):
-            twice = sorted({party for party in ids if ids.count(party) > 1})
+            twice = sorted(party for party, times in Counter(ids).items() if times > 1)
             raise ConfigurationError(f"client ids must differ; these came twice: {twice[:10]}")
         if list(ids) != sorted(ids) or ids[0] < 1 or ids[-1] > MAX_PARTY:
             raise ConfigurationError(f"client ids must be ascending numbers of 1 to {MAX_PARTY}; sort and number them")
+        if not (type(self.session_id) is type(self.context) is bytes):
+            raise ConfigurationError("session id and context are bytes")
         if not 16 <= len(self.session_id) <= 64:
             raise ConfigurationError(f"a session id takes 16 to 64 bytes, not {len(self.session_id)}; draw a fresh one")
         if len(self.context) > 64:
             raise ConfigurationError(f"the context is a digest of at most 64 bytes, not {len(self.context)}")
+        self._check()
         object.__setattr__(self, "digest", hashlib.sha256(self._canonical()).digest())
 
     @property
@@ -90,6 +96,9 @@ class SumConfig:
 
     def _clients_bytes(self) -> bytes:
         return b"".join(party.to_bytes(4, "big") for party in self.clients)
+
+    def _check(self) -> None:
+        """Refuse what a protocol adds and cannot serve; runs before anything is derived from it."""
 
     def _own_parameters(self) -> tuple[bytes, ...]:
         """What a protocol adds to the digest."""

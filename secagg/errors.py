@@ -45,7 +45,10 @@ class RemoteProtocolError(SecureSumError):
 
 
 class MalformedMessageError(RemoteProtocolError):
-    """Bytes that are no message of this version, session or layout. They change no state."""
+    """Bytes that are no message of this version, session or layout.
+
+    A frame that does not belong here changes no state; a frame that does, with a broken payload, aborts a client.
+    """
 
 
 class RepeatedMessageError(RemoteProtocolError):

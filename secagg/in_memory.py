@@ -55,17 +55,23 @@ class FaultyNetwork:
         self, rng: np.random.Generator, *, loss: float = 0.0, repetition: float = 0.0, reorder: bool = False
     ) -> None:
         self._rng, self._loss, self._repetition, self._reorder = rng, loss, repetition, reorder
-        self._late: list[Envelope] = []
+        self._late: dict[bool, list[Envelope]] = {True: [], False: []}
 
     def carry(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
         """What is left of a round, with repetitions of this and of earlier ones."""
-        arriving, self._late = self._late, []
+        arriving: list[Envelope] = []
+        late: list[Envelope] = []
         for envelope in envelopes:
             if self._rng.random() < self._loss:
                 continue
             arriving.append(envelope)
             if self._rng.random() < self._repetition:
-                (arriving if self._rng.random() < 0.5 else self._late).append(envelope)
+                (arriving if self._rng.random() < 0.5 else late).append(envelope)
+        for to_server in {envelope.recipient == SERVER for envelope in arriving} or {True, False}:
+            arriving += self._late[to_server]
+            self._late[to_server] = []
+        for envelope in late:
+            self._late[envelope.recipient == SERVER].append(envelope)
         if self._reorder:
             self._rng.shuffle(arriving)
         return iter(arriving)
@@ -194,6 +200,8 @@ class _Driver:
 
     def _upload(self, envelopes: Iterable[Envelope]) -> None:
         for envelope in self._network.carry(self._recorded(envelopes)):
+            if envelope.recipient != SERVER:
+                continue
             started = time.perf_counter()
             try:
                 self._server.receive(envelope.sender, envelope.message)

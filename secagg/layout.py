@@ -27,7 +27,9 @@ class Segment:
     Args:
         name: unique within its layout, 1 to 64 printable ASCII characters.
         size: number of entries, 1 to 2^32.
-        bound: largest absolute value of the *sum* over the whole cohort, 0 to 2^63 - 1.
+        bound: largest absolute value of the *sum* over the whole cohort, 0 to 2^63 - 1. Whoever makes the layout
+            answers for it: a cohort whose sum leaves the bound may wrap around. ``StatisticsSpec`` guards its sums
+            with a row count that cannot.
     """
 
     name: str
@@ -37,6 +39,8 @@ class Segment:
     def __post_init__(self) -> None:
         if not (1 <= len(self.name) <= 64 and self.name.isascii() and self.name.isprintable()):
             raise ConfigurationError(f"segment name: 1 to 64 printable ASCII characters, not {self.name!r}")
+        if type(self.size) is not int or type(self.bound) is not int:
+            raise ConfigurationError(f"segment {self.name!r}: size and bound must be plain ints")
         if not 1 <= self.size <= MAX_SIZE:
             raise ConfigurationError(f"segment {self.name!r}: size must be 1 to 2^32, not {self.size}")
         if not 0 <= self.bound <= MAX_BOUND:
@@ -68,6 +72,8 @@ class Layout:
     segments: tuple[Segment, ...]
 
     def __post_init__(self) -> None:
+        if type(self.segments) is not tuple:
+            raise ConfigurationError("the segments of a layout are a tuple")
         names = [segment.name for segment in self.segments]
         if not names:
             raise ConfigurationError("a layout needs at least one segment")
@@ -102,7 +108,7 @@ class Layout:
         Raises:
             InvalidVectorError: says which segment, how many entries and what to do; never which values.
         """
-        if not isinstance(vector, np.ndarray) or vector.dtype != np.int64 or vector.shape != (self.size,):
+        if type(vector) is not np.ndarray or vector.dtype != np.int64 or vector.shape != (self.size,):
             came = (
                 f"{vector.dtype} of shape {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
             )

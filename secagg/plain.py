@@ -25,8 +25,7 @@ class PlainSum(SumConfig):
 
     min_survivors: int = 1
 
-    def __post_init__(self) -> None:
-        SumConfig.__post_init__(self)
+    def _check(self) -> None:
         if not 1 <= self.min_survivors <= len(self.clients):
             raise ConfigurationError(
                 f"min_survivors must be 1 to the cohort's {len(self.clients)}, not {self.min_survivors}"
@@ -91,7 +90,7 @@ class PlainServer:
 
     def __init__(self, config: PlainSum) -> None:
         self._config = config
-        self._round = Round(config.digest, MessageType.PLAIN_INPUT, config.clients)
+        self._round: Round | None = Round(config.digest, MessageType.PLAIN_INPUT, config.clients)
         self._sum = RingVector.zeros(config.layout)
         self._result: SumResult | None = None
 
@@ -103,19 +102,19 @@ class PlainServer:
     @property
     def waiting_for(self) -> frozenset[PartyId]:
         """Clients whose vector has not arrived."""
-        return self._round.waiting_for
+        return self._round.waiting_for if self._round else frozenset()
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Add one client's vector."""
-        frame = self._round.open(sender, message)
+        round_ = self._current()
+        frame = round_.open(sender, message)
         self._sum.add(RingVector.from_bytes(self._config.layout, frame.payload))
-        self._round.accept(sender, message)
+        round_.accept(sender, message)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         """Release the total over those who answered."""
-        if self._result is not None:
-            raise LocalProtocolError("the result stands; there is no round left to close")
-        survivors = self._round.answered
+        survivors = self._current().answered
+        self._round = None
         if len(survivors) < self._config.min_survivors:
             raise TooFewSurvivorsError(
                 stage=MessageType.PLAIN_INPUT.name,
@@ -125,3 +124,8 @@ class PlainServer:
             )
         self._result = SumResult(total=self._sum.decode(), survivors=tuple(sorted(survivors)))
         return {}
+
+    def _current(self) -> Round:
+        if self._round is None:
+            raise LocalProtocolError("this session is over: it released its sum or was aborted; start a new one")
+        return self._round

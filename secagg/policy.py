@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from secagg.errors import ConfigurationError, PolicyError
+from secagg.masked.assumptions import Assumptions
 from secagg.masked.parameters import MaskedParameters
-from secagg.sessions import SumProtocol
+from secagg.sessions import PartyId, SumProtocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,14 +21,14 @@ class ClientPolicy:
         min_survivors: fewest clients that a released total may hold.
         min_corruption: fraction of clients whose collusion with the server must not hurt.
         identities: the operator's roster, public key by client; every client of the cohort must be in it with
-            this key. Empty accepts sessions without identities (semi-honest: for simulations only).
+            that key. Empty accepts sessions without identities (semi-honest: for simulations only).
     """
 
     modes: frozenset[str] = frozenset({"masked"})
     min_clients: int = 3
     min_survivors: int = 3
     min_corruption: float = 0.0
-    identities: frozenset[bytes] = frozenset()
+    identities: Mapping[PartyId, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.min_clients < 1 or self.min_survivors < 1 or not 0 <= self.min_corruption < 1:
@@ -46,15 +48,19 @@ class ClientPolicy:
             self._check_masked(protocol)
 
     def _check_masked(self, config: MaskedParameters) -> None:
-        tolerated = int(self.min_corruption * len(config.clients))
+        tolerated = Assumptions(corruption=self.min_corruption).corrupt(len(config.clients))
         self._at_least("collusion with the server that does no harm", tolerated, config.corrupt)
         if not self.identities:
             return
         if not config.is_authenticated:
             raise PolicyError("this site knows its peers by identity keys; this sum has none and trusts the server")
-        unknown = sum(identity not in self.identities for identity in config.identities)
+        listed = zip(config.clients, config.identities, strict=True)
+        unknown = [party for party, identity in listed if self.identities.get(party) != identity]
         if unknown:
-            raise PolicyError(f"{unknown} of the {len(config.identities)} clients are not in this site's roster")
+            raise PolicyError(
+                f"{len(unknown)} of the {len(config.clients)} clients have another key in this site's roster, or none: "
+                f"{unknown[:10]}"
+            )
 
     def _at_least(self, what: str, needed: int, offered: int) -> None:
         if offered < needed:

@@ -90,6 +90,7 @@ def _unpack(segment: Segment, data: bytes | memoryview) -> Words:
         return entries.reshape(-1).view(segment.word)
     padded = np.zeros((segment.size, segment.word.itemsize), dtype=np.uint8)
     padded[:, : segment.wire_bytes] = entries
+    padded.setflags(write=False)  # like the view above: whoever wants to add makes a copy
     return padded.reshape(-1).view(segment.word)
 
 

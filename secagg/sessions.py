@@ -28,6 +28,9 @@ class SumResult:
     total: IntVector
     survivors: tuple[PartyId, ...]
 
+    def __post_init__(self) -> None:
+        self.total.setflags(write=False)
+
 
 class ClientSession(Protocol):
     """One client's (or helper's) side of one sum. Bytes in, bytes out."""
@@ -45,7 +48,7 @@ class ClientSession(Protocol):
         """Answer the server's message; None ends this side.
 
         Raises:
-            MalformedMessageError: foreign or broken bytes; the session goes on.
+            MalformedMessageError: a foreign frame, and the session goes on; or a broken payload, as below.
             RepeatedMessageError: answered before; the session goes on.
             RemoteProtocolError: the server broke the protocol; the session is aborted, its secrets forgotten.
         """

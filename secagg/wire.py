@@ -17,6 +17,8 @@ from secagg.sessions import PartyId
 MAGIC = b"SAGG"
 VERSION = 1
 HEADER_BYTES = 46
+MAX_ENTRIES = 2**20
+"""As many as a cohort can have clients."""
 
 
 class MessageType(IntEnum):
@@ -102,10 +104,16 @@ def message_type(message: bytes) -> MessageType | None:
 
 
 class Reader:
-    """Takes a payload apart from front to back; what does not fit is a ``MalformedMessageError``."""
+    """Takes a payload apart from front to back; what does not fit is a ``MalformedMessageError``.
 
-    def __init__(self, payload: memoryview, *, peer: PartyId) -> None:
-        self._payload, self._peer = payload, peer
+    Args:
+        payload: what a frame holds.
+        peer: who sent it, for the error.
+        max_entries: how many entries a list can have here; longer ones are refused before any entry is read.
+    """
+
+    def __init__(self, payload: memoryview, *, peer: PartyId, max_entries: int = MAX_ENTRIES) -> None:
+        self._payload, self._peer, self._max_entries = payload, peer, max_entries
 
     def take(self, n_bytes: int) -> bytes:
         """The next ``n_bytes``."""
@@ -121,6 +129,11 @@ class Reader:
     def entries(self, n_bytes: int) -> dict[PartyId, bytes]:
         """A counted list of (party, ``n_bytes``), strictly ascending by party, as a dictionary."""
         count = self.number()
+        if count > self._max_entries:
+            raise MalformedMessageError(
+                f"a list in this session has at most {self._max_entries} entries, this one claims {count}",
+                peer=self._peer,
+            )
         if len(self._payload) < count * (4 + n_bytes):
             raise MalformedMessageError(f"the message ends before its {count} entries do", peer=self._peer)
         entries: dict[PartyId, bytes] = {}

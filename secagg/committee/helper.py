@@ -28,6 +28,8 @@ from secagg.wire import MessageType, Reader, open_frame, seal_frame
 class CommitteeHelper:
     """Answers one request a session, and only for as many survivors as the parameters ask for.
 
+    A request that it refuses reveals nothing, so it may still answer a better one.
+
     Its key pair serves many sessions; what it must not do is answer twice in one. Keep its answered sessions for as
     long as the key lives (``DurableClient`` does).
     """
@@ -52,14 +54,15 @@ class CommitteeHelper:
         if fingerprint == self.answered:
             raise RepeatedMessageError("this request was answered already", peer=SERVER)
         if self._keys is None:
-            raise LocalProtocolError("this helper has answered in this session, or refused; it does so once")
-        keys, self._keys = self._keys, None
+            raise LocalProtocolError("this helper has answered in this session; it does so once")
         if frame.type is not MessageType.MASK_REQUEST:
             raise RemoteProtocolError(f"MASK_REQUEST is due, {frame.type.name} came", peer=SERVER)
-        request = MaskRequest.read(Reader(frame.payload, peer=SERVER), config)
+        reader = Reader(frame.payload, peer=SERVER, max_entries=len(config.clients))
+        request = MaskRequest.read(reader, config)
         self._check(request)
         vector = RingVector.zeros(config.layout)
-        seeds = [self._open(keys, client, seed) for client, seed in request.seeds.items()]
+        seeds = [self._open(self._keys, client, seed) for client, seed in request.seeds.items()]
+        self._keys = None
         add_masks(vector, [(seed, 1) for seed in seeds], config.digest)
         answer = MaskSum(survivors=tuple(request.seeds), vector=vector.to_bytes())
         self.answered = fingerprint

@@ -31,8 +31,7 @@ class CommitteeParameters(SumConfig):
     identities: tuple[bytes, ...] = field(default=(), repr=False)
     server_identity: bytes = b""
 
-    def __post_init__(self) -> None:
-        SumConfig.__post_init__(self)
+    def _check(self) -> None:
         parties = [party for party, _ in self.helper_keys]
         if not parties or parties != sorted(set(parties)) or SERVER in parties or set(parties) & set(self.clients):
             raise ConfigurationError(
@@ -41,6 +40,8 @@ class CommitteeParameters(SumConfig):
             )
         for party, key in self.helper_keys:
             _check_key(party, key)
+        if len({key for _, key in self.helper_keys}) != len(parties):
+            raise ConfigurationError("two helpers with one key are one party: give each helper a key of its own")
         if not 2 <= self.min_survivors <= len(self.clients):
             raise ConfigurationError(
                 f"min_survivors must be 2 to the cohort's {len(self.clients)}, not {self.min_survivors}: "

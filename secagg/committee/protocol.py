@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count, islice
 from typing import Self
 
 from secagg.committee.client import CommitteeClient
@@ -47,8 +48,8 @@ class CommitteeSum(CommitteeParameters):
         entropy: Entropy = os_entropy,
     ) -> Self:
         """A sum with fresh helpers, all in this process: for simulations. Two thirds of the clients must survive."""
-        first = max(clients, default=0) + 1
-        secrets = {first + place: KeyPair.generate(entropy) for place in range(n_helpers)}
+        free = (number for number in count(1) if number not in set(clients))
+        secrets = {number: KeyPair.generate(entropy) for number in islice(free, n_helpers)}
         return cls(
             layout=layout,
             clients=clients,

@@ -47,7 +47,8 @@ class CommitteeServer:
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one client's vector or one helper's mask sum."""
         round_ = self._current()
-        reader = Reader(round_.open(sender, message).payload, peer=sender)
+        frame = round_.open(sender, message)
+        reader = Reader(frame.payload, peer=sender, max_entries=len(self._config.clients))
         if round_.answer is MessageType.COMMITTEE_INPUT:
             self._take_vector(sender, CommitteeInput.read(reader, self._config))
         else:

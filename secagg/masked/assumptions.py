@@ -8,7 +8,9 @@ that is settled before the permutation is drawn. Three things may then go wrong 
   against a server that lies about dropouts, so many that both its secrets can be opened, which takes
   2 threshold <= k + 1 + corrupt neighbours);
 - *split*: removing corrupt clients and dropouts cuts the graph, so that the sum falls into parts: for a Harary graph
-  that takes two runs of k/2 neighbours on the ring;
+  that takes two runs of k/2 neighbours on the ring. A server that lies may choose the dropouts when it knows the
+  graph; but a client at the end of such a part keeps the k/2 neighbours of one side, itself, and the corrupt ones of
+  the other side, and while these are fewer than ``threshold`` its self-mask stays closed, and the part with it;
 - *stuck*: some client keeps fewer than ``threshold`` neighbours, so that the sum cannot be unmasked.
 
 The first two together have probability at most 2^-security_bits, the third 2^-correctness_bits. Corrupt or
@@ -127,16 +129,19 @@ def _candidates(n_clients: int) -> range:
 
 def _with_degree(n: int, degree: int, assumptions: Assumptions) -> Plan | None:
     """The lowest threshold that serves this degree, or None."""
-    split = log2_split(n, degree, assumptions.corrupt(n) + assumptions.dropouts(n))
     per_event = -assumptions.security_bits - 1
+    opened = log2_at_least(n, assumptions.corrupt(n), degree)
+    corrupt_neighbours = _first_rare(opened, per_event)
+    threshold = _lowest_threshold(corrupt_neighbours, degree, assumptions)
+    if assumptions.malicious_server:
+        one_side = log2_at_least(n, assumptions.corrupt(n), degree // 2) + 1  # two sides
+        corrupt_side = _first_rare(one_side, per_event)
+        threshold, split = max(threshold, degree // 2 + corrupt_side + 2), float(one_side[corrupt_side + 1])
+    else:
+        split = log2_split(n, degree, assumptions.corrupt(n) + assumptions.dropouts(n))
     if split > per_event:
         return None
-    opened = log2_at_least(n, assumptions.corrupt(n), degree)
     stuck = log2_at_most(n, n - assumptions.dropouts(n), degree)
-    for corrupt_neighbours in range(degree + 1):
-        if opened[corrupt_neighbours + 1] <= per_event:
-            break
-    threshold = _lowest_threshold(corrupt_neighbours, degree, assumptions)
     if threshold > degree or stuck[threshold - 1] > -assumptions.correctness_bits:
         return None
     return Plan(
@@ -147,6 +152,11 @@ def _with_degree(n: int, degree: int, assumptions: Assumptions) -> Plan | None:
         log2_split=split,
         log2_stuck=float(stuck[threshold - 1]),
     )
+
+
+def _first_rare(log2_tails: NDArray[np.float64], log2_limit: float) -> int:
+    """The fewest m so that more than m are as rare as the limit asks."""
+    return int(np.argmax(log2_tails <= log2_limit)) - 1
 
 
 def _lowest_threshold(corrupt: int, degree: int, assumptions: Assumptions) -> int:

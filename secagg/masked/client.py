@@ -120,10 +120,12 @@ class MaskedClient:
         if self.state not in self._table:
             raise LocalProtocolError(f"this client is {self.state.value} and takes no {frame.type.name}")
         due, next_state, answer_type = self._table[self.state]
+        if due is MessageType.SHARE_DELIVERY is frame.type and self._contribution is None:
+            raise LocalProtocolError("the set-up is complete, but begin_sum() has brought no vector yet")
         try:
             if frame.type is not due:
                 raise RemoteProtocolError(f"{due.name} is due, {frame.type.name} came", peer=SERVER)
-            payload = self._answers()[due](Reader(frame.payload, peer=SERVER))
+            payload = self._answers()[due](Reader(frame.payload, peer=SERVER, max_entries=len(self._config.clients)))
         except BaseException:
             self._forget(ClientState.ABORTED)
             raise
@@ -196,8 +198,6 @@ class MaskedClient:
     # Round 2, MaskedInputCollection: y = x + PRG(b) + sum of +-PRG(s_uv)
 
     def _mask_vector(self, reader: Reader) -> bytes:
-        if self._contribution is None:
-            raise LocalProtocolError("the set-up is complete, but begin_sum() has brought no vector yet")
         sealed = ShareDelivery.read(reader).sealed
         strangers = sealed.keys() - self._roster.keys()
         if strangers:
@@ -205,6 +205,7 @@ class MaskedClient:
         self._need_holders(len(sealed) + 1, "shared their secrets")
         self._own.shares |= {sender: self._open(sender, box) for sender, box in sealed.items()}
         layout = self._config.layout
+        assert self._contribution is not None
         vector = RingVector.encode(layout, resolve(layout, self._contribution))
         add_masks(vector, self._masks(), self._config.digest)
         self._contribution = None
@@ -228,6 +229,13 @@ class MaskedClient:
         if strangers:
             raise RemoteProtocolError(
                 f"the unmask request names {len(strangers)} dropouts outside the cohort", peer=SERVER
+            )
+        unshared = set(self._config.neighbours(self.party)) - self._dropouts - self._own.shares.keys()
+        if unshared:
+            raise RemoteProtocolError(
+                f"the unmask request makes survivors of {len(unshared)} neighbours that shared no secret with this "
+                "client; a sum without their masks is not the one that was agreed on",
+                peer=SERVER,
             )
         if self.party in self._dropouts:
             raise RemoteProtocolError("the unmask request calls this client a dropout, but asks it", peer=SERVER)
@@ -283,18 +291,24 @@ class MaskedClient:
 
     def _seal(self, recipient: PartyId, pair: bytes) -> bytes:
         key = self._sealing_key(recipient, sender=self.party, recipient=recipient)
-        binding = seal_binding(self._config.setup_digest, self.party, recipient)
+        binding = self._seal_binding(sender=self.party, recipient=recipient)
         return seal(key, pair, binding, entropy=self._entropy)
 
     def _open(self, sender: PartyId, sealed: bytes) -> bytes:
         key = self._sealing_key(sender, sender=sender, recipient=self.party)
         try:
-            return open_sealed(key, sealed, seal_binding(self._config.setup_digest, sender, self.party))
+            return open_sealed(key, sealed, self._seal_binding(sender=sender, recipient=self.party))
         except SealBrokenError as error:
             raise RemoteProtocolError(
-                f"the shares that party {sender} sealed do not open: forged, replayed or changed on the way",
+                f"the shares that party {sender} sealed do not open: forged, replayed or changed on the way, or the "
+                "two of you were told different masking keys",
                 peer=SERVER,
             ) from error
+
+    def _seal_binding(self, *, sender: PartyId, recipient: PartyId) -> bytes:
+        own, peer = self._own.masking.public, self._roster[recipient if sender == self.party else sender].masking_key
+        keys = (own, peer) if sender == self.party else (peer, own)
+        return seal_binding(self._config.setup_digest, sender, recipient, *keys)
 
     def _sealing_key(self, peer: PartyId, *, sender: PartyId, recipient: PartyId) -> bytes:
         peer_key, setup = self._roster[peer].sealing_key, self._config.setup_digest

@@ -41,9 +41,6 @@ class MaskedParameters(SumConfig):
         if len(self.clients) < 2:
             raise ConfigurationError("masks need at least 2 clients: the sum of one client is its vector")
         SumConfig.__post_init__(self)
-        self._check_graph()
-        self._check_identities()
-        self._check_threshold()
         setup = length_prefixed(b"masked set-up", self.session_id, self._clients_bytes(), *self._own_parameters())
         object.__setattr__(self, "setup_digest", hashlib.sha256(setup).digest())
 
@@ -114,6 +111,11 @@ class MaskedParameters(SumConfig):
         if self.assumptions is None:
             raise ConfigurationError("a sparse graph is only as good as its assumptions: state them")
         return self.assumptions
+
+    def _check(self) -> None:
+        self._check_graph()
+        self._check_identities()
+        self._check_threshold()
 
     def _check_graph(self) -> None:
         n = len(self.clients)

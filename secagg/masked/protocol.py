@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import LocalProtocolError
+from secagg.errors import InvalidVectorError, LocalProtocolError
 from secagg.layout import Layout
 from secagg.masked.assumptions import Assumptions
 from secagg.masked.client import MaskedClient
@@ -66,6 +66,8 @@ class MaskedSum(MaskedParameters):
         identity: IdentityKey | None = None,
     ) -> ClientSession:
         """A client's session; with a roster of identities it needs the client's own signing key."""
+        if contribution is None:
+            raise InvalidVectorError("a client needs its vector, or a call that makes it; none was given")
         return MaskedClient(self, party, contribution, entropy=entropy, identity=identity)
 
     def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:

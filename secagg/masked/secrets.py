@@ -27,9 +27,15 @@ def sealing_key(own: KeyPair, peer_public: bytes, setup_digest: bytes, sender: P
     return own.agree(peer_public, "sealed shares", setup_digest, _number(sender), _number(recipient))
 
 
-def seal_binding(setup_digest: bytes, sender: PartyId, recipient: PartyId) -> bytes:
-    """The associated data of sealed shares."""
-    return setup_digest + _number(sender) + _number(recipient)
+def seal_binding(
+    setup_digest: bytes, sender: PartyId, recipient: PartyId, sender_masking_key: bytes, recipient_masking_key: bytes
+) -> bytes:
+    """The associated data of sealed shares.
+
+    The masking keys are in it as each side knows them, so that a box does not open where the roster told one of the
+    two another key: their masks would not cancel.
+    """
+    return setup_digest + _number(sender) + _number(recipient) + sender_masking_key + recipient_masking_key
 
 
 def self_mask_commitment(seed: bytes, setup_digest: bytes, party: PartyId) -> bytes:

@@ -57,6 +57,7 @@ class MaskedServer:
         self._public_keys: set[bytes] = set()
         self._sealed: dict[PartyId, SealedShares] = {}
         self._sum = RingVector.zeros(config.layout)
+        self._begun = False
         self._survivors: frozenset[PartyId] = frozenset()
         self._signatures: dict[PartyId, bytes] = {}
         self._revealed: dict[PartyId, UnmaskShares] = {}
@@ -86,16 +87,17 @@ class MaskedServer:
             LocalProtocolError: the sum has begun already.
             ConfigurationError: ``config`` belongs to another set-up.
         """
-        if self._current().answer not in SETUP_MESSAGES:
+        if self._begun or self._current().answer not in SETUP_MESSAGES:
             raise LocalProtocolError("the sum of this server has begun; it takes the one it was set up for, once")
         if config.setup_digest != self._config.setup_digest:
             raise ConfigurationError("the sum differs from its set-up in session, cohort, graph, threshold or roster")
-        self._config, self._sum = config, RingVector.zeros(config.layout)
+        self._config, self._sum, self._begun = config, RingVector.zeros(config.layout), True
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one client's message of the current round, or refuse it and stay as before."""
         round_ = self._current()
-        reader = Reader(round_.open(sender, message).payload, peer=sender)
+        frame = round_.open(sender, message)
+        reader = Reader(frame.payload, peer=sender, max_entries=len(self._config.clients))
         self._takers()[round_.answer](sender, reader)
         round_.accept(sender, message)
 
@@ -239,17 +241,18 @@ class MaskedServer:
 
     def _self_mask_seed(self, survivor: PartyId) -> bytes:
         shares = {p: m.self_mask_shares[survivor] for p, m in self._revealed.items() if survivor in m.self_mask_shares}
-        seed = self._combine(survivor, shares)
-        if self_mask_commitment(seed, self._config.setup_digest, survivor) != self._sealed[survivor].commitment:
-            raise self._wrong_shares(survivor)
-        return seed
+        committed = self._sealed[survivor].commitment
+        return self._rebuilt(
+            survivor,
+            shares,
+            lambda seed: self_mask_commitment(seed, self._config.setup_digest, survivor) == committed,
+        )
 
     def _masks_shared_with(self, dropout: PartyId) -> list[tuple[bytes, int]]:
         """What the survivors added for a dropout and nobody cancelled."""
         shares = {p: m.mask_key_shares[dropout] for p, m in self._revealed.items() if dropout in m.mask_key_shares}
-        masking = KeyPair(self._combine(dropout, shares))
-        if masking.public != self._keys[dropout].masking_key:
-            raise self._wrong_shares(dropout)
+        public = self._keys[dropout].masking_key
+        masking = KeyPair(self._rebuilt(dropout, shares, lambda secret: KeyPair(secret).public == public))
         return [
             (
                 pairwise_seed(masking, self._keys[survivor].masking_key, self._config.digest),
@@ -258,7 +261,8 @@ class MaskedServer:
             for survivor in self._near(dropout, self._survivors)
         ]
 
-    def _combine(self, owner: PartyId, shares: dict[PartyId, bytes]) -> bytes:
+    def _rebuilt(self, owner: PartyId, shares: dict[PartyId, bytes], is_right: Callable[[bytes], bool]) -> bytes:
+        """The secret that enough shares give back. Where one share is wrong and one to spare, it does without it."""
         needed = self._config.shares_needed
         if len(shares) < needed:
             raise TooFewSurvivorsError(
@@ -267,20 +271,25 @@ class MaskedServer:
                 came=len(shares),
                 cohort=len(self._config.clients),
             )
-        at_points = {self._config.point(party): shares[party] for party in sorted(shares)[:needed]}
+        parties = sorted(shares)
+        first, spare = parties[:needed], parties[needed : needed + 1]
+        for chosen in (first, *([*first[:place], *first[place + 1 :], *spare] for place in range(needed) if spare)):
+            try:
+                secret = self._combine({self._config.point(party): shares[party] for party in chosen})
+            except BadSharesError:
+                continue
+            if is_right(secret):
+                return secret
+        raise RemoteProtocolError(
+            f"the revealed shares do not rebuild party {owner}'s secret: this party shared, or others revealed, wrong "
+            "ones; no sum is released. Start a new session",
+        )
+
+    def _combine(self, at_points: dict[int, bytes]) -> bytes:
         points = tuple(at_points)
         if points not in self._weights:
             self._weights[points] = lagrange_at_zero(points)
-        try:
-            return combine(at_points, self._weights[points])
-        except BadSharesError as error:
-            raise self._wrong_shares(owner) from error
-
-    def _wrong_shares(self, owner: PartyId) -> RemoteProtocolError:
-        return RemoteProtocolError(
-            f"the revealed shares do not rebuild party {owner}'s secret: this party shared, or another revealed, wrong "
-            "ones; no sum is released. Start a new session",
-        )
+        return combine(at_points, self._weights[points])
 
     def _near(self, party: PartyId, among: Iterable[PartyId]) -> list[PartyId]:
         """The neighbours of ``party`` that are among these, ascending."""

@@ -48,6 +48,8 @@ class KeyPair:
 
     def _exchange(self, peer_public: bytes) -> bytes:
         """The Diffie-Hellman result, computed once a peer: it goes through HKDF for each use."""
+        if len(peer_public) == PUBLIC_KEY_BYTES and peer_public[-1] >> 7:
+            raise BadPublicKeyError("the peer's X25519 key sets the bit that X25519 ignores, so it has a twin")
         if peer_public not in self._shared:
             try:
                 self._shared[peer_public] = self._private.exchange(X25519PublicKey.from_public_bytes(peer_public))

@@ -26,8 +26,13 @@ def split(secret: bytes, *, threshold: int, points: Sequence[int], entropy: Entr
         points: distinct numbers of 1 to p - 1, public.
         entropy: where the polynomial's other coefficients come from.
     """
-    if not 1 <= threshold <= len(points) or len(set(points)) != len(points) or min(points) < 1:
-        raise ValueError(f"cannot share with threshold {threshold} over {len(points)} points; they must be distinct")
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
+    distinct = len(set(points)) == len(points) and all(1 <= point < PRIME for point in points)
+    if not 1 <= threshold <= len(points) or not distinct:
+        raise ValueError(
+            f"cannot share with threshold {threshold} over {len(points)} points: they must be distinct, 1 to p - 1"
+        )
     coefficients = [_uniform(entropy) for _ in range(threshold - 1)]
     constant = int.from_bytes(secret, "big")
     return {point: _evaluate(coefficients, constant, point).to_bytes(SHARE_BYTES, "big") for point in points}
@@ -57,6 +62,8 @@ def combine(shares: Mapping[int, bytes], weights: Sequence[int] | None = None) -
         BadSharesError: a share is no field element, or the result is no 32-byte string, which honest
             shares never give.
     """
+    if not shares:
+        raise BadSharesError("no shares at all belong to no secret")
     weights = lagrange_at_zero(list(shares)) if weights is None else weights
     values = [int.from_bytes(share, "big") for share in shares.values()]
     secret = sum(w * v for w, v in zip(weights, values, strict=True)) % PRIME

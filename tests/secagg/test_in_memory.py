@@ -64,7 +64,6 @@ class TestFaultyNetwork:
         assert set(Counter(e.message for e in now + later).values()) == {2}
         assert list(network.carry([])) == []
 
-    @pytest.mark.xfail(strict=True, reason="one queue for both directions: late requests reach the server, no client")
     def test_late_messages_reach_their_recipients(self) -> None:
         """A repeated request of the server arrives at a client, a round late; none arrives at the server itself."""
         heard: list[Envelope] = []
@@ -129,7 +128,6 @@ class TestRun:
         with pytest.raises(TooFewSurvivorsError, match="0 of 4"):
             run_in_memory(masked(), {})
 
-    @pytest.mark.xfail(strict=True, reason="the total is a writable array")
     def test_the_result_cannot_be_changed_by_its_reader(self) -> None:
         """`SumResult` says: read-only."""
         run = run_in_memory(masked(), vectors())

@@ -264,7 +264,6 @@ TIGHT = Layout.of([("s", 2, 127)])
 """8 bits carry 8: noise passes both entries' bounds with probability 0.99."""
 
 
-@pytest.mark.xfail(strict=True, reason="nothing ties a masking key to the sealed boxes, so only the bounds can notice")
 def test_a_masking_key_changed_on_the_way_is_noticed_without_slack_in_the_layout() -> None:
     """A semi-honest server, one byte of client 1's masking key broken in transit: noise is released as a total."""
     protocol = MaskedSum(layout=TIGHT, clients=CLIENTS, session_id=SESSION)
