@@ -1,0 +1,23 @@
+"""Encrypted sums: CKKS and BFV that return the exact integers."""
+
+from secagg.he.carrier import DecryptedSum, EncryptedCarrier
+from secagg.he.choice import choose_parameters, explain_choice
+from secagg.he.contexts import ContextPair, generate_contexts
+from secagg.he.key_holder import KeyHolder
+from secagg.he.parameters import EncryptionParameters
+from secagg.he.protocol import BfvSum, CkksSum
+from secagg.he.residues import CiphertextSum
+
+__all__ = [
+    "BfvSum",
+    "CiphertextSum",
+    "CkksSum",
+    "ContextPair",
+    "DecryptedSum",
+    "EncryptedCarrier",
+    "EncryptionParameters",
+    "KeyHolder",
+    "choose_parameters",
+    "explain_choice",
+    "generate_contexts",
+]

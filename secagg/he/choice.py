@@ -1,0 +1,185 @@
+"""The parameters that move the fewest bytes for an exact sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from secagg.errors import ConfigurationError
+from secagg.he.limbs import LimbPlan
+from secagg.he.noise import FAILURE_BITS, MARGIN, bfv_noise, ckks_noise, transform_error
+from secagg.he.ntt_primes import largest_prime_below
+from secagg.he.parameters import (
+    MAX_MODULUS_BITS,
+    MAX_PRIME_BITS,
+    SPECIAL_PRIME_BITS,
+    EncryptionParameters,
+    Scheme,
+    seal_primes,
+)
+from secagg.layout import Layout
+
+SCHEMES: tuple[Scheme, ...] = ("bfv", "ckks")
+DEGREES = (4096, 8192, 16384)
+MAX_CIPHERTEXT_MODULUS_BITS = 100
+"""More never pays: neither a 60-bit plain modulus nor a 53-bit float has a use for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One way to carry a layout.
+
+    Args:
+        parameters: scheme, ring, moduli.
+        plan: the limbs.
+    """
+
+    parameters: EncryptionParameters
+    plan: LimbPlan
+
+    @property
+    def n_ciphertexts(self) -> int:
+        """Ciphertexts of one vector."""
+        return -(-self.plan.n_slots // self.parameters.slots)
+
+    @property
+    def upload_bytes(self) -> int:
+        """Bytes of one encrypted vector."""
+        return self.n_ciphertexts * self.parameters.ciphertext_bytes
+
+    @property
+    def tells_carries(self) -> bool:
+        """Whether who decrypts sees sums of limbs of unmasked entries, and so a little more than the total."""
+        return not self.plan.masked and any(limbs.count > 1 for limbs in self.plan.limbs)
+
+    def explain(self) -> str:
+        """Three lines for people."""
+        limbs = ", ".join(
+            f"{s.name} {limbs.count} x {limbs.bits} bits"
+            for s, limbs in zip(self.plan.layout.segments, self.plan.limbs, strict=True)
+        )
+        per_entry = self.upload_bytes / self.plan.layout.size
+        seen = "the total and how often its limbs carried" if self.tells_carries else "the total only"
+        return (
+            f"{self.parameters.explain()}\n  {self.n_ciphertexts} ciphertexts, {self.upload_bytes} bytes a client "
+            f"({per_entry:.1f} an entry; plain {self.plan.layout.wire_bytes}); limbs: {limbs};\n"
+            f"  the key holder decrypts {'masked words' if self.plan.masked else seen}"
+        )
+
+
+def choose_parameters(
+    layout: Layout, n_clients: int, *, scheme: Scheme | None = None, masked: bool = False
+) -> EncryptionParameters:
+    """The parameters with the smallest upload that carry the layout's sum exactly.
+
+    Args:
+        layout: the vectors.
+        n_clients: the largest cohort.
+        scheme: only this one; None compares both.
+        masked: for ring words under masks, which are uniform, instead of integers within their bounds.
+    """
+    return best_candidate(layout, n_clients, scheme=scheme, masked=masked).parameters
+
+
+def best_candidate(layout: Layout, n_clients: int, *, scheme: Scheme | None = None, masked: bool = False) -> Candidate:
+    """The candidate with the smallest upload among those that tell the key holder the total and nothing else.
+
+    If there is none (sums too wide for one slot), the smallest upload; among equals the smaller ring.
+
+    Raises:
+        ConfigurationError: no candidate carries it.
+    """
+    schemes = SCHEMES if scheme is None else (scheme,)
+    found = [c for name in schemes for c in _candidates(layout, n_clients, scheme=name, masked=masked)]
+    if not found:
+        raise ConfigurationError(
+            f"no parameters carry the exact sum of {n_clients} clients in this layout; lower the bounds or the cohort"
+        )
+    return min(found, key=_preference)
+
+
+def explain_choice(layout: Layout, n_clients: int, *, masked: bool = False) -> str:
+    """Both schemes' best parameters side by side, for people: the choice, its margin and its bytes."""
+    best = [best_candidate(layout, n_clients, scheme=name, masked=masked) for name in SCHEMES]
+    chosen = min(best, key=_preference)
+    lines = [f"{'chosen' if c is chosen else 'passed over'}: {c.explain()}" for c in best]
+    rest = f"errors must be proven below {MARGIN} (rounding fails at 0.5), but for a probability of 2^-{FAILURE_BITS}"
+    return "\n".join([*lines, rest])
+
+
+def _preference(candidate: Candidate) -> tuple[bool, int, int]:
+    return candidate.tells_carries, candidate.upload_bytes, candidate.parameters.degree
+
+
+def _candidates(layout: Layout, n_clients: int, *, scheme: Scheme, masked: bool) -> Iterator[Candidate]:
+    for degree in DEGREES:
+        most = min(MAX_CIPHERTEXT_MODULUS_BITS, MAX_MODULUS_BITS[degree] - SPECIAL_PRIME_BITS)
+        for bits in range(32, most + 1, 4):
+            candidate = _candidate(layout, n_clients, scheme, degree, _prime_sizes(bits), masked)
+            if candidate is not None:
+                yield candidate
+
+
+def _prime_sizes(bits: int) -> tuple[int, ...]:
+    """As few sizes as possible, multiples of 4, as equal as possible, that add up to ``bits``."""
+    count = -(-bits // MAX_PRIME_BITS)
+    small, larger = divmod(bits // 4, count)
+    return tuple(4 * (small + (place < larger)) for place in range(count))
+
+
+def _candidate(
+    layout: Layout, n_clients: int, scheme: Scheme, degree: int, sizes: tuple[int, ...], masked: bool
+) -> Candidate | None:
+    make = _bfv if scheme == "bfv" else _ckks
+    *primes, special = seal_primes(degree, sizes)
+    try:
+        return make(layout, n_clients, degree, sizes, special, math.prod(primes), masked)
+    except ConfigurationError:
+        return None
+
+
+def _bfv(
+    layout: Layout, n_clients: int, degree: int, sizes: tuple[int, ...], special: int, modulus: int, masked: bool
+) -> Candidate | None:
+    """The largest plain modulus that the margin allows, so that broken bounds show rather than wrap, and its limbs."""
+    noise = bfv_noise(degree=degree, special_prime=special, n_clients=n_clients)
+    t = largest_prime_below(degree, min(math.floor(modulus * MARGIN / noise * (1 - 1e-9)), 1 << MAX_PRIME_BITS))
+    if t is None:
+        return None
+    plan = LimbPlan(layout=layout, n_clients=n_clients, slot_bound=(t - 1) // 2, slot_load=n_clients * t, masked=masked)
+    parameters = EncryptionParameters(
+        scheme="bfv",
+        degree=degree,
+        prime_bits=sizes,
+        n_clients=n_clients,
+        slot_bound=plan.needed_bound,
+        slot_load=plan.needed_load,
+        plain_modulus=t,
+    )
+    return Candidate(parameters=parameters, plan=plan)
+
+
+def _ckks(
+    layout: Layout, n_clients: int, degree: int, sizes: tuple[int, ...], special: int, modulus: int, masked: bool
+) -> Candidate:
+    """The widest limbs at a scale that gives half of the margin to noise, and then the largest scale for them."""
+    noise = ckks_noise(degree=degree, special_prime=special, n_clients=n_clients)
+    room = modulus // 4 - math.ceil(noise) - 1
+    plan = LimbPlan(
+        layout=layout,
+        n_clients=n_clients,
+        slot_bound=room >> math.ceil(math.log2(2 * noise / MARGIN)),
+        slot_load=math.floor(MARGIN / 2 / transform_error(degree=degree, slot_load=1)),
+        masked=masked,
+    )
+    parameters = EncryptionParameters(
+        scheme="ckks",
+        degree=degree,
+        prime_bits=sizes,
+        n_clients=n_clients,
+        slot_bound=plan.needed_bound,
+        slot_load=plan.needed_load,
+        scale_bits=(room // plan.needed_bound).bit_length() - 1,
+    )
+    return Candidate(parameters=parameters, plan=plan)

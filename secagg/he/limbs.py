@@ -1,0 +1,141 @@
+"""Ring vectors as limbs: integers small enough that their sum over a cohort fits a slot of a ciphertext."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from secagg.errors import ConfigurationError, InvalidVectorError
+from secagg.layout import IntVector, Layout, Segment
+from secagg.ring import RingVector, Words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentLimbs:
+    """How the entries x of one segment are cut: x = l_0 + 2^bits l_1 + ... , limbs nearest to zero.
+
+    Args:
+        count: limbs an entry.
+        bits: width of all limbs but the last, which takes what is left.
+        client_bound: largest |limb| of a client.
+        sum_bound: largest |sum of limbs| over the cohort.
+    """
+
+    count: int
+    bits: int
+    client_bound: int
+    sum_bound: int
+
+    @classmethod
+    def cut(cls, segment: Segment, count: int, *, n_clients: int, masked: bool) -> SegmentLimbs:
+        """The cut into ``count`` limbs of equal width.
+
+        A lower limb lies in [-2^(bits-1), 2^(bits-1)). The last is x / 2^(bits (count-1)), less than 1 away from it, so
+        its sum is less than ``n_clients`` away from the total's. A single limb is x itself, and its sum the total.
+        """
+        if masked:
+            width = 8 * segment.wire_bytes
+            client = 1 << (width - 1)
+            total = n_clients * client
+        else:
+            width, client, total = segment.bits, segment.bound, segment.bound
+        if count == 1:
+            return cls(count=1, bits=width, client_bound=client, sum_bound=total)
+        bits = -(-width // count)
+        below = bits * (count - 1)
+        lower = 1 << (bits - 1)
+        return cls(
+            count=count,
+            bits=bits,
+            client_bound=max(lower, (client >> below) + 1),
+            sum_bound=max(n_clients * lower, (total >> below) + 1 + n_clients),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimbPlan:
+    """The cut of every segment of a layout with as few limbs as the slots allow; the same for all who compute it.
+
+    Args:
+        layout: the vectors.
+        n_clients: the largest cohort.
+        slot_bound: largest |sum| that a slot carries.
+        slot_load: largest ``n_clients`` x |limb of one client| that a slot carries.
+        masked: entries are any ring words (uniform under a mask) and not only integers within their bound.
+    """
+
+    layout: Layout
+    n_clients: int
+    slot_bound: int
+    slot_load: int
+    masked: bool
+    limbs: tuple[SegmentLimbs, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limbs", tuple(self._fit(segment) for segment in self.layout.segments))
+
+    @property
+    def n_slots(self) -> int:
+        """Limbs of one vector."""
+        return sum(s.size * limbs.count for s, limbs in zip(self.layout.segments, self.limbs, strict=True))
+
+    @property
+    def needed_bound(self) -> int:
+        """The largest |sum| that a slot will hold."""
+        return max(1, *(limbs.sum_bound for limbs in self.limbs))
+
+    @property
+    def needed_load(self) -> int:
+        """``n_clients`` times the largest |limb| of one client."""
+        return max(self.needed_bound, *(self.n_clients * limbs.client_bound for limbs in self.limbs))
+
+    def split(self, vector: RingVector) -> IntVector:
+        """All limbs of a vector, int64 of shape (n_slots,): per segment all first limbs, then all second ones, ...
+
+        Raises:
+            InvalidVectorError: an entry lies beyond its bound though the plan is not for masked words.
+        """
+        parts: list[IntVector] = []
+        for segment, limbs, words in zip(self.layout.segments, self.limbs, vector.words, strict=True):
+            rest = _signed(segment, words)
+            if not self.masked and (rest.max() > segment.bound or rest.min() < -segment.bound):
+                raise InvalidVectorError(
+                    f"segment {segment.name!r} has entries beyond its bound; nothing was encrypted"
+                )
+            for _ in range(limbs.count - 1):
+                # Rounding to the nearest multiple of 2^bits; the difference is right even where the shift wraps.
+                higher = (rest >> limbs.bits) + ((rest >> (limbs.bits - 1)) & 1)
+                parts.append(rest - (higher << limbs.bits))
+                rest = higher
+            parts.append(rest)
+        return np.concatenate(parts)
+
+    def join(self, sums: IntVector) -> RingVector:
+        """The ring vector whose limbs add up to these, modulo 2^(8 wire_bytes)."""
+        words: list[Words] = []
+        start = 0
+        for segment, limbs in zip(self.layout.segments, self.limbs, strict=True):
+            total = np.zeros(segment.size, dtype=np.uint64)
+            for place in range(limbs.count):
+                total += sums[start : start + segment.size].view(np.uint64) << np.uint64(place * limbs.bits)
+                start += segment.size
+            words.append(total.astype(segment.word))
+        return RingVector(self.layout, words)
+
+    def _fit(self, segment: Segment) -> SegmentLimbs:
+        for count in range(1, 8 * segment.wire_bytes + 1):
+            limbs = SegmentLimbs.cut(segment, count, n_clients=self.n_clients, masked=self.masked)
+            if limbs.sum_bound <= self.slot_bound and self.n_clients * limbs.client_bound <= self.slot_load:
+                return limbs
+        raise ConfigurationError(
+            f"segment {segment.name!r}: {self.n_clients} clients' sums up to {segment.bound} do not fit slots that "
+            f"carry sums up to {self.slot_bound}, in however many limbs; choose parameters for this layout and cohort"
+        )
+
+
+def _signed(segment: Segment, words: Words) -> IntVector:
+    """The low ``wire_bytes`` of each word as a two's complement number."""
+    spare = np.uint64(64 - 8 * segment.wire_bytes)
+    signed: IntVector = (words.astype(np.uint64) << spare).view(np.int64)
+    return signed >> spare.astype(np.int64)

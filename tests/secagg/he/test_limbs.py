@@ -1,0 +1,97 @@
+"""Limbs add up to the total, within the bounds that the plan states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.errors import ConfigurationError, InvalidVectorError
+from secagg.he.limbs import LimbPlan, SegmentLimbs
+from secagg.layout import Layout, Segment
+from secagg.ring import RingVector
+
+bounds = st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1), st.sampled_from([2**63 - 1, 2**62, 2**31 - 1]))
+layouts = st.lists(st.tuples(st.integers(1, 5), bounds), min_size=1, max_size=3).map(
+    lambda shapes: Layout.of((f"s{i}", size, bound) for i, (size, bound) in enumerate(shapes))
+)
+
+
+def plan_of(layout: Layout, n_clients: int, slot_bits: int, *, masked: bool) -> LimbPlan:
+    """A plan for slots of a given width."""
+    bound = 1 << slot_bits
+    return LimbPlan(layout=layout, n_clients=n_clients, slot_bound=bound, slot_load=bound * n_clients, masked=masked)
+
+
+def random_words(data: st.DataObject, layout: Layout) -> RingVector:
+    """Any wire bytes at all, extremes often."""
+    size = layout.wire_bytes
+    raw = data.draw(st.one_of(st.binary(min_size=size, max_size=size), st.sampled_from([b"\xff", b"\0", b"\x80"])))
+    return RingVector.from_bytes(layout, raw * (size if len(raw) == 1 and size > 1 else 1))
+
+
+@given(data=st.data(), layout=layouts, slot_bits=st.integers(8, 62), n_clients=st.integers(1, 8))
+def test_masked_words_come_back_modulo_the_ring(
+    data: st.DataObject, layout: Layout, slot_bits: int, n_clients: int
+) -> None:
+    plan = plan_of(layout, n_clients, slot_bits, masked=True)
+    vectors = [random_words(data, layout) for _ in range(n_clients)]
+    total, limbs = RingVector.zeros(layout), np.zeros(plan.n_slots, dtype=np.int64)
+    for vector in vectors:
+        total.add(vector)
+        split = plan.split(vector)
+        assert n_clients * int(np.abs(split).max()) <= plan.needed_load
+        limbs += split
+    assert int(np.abs(limbs).max()) <= plan.needed_bound <= plan.slot_bound
+    assert plan.join(limbs).to_bytes() == total.to_bytes()
+
+
+@given(data=st.data(), layout=layouts, slot_bits=st.integers(8, 62), n_clients=st.integers(1, 8))
+def test_integers_within_bounds_come_back(data: st.DataObject, layout: Layout, slot_bits: int, n_clients: int) -> None:
+    plan = plan_of(layout, n_clients, slot_bits, masked=False)
+    share = np.concatenate([np.full(s.size, s.bound // n_clients, dtype=np.int64) for s in layout.segments])
+    rows = [
+        np.array([data.draw(st.one_of(st.sampled_from([-b, b]), st.integers(-b, b))) for b in share.tolist()])
+        for _ in range(n_clients)
+    ]
+    limbs = np.zeros(plan.n_slots, dtype=np.int64)
+    for row in rows:
+        split = plan.split(RingVector.encode(layout, row.astype(np.int64)))
+        assert n_clients * int(np.abs(split).max()) <= plan.needed_load
+        limbs += split
+    assert int(np.abs(limbs).max()) <= plan.needed_bound
+    assert plan.join(limbs).decode().tolist() == [sum(int(row[i]) for row in rows) for i in range(layout.size)]
+
+
+@given(layout=layouts, slot_bits=st.integers(8, 62), n_clients=st.integers(1, 8), masked=st.booleans())
+def test_the_tightened_plan_is_the_same_plan(layout: Layout, slot_bits: int, n_clients: int, masked: bool) -> None:
+    plan = plan_of(layout, n_clients, slot_bits, masked=masked)
+    tight = LimbPlan(
+        layout=layout,
+        n_clients=n_clients,
+        slot_bound=plan.needed_bound,
+        slot_load=plan.needed_load,
+        masked=masked,
+    )
+    assert tight.limbs == plan.limbs
+
+
+def test_a_single_limb_is_the_entry_itself() -> None:
+    layout = Layout.of([("s", 3, 1000)])
+    plan = plan_of(layout, 5, 10, masked=False)
+    assert plan.limbs[0] == SegmentLimbs(count=1, bits=11, client_bound=1000, sum_bound=1000)
+    assert plan.split(RingVector.encode(layout, np.array([-1000, 0, 7]))).tolist() == [-1000, 0, 7]
+
+
+def test_slots_too_narrow_for_the_cohort_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="do not fit slots"):
+        LimbPlan(layout=Layout.of([("s", 1, 2**40)]), n_clients=1000, slot_bound=500, slot_load=2**40, masked=False)
+
+
+def test_an_entry_beyond_its_bound_is_refused_unless_masked() -> None:
+    layout = Layout((Segment(name="s", size=2, bound=10),))
+    words = RingVector(layout, [np.array([3, 11], dtype=np.uint8)])
+    with pytest.raises(InvalidVectorError, match="'s'"):
+        plan_of(layout, 2, 20, masked=False).split(words)
+    assert plan_of(layout, 2, 20, masked=True).split(words).tolist() == [3, 11]

@@ -1,0 +1,500 @@
+"""Encrypted sums as protocols: exact, one message a client, no key at the server, one decryption, named refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secagg import IntVector, Layout, PlainSum, run_in_memory
+from secagg.config import SERVER
+from secagg.errors import (
+    ConfigurationError,
+    HelperMissingError,
+    InvalidVectorError,
+    LocalProtocolError,
+    MalformedMessageError,
+    RemoteProtocolError,
+    RepeatedMessageError,
+    SumOutOfBoundsError,
+    TooFewSurvivorsError,
+)
+from secagg.he import BfvSum, CkksSum, KeyHolder, choose_parameters, generate_contexts
+from secagg.he.contexts import tenseal
+from secagg.he.key_holder import KeyHolderState
+from secagg.he.protocol import EncryptedSum
+from secagg.in_memory import Envelope, FaultyNetwork
+from secagg.wire import HEADER_BYTES, MessageType, message_type, seal_frame, write_parties
+
+LAYOUT = Layout.of([("gram", 60, 2**40), ("cross", 20, 1000), ("count", 1, 2**17)])
+CLIENTS = (3, 8, 9, 40, 2**32 - 1)
+SESSION = bytes(range(16))
+HOLDER = 1
+
+
+@lru_cache
+def protocol_of(kind: type[EncryptedSum]) -> EncryptedSum:
+    """A sum over the fixed cohort."""
+    return kind.generate(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, min_survivors=3)
+
+
+@pytest.fixture(params=[BfvSum, CkksSum], ids=["bfv", "ckks"])
+def protocol(request: pytest.FixtureRequest) -> EncryptedSum:
+    """Both schemes in turn."""
+    return protocol_of(request.param)
+
+
+def vectors_of(layout: Layout = LAYOUT, clients: tuple[int, ...] = CLIENTS, seed: int = 0) -> dict[int, IntVector]:
+    """Vectors within each client's share of the bounds, with extremes."""
+    share = np.concatenate([np.full(s.size, s.bound // len(clients), dtype=np.int64) for s in layout.segments])
+    rng = np.random.default_rng(seed)
+    vectors = {party: rng.integers(-share, share, endpoint=True) for party in clients}
+    vectors[clients[0]], vectors[clients[-1]] = share, -share
+    return vectors
+
+
+def key_holder(protocol: EncryptedSum) -> KeyHolder:
+    """A fresh session of the key holder."""
+    session = protocol.helpers()[protocol.key_holder]
+    assert isinstance(session, KeyHolder)
+    return session
+
+
+def request_of(protocol: EncryptedSum, survivors: tuple[int, ...] = CLIENTS) -> bytes:
+    """What the server asks the key holder after these clients' uploads."""
+    server, vectors = protocol.server(), vectors_of()
+    for party in survivors:
+        message = protocol.client(party, vectors[party]).start()
+        assert message is not None
+        server.receive(party, message)
+    return server.close_round()[protocol.key_holder]
+
+
+def forged_request(protocol: EncryptedSum, survivors: Iterable[int], encrypted_sum: bytes) -> bytes:
+    """A request that an honest server would not send."""
+    return seal_frame(
+        MessageType.DECRYPTION_REQUEST,
+        write_parties(survivors) + encrypted_sum,
+        digest=protocol.digest,
+        sender=SERVER,
+        recipient=protocol.key_holder,
+    )
+
+
+layouts = st.lists(
+    st.tuples(st.integers(1, 30), st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1))), min_size=1, max_size=3
+).map(lambda shapes: Layout.of((f"s{i}", size, bound) for i, (size, bound) in enumerate(shapes)))
+cohorts = st.sets(st.integers(1, 2**32 - 1), min_size=2, max_size=6).map(lambda ids: tuple(sorted(ids)))
+
+
+class TestExactness:
+    @pytest.mark.parametrize("kind", [BfvSum, CkksSum])
+    @given(layout=layouts, clients=cohorts, seed=st.integers(0, 2**32))
+    @settings(max_examples=8)
+    def test_decrypted_total_equals_plain_total(
+        self, kind: type[EncryptedSum], layout: Layout, clients: tuple[int, ...], seed: int
+    ) -> None:
+        vectors = vectors_of(layout, clients, seed)
+        plain = run_in_memory(PlainSum(layout=layout, clients=clients, session_id=SESSION), vectors)
+        run = run_in_memory(kind.generate(layout=layout, clients=clients, session_id=SESSION), vectors)
+        assert run.result.total.tobytes() == plain.result.total.tobytes()
+        assert run.result.survivors == plain.result.survivors
+        assert run.refused == ()
+
+    def test_any_client_may_vanish_before_its_message(self, protocol: EncryptedSum) -> None:
+        vectors = vectors_of()
+        run = run_in_memory(protocol, vectors, dropouts={3: 0, 40: 0})
+        assert run.result.survivors == (8, 9, 2**32 - 1)
+        assert run.result.total.tobytes() == sum(vectors[p] for p in run.result.survivors).tobytes()
+
+    @given(seed=st.integers(0, 2**32))
+    @settings(max_examples=6)
+    def test_repeated_and_reordered_messages_count_once(self, seed: int) -> None:
+        vectors = vectors_of()
+        for kind in (BfvSum, CkksSum):
+            network = FaultyNetwork(np.random.default_rng(seed), repetition=0.5, reorder=True)
+            run = run_in_memory(protocol_of(kind), vectors, network=network)
+            assert run.result.total.tobytes() == sum(vectors.values()).tobytes()
+
+    def test_a_client_sends_one_message(self, protocol: EncryptedSum) -> None:
+        sent: list[Envelope] = []
+        run = run_in_memory(protocol, vectors_of(), record=sent.append)
+        for party in CLIENTS:
+            traffic = run.traffic[party]
+            assert (traffic.messages_up, traffic.heavy_messages, traffic.messages_down) == (1, 1, 0)
+            assert traffic.bytes_up == HEADER_BYTES + protocol.carrier.upload_bytes
+        holder = run.traffic[protocol.key_holder]
+        assert (holder.messages_up, holder.messages_down, holder.heavy_messages) == (1, 1, 0)
+        assert holder.bytes_up == HEADER_BYTES + LAYOUT.wire_bytes
+        assert [message_type(e.message) for e in sent[-2:]] == [
+            MessageType.DECRYPTION_REQUEST,
+            MessageType.DECRYPTED_SUM,
+        ]
+
+
+class TestKeys:
+    def test_the_server_and_clients_hold_no_secret(self, protocol: EncryptedSum) -> None:
+        assert protocol.secret_context is not None
+        for session in (protocol.server(), protocol.client(3, vectors_of()[3])):
+            held = set(reachable_bytes(session))
+            assert protocol.public_context in held
+            assert protocol.secret_context not in held
+            contexts = [tenseal().context_from(data) for data in held if data == protocol.public_context]
+            assert all(not context.is_private() and not context.has_secret_key() for context in contexts)
+
+    def test_the_search_for_secrets_finds_the_key_holders(self, protocol: EncryptedSum) -> None:
+        holder = key_holder(protocol)
+        assert protocol.secret_context in set(reachable_bytes(holder))
+
+    def test_the_key_holder_forgets_its_key_when_it_is_done(self, protocol: EncryptedSum) -> None:
+        holder = key_holder(protocol)
+        holder.receive(request_of(protocol))
+        assert holder.state is KeyHolderState.DONE
+        assert protocol.secret_context not in set(reachable_bytes(holder))
+
+    def test_the_public_view_is_the_same_session(self, protocol: EncryptedSum) -> None:
+        public = protocol.without_secrets()
+        assert public.secret_context is None
+        assert (public.digest, public) == (protocol.digest, protocol)
+        with pytest.raises(ConfigurationError, match=f"party {HOLDER}, is not here"):
+            public.helpers()
+
+    def test_public_views_of_clients_and_server_suffice(self, protocol: EncryptedSum) -> None:
+        public, vectors = protocol.without_secrets(), vectors_of()
+        server = public.server()
+        for party in CLIENTS:
+            message = public.client(party, vectors[party]).start()
+            assert message is not None
+            server.receive(party, message)
+        answer = key_holder(protocol).receive(server.close_round()[HOLDER])
+        server.receive(HOLDER, answer)
+        assert server.close_round() == {}
+        assert server.result is not None
+        assert server.result.total.tobytes() == sum(vectors.values()).tobytes()
+
+    def test_contexts_in_the_wrong_place_get_no_session(self, protocol: EncryptedSum) -> None:
+        assert protocol.secret_context is not None
+        with pytest.raises(ConfigurationError, match="public context is needed and this one holds the secret key"):
+            replace(protocol.without_secrets(), public_context=protocol.secret_context)
+        with pytest.raises(ConfigurationError, match="secret context is needed to decrypt and this one is public"):
+            replace(protocol, secret_context=protocol.public_context)
+
+    def test_secrets_do_not_print(self, protocol: EncryptedSum) -> None:
+        text = repr(protocol) + repr(key_holder(protocol)) + protocol.explain()
+        assert "secret_context" not in text
+        assert repr(protocol.secret_context)[2:60] not in text
+        assert len(text) < 3000
+
+    def test_another_public_key_is_another_session(self, protocol: EncryptedSum) -> None:
+        keys = generate_contexts(protocol.parameters)
+        other = replace(protocol.without_secrets(), public_context=keys.public_context)
+        assert other.digest != protocol.digest
+        message = other.client(3, vectors_of()[3]).start()
+        assert message is not None
+        with pytest.raises(MalformedMessageError, match="another session or another configuration"):
+            protocol.server().receive(3, message)
+
+
+class TestServer:
+    def test_replayed_and_copied_uploads_are_refused(self, protocol: EncryptedSum) -> None:
+        server = protocol.server()
+        message = protocol.client(3, vectors_of()[3]).start()
+        assert message is not None
+        server.receive(3, message)
+        with pytest.raises(RepeatedMessageError):
+            server.receive(3, message)
+        copied = seal_frame(
+            MessageType.ENCRYPTED_INPUT, message[HEADER_BYTES:], digest=protocol.digest, sender=8, recipient=SERVER
+        )
+        with pytest.raises(MalformedMessageError, match="party 8: these ciphertexts are a copy"):
+            server.receive(8, copied)
+        assert server.waiting_for == frozenset(CLIENTS) - {3}
+
+    @pytest.mark.parametrize("change", ["short", "long", "empty", "beyond", "another layout's"])
+    def test_what_is_no_encrypted_vector_is_refused(self, protocol: EncryptedSum, change: str) -> None:
+        size = protocol.carrier.upload_bytes
+        payload = {
+            "short": bytes(size - 1),
+            "long": bytes(size + 1),
+            "empty": b"",
+            "beyond": b"\xff" * size,
+            "another layout's": bytes(size + protocol.parameters.ciphertext_bytes),
+        }[change]
+        server = protocol.server()
+        message = seal_frame(MessageType.ENCRYPTED_INPUT, payload, digest=protocol.digest, sender=3, recipient=SERVER)
+        with pytest.raises(MalformedMessageError, match="party 3"):
+            server.receive(3, message)
+        assert server.waiting_for == frozenset(CLIENTS)
+
+    @given(data=st.binary(max_size=64), place=st.integers(0, 2**31))
+    @settings(max_examples=25)
+    def test_mutated_uploads_never_crash_and_never_give_a_wrong_sum(self, data: bytes, place: int) -> None:
+        """A changed upload is refused by server or key holder, or its total is: ciphertexts are malleable, but bytes
+        changed at random make noise of the wrong size or a message far out of bounds.
+        """
+        for kind in (BfvSum, CkksSum):
+            protocol, server = protocol_of(kind), protocol_of(kind).server()
+            for party, message in sorted(uploads_of(kind).items()):
+                if party == 3:
+                    at = place % len(message)
+                    changed = message[:at] + data + message[at + len(data) :]
+                    if changed == message:
+                        return
+                    message = changed
+                try:
+                    server.receive(party, message)
+                except RemoteProtocolError:
+                    assert party == 3
+            request = server.close_round()[HOLDER]
+            try:
+                server.receive(HOLDER, key_holder(protocol).receive(request))
+            except RemoteProtocolError:
+                with pytest.raises(HelperMissingError):
+                    server.close_round()
+                continue
+            try:
+                server.close_round()
+            except SumOutOfBoundsError:
+                assert server.result is None
+                continue
+            assert server.result is not None
+            total = sum(vectors_of()[party] for party in server.result.survivors)
+            # It was left out, or the change was so small that it rounds away.
+            assert server.result.total.tobytes() == total.tobytes()
+
+    def test_too_few_clients_release_nothing(self, protocol: EncryptedSum) -> None:
+        with pytest.raises(TooFewSurvivorsError, match="ENCRYPTED_INPUT: 2 of 5"):
+            run_in_memory(protocol, vectors_of(), dropouts={3: 0, 8: 0, 9: 0})
+
+    def test_without_the_key_holder_nothing_is_released_and_the_error_names_it(self, protocol: EncryptedSum) -> None:
+        with pytest.raises(HelperMissingError) as caught:
+            run_in_memory(protocol, vectors_of(), dropouts={protocol.key_holder: 0})
+        assert caught.value.missing == (protocol.key_holder,)
+
+    def test_it_waits_for_clients_and_then_the_key_holder(self, protocol: EncryptedSum) -> None:
+        server = protocol.server()
+        assert server.waiting_for == frozenset(CLIENTS)
+        for party, message in uploads_of(type(protocol)).items():
+            server.receive(party, message)
+        server.close_round()
+        assert server.waiting_for == {protocol.key_holder}
+        assert server.result is None
+        with pytest.raises(RemoteProtocolError):
+            server.receive(3, uploads_of(type(protocol))[3])
+        with pytest.raises(HelperMissingError):
+            server.close_round()
+        assert server.waiting_for == frozenset()
+        with pytest.raises(LocalProtocolError, match="over"):
+            server.close_round()
+
+    def test_a_total_beyond_its_bound_is_not_released(self, protocol: EncryptedSum) -> None:
+        server = protocol.server()
+        for party, message in uploads_of(type(protocol)).items():
+            server.receive(party, message)
+        server.close_round()
+        lie = seal_frame(
+            MessageType.DECRYPTED_SUM,
+            b"\x7f" * LAYOUT.wire_bytes,
+            digest=protocol.digest,
+            sender=HOLDER,
+            recipient=SERVER,
+        )
+        server.receive(HOLDER, lie)
+        with pytest.raises(SumOutOfBoundsError):
+            server.close_round()
+        assert server.result is None
+
+
+class TestClient:
+    def test_it_starts_once_and_takes_no_message(self, protocol: EncryptedSum) -> None:
+        client = protocol.client(3, vectors_of()[3])
+        client.start()
+        with pytest.raises(LocalProtocolError):
+            client.start()
+        with pytest.raises(RemoteProtocolError):
+            client.receive(b"anything")
+
+    def test_a_vector_beyond_its_bound_leaves_nothing(self, protocol: EncryptedSum) -> None:
+        beyond = vectors_of()[3].copy()
+        beyond[60] = 1001
+        with pytest.raises(InvalidVectorError, match="'cross'"):
+            protocol.client(3, beyond)
+        with pytest.raises(InvalidVectorError, match="'cross'"):
+            protocol.client(3, lambda: beyond).start()
+
+    def test_strangers_get_no_session(self, protocol: EncryptedSum) -> None:
+        with pytest.raises(ConfigurationError, match="party 4"):
+            protocol.client(4, vectors_of()[3])
+
+
+class TestKeyHolder:
+    def test_it_decrypts_once(self, protocol: EncryptedSum) -> None:
+        holder, request = key_holder(protocol), request_of(protocol)
+        assert holder.start() is None
+        holder.receive(request)
+        with pytest.raises(RepeatedMessageError, match="decrypted once"):
+            holder.receive(request)
+        with pytest.raises(LocalProtocolError, match="forgotten its key"):
+            holder.receive(request_of(protocol, CLIENTS[:3]))
+        assert holder.state is KeyHolderState.DONE
+
+    def test_its_error_is_below_the_proven_bound(self, protocol: EncryptedSum) -> None:
+        holder = key_holder(protocol)
+        holder.receive(request_of(protocol))
+        assert holder.error is not None
+        print(f"{protocol.name}: observed {holder.error:.2e}, proven {protocol.parameters.error_bound:.2e}")
+        # SEAL tells the BFV noise budget in whole bits.
+        assert 0 < holder.error <= protocol.parameters.error_bound * (2 if protocol.name == "bfv" else 1)
+        assert protocol.parameters.error_bound < 0.5
+
+    @pytest.mark.parametrize(
+        ("survivors", "message"),
+        [((3, 8), "at least 3 clients and the server names 2"), ((), "names 0"), ((3, 4, 8, 9), "1 survivors are not")],
+    )
+    def test_it_refuses_sums_of_too_few_or_strangers(
+        self, protocol: EncryptedSum, survivors: tuple[int, ...], message: str
+    ) -> None:
+        holder = key_holder(protocol)
+        encrypted = request_of(protocol)[-protocol.carrier.upload_bytes :]
+        with pytest.raises(RemoteProtocolError, match=message):
+            holder.receive(forged_request(protocol, survivors, encrypted))
+        assert holder.state is KeyHolderState.ABORTED
+        with pytest.raises(LocalProtocolError, match="aborted"):
+            holder.receive(request_of(protocol))
+
+    def test_its_own_minimum_counts_not_the_servers(self, protocol: EncryptedSum) -> None:
+        holder = KeyHolder(
+            protocol,
+            party=protocol.key_holder,
+            carrier=protocol.carrier,
+            survivors_needed=4,
+            secret_context=protocol.secret_context or b"",
+        )
+        with pytest.raises(RemoteProtocolError, match="at least 4 clients and the server names 3"):
+            holder.receive(request_of(protocol, CLIENTS[:3]))
+
+    def test_sums_that_are_none_are_refused(self, protocol: EncryptedSum) -> None:
+        size = protocol.carrier.upload_bytes
+        rng = np.random.default_rng(0)
+        noise = protocol.carrier.empty_sum()
+        for party in CLIENTS:
+            del party
+            noise.add(random_upload(protocol, rng))
+        for encrypted in (b"", bytes(size + 1), b"\xff" * size, noise.to_bytes()):
+            holder = key_holder(protocol)
+            with pytest.raises(RemoteProtocolError):
+                holder.receive(forged_request(protocol, CLIENTS, encrypted))
+            assert holder.state is KeyHolderState.ABORTED
+
+    @given(st.binary(max_size=200))
+    def test_foreign_bytes_change_nothing(self, message: bytes) -> None:
+        holder = key_holder(protocol_of(BfvSum))
+        with pytest.raises(MalformedMessageError):
+            holder.receive(message)
+        assert holder.state is KeyHolderState.WAITING
+
+    def test_other_messages_end_it(self, protocol: EncryptedSum) -> None:
+        holder = key_holder(protocol)
+        other = seal_frame(
+            MessageType.ROSTER, b"", digest=protocol.digest, sender=SERVER, recipient=protocol.key_holder
+        )
+        with pytest.raises(RemoteProtocolError, match="DECRYPTION_REQUEST is due, ROSTER came"):
+            holder.receive(other)
+        assert holder.state is KeyHolderState.ABORTED
+
+
+class TestConfiguration:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"key_holder": 3}, "no client's"),
+            ({"key_holder": 0}, "no client's"),
+            ({"key_holder": 2**32}, "no client's"),
+            ({"min_survivors": 1}, "2 to the cohort's 5"),
+            ({"min_survivors": 6}, "2 to the cohort's 5"),
+            ({"clients": (7,)}, "min_survivors"),
+            ({"clients": (3, 8, 9, 40, 41, 42)}, "5 clients, not of 6"),
+            ({"public_context": b"nonsense"}, "no TenSEAL context"),
+        ],
+    )
+    def test_bad_public_parameters_are_refused(
+        self, protocol: EncryptedSum, changes: dict[str, object], message: str
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            replace(protocol, **changes)
+
+    def test_a_total_bound_beyond_the_parameters_is_refused(self) -> None:
+        narrow = choose_parameters(Layout.of([("s", 10, 20)]), 5, scheme="ckks")
+        with pytest.raises(ConfigurationError, match="do not fit slots"):
+            CkksSum.generate(
+                layout=Layout.of([("s", 10, 2**60)]),
+                clients=CLIENTS,
+                session_id=SESSION,
+                parameters=replace(narrow, slot_bound=2, slot_load=5),
+            )
+
+    def test_the_scheme_must_be_the_modes(self) -> None:
+        parameters = choose_parameters(LAYOUT, 5, scheme="ckks")
+        with pytest.raises(ConfigurationError, match="BfvSum needs bfv parameters, not ckks"):
+            BfvSum.generate(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, parameters=parameters)
+
+    @pytest.mark.parametrize(
+        "changes", [{"min_survivors": 4}, {"key_holder": 2}, {"context": b"x"}, {"session_id": bytes(16)}]
+    )
+    def test_every_public_parameter_is_in_the_digest(self, protocol: EncryptedSum, changes: dict[str, object]) -> None:
+        assert replace(protocol, **changes).digest != protocol.digest
+
+    def test_the_explanation_says_what_the_key_holder_sees(self) -> None:
+        assert "the key holder decrypts the total only" in protocol_of(BfvSum).explain()
+        assert "how often its limbs carried" in protocol_of(CkksSum).explain()
+
+
+@lru_cache
+def uploads_of(kind: type[EncryptedSum]) -> dict[int, bytes]:
+    """Each client's message, made once."""
+    vectors, uploads = vectors_of(), {}
+    for party in CLIENTS:
+        message = protocol_of(kind).client(party, vectors[party]).start()
+        assert message is not None
+        uploads[party] = message
+    return uploads
+
+
+def random_upload(protocol: EncryptedSum, rng: np.random.Generator) -> bytes:
+    """Uniform residues in the form of an upload."""
+    from secagg.he.residues import pack
+
+    parameters = protocol.parameters
+    return b"".join(
+        pack(
+            np.stack([rng.integers(0, p, (2, parameters.degree), dtype=np.uint64) for p in parameters.primes], axis=1),
+            parameters,
+        )
+        for _ in range(protocol.carrier.n_ciphertexts)
+    )
+
+
+def reachable_bytes(root: object) -> Iterator[bytes]:
+    """Every bytes object that can be reached through attributes and containers."""
+    seen: set[int] = set()
+    left = [root]
+    while left:
+        here = left.pop()
+        if id(here) in seen:
+            continue
+        seen.add(id(here))
+        if isinstance(here, bytes):
+            yield here
+        elif isinstance(here, dict):
+            left += [*here.keys(), *here.values()]
+        elif isinstance(here, (list, tuple, set, frozenset)):
+            left += here
+        elif is_dataclass(here):
+            left += [getattr(here, f.name) for f in fields(here)]
+        elif hasattr(here, "__dict__"):
+            left += vars(here).values()
