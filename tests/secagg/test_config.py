@@ -34,7 +34,7 @@ def make(kind: type = PlainSum, **changes: Any) -> Any:
         ({"clients": (0, 1, 2)}, "1 to"),
         ({"clients": (-1, 1, 2)}, "1 to"),
         ({"clients": (1, 2, MAX_PARTY + 1)}, "1 to"),
-        ({"clients": range(1, MAX_CLIENTS + 2)}, str(MAX_CLIENTS)),
+        ({"clients": tuple(range(1, MAX_CLIENTS + 2))}, str(MAX_CLIENTS)),
         ({"session_id": b""}, "16 to 64 bytes, not 0"),
         ({"session_id": bytes(15)}, "not 15"),
         ({"session_id": bytes(65)}, "not 65"),
