@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import FloatMatrix
-from analytic.statistics import IntVector
+from analytic.statistics import IntVector, count_segment
 
 Digits = NDArray[np.uint16]
 
@@ -250,7 +250,7 @@ class HistogramSpec:
     @property
     def segments(self) -> tuple[tuple[str, int, int], ...]:
         """The layout of ``to_vector``: (name, size, bound of the sum) a segment."""
-        return (("histograms", self.n_features * self.grid.n_bins, self.max_rows), ("count", 1, self.max_rows))
+        return (("histograms", self.n_features * self.grid.n_bins, self.max_rows), count_segment(self.max_rows))
 
     def of_rows(self, features: NDArray[Any]) -> Histograms:
         """The histograms of rows, shape (n, d).

@@ -24,7 +24,7 @@ from scipy.linalg import blas
 from analytic.bucketing import Digits, too_many_rows
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.row_format import FloatMatrix
-from analytic.statistics import INT64_MAX, IntMatrix, IntVector
+from analytic.statistics import INT64_MAX, IntMatrix, IntVector, count_segment
 
 MAX_CELLS = 2**14
 """Largest E V: beyond it the float64 Gram alone needs more than 2 GiB."""
@@ -85,7 +85,7 @@ class CountSpec:
         return (
             ("gram", self.n_cells * (self.n_cells + 1) // 2, self.max_rows + self.diagonal_allowance),
             ("cross", self.n_cells * self.n_classes, self.max_rows),
-            ("count", 1, self.max_rows),
+            count_segment(self.max_rows),
         )
 
     @property

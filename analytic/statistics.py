@@ -22,6 +22,7 @@ LABELS = RowFormat(integer_bits=1, fraction_bits=0, signed=False)
 
 INT64_MAX = 2**63 - 1
 EXACT_FLOAT64 = 2**53
+COUNT_ROOM = 2**62
 BLOCK_ROWS = 1024
 """Rows multiplied at a time, so that memory does not grow with the number of rows."""
 
@@ -89,7 +90,7 @@ class StatisticsSpec:
         return (
             ("gram", triangle, self.gram_bound),
             ("cross", self.n_features * self.n_targets, self.cross_bound),
-            ("count", 1, self.max_rows),
+            count_segment(self.max_rows),
         )
 
     def to_vector(self, statistics: Statistics) -> IntVector:
@@ -302,6 +303,20 @@ class _Accumulator:
             np.add(total, pending, out=total, dtype=np.int64, casting="unsafe")
             pending.fill(0.0)
         self._float_rows = 0
+
+
+def count_segment(max_rows: int) -> tuple[str, int, int]:
+    """The segment of the row count: wide enough that it cannot wrap around, whatever the cohort does.
+
+    All other bounds follow from ``max_rows`` rows in all. A cohort that holds more could leave them and wrap; its
+    count then says so, and ``from_vector`` refuses the total.
+
+    Raises:
+        SpecificationError: so many rows that a million clients' counts could leave int64.
+    """
+    if max_rows > COUNT_ROOM >> 20:
+        raise SpecificationError(f"max_rows must be at most 2^42, not {max_rows}")
+    return ("count", 1, COUNT_ROOM)
 
 
 def one_hot(labels: NDArray[Any], n_classes: int) -> FloatMatrix:

@@ -249,7 +249,7 @@ def test_it_learns_real_digits(encoding: Encoding, n_buckets: int, group_size: i
 def test_bounds_fit_17_bits_and_are_reached() -> None:
     assert {
         bound.bit_length() + 1
-        for _, _, bound in CountSpec(n_groups=2, n_values=2, n_classes=2, max_rows=60_000).segments
+        for _, _, bound in CountSpec(n_groups=2, n_values=2, n_classes=2, max_rows=60_000).segments[:-1]
     } == {17}
     spec = CountSpec(n_groups=2, n_values=2, n_classes=2, max_rows=5, diagonal_allowance=9)
     full = Counts.from_blocks(spec, [(np.ones((5, 2), dtype=np.uint16), np.ones(5, dtype=np.uint8))]).with_diagonal(9)
@@ -257,7 +257,7 @@ def test_bounds_fit_17_bits_and_are_reached() -> None:
     vector = spec.to_vector(full)
     assert (np.abs(vector) <= bounds).all()
     start = 0
-    for _, size, bound in spec.segments:
+    for _, size, bound in spec.segments[:-1]:
         assert vector[start : start + size].max() == bound
         start += size
 

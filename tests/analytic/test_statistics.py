@@ -352,3 +352,15 @@ class TestOneHot:
     def test_refuses_other_labels(self, labels: NDArray[Any]) -> None:
         with pytest.raises(InvalidRowsError, match="labels"):
             one_hot(labels, 3)
+
+
+def test_a_cohort_with_too_many_rows_is_refused_however_its_sums_wrap() -> None:
+    """Each client is within ``max_rows``; together they are so far beyond that 8-bit entries wrap to small ones."""
+    spec = StatisticsSpec(n_features=1, n_targets=1, feature_format=RowFormat.parse("UQ1.0"), max_rows=100)
+    count_bound = spec.segments[-1][2]
+    one = Statistics.from_rows(spec, np.ones((100, 1)), np.zeros(100, dtype=np.int64))
+    for n_clients in (2, 3, 5, 1000):
+        total = spec.to_vector(one) * n_clients
+        assert total[-1] <= count_bound
+        with pytest.raises(InvalidRowsError, match=f"{100 * n_clients} rows is outside 0 to 100"):
+            spec.from_vector(total)
