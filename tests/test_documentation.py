@@ -1,0 +1,48 @@
+"""The documents name tests, files and commands that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+IDS = [str(page.relative_to(ROOT)) for page in PAGES]
+
+
+def names_in(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_named_test_exists(page: Path) -> None:
+    for file, name in re.findall(r"`([\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8")):
+        path = ROOT / "tests" / file
+        assert path.exists(), f"{page.name} names {file}, which does not exist"
+        assert name in names_in(path), f"{page.name} names {file}::{name}, which does not exist"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_local_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
+
+
+def test_the_threat_model_backs_its_claims() -> None:
+    text = (ROOT / "docs" / "explanation" / "threat-model.md").read_text(encoding="utf-8")
+    claims = text.split("## What we claim")[1].split("## What is not protected")[0]
+    rows = [line for line in claims.splitlines() if line.startswith("|")][2:]
+    assert rows
+    assert all("::" in row for row in rows)
+
+
+def test_no_page_names_this_machine() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert "/root/" not in text
+        assert "/work/" not in text
