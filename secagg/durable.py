@@ -17,6 +17,7 @@ from secagg.sessions import ClientSession, PartyId, ServerSession, SumResult
 from secagg.wire import Reader
 
 _BINDING = b"analytic-secagg/1 durable client"
+_HASH_BYTES = 32
 _NOTHING = bytes(32)
 _UNASKED = b"\xff" * 32
 
@@ -170,8 +171,10 @@ class DurableServer:
         if record is None:
             self._session = fresh()
             return
+        if hashlib.sha256(record[_HASH_BYTES:]).digest() != record[:_HASH_BYTES]:
+            raise SnapshotError("the stored session does not read: changed bytes")
         try:
-            reader = Reader(memoryview(record), peer=SERVER)
+            reader = Reader(memoryview(record)[_HASH_BYTES:], peer=SERVER)
             self.requests = {reader.number(): reader.take(reader.number()) for _ in range(reader.number())}
             self._session = restore(reader.rest())
         except MalformedMessageError as error:
@@ -204,4 +207,5 @@ class DurableServer:
         parts = [len(self.requests).to_bytes(4, "big")]
         for party, message in self.requests.items():
             parts += [party.to_bytes(4, "big"), len(message).to_bytes(4, "big"), message]
-        self._store.save(b"".join([*parts, self._snapshot(self._session)]))
+        record = b"".join([*parts, self._snapshot(self._session)])
+        self._store.save(hashlib.sha256(record).digest() + record)

@@ -103,7 +103,8 @@ def _lift(segment: Segment, words: Words) -> IntVector:
     if beyond:
         raise SumOutOfBoundsError(
             f"segment {segment.name!r}: {beyond} of {segment.size} entries of the total lie beyond the public bound; "
-            "the masks did not cancel (parties disagree about session, configuration or model) or a client broke "
-            "its bound. Discard this total and start a new session"
+            "a client broke its bound, or the words that came out are no sum of vectors: the masks did not cancel, or "
+            "other ciphertexts were decrypted (parties disagree about session, configuration, keys or model, or one "
+            "lied). Discard this total and start a new session"
         )
     return values

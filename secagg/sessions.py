@@ -50,6 +50,7 @@ class ClientSession(Protocol):
         Raises:
             MalformedMessageError: a foreign frame, and the session goes on; or a broken payload, as below.
             RepeatedMessageError: answered before; the session goes on.
+            LocalProtocolError: the session has not started, is over or was aborted; it stays so.
             RemoteProtocolError: the server broke the protocol; the session is aborted, its secrets forgotten.
         """
         ...

@@ -54,7 +54,7 @@ class Assumptions:
             raise ConfigurationError(
                 f"corruption and dropout are fractions from 0 to below 1, not {self.corruption} and {self.dropout}"
             )
-        if self.security_bits <= 0 or self.correctness_bits <= 0:
+        if not (self.security_bits > 0 and self.correctness_bits > 0):
             raise ConfigurationError("security and correctness need a positive number of bits")
 
     def corrupt(self, n_clients: int) -> int:

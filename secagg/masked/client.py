@@ -30,11 +30,11 @@ from secagg.masked.secrets import (
     self_mask_commitment,
     sign_keys,
     sign_survivors,
-    survivors_are_signed,
+    survivors_statement,
 )
 from secagg.masked.states import AUTHENTICATED_CLIENT, SEMI_HONEST_CLIENT, SETUP_MESSAGES, ClientState
 from secagg.primitives.agreement import BadPublicKeyError, KeyPair
-from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
+from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, verifies
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.primitives.shamir import SHARE_BYTES, split
@@ -209,7 +209,11 @@ class MaskedClient:
         vector = RingVector.encode(layout, resolve(layout, self._contribution))
         add_masks(vector, self._masks(), self._config.digest)
         self._contribution = None
-        return vector.to_bytes()
+        return self._carried(vector)
+
+    def _carried(self, masked: RingVector) -> bytes:
+        """A masked vector as it travels; sums that encrypt it too do so here."""
+        return masked.to_bytes()
 
     def _masks(self) -> list[tuple[bytes, int]]:
         masks = [(self._own.self_mask_seed, 1)]
@@ -262,8 +266,9 @@ class MaskedClient:
                 "nothing is revealed",
                 peer=SERVER,
             )
+        told = survivors_statement(self._dropouts, self._config.digest)
         for party, signature in signatures.items():
-            if not survivors_are_signed(self._config, signature, self._dropouts, party):
+            if not verifies(self._config.identity(party), signature, told):
                 raise RemoteProtocolError(
                     f"party {party} did not sign the survivor set that this client was told: the server told "
                     "different clients different things, or forged; nothing is revealed",

@@ -38,7 +38,7 @@ def client_cost(config: MaskedParameters) -> ClientCost:
     neighbours = config.holders - 1
     keys = 2 * PUBLIC_KEY_BYTES + (SIGNATURE_BYTES if config.is_authenticated else 0)
     sealed = _COUNT + neighbours * (_PARTY + SEALED_BYTES)
-    vector = config.layout.wire_bytes
+    vector = config.vector_bytes
     revealed = 2 * _COUNT + (neighbours + 1) * (_PARTY + SHARE_BYTES)
     up = [keys, COMMITMENT_BYTES + sealed, vector, revealed]
     down = [_COUNT + neighbours * (_PARTY + keys), sealed, _COUNT]
@@ -65,7 +65,7 @@ def explain(config: MaskedParameters) -> str:
     )
     return "\n".join(
         [
-            f"masked sum over {n} clients, {graph}, session {config.session_id.hex()[:16]}...",
+            f"{config.name} sum over {n} clients, {graph}, session {config.session_id.hex()[:16]}...",
             f"  {server}",
             f"  a secret is shared among {config.holders} holders; {config.shares_needed} of them open it",
             f"  private while at most {config.corrupt} of the {n} clients collude with the server",

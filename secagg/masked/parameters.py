@@ -55,6 +55,11 @@ class MaskedParameters(SumConfig):
         return "masked"
 
     @property
+    def vector_bytes(self) -> int:
+        """Bytes of a client's vector as it travels."""
+        return self.layout.wire_bytes
+
+    @property
     def is_authenticated(self) -> bool:
         """Whether identities protect against a server that lies."""
         return bool(self.identities)

@@ -144,5 +144,5 @@ class SimulatedIdentities:
         return self.protocol.server(entropy=entropy)
 
     def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
-        """None."""
-        return {}
+        """What the protocol itself needs beside clients and server."""
+        return self.protocol.helpers(entropy=entropy)

@@ -8,7 +8,7 @@ from secagg.masked.messages import AdvertisedKeys
 from secagg.masked.parameters import MaskedParameters
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.derivation import derive_key
-from secagg.primitives.identity import IdentityKey, is_signed
+from secagg.primitives.identity import IdentityKey, is_signed, statement
 from secagg.sessions import PartyId
 
 
@@ -54,8 +54,8 @@ def sign_keys(identity: IdentityKey, keys: AdvertisedKeys, setup_digest: bytes, 
 
 def keys_are_signed(config: MaskedParameters, keys: AdvertisedKeys, party: PartyId) -> bool:
     """Whether the roster's identity of ``party`` vouches for these keys."""
-    statement = _keys_statement(keys, config.setup_digest, party)
-    return is_signed(config.identity(party), keys.signature, "advertised keys", *statement)
+    parts = _keys_statement(keys, config.setup_digest, party)
+    return is_signed(config.identity(party), keys.signature, "advertised keys", *parts)
 
 
 def sign_survivors(identity: IdentityKey, dropouts: Iterable[PartyId], digest: bytes) -> bytes:
@@ -63,12 +63,9 @@ def sign_survivors(identity: IdentityKey, dropouts: Iterable[PartyId], digest: b
     return identity.sign("survivors", digest, *map(_number, sorted(dropouts)))
 
 
-def survivors_are_signed(
-    config: MaskedParameters, signature: bytes, dropouts: Iterable[PartyId], party: PartyId
-) -> bool:
-    """Whether ``party`` signed this survivor set in this sum."""
-    statement = (config.digest, *map(_number, sorted(dropouts)))
-    return is_signed(config.identity(party), signature, "survivors", *statement)
+def survivors_statement(dropouts: Iterable[PartyId], digest: bytes) -> bytes:
+    """What each survivor signs; made once, since a client checks as many signatures as half the cohort."""
+    return statement("survivors", digest, *map(_number, sorted(dropouts)))
 
 
 def _keys_statement(keys: AdvertisedKeys, setup_digest: bytes, party: PartyId) -> tuple[bytes, ...]:

@@ -29,11 +29,11 @@ from secagg.masked.secrets import (
     pairwise_seed,
     pairwise_sign,
     self_mask_commitment,
-    survivors_are_signed,
+    survivors_statement,
 )
 from secagg.masked.states import SETUP_MESSAGES
 from secagg.primitives.agreement import BadPublicKeyError, KeyPair, check_public_key
-from secagg.primitives.identity import SIGNATURE_BYTES
+from secagg.primitives.identity import SIGNATURE_BYTES, verifies
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.shamir import BadSharesError, combine, lagrange_at_zero
 from secagg.ring import RingVector
@@ -59,6 +59,7 @@ class MaskedServer:
         self._sum = RingVector.zeros(config.layout)
         self._begun = False
         self._survivors: frozenset[PartyId] = frozenset()
+        self._statement = b""
         self._signatures: dict[PartyId, bytes] = {}
         self._revealed: dict[PartyId, UnmaskShares] = {}
         self._transcript: list[bytes] = []
@@ -205,7 +206,7 @@ class MaskedServer:
 
     def _take_survivor_signature(self, sender: PartyId, reader: Reader) -> None:
         signature = SurvivorSignature.read(reader).signature
-        if not survivors_are_signed(self._config, signature, self._dropouts, sender):
+        if not verifies(self._config.identity(sender), signature, self._survivors_statement()):
             raise RemoteProtocolError("its signature is not one on this sum's survivors", peer=sender)
         self._signatures[sender] = signature
 
@@ -234,9 +235,14 @@ class MaskedServer:
         for dropout in sorted(self._sealed.keys() - self._survivors):
             masks += self._masks_shared_with(dropout)
         add_masks(self._sum, masks, self._config.digest)
+        requests = self._without_masks()
+        self._revealed = {}
+        return requests
+
+    def _without_masks(self) -> Mapping[PartyId, bytes]:
+        """What follows once no mask is left: the result. Sums that are encrypted too have one more question first."""
         self._result = SumResult(total=self._sum.decode(), survivors=tuple(sorted(self._survivors)))
         self._round = None
-        self._revealed = {}
         return {}
 
     def _self_mask_seed(self, survivor: PartyId) -> bytes:
@@ -294,6 +300,11 @@ class MaskedServer:
     def _near(self, party: PartyId, among: Iterable[PartyId]) -> list[PartyId]:
         """The neighbours of ``party`` that are among these, ascending."""
         return sorted(set(self._config.neighbours(party)).intersection(among))
+
+    def _survivors_statement(self) -> bytes:
+        if not self._statement:
+            self._statement = survivors_statement(self._dropouts, self._config.digest)
+        return self._statement
 
     @property
     def _dropouts(self) -> tuple[PartyId, ...]:

@@ -8,11 +8,10 @@ sealed, but holds revealed shares and the masked sum: keep it where only the ser
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import MalformedMessageError, SnapshotError
 from secagg.masked.client import ClientSecrets, MaskedClient
 from secagg.masked.messages import (
     AdvertisedKeys,
@@ -24,19 +23,27 @@ from secagg.masked.server import MaskedServer
 from secagg.masked.states import ClientState
 from secagg.primitives.agreement import PUBLIC_KEY_BYTES, SECRET_KEY_BYTES, KeyPair
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
-from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.primitives.shamir import SHARE_BYTES
 from secagg.ring import RingVector
-from secagg.rounds import Round
 from secagg.sessions import Contribution, PartyId, SumResult
-from secagg.wire import MessageType, Reader, write_entries, write_parties
+from secagg.snapshots import (
+    CLIENT,
+    HASH_BYTES,
+    MAGIC,
+    SERVER_ROLE,
+    VERSION,
+    opened_snapshot,
+    read_round,
+    seal_snapshot,
+    server_snapshot,
+    write_header,
+    write_round,
+)
+from secagg.wire import Reader, write_entries, write_parties
 
-MAGIC = b"SAGS"
-VERSION = 1
-_CLIENT, _SERVER = 1, 2
+__all__ = ["MAGIC", "VERSION", "restore_client", "restore_server", "snapshot_client", "snapshot_server"]
+
 _STATES = list(ClientState)
-_HASH_BYTES = 32
-_NO_ROUND = 0
 _PARTY_BYTES = 4
 
 
@@ -51,7 +58,6 @@ def snapshot_client(client: MaskedClient, key: bytes, *, entropy: Entropy = os_e
         key: 32 bytes that only this client's owner knows.
         entropy: where the seal's nonce comes from.
     """
-    header = _header(_CLIENT, client._config, client.party)
     own = client._secrets
     secrets = (
         b"\0"
@@ -70,7 +76,7 @@ def snapshot_client(client: MaskedClient, key: bytes, *, entropy: Entropy = os_e
         + len(client._taken).to_bytes(4, "big")
         + b"".join(sorted(client._taken))
     )
-    return header + seal(key, body, header, entropy=entropy)
+    return seal_snapshot(CLIENT, client._config, client.party, body, key, entropy=entropy)
 
 
 def restore_client(
@@ -82,6 +88,7 @@ def restore_client(
     *,
     entropy: Entropy = os_entropy,
     identity: IdentityKey | None = None,
+    make: Callable[..., MaskedClient] = MaskedClient,
 ) -> MaskedClient:
     """The session that a snapshot holds.
 
@@ -93,22 +100,18 @@ def restore_client(
         key: the key it was sealed with.
         entropy: where secrets come from that are not drawn yet.
         identity: the same signing key.
+        make: the session's class, for sums that are built on this one.
 
     Raises:
         SnapshotError: another client, session or key, or changed bytes.
     """
-    header = _header(_CLIENT, config, party)
-    client = MaskedClient(config, party, contribution, entropy=entropy, identity=identity)
-    try:
-        reader = Reader(memoryview(open_sealed(key, _body(snapshot, header), header)), peer=party)
+    client = make(config, party, contribution, entropy=entropy, identity=identity)
+    with opened_snapshot(CLIENT, config, party, snapshot, key) as reader:
         client.state = _STATES[reader.take(1)[0]]
         client._secrets = _read_secrets(reader, client.state)
         client._roster = _read_keys(reader, config)
         client._dropouts = frozenset(reader.entries(0))
-        client._taken = {reader.take(_HASH_BYTES) for _ in range(reader.number())}
-        reader.end()
-    except (SealBrokenError, MalformedMessageError, IndexError) as error:
-        raise SnapshotError(f"this snapshot of client {party} does not open: another key, or changed bytes") from error
+        client._taken = {reader.take(HASH_BYTES) for _ in range(reader.number())}
     if client.state in (ClientState.INPUT_SENT, ClientState.SURVIVORS_SIGNED):
         client._contribution = None
     return client
@@ -116,11 +119,8 @@ def restore_client(
 
 def snapshot_server(server: MaskedServer) -> bytes:
     """A server's session: the round, what arrived, and the sum so far."""
-    round_ = server._round
     body = [
-        bytes([_NO_ROUND if round_ is None else round_.answer]),
-        write_parties(round_.asked if round_ else ()),
-        write_entries(round_.answered if round_ else {}),
+        write_round(server._round),
         write_entries({party: keys.to_payload() for party, keys in server._keys.items()}),
         _write_parts({party: message.to_payload() for party, message in server._sealed.items()}),
         write_parties(server._survivors),
@@ -130,51 +130,33 @@ def snapshot_server(server: MaskedServer) -> bytes:
         bytes([server.result is not None]),
         server._sum.to_bytes(),
     ]
-    return _header(_SERVER, server._config, 0) + b"".join(body)
+    return write_header(SERVER_ROLE, server._config, 0) + b"".join(body)
 
 
-def restore_server(config: MaskedParameters, snapshot: bytes) -> MaskedServer:
-    """The session that a snapshot holds.
+def restore_server(
+    config: MaskedParameters, snapshot: bytes, *, make: Callable[..., MaskedServer] = MaskedServer
+) -> MaskedServer:
+    """The session that a snapshot holds; ``make`` is its class, for sums that are built on this one.
 
     Raises:
         SnapshotError: another session, or changed bytes.
     """
-    server = MaskedServer(config)
-    try:
-        reader = Reader(memoryview(_body(snapshot, _header(_SERVER, config, 0))), peer=0)
-        answer, asked, answered = reader.take(1)[0], reader.entries(0), reader.entries(_HASH_BYTES)
+    server = make(config)
+    with server_snapshot(config, snapshot) as reader:
+        round_ = read_round(reader, server._digest)
         server._keys = _read_keys(reader, config)
         server._public_keys = {k for keys in server._keys.values() for k in (keys.sealing_key, keys.masking_key)}
         server._sealed = _read_parts(reader, SealedShares.read)
         server._survivors = frozenset(reader.entries(0))
         server._signatures = reader.entries(SIGNATURE_BYTES)
         server._revealed = _read_parts(reader, UnmaskShares.read)
-        server._transcript = [reader.take(_HASH_BYTES) for _ in range(reader.take(1)[0])]
+        server._transcript = [reader.take(HASH_BYTES) for _ in range(reader.take(1)[0])]
         has_result = reader.take(1) == b"\1"
         server._sum = RingVector.from_bytes(config.layout, reader.take(config.layout.wire_bytes)).copy()
-        reader.end()
-        server._round = None
-        if answer != _NO_ROUND:
-            server._round = Round(server._digest(MessageType(answer)), MessageType(answer), asked)
-            server._round.answered.update(answered)
-    except (MalformedMessageError, ValueError) as error:
-        raise SnapshotError("this snapshot of a server does not read: changed bytes") from error
+    server._round = round_
     if has_result:
         server._result = SumResult(total=server._sum.decode(), survivors=tuple(sorted(server._survivors)))
     return server
-
-
-def _header(role: int, config: MaskedParameters, party: PartyId) -> bytes:
-    return MAGIC + bytes([VERSION, role]) + config.digest + party.to_bytes(_PARTY_BYTES, "big")
-
-
-def _body(snapshot: bytes, header: bytes) -> bytes:
-    if snapshot[: len(header)] != header:
-        raise SnapshotError(
-            "this snapshot belongs to another party, session, configuration or version; restore it with what it was "
-            "made with"
-        )
-    return snapshot[len(header) :]
 
 
 def _read_secrets(reader: Reader, state: ClientState) -> ClientSecrets | None:

@@ -33,17 +33,23 @@ class IdentityKey:
 
     def sign(self, label: str, *parts: bytes) -> bytes:
         """A 64-byte signature over a statement of one kind."""
-        return Ed25519PrivateKey.from_private_bytes(self.secret).sign(_statement(label, parts))
+        return Ed25519PrivateKey.from_private_bytes(self.secret).sign(statement(label, *parts))
 
 
 def is_signed(public: bytes, signature: bytes, label: str, *parts: bytes) -> bool:
     """Whether the holder of ``public`` signed this statement of this kind."""
+    return verifies(public, signature, statement(label, *parts))
+
+
+def verifies(public: bytes, signature: bytes, said: bytes) -> bool:
+    """Whether the holder of ``public`` signed these bytes, which ``statement`` made; for many signatures on one."""
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, _statement(label, parts))
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, said)
     except (InvalidSignature, ValueError):
         return False
     return True
 
 
-def _statement(label: str, parts: tuple[bytes, ...]) -> bytes:
+def statement(label: str, *parts: bytes) -> bytes:
+    """What is signed: a statement of one kind, its parts length-prefixed."""
     return length_prefixed(b"analytic-secagg/1", label.encode(), *parts)

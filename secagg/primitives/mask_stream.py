@@ -13,7 +13,7 @@ from secagg.layout import Segment
 from secagg.primitives.derivation import derive_key
 from secagg.ring import RingVector, Words
 
-PIECE_BYTES = 1 << 16
+PIECE_BYTES = 1 << 17
 """A piece of the vector stays in the cache while all masks are added to it."""
 
 STREAMS_AT_ONCE = 256

@@ -7,6 +7,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from secagg.entropy import Entropy
 
+KEY_BYTES = 32
 NONCE_BYTES = 12
 OVERHEAD_BYTES = NONCE_BYTES + 16
 
@@ -24,6 +25,8 @@ def seal(key: bytes, plaintext: bytes, associated: bytes, *, entropy: Entropy) -
         associated: what the ciphertext is bound to and does not hide.
         entropy: where the nonce comes from.
     """
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"a sealing key has {KEY_BYTES} bytes, not {len(key)}")
     nonce = entropy(NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, plaintext, associated)
 
@@ -35,6 +38,8 @@ def open_sealed(key: bytes, sealed: bytes, associated: bytes) -> bytes:
         SealBrokenError: another key, other associated data, or changed bytes.
     """
     try:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"a sealing key has {KEY_BYTES} bytes, not {len(key)}")
         return AESGCM(key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], associated)
     except (InvalidTag, ValueError) as error:
         raise SealBrokenError("the sealed bytes do not open") from error

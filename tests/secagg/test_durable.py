@@ -107,3 +107,27 @@ def test_a_server_record_with_changed_bytes_does_not_open(tmp_path: Path) -> Non
         (tmp_path / "server").write_bytes(data[:size])
         with pytest.raises(SnapshotError):
             server(tmp_path / "server")
+
+
+def test_every_changed_bit_of_a_server_record_is_noticed(tmp_path: Path) -> None:
+    def server() -> DurableServer:
+        return DurableServer(
+            FileStore(tmp_path / "server"),
+            fresh=CONFIG.server,
+            restore=CONFIG.restore_server,
+            snapshot=CONFIG.snapshot_server,
+        )
+
+    running = server()
+    for party in CONFIG.clients:
+        running.receive(party, CONFIG.client(party, np.ones(4, dtype=np.int64)).start())
+    running.close_round()
+    data = bytearray((tmp_path / "server").read_bytes())
+    for place in range(len(data)):
+        data[place] ^= 1
+        (tmp_path / "server").write_bytes(data)
+        with pytest.raises(SnapshotError, match="changed bytes"):
+            server()
+        data[place] ^= 1
+    (tmp_path / "server").write_bytes(data)
+    assert server().requests.keys() == {1, 2, 3}

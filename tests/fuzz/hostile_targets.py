@@ -1,0 +1,434 @@
+"""What hostile bytes are fed to: functions of bytes that let only documented errors pass in silence.
+
+Whatever a function lets out is a bug. Bytes that a decoder accepts must also be the one encoding of what was read. Both
+the coverage-guided fuzzer (`run_atheris.py`) and hypothesis (`test_hostile_bytes.py`) call them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from secagg.config import SERVER
+from secagg.durable import DurableClient, DurableServer
+from secagg.entropy import InsecureSeededEntropy
+from secagg.errors import (
+    LocalProtocolError,
+    MalformedMessageError,
+    ReceiptError,
+    RemoteProtocolError,
+    SnapshotError,
+    SumOutOfBoundsError,
+    TooFewSurvivorsError,
+)
+from secagg.layout import Layout
+from secagg.masked import MaskedSum
+from secagg.masked.messages import (
+    AdvertisedKeys,
+    Roster,
+    SealedShares,
+    ShareDelivery,
+    SurvivorProof,
+    SurvivorSignature,
+    UnmaskRequest,
+    UnmaskShares,
+)
+from secagg.masked.series import MaskedSeries, SeriesClient, SeriesServer
+from secagg.masked.snapshots import MAGIC, VERSION, restore_client, restore_server, snapshot_client, snapshot_server
+from secagg.primitives.identity import IdentityKey
+from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
+from secagg.receipts import Receipt
+from secagg.ring import RingVector
+from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type, open_frame, seal_frame
+
+Target = Callable[[bytes], None]
+LAYOUT = Layout.of([("gram", 3, 1000), ("three bytes", 2, 70_000), ("flags", 1, 1)])
+CLIENTS = (2, 5, 9)
+KEY = bytes(range(32))
+IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
+TRUSTING = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=b"trusting session", threshold=2)
+SIGNED = MaskedSum(
+    layout=LAYOUT,
+    clients=CLIENTS,
+    session_id=b"signed session 1",
+    threshold=3,
+    identities=tuple(key.public for key in IDENTITIES.values()),
+)
+SERIES = MaskedSeries(clients=CLIENTS, series_id=b"a series of sums", threshold=2)
+VECTORS = {party: np.full(LAYOUT.size, index - 1, dtype=np.int64) for index, party in enumerate(CLIENTS)}
+
+
+def entropy(label: str) -> InsecureSeededEntropy:
+    return InsecureSeededEntropy(7, label)
+
+
+# Decoders
+
+
+def _message(read: Callable[[Reader], Any], data: bytes) -> None:
+    try:
+        message = read(Reader(memoryview(data), peer=1))
+    except MalformedMessageError:
+        return
+    assert message.to_payload() == data
+
+
+def _frame(data: bytes) -> None:
+    for message in (data, b"SAGG\1" + data):
+        message_type(message)
+        try:
+            frame = open_frame(message, digest=message[6:38], sender=5, recipient=SERVER)
+        except MalformedMessageError:
+            continue
+        again = seal_frame(frame.type, bytes(frame.payload), digest=message[6:38], sender=5, recipient=SERVER)
+        assert again == message
+
+
+def _vector(data: bytes) -> None:
+    try:
+        vector = RingVector.from_bytes(LAYOUT, data)
+    except MalformedMessageError:
+        return
+    assert vector.to_bytes() == data
+    try:
+        vector.decode()
+    except SumOutOfBoundsError:
+        return
+
+
+def _receipt(data: bytes) -> None:
+    for text in (data, b"SAGR\1" + data):
+        try:
+            receipt = Receipt.from_bytes(text)
+        except ReceiptError:
+            continue
+        assert receipt.to_bytes() == text
+        try:
+            receipt.verify(SIGNED, IDENTITIES[2].public)
+        except ReceiptError:
+            continue
+        raise AssertionError("a receipt that nobody signed")
+
+
+def _sealed(data: bytes) -> None:
+    try:
+        open_sealed(KEY, data, b"binding")
+    except SealBrokenError:
+        return
+    raise AssertionError("a box that nobody sealed")
+
+
+def _client_snapshot(config: MaskedSum, data: bytes) -> None:
+    """Also bytes that are sealed with the right key."""
+    header = MAGIC + bytes([VERSION, 1]) + config.digest + (5).to_bytes(4, "big")
+    identity = IDENTITIES[5] if config.is_authenticated else None
+    for snapshot in (data, header + data, header + seal(KEY, data, header, entropy=entropy("nonce"))):
+        try:
+            restore_client(config, 5, VECTORS[5], snapshot, KEY, entropy=entropy("on"), identity=identity)
+        except SnapshotError:
+            continue
+
+
+def _server_snapshot(config: MaskedSum, data: bytes) -> None:
+    """Also bytes with a good header, and with a good checksum."""
+    header = MAGIC + bytes([VERSION, 2]) + config.digest + bytes(4)
+    for snapshot in (data, header + data, header + data + sha256(header + data).digest()):
+        try:
+            restore_server(config, snapshot)
+        except SnapshotError:
+            continue
+
+
+class _Kept:
+    """A store with one record."""
+
+    def __init__(self, record: bytes | None) -> None:
+        self.record = record
+
+    def load(self) -> bytes | None:
+        return self.record
+
+    def save(self, record: bytes) -> None:
+        self.record = record
+
+    def wipe(self) -> None:
+        self.record = None
+
+
+def _durable_client(data: bytes) -> None:
+    binding = b"analytic-secagg/1 durable client"
+    for record in (data, seal(KEY, data, binding, entropy=entropy("nonce"))):
+        try:
+            client = DurableClient(
+                _Kept(record),
+                KEY,
+                fresh=lambda: TRUSTING.client(5, VECTORS[5], entropy=entropy("fresh")),
+                restore=lambda state: restore_client(TRUSTING, 5, VECTORS[5], state, KEY, entropy=entropy("on")),
+                snapshot=lambda session: TRUSTING.snapshot_client(session, KEY, entropy=entropy("seal")),
+                entropy=entropy("record"),
+            )
+            client.start()
+        except (SnapshotError, LocalProtocolError):
+            continue
+
+
+def _durable_server(data: bytes) -> None:
+    header = MAGIC + bytes([VERSION, 2]) + TRUSTING.digest + bytes(4)
+    for record in (data, bytes(4) + header + data):
+        try:
+            DurableServer(
+                _Kept(record),
+                fresh=TRUSTING.server,
+                restore=TRUSTING.restore_server,
+                snapshot=TRUSTING.snapshot_server,
+            )
+        except SnapshotError:
+            continue
+
+
+# Sessions: bytes are a script of moves, six bytes each
+
+
+def _moves(data: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """(kind 0 to 7, which message, where, what)."""
+    for start in range(0, len(data) - 5, 6):
+        kind, which, where, what = data[start], data[start + 1], data[start + 2 : start + 4], data[start + 4]
+        yield kind % 8, which, int.from_bytes(where, "big"), what
+
+
+def _spoiled(message: bytes, where: int, what: int) -> bytes:
+    """The message with a byte changed, cut short, or grown."""
+    place = where % len(message)
+    if what % 8 == 0:
+        return message[:place]
+    if what % 8 == 1:
+        return message + bytes([what]) * (1 + where % 64)
+    if what % 8 == 2:
+        return message[:place] + message[place + 4 :]
+    return message[:place] + bytes([message[place] ^ (what | 1)]) + message[place + 1 :]
+
+
+def _made_up(like: bytes, where: int, what: int) -> bytes:
+    """A good header of some type with any payload."""
+    payload = bytes([what]) * (where % 300)
+    types = list(MessageType)
+    type_ = types[what % len(types)] if where % 2 else like[5]
+    return like[:5] + bytes([type_]) + like[6:HEADER_BYTES] + (where % 5).to_bytes(4, "big") + payload
+
+
+def _tell_server(server: Any, sender: int, message: bytes) -> bool:
+    try:
+        server.receive(sender, message)
+    except (RemoteProtocolError, LocalProtocolError):
+        return False
+    return True
+
+
+def _close(server: Any) -> None:
+    try:
+        server.close_round()
+    except (RemoteProtocolError, LocalProtocolError, TooFewSurvivorsError, SumOutOfBoundsError):
+        return
+
+
+def _tell_client(client: Any, message: bytes) -> bytes | None:
+    try:
+        answer: bytes | None = client.receive(message)
+    except (RemoteProtocolError, LocalProtocolError):
+        return None
+    return answer
+
+
+def _server(config: Any, data: bytes) -> None:
+    """Arbitrary messages in an arbitrary order; unless the server took a spoiled one its total is right."""
+    said, script = pool(config)[0], pool(config)[2]
+    server = _new_server(config)
+    took_spoiled, at = False, 0
+    for kind, which, where, what in _moves(data):
+        sender, message = said[which % len(said)]
+        if kind <= 3 and at < len(script):
+            at = _as_in_script(server, script, at)
+        elif kind == 4:
+            _tell_server(server, sender, message)
+        elif kind == 5:
+            spoiled = _spoiled(message, where, what)
+            took_spoiled |= _tell_server(server, sender, spoiled) and spoiled != message
+        elif kind == 6:
+            took_spoiled |= _tell_server(server, sender, _made_up(message, where, what))
+        else:
+            _close(server)
+    if server.result is not None and not took_spoiled:
+        expected = sum(VECTORS[party] for party in server.result.survivors)
+        assert (server.result.total == expected).all()
+
+
+def _as_in_script(server: Any, script: list[tuple[int, bytes] | None], at: int) -> int:
+    move = script[at]
+    if move is None:
+        _close(server)
+    else:
+        _tell_server(server, *move)
+    return at + 1
+
+
+def _client(config: Any, data: bytes) -> None:
+    """Arbitrary messages in an arbitrary order; whatever comes, shares are revealed at most once, of one kind each."""
+    asked = pool(config)[1]
+    client = _new_client(config, 5)
+    client.start()
+    revealed, at = 0, 0
+    for kind, which, where, what in _moves(data):
+        message = asked[which % len(asked)]
+        if kind <= 3 and at < len(asked):
+            message, at = asked[at], at + 1
+        elif kind == 5:
+            message = _spoiled(message, where, what)
+        elif kind >= 6:
+            message = _made_up(message, where, what)
+        for answer in _parts(_tell_client(client, message)):
+            revealed += _reveals(answer)
+    assert revealed <= 1
+
+
+def _parts(answer: bytes | None) -> list[bytes]:
+    """The messages of an answer, be it a bundle or one message."""
+    if answer is None or message_type(answer) is not MessageType.BUNDLE:
+        return [] if answer is None else [answer]
+    parts, rest = [], answer[HEADER_BYTES:]
+    while rest:
+        size = int.from_bytes(rest[:8], "big")
+        parts.append(rest[8 : 8 + size])
+        rest = rest[8 + size :]
+    return parts
+
+
+def _reveals(answer: bytes) -> bool:
+    if message_type(answer) is not MessageType.UNMASK_SHARES:
+        return False
+    shares = UnmaskShares.read(Reader(memoryview(answer)[HEADER_BYTES:], peer=5))
+    assert not shares.mask_key_shares.keys() & shares.self_mask_shares.keys()
+    return True
+
+
+def _new_server(config: Any) -> Any:
+    return SeriesServer(config).begin_sum(LAYOUT, b"") if isinstance(config, MaskedSeries) else config.server()
+
+
+def _new_client(config: Any, party: int) -> Any:
+    if isinstance(config, MaskedSeries):
+        return SeriesClient(config, party, entropy=entropy(f"{party}")).begin_sum(LAYOUT, b"", VECTORS[party])
+    identity = IDENTITIES[party] if config.is_authenticated else None
+    return config.client(party, VECTORS[party], entropy=entropy(f"{party}"), identity=identity)
+
+
+Pool = tuple[list[tuple[int, bytes]], list[bytes], list[tuple[int, bytes] | None]]
+
+
+@cache
+def pool(config: Any) -> Pool:
+    """A good run: what clients said, what client 5 was asked, and the server's script (None: the round closes)."""
+    said: list[tuple[int, bytes]] = []
+    asked: list[bytes] = []
+    script: list[tuple[int, bytes] | None] = []
+    server, clients = _new_server(config), {party: _new_client(config, party) for party in CLIENTS}
+    answers: dict[int, bytes] = {party: client.start() for party, client in clients.items()}
+    while answers:
+        for party, answer in answers.items():
+            server.receive(party, answer)
+            said.append((party, answer))
+            script.append((party, answer))
+        script.append(None)
+        requests = server.close_round()
+        asked += [requests[5]] if 5 in requests else []
+        answers = {party: clients[party].receive(request) for party, request in requests.items()}
+    return said, asked, script
+
+
+def _signed_key(reader: Reader) -> AdvertisedKeys:
+    return AdvertisedKeys.read(reader, signature_bytes=64)
+
+
+def _plain_key(reader: Reader) -> AdvertisedKeys:
+    return AdvertisedKeys.read(reader, signature_bytes=0)
+
+
+DECODERS: dict[str, Target] = {
+    "frame": _frame,
+    "advertised_keys": partial(_message, _plain_key),
+    "signed_keys": partial(_message, _signed_key),
+    "roster": partial(_message, lambda reader: Roster.read(reader, signature_bytes=0)),
+    "signed_roster": partial(_message, lambda reader: Roster.read(reader, signature_bytes=64)),
+    "sealed_shares": partial(_message, SealedShares.read),
+    "share_delivery": partial(_message, ShareDelivery.read),
+    "unmask_request": partial(_message, UnmaskRequest.read),
+    "survivor_signature": partial(_message, SurvivorSignature.read),
+    "survivor_proof": partial(_message, SurvivorProof.read),
+    "unmask_shares": partial(_message, UnmaskShares.read),
+    "vector": _vector,
+    "receipt": _receipt,
+    "sealed": _sealed,
+}
+STORED: dict[str, Target] = {
+    "client_snapshot": partial(_client_snapshot, TRUSTING),
+    "signed_client_snapshot": partial(_client_snapshot, SIGNED),
+    "server_snapshot": partial(_server_snapshot, TRUSTING),
+    "signed_server_snapshot": partial(_server_snapshot, SIGNED),
+    "durable_client": _durable_client,
+    "durable_server": _durable_server,
+}
+SESSIONS: dict[str, Target] = {
+    "server": partial(_server, TRUSTING),
+    "signed_server": partial(_server, SIGNED),
+    "series_server": partial(_server, SERIES),
+    "client": partial(_client, TRUSTING),
+    "signed_client": partial(_client, SIGNED),
+    "series_client": partial(_client, SERIES),
+}
+TARGETS = DECODERS | STORED | SESSIONS
+
+
+def seeds() -> Iterator[bytes]:
+    """Bytes worth starting from, each after the number of its target: good payloads, snapshots and whole scripts."""
+    numbers = {name: bytes([number]) for number, name in enumerate(TARGETS)}
+    for config in (TRUSTING, SIGNED):
+        for sender, message in pool(config)[0]:
+            type_ = MessageType(message[5]).name.lower()
+            yield numbers.get(type_, numbers["frame"]) + message[HEADER_BYTES:]
+            yield numbers["frame"] + message.replace(message[38:42], (5).to_bytes(4, "big")) + bytes([sender])
+        for message in pool(config)[1]:
+            yield numbers.get(MessageType(message[5]).name.lower(), numbers["frame"]) + message[HEADER_BYTES:]
+    for name in ("server", "client"):
+        for config, prefix in ((TRUSTING, ""), (SIGNED, "signed_")):
+            yield from (numbers[f"{prefix}{name}_snapshot"] + body for body in good_snapshots(config, name))
+    for name in SESSIONS:
+        yield numbers[name] + bytes(6 * 24)
+
+
+@cache
+def good_snapshots(config: MaskedSum, role: str) -> tuple[bytes, ...]:
+    """The bodies of snapshots at every step of a good run."""
+    bodies = []
+    server, client = _new_server(config), _new_client(config, 5)
+    for move in pool(config)[2]:
+        if move is None:
+            server.close_round()
+        else:
+            server.receive(*move)
+        bodies.append(snapshot_server(server)[42:])
+    if role == "server":
+        return tuple(bodies)
+    client.start()
+    bodies = [_unsealed(client)]
+    for message in pool(config)[1]:
+        client.receive(message)
+        bodies.append(_unsealed(client))
+    return tuple(bodies)
+
+
+def _unsealed(client: Any) -> bytes:
+    snapshot = snapshot_client(client, KEY, entropy=entropy("seal"))
+    return open_sealed(KEY, snapshot[42:], snapshot[:42])

@@ -1,0 +1,283 @@
+"""Writes the test vectors of masked sums: `python tests/make_vectors.py`, or with `--check` only compares.
+
+Parameters and plain vectors are chosen here; entropy comes from seeded streams and is written down as it is drawn; each
+message is the one that `secagg` says. `tests/secagg/test_vectors.py` has a second implementation say the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # else tests/secagg stands before secagg
+sys.path.append(str(Path(__file__).resolve().parent / "slow_implementation"))
+
+import numpy as np
+from bad_messages import all_bad_messages
+from slow_driver import Message, run
+
+from secagg.entropy import InsecureSeededEntropy
+from secagg.layout import Layout
+from secagg.masked import Assumptions, MaskedSum
+from secagg.masked.series import MaskedSeries, SeriesClient, SeriesServer
+from secagg.primitives.identity import IdentityKey
+from secagg.receipts import Receipt
+from secagg.wire import message_type
+
+VECTORS = Path(__file__).resolve().parent / "vectors"
+Json = dict[str, Any]
+SMALL = [("gram", 3, 1_000), ("counts", 2, 100)]
+EVERY_WIDTH = [(f"{n}-byte", 3, 2 ** (8 * n - 1) - 1) for n in range(1, 9)] + [
+    ("zero", 2, 0),
+    ("one beyond a byte", 2, 128),
+]
+"""The largest bound of each width; then a bound that leaves one value, and the smallest that takes two bytes."""
+
+
+class Recorded:
+    """Seeded entropy that remembers what it gave."""
+
+    def __init__(self, label: str) -> None:
+        self._stream, self.drawn = InsecureSeededEntropy(4, label), b""
+
+    def __call__(self, n_bytes: int) -> bytes:
+        self.drawn += (fresh := self._stream(n_bytes))
+        return fresh
+
+
+def fixed(label: str, n_bytes: int) -> bytes:
+    """Public bytes for a session id, a context or a graph seed."""
+    return InsecureSeededEntropy(4, label)(n_bytes)
+
+
+def parameters(
+    name: str,
+    clients: Sequence[int],
+    threshold: int,
+    *,
+    layout: Sequence[tuple[str, int, int]] = SMALL,
+    degree: int = 0,
+    assumptions: Json | None = None,
+    is_authenticated: bool = False,
+) -> tuple[Json, dict[int, IdentityKey]]:
+    """Public parameters in JSON, and the signing keys if there are identities."""
+    keys = {p: IdentityKey(fixed(f"{name} identity {p}", 32)) for p in clients} if is_authenticated else {}
+    return {
+        "layout": [list(segment) for segment in layout],
+        "clients": list(clients),
+        "session_id": fixed(f"{name} session", 16).hex(),
+        "context": fixed(f"{name} context", 32).hex(),
+        "threshold": threshold,
+        "degree": degree,
+        "graph_seed": fixed(f"{name} graph", 16).hex() if degree else "",
+        "assumptions": assumptions,
+        "identities": [key.public.hex() for key in keys.values()],
+    }, keys
+
+
+def fast_session(known: Json) -> MaskedSum:
+    """The session of ``parameters``."""
+    return MaskedSum(
+        layout=Layout.of(map(tuple, known["layout"])), session_id=bytes.fromhex(known["session_id"]),
+        context=bytes.fromhex(known["context"]), **_common(known),
+    )  # fmt: skip
+
+
+def fast_series(known: Json) -> MaskedSeries:
+    """The series of ``parameters``."""
+    return MaskedSeries(series_id=bytes.fromhex(known["series_id"]), **_common(known))
+
+
+def _common(known: Json) -> Json:
+    return {
+        "clients": tuple(known["clients"]),
+        "threshold": known["threshold"],
+        "degree": known["degree"] or None,
+        "graph_seed": bytes.fromhex(known["graph_seed"]),
+        "assumptions": Assumptions(**known["assumptions"]) if known["assumptions"] else None,
+        "identities": tuple(map(bytes.fromhex, known["identities"])),
+    }
+
+
+def vectors_for(name: str, layout: Sequence[tuple[str, int, int]], clients: Sequence[int]) -> dict[int, list[int]]:
+    """Plain vectors whose sums stay within the bounds, whoever survives: both ends of the bound, then something."""
+    source = random.Random(name)
+    vectors: dict[int, list[int]] = {party: [] for party in clients}
+    for _, size, bound in layout:
+        for entry in range(size):
+            for party in clients:
+                share = bound // len(clients)
+                at_end = (bound, -bound)[entry % 2] if party == clients[0] else 0
+                vectors[party].append(at_end if entry < 2 else source.randint(-share, share))
+    return vectors
+
+
+def lines_of(messages: Sequence[Message]) -> list[Json]:
+    """Messages in JSON."""
+    return [
+        {
+            "type": getattr(message_type(message), "name", "?"),
+            "sender": sender,
+            "recipient": recipient,
+            "message": message.hex(),
+        }
+        for sender, recipient, message in messages
+    ]
+
+
+def one_sum(
+    about: str, name: str, known: Json, keys: Mapping[int, IdentityKey], messages_sent: Mapping[int, int]
+) -> Json:
+    """The vector of one sum."""
+    config, entropy = fast_session(known), {p: Recorded(f"{name} client {p}") for p in known["clients"]}
+    vectors = vectors_for(name, known["layout"], known["clients"])
+    clients = {
+        p: config.client(p, np.array(vectors[p], dtype=np.int64), entropy=entropy[p], identity=keys.get(p))
+        for p in known["clients"]
+    }
+    server = config.server()
+    said = run(clients, server, messages_sent)
+    assert server.result is not None
+    vector = {
+        "about": about,
+        "parameters": known,
+        "identity_secrets": {str(p): key.secret.hex() for p, key in keys.items()},
+        "messages_sent": {str(p): count for p, count in messages_sent.items()},
+        "vectors": {str(p): vectors[p] for p in known["clients"]},
+        "entropy": {str(p): entropy[p].drawn.hex() for p in known["clients"]},
+        "neighbours": {str(p): list(config.neighbours(p)) for p in known["clients"]},
+        "digest": config.digest.hex(),
+        "setup_digest": config.setup_digest.hex(),
+        "messages": lines_of(said),
+        "survivors": list(server.result.survivors),
+        "total": server.result.total.tolist(),
+        "transcript": server.transcript.hex(),  # type: ignore[attr-defined]
+    }
+    if keys:
+        signer = IdentityKey(fixed(f"{name} server identity", 32))
+        receipt = Receipt.issue(server, config, signer)  # type: ignore[arg-type]
+        vector["receipt"] = {"server_secret": signer.secret.hex(), "bytes": receipt.to_bytes().hex()}
+    return vector
+
+
+def series_of_two() -> Json:
+    """The vector of a series of two sums."""
+    about = "Two sums of one cohort; in the second a client sends its masked vector and vanishes."
+    name, clients = "series", (2, 5, 9)
+    known, _ = parameters(name, clients, 2)
+    known = {k: v for k, v in known.items() if k not in ("layout", "session_id", "context")}
+    known["series_id"] = fixed("series id", 16).hex()
+    series, entropy = fast_series(known), {p: Recorded(f"{name} client {p}") for p in clients}
+    sessions, server = {p: SeriesClient(series, p, entropy=entropy[p]) for p in clients}, SeriesServer(series)
+    sums = []
+    for index, (layout, sent) in enumerate([(SMALL, {}), ([("other", 2, 70_000)], {9: 1})]):
+        vectors, context = vectors_for(f"{name} {index}", layout, clients), fixed(f"series context {index}", 32)
+        shape = Layout.of(layout)
+        current = {p: s.begin_sum(shape, context, np.array(vectors[p])) for p, s in sessions.items()}
+        at_server = server.begin_sum(shape, context)
+        said = run(current, at_server, sent)
+        assert at_server.result is not None
+        sums.append(
+            {
+                "layout": [list(segment) for segment in layout],
+                "context": context.hex(),
+                "messages_sent": {str(p): count for p, count in sent.items()},
+                "vectors": {str(p): vectors[p] for p in clients},
+                "messages": lines_of(said),
+                "survivors": list(at_server.result.survivors),
+                "total": at_server.result.total.tolist(),
+            }
+        )
+    drawn = {str(p): entropy[p].drawn.hex() for p in clients}
+    return {"about": about, "parameters": known, "entropy": drawn, "digest": series.digest.hex(), "sums": sums}
+
+
+def all_scenarios() -> dict[str, Json]:
+    """Good runs by file name."""
+    scenarios = {}
+
+    def add(
+        name: str, about: str, clients: Sequence[int], threshold: int, sent: Mapping[int, int], **more: Any
+    ) -> None:
+        known, keys = parameters(name, clients, threshold, **more)
+        scenarios[f"{name}.json"] = one_sum(about, name, known, keys, sent)
+
+    add("complete_no_dropouts", "Everybody stays.", (2, 5, 9), 2, {})
+    four = (1, 4, 6, 70_000)
+    for stage, sent in (("keys", 0), ("shares", 1), ("input", 2), ("unmasking", 3)):
+        about = f"A client vanishes after {sent} messages, before its {stage}."
+        add(f"complete_dropout_before_{stage}", about, four, 3, {6: sent})
+    about = "With identities; one client vanishes before its masked vector, one after it signed the survivors."
+    add("authenticated_dropouts", about, (2, 5, 9, 11, 2**32 - 1), 3, {9: 2, 11: 4}, is_authenticated=True)
+    promised = {
+        "corruption": 0.1,
+        "dropout": 0.2,
+        "malicious_server": False,
+        "security_bits": 40.0,
+        "correctness_bits": 40.0,
+    }
+    about = "A Harary graph of degree 6; one client vanishes before its shares, one before its vector, one after it."
+    sent = {104: 1, 108: 2, 111: 3}
+    add("sparse_dropouts", about, range(101, 113), 4, sent, degree=6, assumptions=promised)
+    add("every_width", "Entries of 1 to 8 bytes, totals at both ends of the bound.", (1, 2, 3), 2, {3: 2},
+        layout=EVERY_WIDTH)  # fmt: skip
+    return scenarios | {"series_of_two.json": series_of_two()}
+
+
+def to_text(vector: Json) -> str:
+    """JSON with one message a line."""
+
+    def text(value: Any, indent: int) -> str:
+        pad, inner = " " * indent, " " * (indent + 1)
+        if isinstance(value, dict) and len(json.dumps(value)) > 110 and "sender" not in value:
+            return (
+                "{\n"
+                + ",\n".join(f"{inner}{json.dumps(k)}: {text(v, indent + 1)}" for k, v in value.items())
+                + (f"\n{pad}}}")
+            )
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            return "[\n" + ",\n".join(inner + text(item, indent + 1) for item in value) + f"\n{pad}]"
+        return json.dumps(value)
+
+    return text(vector, 0) + "\n"
+
+
+def all_files() -> dict[str, str]:
+    """Every vector's text by its path below ``tests/vectors``."""
+    scenarios = all_scenarios()
+    bad = {f"bad/{name}.json": vector for name, vector in all_bad_messages(scenarios)}
+    return {path: to_text(vector) for path, vector in {**scenarios, **bad}.items()}
+
+
+def differences(wanted: Mapping[str, str]) -> list[str]:
+    """Which files are missing, needless or different."""
+    present = {str(path.relative_to(VECTORS)): path for path in VECTORS.rglob("*.json")}
+    changed = [name for name in wanted.keys() & present.keys() if present[name].read_text() != wanted[name]]
+    return sorted([*changed, *(wanted.keys() ^ present.keys())])
+
+
+def main(write: Callable[[str], Any] = print) -> int:
+    """Write the vectors, or compare them; 1 if they differ."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare with the files instead of writing them")
+    wanted, found = all_files(), 0
+    if parser.parse_args().check:
+        for name in differences(wanted):
+            write(f"differs from what is computed now: tests/vectors/{name}")
+            found = 1
+        return found
+    for path in set(VECTORS.rglob("*.json")) - {VECTORS / name for name in wanted}:
+        path.unlink()
+    for name, text in wanted.items():
+        (VECTORS / name).parent.mkdir(parents=True, exist_ok=True)
+        (VECTORS / name).write_text(text)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
