@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,3 +47,32 @@ def test_no_page_names_this_machine() -> None:
         text = page.read_text(encoding="utf-8")
         assert "/root/" not in text
         assert "/work/" not in text
+
+
+def _python_blocks() -> list[tuple[str, str]]:
+    return [
+        (str(page.relative_to(ROOT)), block)
+        for page in PAGES
+        for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    ]
+
+
+@pytest.mark.parametrize(("page", "block"), _python_blocks(), ids=lambda value: str(value)[:40].replace("\n", " "))
+def test_every_python_snippet_runs(page: str, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _write_features(tmp_path / "features.npz")
+    exec(compile(block, page, "exec"), {"__name__": "__snippet__"})
+
+
+def _write_features(path: Path) -> None:
+    """A file such as `python -m simulations features` makes, which snippets read."""
+    rng = np.random.default_rng(0)
+    np.savez(
+        path,
+        x_train=rng.random((40, 6), dtype=np.float32),
+        y_train=rng.integers(0, 2, 40),
+        x_test=rng.random((10, 6), dtype=np.float32),
+        y_test=rng.integers(0, 2, 10),
+        classes=np.array(["cat", "dog"]),
+        settings="{}",
+    )
