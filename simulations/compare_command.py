@@ -12,20 +12,24 @@ from rich.console import Console
 
 from analytic.errors import AnalyticError
 from analytic.row_format import RowFormat
+from simulations.baseline_runs import ENTRIES as BASELINES
+from simulations.baseline_runs import ChosenBaseline, choose_baselines
 from simulations.compare import CompareSettings, Comparison, compare
 from simulations.data import BUNDLED, Dataset, bundled, load_npz
 from simulations.dropouts import Dropouts
 from simulations.errors import SimulationError, UsageError
-from simulations.learners import LEARNERS, choose_learner
+from simulations.learners import LEARNERS, ChosenLearner, choose_learners
 from simulations.modes import MODES, choose_modes
+from simulations.options import Configurable, parse_options
 from simulations.output_files import OutputFile
 from simulations.partitions import parse_partition
 from simulations.progress import progress_bar
+from simulations.report.findings import findings
 from simulations.report.json_report import to_json
-from simulations.report.table import WIDTH_WITHOUT_TERMINAL, findings, print_comparison
+from simulations.report.table import WIDTH_WITHOUT_TERMINAL, print_comparison
 
 NAME = "compare"
-SUMMARY = "train one closed form over several privacy modes and check each against its pooled model, bit for bit"
+SUMMARY = "train closed forms over several privacy modes and check each run against its pooled model, bit for bit"
 EXAMPLES = """examples:
   python -m simulations compare
       digits, 20 clients, Dirichlet 0.1, every mode that is installed
@@ -33,8 +37,17 @@ EXAMPLES = """examples:
       two ways to deal the rows; a fifth of the clients vanish
   python -m simulations compare --data features.npz --clients 100,1000 --modes plain --json out.json --html out.html
       your own features (arrays x_train, y_train, x_test, y_test), two cohort sizes, two reports
+  python -m simulations compare --learner fedhip --option alphas=1,10,100
+      a model for each client, tested on a fifth of its own rows
+  python -m simulations compare --learner all --baselines all --partition iid --partition dirichlet:0.01 --modes plain
+      every closed form beside FedAvg and FedProx, where heterogeneity costs nothing and where it costs most
 
-exit code: 0 every run equals its pooled model, 1 one does not, 2 wrong input or a failed sum, 130 stopped by Ctrl-C
+options of learners (--option NAME=VALUE for all that have it, --option LEARNER.NAME=VALUE for one):
+{options}
+  deepafl's d_phi and d_f are, when left out, twice the features rounded up to a power of two, at most 1024
+
+exit code: 0 every run equals its pooled model, 1 one does not, 2 wrong input or a failed sum, 130 stopped by Ctrl-C,
+           141 nobody reads the output any more
 """
 
 DEFAULT_DATASET, DEFAULT_PARTITION = "digits", "dirichlet:0.1"
@@ -44,7 +57,8 @@ T = TypeVar("T")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what ``compare`` understands."""
-    parser.description, parser.epilog = f"{SUMMARY[0].upper()}{SUMMARY[1:]}.", EXAMPLES
+    parser.description = f"{SUMMARY[0].upper()}{SUMMARY[1:]}."
+    parser.epilog = EXAMPLES.replace("{options}", "\n".join(_options_of(taker) for taker in _configurable()))
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     data = parser.add_argument_group("data").add_mutually_exclusive_group()
     data.add_argument(
@@ -59,6 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_learning(parser.add_argument_group("learning"))
     output = parser.add_argument_group("output")
     output.add_argument("--json", type=Path, metavar="FILE", help="write every number (docs/reference/compare-json.md)")
+    output.add_argument(
+        "--explain", action="store_true", help="also print what each mode guarantees and costs, for its largest sum"
+    )
     output.add_argument("--html", type=Path, metavar="FILE", help="write one self-contained page with table and plots")
 
 
@@ -100,18 +117,31 @@ def _add_federation(group: Any) -> None:
         "--seed",
         type=_checked(lambda text: _whole(text, at_least=0)),
         default=0,
-        help="draws partitions and dropouts; keys and masks come from the operating system (default: 0)",
+        help="draws partitions, dropouts and own test rows; keys and masks come from the operating system (default: 0)",
     )
 
 
 def _add_learning(group: Any) -> None:
-    group.add_argument("--learner", choices=tuple(LEARNERS), default="afl", help="the closed form (default: afl)")
+    group.add_argument(
+        "--learner",
+        type=_checked(lambda text: choose_learners(_items(text))),
+        default=choose_learners(["afl"]),
+        metavar="NAME,...",
+        help=f"closed forms out of {', '.join(LEARNERS)}, or all (default: afl)",
+    )
+    group.add_argument(
+        "--baselines",
+        type=_checked(lambda text: choose_baselines(_items(text))),
+        default=(),
+        metavar="NAME,...",
+        help=f"gradient methods on the same rows, for comparison only: {', '.join(BASELINES)}, or all (default: none)",
+    )
     group.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a parameter of the learner's own, such as n_layers=5 for deepafl; may be repeated",
+        help="a parameter of a learner's or baseline's own, such as n_layers=5 for deepafl; may be repeated",
     )
     group.add_argument("--ridge", type=_checked(_number), default=0.0, help="penalty of the solve (default: 0)")
     group.add_argument(
@@ -150,7 +180,10 @@ def run(arguments: argparse.Namespace) -> int:
         for file, text in texts:
             file.write(text)
     finally:  # whatever became of the files, the numbers are not lost
-        print_comparison(comparison, Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL))
+        console = Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL)
+        with console.capture() as capture:  # rich would end the process itself where nobody reads the output
+            print_comparison(comparison, console)
+        print(capture.get(), end="", flush=True)
     for fine, finding in findings(comparison):
         if not fine:
             print(f"error: {finding}", file=sys.stderr)
@@ -158,11 +191,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> CompareSettings:
-    learner = choose_learner(arguments.learner)
     ways = arguments.partition or [parse_partition(DEFAULT_PARTITION)]
+    options = parse_options(arguments.option, (*arguments.learner, *arguments.baselines))
     return CompareSettings(
-        learner=learner,
-        learner_options=learner.parse_options(arguments.option),
+        learners=tuple(ChosenLearner(entry=entry, options=options[entry.name]) for entry in arguments.learner),
+        baselines=tuple(ChosenBaseline(entry=entry, options=options[entry.name]) for entry in arguments.baselines),
         modes=arguments.modes,
         n_clients=tuple(dict.fromkeys(arguments.clients)),
         partitions=tuple({way.name: way for way in ways}.values()),
@@ -171,7 +204,16 @@ def _settings(arguments: argparse.Namespace) -> CompareSettings:
         ri_gamma=arguments.ri,
         dropouts=Dropouts(rate=arguments.dropout, anew=arguments.dropout_anew, seed=arguments.seed),
         seed=arguments.seed,
+        explain=arguments.explain,
     )
+
+
+def _configurable() -> tuple[Configurable, ...]:
+    return (*LEARNERS.values(), *BASELINES.values())
+
+
+def _options_of(taker: Configurable) -> str:
+    return f"  {taker.name:8} {', '.join(taker.options) or 'none'}"
 
 
 def _dataset(arguments: argparse.Namespace) -> Dataset:

@@ -50,24 +50,47 @@ class Dropouts:
                 f"leaves {stay}: use a smaller rate, or leave {mode.name} out of --modes"
             )
 
-    def draw(self, mode: Mode, clients: tuple[PartyId, ...], number: int = 0) -> dict[PartyId, int]:
+    def lost(self, clients: tuple[PartyId, ...], number: int = 0) -> tuple[PartyId, ...]:
+        """The clients whose vectors are missing from the sum of a number; no mode changes them."""
+        return tuple(self._order(clients, number)[: self.n_lost(len(clients))])
+
+    def draw(
+        self, mode: Mode, clients: tuple[PartyId, ...], number: int = 0, *, in_series: bool = False, last: bool = True
+    ) -> dict[PartyId, int]:
         """Who vanishes from the sum of a number, and how many messages each still sends.
 
-        The clients whose vectors are lost do not depend on ``mode``; each vanishes at a stage drawn among those
-        before its vector. Where the mode has messages after the vector and its threshold leaves
-        room, half as many survivors vanish after theirs, which costs nobody's rows.
+        Each lost client vanishes at a stage drawn among those before its vector. Where the mode has messages after
+        the vector and its threshold leaves room, half as many survivors vanish after theirs, which costs nobody's rows.
+
+        Args:
+            mode: how the sum is made.
+            clients: the cohort.
+            number: which sum of the run, from 0.
+            in_series: whether it carries the next one's set-up. Then nobody has anything to say before its vector from
+                the second sum on, and a client that vanishes after it would be missing from the next one, so only
+                in the ``last`` do clients vanish there.
+            last: whether no further sum follows.
         """
-        n_lost, seed = self.n_lost(len(clients)), [self.seed, len(clients), number if self.anew else 0]
-        order = np.random.default_rng([*seed, *b"dropouts"]).permutation(clients).tolist()
-        stages = np.random.default_rng([*seed, *mode.name.encode()]).integers(
-            0, mode.messages_before_vector, endpoint=True, size=n_lost
+        before = 0 if in_series and number else mode.messages_before_vector
+        lost, order = self.lost(clients, number), self._order(clients, number)
+        stages = np.random.default_rng([*self._seed(clients, number), *mode.name.encode()]).integers(
+            0, before, endpoint=True, size=len(lost)
         )
-        plan = dict(zip(order[:n_lost], stages.tolist(), strict=True))
-        if mode.messages_after_vector:
-            room = len(clients) - n_lost - mode.survivors_needed(clients)
-            late = order[n_lost : n_lost + min(room, (n_lost + 1) // 2)]
-            plan.update(dict.fromkeys(late, mode.messages_before_vector + 1))
+        plan = dict(zip(lost, stages.tolist(), strict=True))
+        if mode.messages_after_vector and (last or not in_series):
+            room = len(clients) - len(lost) - mode.survivors_needed(clients)
+            late = order[len(lost) : len(lost) + min(room, (len(lost) + 1) // 2)]
+            plan.update(dict.fromkeys(late, before + 1))
         return plan
+
+    def _order(self, clients: tuple[PartyId, ...], number: int) -> list[PartyId]:
+        order: list[PartyId] = (
+            np.random.default_rng([*self._seed(clients, number), *b"dropouts"]).permutation(clients).tolist()
+        )
+        return order
+
+    def _seed(self, clients: tuple[PartyId, ...], number: int) -> list[int]:
+        return [self.seed, len(clients), number if self.anew else 0]
 
 
 NO_DROPOUTS = Dropouts()

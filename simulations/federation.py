@@ -10,12 +10,19 @@ from typing import Any
 
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.statistics import IntVector
-from secagg import InMemoryRun, Layout, PartyId, new_session_id, run_in_memory
+from secagg import InMemoryRun, Layout, PartyId, run_in_memory
+from secagg.config import SERVER
+from secagg.in_memory import Envelope
+from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, MessageType, message_type
 from simulations.errors import SimulationError
 from simulations.modes import Mode
 
 Tick = Callable[[], None]
 """Called after each client's contribution, to move a progress bar."""
+
+
+PART_SIZE_BYTES = 8
+"""The length before each message of a series' bundle."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,12 +32,17 @@ class Cost:
     ``statistics_seconds``, the time a client spent on its statistics, is part of ``seconds``.
     """
 
-    messages_up: int = 0
+    messages_by_sum: list[int] = field(default_factory=list)
     heavy_messages: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
     seconds: float = 0.0
     statistics_seconds: float = 0.0
+
+    @property
+    def messages_up(self) -> int:
+        """Messages sent, over all sums."""
+        return sum(self.messages_by_sum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,14 +52,21 @@ class Federation:
     Args:
         model: the learner's complete model.
         survivors: for each sum, the parties whose vector is in it, ascending.
+        layouts: of each sum's vectors.
         costs: of each client and helper, over all sums.
         server_seconds: time of the server's sessions, of reading the totals and of the solves.
     """
 
     model: Any
     survivors: tuple[tuple[PartyId, ...], ...]
+    layouts: tuple[Layout, ...]
     costs: Mapping[PartyId, Cost]
     server_seconds: float
+
+    @property
+    def largest_layout(self) -> Layout:
+        """The layout whose vectors take the most bytes."""
+        return max(self.layouts, key=lambda layout: layout.wire_bytes)
 
 
 @dataclass(slots=True, eq=False)
@@ -56,22 +75,28 @@ class _Account:
 
     costs: dict[PartyId, Cost] = field(default_factory=dict)
     survivors: list[tuple[PartyId, ...]] = field(default_factory=list)
+    layouts: list[Layout] = field(default_factory=list)
     server_seconds: float = 0.0
 
     def of(self, party: PartyId) -> Cost:
         """A party's costs so far."""
         return self.costs.setdefault(party, Cost())
 
-    def add(self, run: InMemoryRun) -> None:
+    def count_heavy(self, envelope: Envelope) -> None:
+        """Count a message that carries a client's vector, on its own or first in a bundle."""
+        if envelope.sender != SERVER:
+            self.of(envelope.sender).heavy_messages += _carries_vector(envelope.message)
+
+    def add(self, layout: Layout, run: InMemoryRun) -> None:
         """Book one sum."""
+        self.layouts.append(layout)
         self.survivors.append(run.result.survivors)
         self.server_seconds += run.server_seconds
         for party, traffic in run.traffic.items():
             cost = self.of(party)
-            cost.messages_up += traffic.messages_up
+            cost.messages_by_sum.append(traffic.messages_up)
             cost.bytes_up += traffic.bytes_up
             cost.bytes_down += traffic.bytes_down
-            cost.heavy_messages += traffic.heavy_messages
             cost.seconds += traffic.seconds
 
 
@@ -80,18 +105,20 @@ def federate(
     clients: Mapping[PartyId, ClientRows],
     mode: Mode,
     *,
+    in_series: bool = False,
     dropouts: Callable[[int], Mapping[PartyId, int]] = lambda number: {},
     tick: Tick = lambda: None,
 ) -> Federation:
-    """The learner's model over ``mode``, every sum in a session of its own, and what it cost.
+    """The learner's model over ``mode``, and what it cost.
 
-    Each session is bound to a digest of the model that its clients hold, so that a client with another model is
+    Each sum's session is bound to a digest of the model that its clients hold, so that a client with another model is
     refused instead of summed. Contributions are made when their client sends them: one at a time is in memory.
 
     Args:
         learner: the dialogue to run.
         clients: rows by party.
         mode: how sums are made.
+        in_series: let sums carry each other's set-up where the mode can; a client that drops out then stays out.
         dropouts: for the sum of a number, from 0: party -> messages that it still sends before it vanishes from it.
         tick: called after each contribution.
 
@@ -99,29 +126,34 @@ def federate(
         SimulationError: a party refused what another sent; nothing is lost on this network, so that is a fault.
         secagg.errors.SecureSumError, analytic.errors.AnalyticError: as their packages say.
     """
-    model, account = learner.init(), _Account()
+    model, account, sums = learner.init(), _Account(), mode.sums(tuple(clients), in_series=in_series)
     while (spec := learner.next_sum(model)) is not None:
-        protocol = mode.make(
-            layout=Layout.of(spec.segments),
-            clients=tuple(clients),
-            session_id=new_session_id(),
-            context=hashlib.sha256(learner.context_bytes(model)).digest(),
-        )
+        layout = Layout.of(spec.segments)
+        protocol = sums.next_sum(layout, hashlib.sha256(learner.context_bytes(model)).digest())
         contributions = {
             party: _contribution(learner, model, spec, rows, account.of(party), tick) for party, rows in clients.items()
         }
-        run = run_in_memory(protocol, contributions, dropouts=dropouts(len(account.survivors)))
+        run = run_in_memory(
+            protocol, contributions, dropouts=dropouts(len(account.survivors)), record=account.count_heavy
+        )
         _check_no_refusals(run)
-        account.add(run)
+        account.add(layout, run)
         started = time.perf_counter()
         model = learner.update(model, spec.from_vector(run.result.total), len(run.result.survivors))
         account.server_seconds += time.perf_counter() - started
     return Federation(
         model=model,
         survivors=tuple(account.survivors),
+        layouts=tuple(account.layouts),
         costs=account.costs,
         server_seconds=account.server_seconds,
     )
+
+
+def _carries_vector(message: bytes) -> bool:
+    if message_type(message) is MessageType.BUNDLE:
+        message = message[HEADER_BYTES + PART_SIZE_BYTES :]
+    return message_type(message) in CARRIES_VECTOR
 
 
 def _check_no_refusals(run: InMemoryRun) -> None:

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import EnumMeta
+from enum import StrEnum
 from typing import Any
 
-from analytic.afl import AFL
-from analytic.bucketing import Encoding, QuantileThresholds
+from analytic.afl import AFL, LinearModel
+from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThresholds
 from analytic.deepafl import DeepAFL
-from analytic.fedhip import FedHiP
-from analytic.learner import AnalyticLearner
+from analytic.fedhip import LARGEST_ALPHA, FedHiP, FedHiPModel
+from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from simulations.errors import UsageError
+from simulations.options import Option, Reader, numbers, yes_or_no
 
-Option = Any
-"""The value of a learner's own parameter: a text, a number, or yes or no."""
+DEFAULT_ALPHAS = (1.0, 10.0, 30.0)
+"""Weights of a client's own rows: FedHiP's table II is best at 10 to 30."""
+
+WIDEST = 1024
+"""DeepAFL's own default of d_phi and d_f, for backbone features; narrower rows get less (see ``_deepafl``)."""
+
+ABOUT_THRESHOLDS = ("thresholds", "n_bins", "low", "high")
+"""SAFLe's options that say where its buckets end."""
+
+Personalise = Callable[[Any, Any, ClientRows, Sequence[float]], list[LinearModel]]
+"""(learner, complete model, a client's own rows, alphas) -> that client's model for each alpha."""
+
+
+class Thresholds(StrEnum):
+    """Where SAFLe's buckets end."""
+
+    QUANTILES = "quantiles"
+    EVEN = "even"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,55 +80,57 @@ class LearnerEntry:
         name: the name in ``--learner`` and in reports.
         build: makes it from settings.
         options: its own parameters, each with what reads it from text.
+        n_sums: how many sums it asks for with given options, which is public.
         linear_weights: its weights where they are a linear map of the features, so that they can be compared with
             a float64 ridge; None where they are not.
+        personalise: makes a model for each client, where it does that. A client's rows are then split for testing.
     """
 
     name: str
     build: Callable[[LearnerSettings], AnalyticLearner[Any]]
-    options: Mapping[str, Callable[[str], Option]] = field(default_factory=dict)
+    options: Mapping[str, Reader] = field(default_factory=dict)
+    n_sums: Callable[[Mapping[str, Option]], int] = lambda options: 1
     linear_weights: Callable[[Any], FloatMatrix] | None = None
-
-    def parse_options(self, texts: Iterable[str]) -> dict[str, Option]:
-        """The options that ``NAME=VALUE`` texts set.
-
-        Raises:
-            UsageError: no option of this learner, or a value that it cannot have.
-        """
-        return dict(self._parse_option(text) for text in texts)
-
-    def _parse_option(self, text: str) -> tuple[str, Option]:
-        name, equals, value = text.partition("=")
-        if name not in self.options or not equals:
-            known = f"NAME=VALUE with NAME out of {', '.join(self.options)}" if self.options else "no options at all"
-            raise UsageError(f"{self.name} takes {known}, not {text!r}")
-        try:
-            return name, self.options[name](value)
-        except ValueError:
-            raise UsageError(f"{name} of {self.name} must be {_wanted(self.options[name])}, not {value!r}") from None
+    personalise: Personalise | None = None
 
 
-def choose_learner(name: str) -> LearnerEntry:
-    """The learner of this name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenLearner:
+    """A learner with the options that were asked for."""
+
+    entry: LearnerEntry
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The learner's name."""
+        return self.entry.name
+
+    @property
+    def n_sums(self) -> int:
+        """How many sums it asks for."""
+        return self.entry.n_sums(self.options)
+
+    @property
+    def alphas(self) -> tuple[float, ...]:
+        """Weights of a client's own rows in its personal models."""
+        alphas: tuple[float, ...] = self.options.get("alphas", DEFAULT_ALPHAS)
+        return alphas
+
+
+def choose_learners(names: Iterable[str]) -> tuple[LearnerEntry, ...]:
+    """The learners of these names, in their order; every one for ``all``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none of that name.
     """
-    if name not in LEARNERS:
-        raise UsageError(f"a learner is one of {', '.join(LEARNERS)}, not {name!r}")
-    return LEARNERS[name]
-
-
-def _wanted(parse: Callable[[str], Option]) -> str:
-    if isinstance(parse, EnumMeta):
-        return f"one of {', '.join(parse)}"
-    return {int: "a whole number", float: "a number", _yes_or_no: "yes or no"}.get(parse, "a text")
-
-
-def _yes_or_no(text: str) -> bool:
-    if text not in ("yes", "no"):
-        raise ValueError(text)
-    return text == "yes"
+    wanted = tuple(dict.fromkeys(names))
+    if wanted == ("all",):
+        return tuple(LEARNERS.values())
+    for name in wanted:
+        if name not in LEARNERS:
+            raise UsageError(f"a learner is one of {', '.join(LEARNERS)}, or all of them as all, not {name!r}")
+    return tuple(LEARNERS[name] for name in wanted)
 
 
 def _afl(settings: LearnerSettings) -> AnalyticLearner[Any]:
@@ -119,6 +138,9 @@ def _afl(settings: LearnerSettings) -> AnalyticLearner[Any]:
 
 
 def _fedhip(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    wrong = [alpha for alpha in settings.options.get("alphas", ()) if not 0 <= alpha <= LARGEST_ALPHA]
+    if wrong:  # said here, before any sum, and not by the first client that personalises
+        raise UsageError(f"alphas of fedhip must be numbers from 0 to 2^52, not {wrong[0]:g}")
     return FedHiP(**_linear_parameters(settings))
 
 
@@ -134,42 +156,71 @@ def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
     }
 
 
+def _personalise(learner: FedHiP, model: FedHiPModel, rows: ClientRows, alphas: Sequence[float]) -> list[LinearModel]:
+    return learner.personalise(model, rows, alphas)
+
+
 def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """DeepAFL whose d_phi and d_f are, when left out, twice the features rounded up to a power of two, at most 1024."""
     if settings.ri_gamma:
         raise UsageError("deepafl has no RI process, so --ri must stay 0; its own penalty is --option gamma=0.01")
+    width = min(WIDEST, 1 << (2 * settings.n_features - 1).bit_length())
     return DeepAFL(
         n_features=settings.n_features,
         n_targets=settings.n_classes,
         feature_bound=settings.highest,
         max_rows=settings.max_rows,
         ridge=settings.ridge,
-        **settings.options,
+        **({"d_phi": width, "d_f": width} | dict(settings.options)),
     )
 
 
 def _safle(settings: LearnerSettings) -> AnalyticLearner[Any]:
-    """SAFLe with thresholds at the quantiles of all rows, from a first sum of histograms over the format's range."""
+    """SAFLe with thresholds at the quantiles of all rows, from a first sum of histograms, or evenly from low to high.
+
+    Low and high are the ends of the range that the format of features has, where no option sets them.
+    """
     if settings.ri_gamma != int(settings.ri_gamma):
         raise UsageError(f"safle sums counts, so --ri must be a whole number, not {settings.ri_gamma:g}")
-    options = dict(settings.options)
-    n_bins = int(options.pop("n_bins", 1024))
+    own = {name: value for name, value in settings.options.items() if name not in ABOUT_THRESHOLDS}
     return SAFLe(
         n_features=settings.n_features,
         n_classes=settings.n_classes,
         max_rows=settings.max_rows,
         max_clients=settings.max_clients,
-        thresholds=QuantileThresholds(low=settings.lowest, high=settings.highest, n_bins=n_bins),
+        thresholds=_thresholds(settings),
         ridge=settings.ridge,
         ri_gamma=int(settings.ri_gamma),
-        **options,
+        **own,
     )
+
+
+def _thresholds(settings: LearnerSettings) -> FixedThresholds | QuantileThresholds:
+    options = settings.options
+    low, high = options.get("low", settings.lowest), options.get("high", settings.highest)
+    if _needs_histograms(options):
+        return QuantileThresholds(low=low, high=high, n_bins=options.get("n_bins", 1024))
+    bucketing = Bucketing(
+        encoding=options.get("encoding", Encoding.BINARY_OVERLAPPING), n_buckets=options.get("n_buckets", 8)
+    )
+    return FixedThresholds.evenly(low, high, bucketing.n_thresholds)
+
+
+def _needs_histograms(options: Mapping[str, Option]) -> bool:
+    return options.get("thresholds", Thresholds.QUANTILES) is Thresholds.QUANTILES
 
 
 LEARNERS: Mapping[str, LearnerEntry] = {
     entry.name: entry
     for entry in (
         LearnerEntry(name="afl", build=_afl, linear_weights=lambda model: model.weights),
-        LearnerEntry(name="fedhip", build=_fedhip, linear_weights=lambda model: model.weights),
+        LearnerEntry(
+            name="fedhip",
+            build=_fedhip,
+            options={"alphas": numbers},
+            linear_weights=lambda model: model.weights,
+            personalise=_personalise,
+        ),
         LearnerEntry(
             name="deepafl",
             build=_deepafl,
@@ -181,14 +232,25 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "activation": str,
                 "projection": str,
                 "seed": int,
-                "fed_by_first": _yes_or_no,
+                "fed_by_first": yes_or_no,
                 "row_bits": int,
             },
+            n_sums=lambda options: 2 * int(options.get("n_layers", 5)) + 1,
         ),
         LearnerEntry(
             name="safle",
             build=_safle,
-            options={"n_buckets": int, "group_size": int, "encoding": Encoding, "n_bins": int, "seed": int},
+            options={
+                "n_buckets": int,
+                "group_size": int,
+                "encoding": Encoding,
+                "thresholds": Thresholds,
+                "n_bins": int,
+                "low": float,
+                "high": float,
+                "seed": int,
+            },
+            n_sums=lambda options: 1 + _needs_histograms(options),
         ),
     )
 }

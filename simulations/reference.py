@@ -25,27 +25,51 @@ class Reference:
     """The pooled counterparts of one survivor set.
 
     Args:
-        weights_bytes: of the learner's own closed form on the survivors' pooled rows.
+        model: the learner's own closed form on the survivors' pooled rows.
+        weights_bytes: everything that it learned.
         float64_weights: an unquantised float64 ridge on the rows of the first sum, shape (d, c).
     """
 
+    model: Any
     weights_bytes: bytes
     float64_weights: FloatMatrix
 
 
+class Float64Ridges:
+    """Float64 ridges of parts of the training rows, each solved once for all learners.
+
+    Args:
+        dataset: whose training rows are pooled.
+        ridge: the penalty.
+    """
+
+    def __init__(self, dataset: Dataset, *, ridge: float) -> None:
+        self._dataset, self._ridge = dataset, ridge
+        self._known: dict[bytes, FloatMatrix] = {}
+
+    def of(self, rows: Indices) -> FloatMatrix:
+        """The weights of these rows' ridge, shape (d, c)."""
+        key = hashlib.sha256(rows.tobytes()).digest()
+        if key not in self._known:
+            features, labels = self._dataset.x_train[rows], self._dataset.y_train[rows]
+            self._known[key] = float64_ridge(features, labels, self._dataset.n_classes, ridge=self._ridge)
+        return self._known[key]
+
+
 class References:
-    """Solves each survivor set once, however many modes, cohorts and partitions lead to it.
+    """Solves each survivor set of one learner once, however many modes, cohorts and partitions lead to it.
 
     Args:
         dataset: whose training rows are pooled.
         learner_for: the learner for a number of holders of rows.
-        ridge: penalty of the float64 ridge.
+        float64: ridges to compare with.
     """
 
-    def __init__(self, dataset: Dataset, learner_for: Callable[[int], AnalyticLearner[Any]], *, ridge: float) -> None:
-        self._dataset, self._learner_for, self._ridge = dataset, learner_for, ridge
+    def __init__(
+        self, dataset: Dataset, learner_for: Callable[[int], AnalyticLearner[Any]], float64: Float64Ridges
+    ) -> None:
+        self._dataset, self._learner_for, self._float64 = dataset, learner_for, float64
         self._known: dict[bytes, Reference] = {}
-        self._float64: dict[bytes, FloatMatrix] = {}
 
     def of(self, parts: Mapping[PartyId, Indices], survivors: Sequence[tuple[PartyId, ...]]) -> Reference:
         """The reference for clients that hold the rows ``parts`` and took part in the sums as ``survivors`` says."""
@@ -53,24 +77,18 @@ class References:
         key = _digest(groups)
         if key not in self._known:
             first_sum = np.sort(np.concatenate([rows for sums, rows in groups.items() if 0 in sums]))
+            learner = self._learner_for(len(groups))
+            model = self._pooled(learner, groups)
             self._known[key] = Reference(
-                weights_bytes=self._pooled(groups), float64_weights=self._float64_ridge(first_sum)
+                model=model, weights_bytes=learner.weights_bytes(model), float64_weights=self._float64.of(first_sum)
             )
         return self._known[key]
 
-    def _pooled(self, groups: Mapping[frozenset[int], Indices]) -> bytes:
-        learner = self._learner_for(len(groups))
+    def _pooled(self, learner: AnalyticLearner[Any], groups: Mapping[frozenset[int], Indices]) -> Any:
         pooled = {sums: self._rows(rows) for sums, rows in groups.items()}
         if len(pooled) == 1:
-            return learner.weights_bytes(fit_pooled(learner, next(iter(pooled.values()))))
-        return learner.weights_bytes(_fit_pooled_by_sum(learner, pooled))
-
-    def _float64_ridge(self, rows: Indices) -> FloatMatrix:
-        key = rows.tobytes()
-        if key not in self._float64:
-            own = self._rows(rows)
-            self._float64[key] = float64_ridge(own.features, own.targets, self._dataset.n_classes, ridge=self._ridge)
-        return self._float64[key]
+            return fit_pooled(learner, next(iter(pooled.values())))
+        return _fit_pooled_by_sum(learner, pooled)
 
     def _rows(self, rows: Indices) -> ClientRows:
         return ClientRows(self._dataset.x_train[rows], self._dataset.y_train[rows])

@@ -8,10 +8,12 @@ from importlib import resources
 
 from jinja2 import Environment, StrictUndefined
 
-from simulations.compare import Comparison, RunRecord
+from simulations.compare import Comparison
+from simulations.records import BaselineRecord, RunRecord
+from simulations.report.findings import findings, human_bytes
 from simulations.report.json_report import to_json, versions
 from simulations.report.plots import BarChart
-from simulations.report.table import describe, findings, human_bytes
+from simulations.report.table import describe
 
 TEMPLATE = "compare.html"
 
@@ -21,11 +23,16 @@ def to_html(comparison: Comparison) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["human_bytes"] = human_bytes
     template = resources.files("simulations.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    personal = [run for run in comparison.runs if run.personalised_test_accuracy is not None]
     return environment.from_string(template).render(
-        title=f"{comparison.settings.learner.name} on {comparison.dataset.name}",
+        title=f"{', '.join(learner.name for learner in comparison.settings.learners)} on {comparison.dataset.name}",
         description=describe(comparison),
         findings=list(findings(comparison)),
         runs=comparison.runs,
+        personal=personal,
+        alphas=list(dict.fromkeys(alpha for run in personal for alpha in run.personalised_test_accuracy or {})),
+        baselines=comparison.baselines,
+        explanations=comparison.explanations,
         charts=[(chart.title, chart.to_svg()) for chart in charts(comparison)],
         versions=versions(),
         document=to_json(comparison),
@@ -33,24 +40,26 @@ def to_html(comparison: Comparison) -> str:
 
 
 def charts(comparison: Comparison) -> Iterator[BarChart]:
-    """Accuracy by partition and mode, then bytes and seconds by mode."""
-    runs = comparison.runs
-    yield _accuracy(runs)
-    yield _by_mode(
-        runs,
-        "Bytes of one client by mode, all sums together",
-        {"up": lambda run: run.bytes_up_per_client, "down": lambda run: run.bytes_down_per_client},
-        human_bytes,
-    )
-    yield _by_mode(
-        runs,
-        "Seconds by mode, mean over partitions",
-        {"one client": lambda run: run.client_seconds, "server": lambda run: run.server_seconds},
-        lambda seconds: f"{seconds:.3g} s",
-    )
+    """For each learner accuracy by partition and mode, then bytes and seconds by mode."""
+    for learner in comparison.settings.learners:
+        runs = tuple(run for run in comparison.runs if run.learner == learner.name)
+        whose = f"{learner.name}: " if len(comparison.settings.learners) > 1 else ""
+        yield _accuracy(runs, comparison.baselines, f"{whose}Test accuracy by partition and mode")
+        yield _by_mode(
+            runs,
+            f"{whose}Bytes of one client by mode, all sums together",
+            {"up": lambda run: run.bytes_up_per_client, "down": lambda run: run.bytes_down_per_client},
+            human_bytes,
+        )
+        yield _by_mode(
+            runs,
+            f"{whose}Seconds by mode, mean over partitions",
+            {"one client": lambda run: run.client_seconds, "server": lambda run: run.server_seconds},
+            lambda seconds: f"{seconds:.3g} s",
+        )
 
 
-def _accuracy(runs: tuple[RunRecord, ...]) -> BarChart:
+def _accuracy(runs: tuple[RunRecord, ...], baselines: tuple[BaselineRecord, ...], title: str) -> BarChart:
     cases = list(dict.fromkeys((run.partition, run.clients) for run in runs))
     found = {(run.mode, run.partition, run.clients): run.test_accuracy for run in runs}
     series: dict[str, list[float | None]] = {
@@ -58,8 +67,11 @@ def _accuracy(runs: tuple[RunRecord, ...]) -> BarChart:
     }
     pooled = {(run.partition, run.clients): run.float64_ridge_test_accuracy for run in runs}
     series["pooled float64 ridge"] = [pooled[case] for case in cases]
+    reached = {(one.learner, one.partition, one.clients): one.test_accuracy for one in baselines}
+    for name in dict.fromkeys(one.learner for one in baselines):
+        series[f"{name} (baseline)"] = [reached.get((name, *case)) for case in cases]
     return BarChart(
-        title="Test accuracy by partition and mode",
+        title=title,
         groups=[f"{partition}, {clients} clients" for partition, clients in cases],
         series=series,
         label=lambda part: f"{part:.2%}",

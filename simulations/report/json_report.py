@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import metadata, resources
 from typing import Any
 
 from simulations.compare import Comparison
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 PACKAGES = ("analytic-secagg", "numpy", "scipy", "cryptography", "scikit-learn")
 
 
@@ -22,7 +23,7 @@ def to_json(comparison: Comparison) -> str:
 def to_document(comparison: Comparison) -> dict[str, Any]:
     """The report as plain dicts, lists, strings and numbers."""
     settings, data = comparison.settings, comparison.dataset
-    return {
+    document = {
         "schema": "analytic-secagg/compare",
         "schema_version": SCHEMA_VERSION,
         "versions": versions(),
@@ -34,7 +35,7 @@ def to_document(comparison: Comparison) -> dict[str, Any]:
             "features": data.n_features,
             "classes": data.n_classes,
         },
-        "learner_options": dict(settings.learner_options),
+        "learner_options": {learner.name: learner.options for learner in settings.learners},
         "format": str(comparison.feature_format),
         "format_chosen_from_rows": settings.feature_format is None,
         "ridge": settings.ridge,
@@ -44,7 +45,10 @@ def to_document(comparison: Comparison) -> dict[str, Any]:
         "seed": settings.seed,
         "all_bitwise_equal_to_pooled": comparison.all_bitwise_equal,
         "runs": [asdict(run) for run in comparison.runs],
+        "baselines": [asdict(baseline) for baseline in comparison.baselines],
     }
+    plain: dict[str, Any] = _plain(document)
+    return plain
 
 
 def load_schema() -> dict[str, Any]:
@@ -63,3 +67,10 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:  # run from a source tree that was never installed
             found[package] = "not installed"
     return found
+
+
+def _plain(value: Any) -> Any:
+    """The value with lists in place of tuples and dicts in place of other mappings."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -47,6 +47,18 @@ def test_clients_vanish_at_every_stage() -> None:
     assert set(Dropouts(rate=0.2).draw(PLAIN, clients).values()) == {0}
 
 
+def test_in_a_series_clients_that_will_be_needed_stay() -> None:
+    """From its second sum on the vector is the first message, and whoever is silent after it misses the next one."""
+    clients, dropouts = tuple(range(1, 101)), Dropouts(rate=0.2)
+    first = dropouts.draw(MASKED, clients, 0, in_series=True, last=False)
+    assert (set(first), set(first.values())) == (set(dropouts.lost(clients)), {0, 1, 2})
+    middle = dropouts.draw(MASKED, clients, 1, in_series=True, last=False)
+    assert middle == dict.fromkeys(dropouts.lost(clients), 0)
+    last = dropouts.draw(MASKED, clients, 2, in_series=True, last=True)
+    assert {party for party, messages in last.items() if messages == 0} == set(dropouts.lost(clients))
+    assert set(last.values()) == {0, 1}
+
+
 def test_sums_lose_other_clients_where_asked() -> None:
     clients, dropouts = tuple(range(1, 101)), Dropouts(rate=0.2, anew=True)
     assert lost(dropouts.draw(PLAIN, clients, 0), PLAIN) != lost(dropouts.draw(PLAIN, clients, 1), PLAIN)

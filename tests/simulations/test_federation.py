@@ -6,14 +6,16 @@ import hashlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from analytic.afl import AFL
+from analytic.deepafl import DeepAFL
 from analytic.errors import RowsOutsideFormatError
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from secagg import Layout, PlainSum
+from simulations.dropouts import Dropouts
 from simulations.errors import SimulationError
 from simulations.federation import federate
 from simulations.modes import MODES, Mode
@@ -61,6 +63,7 @@ def test_costs_are_those_of_the_messages() -> None:
         assert set(federation.costs) == set(clients)
         assert {cost.messages_up for cost in federation.costs.values()} == {n_messages}
         assert {cost.heavy_messages for cost in federation.costs.values()} == {1}
+        assert {tuple(cost.messages_by_sum) for cost in federation.costs.values()} == {(n_messages,)}
         assert all(cost.seconds >= cost.statistics_seconds > 0 for cost in federation.costs.values())
         assert federation.server_seconds > 0
     header = plain.costs[1].bytes_up - vector_bytes
@@ -68,6 +71,30 @@ def test_costs_are_those_of_the_messages() -> None:
     assert plain.costs[1].bytes_down == 0
     assert masked.costs[1].bytes_up > plain.costs[1].bytes_up
     assert masked.costs[1].bytes_down > 0
+
+
+@given(n_clients=st.integers(3, 9), seed=st.integers(0, 2**32), mode=st.sampled_from(list(MODES.values())))
+@settings(max_examples=10)
+def test_a_series_of_sums_has_its_survivors_pooled_bytes(n_clients: int, seed: int, mode: Mode) -> None:
+    """Lost clients vanish at any stage of the first sum, and one that stays vanishes after its last vector."""
+    clients = dealt(n_clients, seed)
+    deep = DeepAFL(n_features=3, n_targets=2, feature_bound=8.0, max_rows=60, n_layers=2, d_phi=6, d_f=5, gamma=0.1)
+    dropouts = Dropouts(rate=0.3, seed=seed)
+    assume(n_clients - dropouts.n_lost(n_clients) >= mode.survivors_needed(tuple(clients)))
+    federation = federate(
+        deep,
+        clients,
+        mode,
+        in_series=True,
+        dropouts=lambda number: dropouts.draw(mode, tuple(clients), number, in_series=True, last=number == 4),
+    )
+    survivors = tuple(party for party in clients if party not in dropouts.lost(tuple(clients)))
+    pooled = fit_pooled(deep, ClientRows.pool([clients[party] for party in survivors]))
+    assert federation.survivors == (survivors,) * 5
+    assert deep.weights_bytes(federation.model) == deep.weights_bytes(pooled)
+    assert {federation.costs[party].heavy_messages for party in survivors} == {5}
+    assert len(federation.layouts) == 5
+    assert federation.largest_layout.wire_bytes == max(layout.wire_bytes for layout in federation.layouts)
 
 
 def test_each_sum_has_a_session_of_its_own_bound_to_the_model() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +18,8 @@ import numpy as np
 import pytest
 
 from secagg import PlainSum
-from simulations.__main__ import main
+from simulations.__main__ import COMMANDS, main
+from simulations.learners import LEARNERS
 from simulations.modes import MODES, Mode
 from simulations.report.json_report import load_schema
 
@@ -34,6 +37,59 @@ def test_the_default_compares_every_installed_mode(capsys: pytest.CaptureFixture
     for mode in MODES:
         assert f"\n{mode} " in output.out
     assert f"all {len(MODES)} runs equal the pooled model" in output.out
+
+
+def test_every_learner_over_every_kind_of_mode_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The claim of the README, whole: real rows, real protocols, every closed form, and one model each."""
+    modes = ("plain", "masked", "committee")
+    arguments = [
+        "--learner",
+        "all",
+        "--clients",
+        "10",
+        "--modes",
+        ",".join(modes),
+        "--option",
+        "n_layers=3",
+        "--option",
+        "n_buckets=4",
+    ]
+    assert main(["compare", *arguments, "--json", str(tmp_path / "out.json")]) == 0
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert [(run["learner"], run["mode"]) for run in document["runs"]] == list(itertools.product(LEARNERS, modes))
+    assert document["dataset"]["name"] == "digits"
+    assert all(run["bitwise_equal_to_pooled"] is True for run in document["runs"])
+    assert [run["personalised_bitwise_equal_to_pooled"] for run in document["runs"][3:6]] == [True] * 3
+    for learner in LEARNERS:
+        runs = [run for run in document["runs"] if run["learner"] == learner]
+        assert len({run["weights_sha256"] for run in runs}) == 1
+        assert min(run["test_accuracy"] for run in runs) > 0.9
+        plain, masked, committee = (run["messages_per_sum"] for run in runs)
+        assert masked == [4] + [2] * (len(plain) - 1)
+        assert committee == plain == [1] * len(plain)
+        assert {run["heavy_messages_per_client"] for run in runs} == {len(plain)}
+    assert "all 12 runs equal the pooled model" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("anew", [(), ("--dropout-anew",)], ids=["same", "anew"])
+def test_dropouts_cover_every_learner(anew: tuple[str, ...], tmp_path: Path) -> None:
+    small = [f"--option={option}" for option in ("n_layers=2", "d_phi=32", "d_f=32", "n_buckets=2", "n_bins=64")]
+    arguments = ["--learner", "all", "--dropout", "0.25", *anew, "--modes", "plain,masked,committee", *small]
+    assert main(["compare", *arguments, "--clients", "8", "--json", str(tmp_path / "out.json")]) == 0
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert len(document["runs"]) == 3 * len(LEARNERS)
+    assert {run["survivors"] for run in document["runs"]} == {6}
+    assert document["all_bitwise_equal_to_pooled"] is True
+
+
+def test_one_command_shows_baselines_and_explanations(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--modes", "committee,bfv", "--baselines", "fedavg", "--option", "rounds=1", "--explain")
+    assert main(comparing(*arguments)) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^baseline +fedavg +4 dirichlet:0.1", text, flags=re.MULTILINE)
+    assert "committee: heavy messages 1, messages 1" in text
+    assert "afl, bfv, 4 clients, largest sum:" in text
+    assert "128-bit security" in text
 
 
 def test_one_command_leaves_table_json_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +146,17 @@ WRONG: list[tuple[list[str], str]] = [
     (["contrast"], "invalid choice: 'contrast'"),
     (["compare", "--speed", "9"], "unrecognized arguments: --speed 9"),
     (comparing("--dataset", "iris"), "argument --dataset: invalid choice: 'iris'"),
-    (comparing("--learner", "svm"), "argument --learner: invalid choice: 'svm'"),
+    (
+        comparing("--learner", "svm"),
+        "argument --learner: a learner is one of afl, fedhip, deepafl, safle, or all of them",
+    ),
+    (comparing("--learner", "afl,all"), "or all of them as all, not 'all'"),
+    (comparing("--baselines", "sgd"), "argument --baselines: a baseline is one of fedavg, fedprox"),
+    (comparing("--baselines", "fedavg", "--option", "mu=1"), "fedavg.rounds"),
+    (comparing("--baselines", "fedavg", "--option", "rounds=0"), "a gradient baseline needs rounds"),
+    (comparing("--learner", "fedhip", "--option", "alphas=much"), "alphas of fedhip must be numbers with commas"),
+    (comparing("--learner", "fedhip", "--option", "alphas=-1"), "must be numbers from 0 to 2^52, not -1"),
+    (comparing("--learner", "all", "--ri", "1"), "deepafl has no RI process"),
     (comparing("--dataset", "digits", "--data", "x.npz"), "argument --data: not allowed with argument --dataset"),
     (comparing("--data", "missing.npz"), "cannot read missing.npz: No such file or directory"),
     (comparing("--modes", "plain,telepathy"), "argument --modes: a mode is one of plain, masked"),
@@ -152,7 +218,17 @@ def test_help_has_examples_and_what_exit_codes_mean(capsys: pytest.CaptureFixtur
     text = capsys.readouterr().out
     assert "python -m simulations compare --dataset breast_cancer" in text
     assert "exit code: 0" in text
-    for argument in ("--modes", "--clients", "--partition", "--dropout", "--ri", "--format", "--json", "--html"):
+    for argument in (
+        "--modes",
+        "--clients",
+        "--partition",
+        "--dropout",
+        "--ri",
+        "--format",
+        "--json",
+        "--html",
+        "--baselines",
+    ):
         assert argument in text
 
 
@@ -174,9 +250,10 @@ def test_ctrl_c_ends_with_130_and_leaves_no_file(
 
 def test_the_module_runs_and_its_bar_goes_to_a_terminal_only(tmp_path: Path) -> None:
     """One real process: standard error is a terminal and shows the bar, standard output is a pipe and stays clean."""
+    shown = ("--modes", "plain,masked", "--clients", "30", "--html", "out.html")
     terminal, child = pty.openpty()
-    process = subprocess.Popen(  # noqa: S603 (our own command)
-        [sys.executable, "-W", "error", "-m", "simulations", *comparing("--clients", "30", "--html", "out.html")],
+    process = subprocess.Popen(  # our own command
+        [sys.executable, "-W", "error", "-m", "simulations", *comparing(*shown)],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=child,
@@ -198,5 +275,29 @@ def test_the_module_runs_and_its_bar_goes_to_a_terminal_only(tmp_path: Path) -> 
     assert b"afl masked, 30 clients, dirichlet:0.1" in seen
     assert b"Traceback" not in seen
     assert b"\x1b" not in output
-    assert f"all {len(MODES)} runs equal the pooled model".encode() in output
+    assert b"all 2 runs equal the pooled model" in output
     assert os.listdir(tmp_path) == ["out.html"]
+
+
+def test_nobody_reading_the_output_is_no_error(tmp_path: Path) -> None:
+    """The reading end is closed before the command has anything to say."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.run(
+        [sys.executable, "-m", "simulations", *comparing("--modes", "plain", "--json", "out.json")],
+        cwd=tmp_path,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert (process.returncode, process.stderr) == (141, b"")
+    assert os.listdir(tmp_path) == ["out.json"]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.NAME)
+def test_every_command_has_help(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([command.NAME, "--help"])
+    assert stop.value.code == 0
+    assert "examples:" in capsys.readouterr().out

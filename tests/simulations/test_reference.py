@@ -11,7 +11,7 @@ from analytic.afl import AFL
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from simulations.data import Dataset
-from simulations.reference import References, float64_ridge, largest_deviation
+from simulations.reference import Float64Ridges, References, float64_ridge, largest_deviation
 
 
 def dataset(n_rows: int = 40, seed: int = 0) -> Dataset:
@@ -37,7 +37,7 @@ def references(data: Dataset, ridge: float = 0.5) -> tuple[References, list[int]
             ri_gamma=1.0,
         )
 
-    return References(data, learner_for, ridge=ridge), asked
+    return References(data, learner_for, Float64Ridges(data, ridge=ridge)), asked
 
 
 @given(cut=st.integers(1, 39), seed=st.integers(0, 99))

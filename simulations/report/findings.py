@@ -1,0 +1,74 @@
+"""What the runs of a comparison show, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from simulations.compare import Comparison
+from simulations.records import RunRecord
+
+
+def findings(comparison: Comparison) -> Iterator[tuple[bool, str]]:
+    """What the runs show, each with whether it is as it must be."""
+    yield from _equality(comparison.runs)
+    for learner, hashes in comparison.hashes.items():
+        whose = f"{learner}: " if len(comparison.hashes) > 1 else ""
+        if len(hashes) == 1:
+            yield True, f"{whose}one weights hash in all runs: {next(iter(hashes))}"
+        else:
+            yield True, f"{whose}{len(hashes)} weights hashes: runs whose surviving rows differ have different models"
+    yield from _messages(comparison)
+    if comparison.baselines:
+        names = ", ".join(dict.fromkeys(baseline.learner for baseline in comparison.baselines))
+        yield True, f"gradient baselines, for comparison only ({names}): sums in the clear, no bitwise law, one seed"
+
+
+def human_bytes(count: float) -> str:
+    """``12.3 kB``: bytes in decimal units, three digits."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if count >= 100 or unit == "B" else f"{count:.3g} {unit}"
+
+
+def _equality(runs: tuple[RunRecord, ...]) -> Iterator[tuple[bool, str]]:
+    different = [_case(run) for run in runs if not run.bitwise_equal_to_pooled]
+    if different:
+        yield (
+            False,
+            f"NOT EQUAL: {len(different)} of {len(runs)} runs differ from the pooled model of their survivors "
+            f"({'; '.join(different)})",
+        )
+    else:
+        equal = "the run equals" if len(runs) == 1 else f"all {len(runs)} runs equal"
+        yield True, f"{equal} the pooled model of the surviving clients, bit for bit"
+    personal = [run for run in runs if run.personalised_bitwise_equal_to_pooled is not None]
+    different = [_case(run) for run in personal if not run.personalised_bitwise_equal_to_pooled]
+    if different:
+        yield False, f"NOT EQUAL: personal models differ from those of the pooled total ({'; '.join(different)})"
+    elif personal:
+        yield True, "every client's personal models equal those that follow from the pooled total, bit for bit"
+
+
+def _messages(comparison: Comparison) -> Iterator[tuple[bool, str]]:
+    """What each mode asks of a client, once for all its runs that ask the same."""
+    said: dict[str, list[str]] = {}
+    for run in comparison.runs:
+        sums = f" in {run.sums} sums ({_counted(run.messages_per_sum)})" if run.sums > 1 else ""
+        asked = f"heavy messages {run.heavy_messages_per_client}, messages {run.messages_per_client}{sums}"
+        said.setdefault(f"{run.mode}: {asked}", []).append(run.learner)
+    for asked, learners in said.items():
+        whose = f" [{', '.join(dict.fromkeys(learners))}]" if len(comparison.settings.learners) > 1 else ""
+        yield True, f"{asked}{whose}"
+
+
+def _counted(numbers: tuple[int, ...]) -> str:
+    """``4, 10 x 2``: equal neighbours once."""
+    runs = ((number, len(list(same))) for number, same in groupby(numbers))
+    return ", ".join(f"{count} x {number}" if count > 1 else str(number) for number, count in runs)
+
+
+def _case(run: RunRecord) -> str:
+    return f"{run.learner} {run.mode} with {run.clients} clients, {run.partition}"
