@@ -1,0 +1,91 @@
+"""c. What one client sends and receives, beside the bytes that its vector's bounds take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+import numpy as np
+
+from secagg import Assumptions, Layout, MaskedSum, run_in_memory
+from secagg.masked.explain import client_cost
+from simulations.bench.measure import Spread
+from simulations.bench.rows import Goal, Row, Section
+from simulations.bench.settings import Settings
+
+FACTOR, BYTES_A_NEIGHBOUR = 1.02, 2048
+GOAL = Goal(limit=1.0)
+
+
+def measure(settings: Settings) -> Iterator[Row]:
+    """Runs of real sessions, then larger cohorts from the message formats."""
+    features = settings.choose(full=512, quick=48)
+    for n_clients in settings.choose(full=(11, 33), quick=(11,)):
+        protocol = MaskedSum(layout=_layout(features, n_clients), clients=_cohort(n_clients), session_id=bytes(16))
+        zeros = np.zeros(protocol.layout.size, dtype=np.int64)
+        run = run_in_memory(protocol, dict.fromkeys(protocol.clients, zeros))
+        traffic = run.traffic[1]
+        yield _row(f"{n_clients} clients, a real run", protocol, traffic.bytes_up, traffic.bytes_down)
+    for n_clients in (100, 1000, 10_000):
+        for malicious in (False, True):
+            planned = _planned(features, n_clients, malicious)
+            cost = client_cost(planned)
+            server = "malicious" if malicious else "semi-honest"
+            yield _row(f"{n_clients} clients, {server} server", planned, cost.bytes_up, cost.bytes_down)
+
+
+def _row(case: str, protocol: MaskedSum, bytes_up: int, bytes_down: int) -> Row:
+    bound = sum(ceil(segment.bits / 8) * segment.size for segment in protocol.layout.segments)
+    neighbours = len(protocol.neighbours(1))
+    allowed = FACTOR * bound + BYTES_A_NEIGHBOUR * neighbours
+    return Row(
+        case=case,
+        figures={
+            "neighbours": neighbours,
+            "vector's bound, bytes": bound,
+            "up, bytes": bytes_up,
+            "down, bytes": bytes_down,
+            "up / bound": bytes_up / bound,
+        },
+        ratio=Spread.of([(bytes_up + bytes_down) / allowed]),
+        goal=GOAL,
+    )
+
+
+def _layout(features: int, n_clients: int) -> Layout:
+    """A sum of 16-bit statistics of 1 000 rows a client and 10 classes."""
+    rows, widest = 1000 * n_clients, 2**16 - 1
+    return Layout.of(
+        [
+            ("gram", features * (features + 1) // 2, rows * widest**2),
+            ("cross", features * 10, rows * widest),
+            ("count", 1, 2**62),
+        ]
+    )
+
+
+def _cohort(n_clients: int) -> tuple[int, ...]:
+    return tuple(range(1, n_clients + 1))
+
+
+def _planned(features: int, n_clients: int, malicious: bool) -> MaskedSum:
+    identities = tuple(number.to_bytes(32, "big") for number in range(n_clients)) if malicious else ()
+    return MaskedSum.planned(
+        layout=_layout(features, n_clients),
+        clients=_cohort(n_clients),
+        session_id=bytes(16),
+        assumptions=Assumptions(malicious_server=malicious),
+        graph_seed=bytes(16),
+        identities=identities,
+    )
+
+
+SECTION = Section(
+    letter="c",
+    title="Bytes on the wire",
+    method=(
+        "The bound is ceil(bits / 8) bytes an entry, bits from the bound of the sum. The ratio sets all that a client "
+        f"sends and receives against {FACTOR} x bound + {BYTES_A_NEIGHBOUR // 1024} KiB per neighbour."
+    ),
+    run=measure,
+)
