@@ -28,8 +28,9 @@ class InsecureSeededEntropy:
 
     def __call__(self, n_bytes: int) -> bytes:
         """The stream's next ``n_bytes``."""
-        while len(self._buffer) < n_bytes:
-            self._buffer += hashlib.sha256(self._prefix + self._counter.to_bytes(8, "big")).digest()
+        stream = bytearray(self._buffer)
+        while len(stream) < n_bytes:
+            stream += hashlib.sha256(self._prefix + self._counter.to_bytes(8, "big")).digest()
             self._counter += 1
-        drawn, self._buffer = self._buffer[:n_bytes], self._buffer[n_bytes:]
-        return drawn
+        self._buffer = bytes(stream[n_bytes:])
+        return bytes(stream[:n_bytes])

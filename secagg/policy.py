@@ -44,8 +44,9 @@ class ClientPolicy:
             raise PolicyError(f"this site takes part in {', '.join(sorted(self.modes))} only, not in {protocol.name}")
         self._at_least("a cohort", self.min_clients, len(protocol.clients))
         self._at_least("survivors in a total", self.min_survivors, protocol.survivors_needed)
-        if isinstance(protocol, MaskedParameters):
-            self._check_masked(protocol)
+        inner = getattr(protocol, "protocol", protocol)  # a sum under noise wraps the one that protects it
+        if isinstance(inner, MaskedParameters):
+            self._check_masked(inner)
 
     def _check_masked(self, config: MaskedParameters) -> None:
         tolerated = Assumptions(corruption=self.min_corruption).corrupt(len(config.clients))

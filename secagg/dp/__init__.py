@@ -1,0 +1,33 @@
+"""Differential privacy of a sum: exact integer noise, what it costs, and a ledger of what was spent."""
+
+from secagg.dp.accountant import Guarantee, Release, calibrate, guarantee
+from secagg.dp.audit import NoiseAudit, audit_noise
+from secagg.dp.cross_checks import SecondOpinion, second_opinions
+from secagg.dp.discrete_gaussian import DiscreteGaussian
+from secagg.dp.errors import BudgetExceededError, LedgerError, MissingExtraError, PrivacyError
+from secagg.dp.ledger import Budget, Ledger
+from secagg.dp.noise import CoordinateNoise, DistributedNoise
+from secagg.dp.noisy_sum import CentralNoisySum, NoisySum, make_room
+
+__all__ = [
+    "Budget",
+    "BudgetExceededError",
+    "CentralNoisySum",
+    "CoordinateNoise",
+    "DiscreteGaussian",
+    "DistributedNoise",
+    "Guarantee",
+    "Ledger",
+    "LedgerError",
+    "MissingExtraError",
+    "NoiseAudit",
+    "NoisySum",
+    "PrivacyError",
+    "Release",
+    "SecondOpinion",
+    "audit_noise",
+    "calibrate",
+    "guarantee",
+    "make_room",
+    "second_opinions",
+]

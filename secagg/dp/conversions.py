@@ -1,0 +1,110 @@
+"""From zero-concentrated and Gaussian differential privacy to (epsilon, delta) and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from secagg.dp.errors import PrivacyError
+
+MAX_EPSILON = 64.0
+"""Above this a promise means nothing: probabilities may differ by a factor of 10^27."""
+
+_BISECTIONS = 80
+
+
+def check_epsilon_delta(epsilon: float, delta: float) -> None:
+    """Refuse an (epsilon, delta) out of range.
+
+    Raises:
+        PrivacyError: which one, and what it may be.
+    """
+    if not (math.isfinite(epsilon) and 0 < epsilon <= MAX_EPSILON):
+        raise PrivacyError(f"epsilon must be above 0 and at most {MAX_EPSILON:g}, not {epsilon}; 0.5 to 8 is usual")
+    check_delta(delta)
+
+
+def check_delta(delta: float) -> None:
+    """Refuse a delta out of range.
+
+    Raises:
+        PrivacyError: what it may be.
+    """
+    if not (math.isfinite(delta) and 1e-30 <= delta < 0.5):
+        raise PrivacyError(
+            f"delta must be at least 1e-30 and below 0.5, not {delta}; take less than one over the number of records"
+        )
+
+
+def zcdp_delta(rho: float, epsilon: float) -> float:
+    """The delta for which every rho-zCDP mechanism is (epsilon, delta)-DP (Canonne, Kamath and Steinke 2020).
+
+    delta = min over alpha > 1 of exp((alpha - 1)(alpha rho - epsilon)) / (alpha - 1) (1 - 1/alpha)^alpha. Its
+    logarithm is convex where it matters; whatever alpha the search ends at, the value is a valid bound.
+    """
+    if rho <= 0:
+        return 0.0
+    # the derivative of the logarithm is (2 alpha - 1) rho - epsilon + log(1 - 1/alpha)
+    low, high = 1.0 + 1e-9, (epsilon + 1.0) / (2.0 * rho) + 2.0
+    for _ in range(_BISECTIONS):
+        alpha = (low + high) / 2.0
+        if (2.0 * alpha - 1.0) * rho - epsilon + math.log1p(-1.0 / alpha) < 0:
+            low = alpha
+        else:
+            high = alpha
+    exponent = (high - 1.0) * (high * rho - epsilon) + high * math.log1p(-1.0 / high) - math.log(high - 1.0)
+    return min(1.0, math.exp(min(exponent, 0.0)))
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """The smallest epsilon that this conversion gives for rho-zCDP at ``delta``."""
+    return _smallest(lambda epsilon: zcdp_delta(rho, epsilon) <= delta)
+
+
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """The largest rho for which rho-zCDP is (epsilon, delta)-DP by this conversion."""
+    check_epsilon_delta(epsilon, delta)
+    low, high = 0.0, epsilon + 1.0  # at rho = epsilon the mean of the loss alone is epsilon
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if zcdp_delta(middle, epsilon) <= delta else (low, middle)
+    return low
+
+
+def gdp_delta(mu: float, epsilon: float) -> float:
+    """The exact delta of a Gaussian mechanism with sensitivity / sigma = mu (Balle and Wang 2018, Theorem 8)."""
+    if mu <= 0:
+        return 0.0
+    first = _normal_cdf(mu / 2.0 - epsilon / mu)
+    return max(0.0, first - math.exp(epsilon + _log_normal_cdf(-mu / 2.0 - epsilon / mu)))
+
+
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """The exact epsilon of a Gaussian mechanism with sensitivity / sigma = mu at ``delta``."""
+    return _smallest(lambda epsilon: gdp_delta(mu, epsilon) <= delta)
+
+
+def _smallest(holds: Callable[[float], bool]) -> float:
+    """The smallest epsilon >= 0 for which ``holds``, which stays true from there on; the upper end of a bisection."""
+    low, high = 0.0, 1.0
+    if holds(low):
+        return low
+    while not holds(high):
+        low, high = high, 2.0 * high
+        if high > 2**20:
+            raise PrivacyError("no epsilon below 2^20 gives this delta: there is next to no noise")
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _normal_cdf(x: float) -> float:
+    return 0.5 * math.erfc(-x / math.sqrt(2.0))
+
+
+def _log_normal_cdf(x: float) -> float:
+    if x > -30.0:
+        return math.log(_normal_cdf(x))
+    # Mills' ratio: Phi(x) < phi(x) / |x|, and above it by less than a factor 1 - 1/x^2. Below -30 that is 0.1 %.
+    return -x * x / 2.0 - math.log(-x) - 0.5 * math.log(2.0 * math.pi) + math.log1p(-1.0 / (x * x))

@@ -1,0 +1,216 @@
+"""The file that a deployment keeps: every release that was started on some data, and what they may cost together.
+
+One line of JSON a release, each with the SHA-256 of the line before, appended and synced before the release may
+start. A release is charged when it starts: if it is aborted, or made again, the charge stays, because a server that
+aborts on purpose may have seen something. Nothing is ever given back or written over.
+
+What the chain shows: a line that was changed, left out or moved. What it cannot show: that whole lines at the end
+were cut off. Whoever needs that keeps ``head`` elsewhere and passes it to ``open``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Self
+
+from secagg.dp.accountant import Guarantee, Release, guarantee
+from secagg.dp.conversions import check_epsilon_delta
+from secagg.dp.errors import BudgetExceededError, LedgerError
+
+FORMAT = "analytic-secagg/privacy-ledger/1"
+_START = "0" * 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What may be spent, on whom.
+
+    Args:
+        epsilon: upper limit of all releases together.
+        delta: its delta.
+        unit: who is protected: ``record`` or ``client``.
+        adjacency: ``add-remove`` or ``replace-one``.
+        population: which data it is about, for people; one ledger for each.
+    """
+
+    epsilon: float
+    delta: float
+    unit: str
+    adjacency: str
+    population: str
+
+    def __post_init__(self) -> None:
+        check_epsilon_delta(self.epsilon, self.delta)
+
+
+class Ledger:
+    """An open ledger. Other processes may append to the same file at any time: each charge reads it anew.
+
+    It needs a file system with POSIX locks.
+    """
+
+    def __init__(self, path: Path, budget: Budget) -> None:
+        self.path, self.budget = path, budget
+
+    @classmethod
+    def create(cls, path: Path, budget: Budget) -> Self:
+        """A new ledger without releases.
+
+        Raises:
+            LedgerError: the file exists already, or cannot be written.
+        """
+        first = {"format": FORMAT, "previous": _START, "budget": {n: getattr(budget, n) for n in _BUDGET_FIELDS}}
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                _append(descriptor, first)
+            finally:
+                os.close(descriptor)
+            _sync_folder(path)
+        except OSError as error:
+            raise LedgerError(
+                f"cannot begin a ledger at {path}: {error.strerror or error}; a budget is never begun anew over an old "
+                "one"
+            ) from error
+        return cls(path, budget)
+
+    @classmethod
+    def open(cls, path: Path, *, expected_head: str | None = None) -> Self:
+        """The ledger of a file, every line checked.
+
+        Args:
+            path: the file.
+            expected_head: a ``head`` noted before; it must still be in the chain.
+
+        Raises:
+            LedgerError: the file cannot be read or is not what was written.
+        """
+        lines = _read(path)
+        if expected_head is not None and expected_head not in [_digest(line) for line in lines]:
+            raise LedgerError(f"{path} has lost lines: the head noted before is no longer in its chain; restore it")
+        return cls(path, _checked(path, lines)[0])
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """Every release that was charged, in order."""
+        return _checked(self.path, _read(self.path))[1]
+
+    @property
+    def head(self) -> str:
+        """The digest of the last line: note it elsewhere, and a later ``open`` can tell that nothing was cut off."""
+        return _digest(_read(self.path)[-1])
+
+    def spent(self) -> Guarantee | None:
+        """What all releases so far promise together; None before the first."""
+        releases = self.releases
+        return guarantee(releases, self.budget.delta) if releases else None
+
+    def charge(self, release: Release, *, session_id: bytes) -> Guarantee:
+        """Book a release that is about to start; only after this returns may any of its messages be sent.
+
+        Returns:
+            What all releases promise together, this one included.
+
+        Raises:
+            BudgetExceededError: it would go beyond the budget; nothing was written.
+            LedgerError: the file is not what was written, or cannot be written.
+        """
+        with self._locked() as descriptor:
+            lines = _read(self.path)
+            budget, before = _checked(self.path, lines)
+            together = guarantee([*before, release], budget.delta)
+            if together.epsilon > budget.epsilon:
+                raise BudgetExceededError(
+                    f"{release.label!r} would bring {budget.population!r} to epsilon {together.epsilon:.4g} at delta "
+                    f"{budget.delta:g} after {len(before)} releases, and the budget is {budget.epsilon:g}: it is not "
+                    "made. Use more noise, or data that has not been spent"
+                )
+            entry = {"previous": _digest(lines[-1]), "session": session_id.hex(), "release": _written(release)}
+            try:
+                _append(descriptor, entry)
+            except OSError as error:
+                raise LedgerError(
+                    f"cannot append to {self.path}: {error.strerror or error}; the release must not start"
+                ) from error
+        return together
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The file opened for appending, and nobody else's charge in between."""
+        import fcntl  # POSIX only, so that reading formulas works anywhere
+
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+        except OSError as error:
+            raise LedgerError(f"cannot append to {self.path}: {error.strerror or error}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+_BUDGET_FIELDS = ("epsilon", "delta", "unit", "adjacency", "population")
+_RELEASE_FIELDS = ("label", "log_ratio", "tail_mass", "rounding")
+
+
+def _written(release: Release) -> dict[str, Any]:
+    return {"rho": str(release.rho)} | {name: getattr(release, name) for name in _RELEASE_FIELDS}
+
+
+def _append(descriptor: int, entry: dict[str, Any]) -> None:
+    line = json.dumps(entry, sort_keys=True, allow_nan=False).encode() + b"\n"
+    if os.write(descriptor, line) != len(line):
+        raise OSError("the disk took only part of a line")
+    os.fsync(descriptor)
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path) -> list[bytes]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LedgerError(f"cannot read {path}: {error.strerror or error}; no release may start without it") from error
+    lines = data.split(b"\n")
+    if lines.pop() or not lines:
+        raise LedgerError(
+            f"the last line of {path} is incomplete: its writer stopped before the release could start. Look at it, "
+            "remove that line by hand and go on"
+        )
+    return lines
+
+
+def _checked(path: Path, lines: list[bytes]) -> tuple[Budget, tuple[Release, ...]]:
+    try:
+        entries = [json.loads(line) for line in lines]
+        previous = [_START, *(_digest(line) for line in lines)]
+        broken = [n for n, entry in enumerate(entries, start=1) if entry["previous"] != previous[n - 1]]
+        if entries[0]["format"] != FORMAT or broken:
+            where = f"line {broken[0]} does not follow from the one before" if broken else "another format"
+            raise LedgerError(f"{path} is not the ledger that was written ({where}); restore it from a copy")
+        budget = Budget(**entries[0]["budget"])
+        return budget, tuple(_release(entry["release"]) for entry in entries[1:])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LedgerError(f"{path} is not a privacy ledger: {type(error).__name__}; restore it from a copy") from error
+
+
+def _release(written: dict[str, Any]) -> Release:
+    return Release(rho=Fraction(written["rho"]), **{name: written[name] for name in _RELEASE_FIELDS})
+
+
+def _digest(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()

@@ -1,0 +1,180 @@
+"""How much noise each coordinate of a total gets, and each client's part of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.dp.discrete_gaussian import TAIL_MASS, discrete_gaussian
+from secagg.dp.errors import PrivacyError
+from secagg.entropy import Entropy, os_entropy
+from secagg.errors import InvalidVectorError
+from secagg.layout import IntVector, Layout
+
+WITHHELD = 0
+"""The level of coordinates that nobody releases: every client must leave them at zero."""
+
+LEAST_SIGMA = 1.0
+"""In lattice units. Finer noise is no discrete Gaussian once it is added up, and the proof gives nothing for it."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CoordinateNoise:
+    """Independent discrete Gaussian noise, with one of a few variances at each coordinate of a vector.
+
+    Args:
+        levels: uint8 of the vector's shape; level k > 0 has variance ``variances[k - 1]``, level 0 is withheld.
+        variances: exact, in squared lattice units.
+
+    Raises:
+        PrivacyError: a level without variance, or noise below one lattice unit.
+    """
+
+    levels: NDArray[np.uint8]
+    variances: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.levels.dtype != np.uint8 or self.levels.ndim != 1 or not 1 <= len(self.variances) <= 255:
+            raise PrivacyError("noise levels are a vector of uint8, with 1 to 255 variances for the levels from 1 on")
+        if int(self.levels.max(initial=0)) > len(self.variances):
+            raise PrivacyError(
+                f"level {int(self.levels.max())} has no variance; {len(self.variances)} variances are given"
+            )
+        smallest = min(self.variances)
+        if smallest < LEAST_SIGMA**2:
+            raise PrivacyError(
+                f"noise of {math.sqrt(max(smallest, 0)):.3g} lattice units is below {LEAST_SIGMA:g}: the sum of such "
+                "shares is no discrete Gaussian. Give rows more fraction bits, or ask for a smaller epsilon"
+            )
+        self.levels.setflags(write=False)
+
+    @property
+    def size(self) -> int:
+        """Coordinates of the vector, the withheld ones included."""
+        return len(self.levels)
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """How many coordinates each variance is for."""
+        found = np.bincount(self.levels, minlength=len(self.variances) + 1)[1:]
+        return tuple(int(count) for count in found)
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates that are released."""
+        return sum(self.counts)
+
+    def draw(self, entropy: Entropy = os_entropy) -> IntVector:
+        """One noise vector; zero where nothing is released."""
+        noise = np.zeros(self.size, dtype=np.int64)
+        for level, (variance, count) in enumerate(zip(self.variances, self.counts, strict=True), start=1):
+            if count:
+                noise[self.levels == level] = discrete_gaussian(variance).draw(count, entropy)
+        return noise
+
+    def split(self, n_shares: int) -> CoordinateNoise:
+        """The noise of which ``n_shares`` together have at least this one's variances (rounded up to integers)."""
+        return CoordinateNoise(levels=self.levels, variances=tuple(-(-v // n_shares) for v in self.variances))
+
+    def radius(self, place: slice) -> int:
+        """The largest absolute value that noise can have anywhere in ``place``: a certainty, not a likelihood."""
+        present = np.flatnonzero(np.bincount(self.levels[place], minlength=1)[1:])
+        return max((discrete_gaussian(self.variances[level]).radius for level in present), default=0)
+
+    def widened(self, layout: Layout, times: int) -> Layout:
+        """``layout`` with room in each segment for ``times`` such noise vectors.
+
+        Raises:
+            PrivacyError: another size than the noise.
+            ConfigurationError: a bound that no int64 holds.
+        """
+        if layout.size != self.size:
+            raise PrivacyError(f"the noise is for {self.size} coordinates and the layout has {layout.size}")
+        return Layout.of((s.name, s.size, s.bound + times * self.radius(place)) for s, place in layout.slices())
+
+    def check_withheld(self, vector: IntVector) -> None:
+        """Refuse a vector that says something where nothing is released.
+
+        Raises:
+            InvalidVectorError: how many coordinates, never which values.
+        """
+        loud = int(np.count_nonzero(vector[self.levels == WITHHELD]))
+        if loud:
+            raise InvalidVectorError(
+                f"{loud} coordinates get no noise and must be 0 in every contribution, since they would be released "
+                "as they are; leave them out, or give them a noise level"
+            )
+
+    @property
+    def tail_mass(self) -> float:
+        """Distance in total variation of one draw from uncut discrete Gaussians."""
+        return self.dimension * TAIL_MASS
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DistributedNoise:
+    """Noise of which each client adds a share, so that no party ever holds a total without it.
+
+    Each share has variance v / h, h = promised_survivors - colluders: the honest survivors' shares alone give the
+    total at least the variance v that is stated. Further survivors only add to it.
+
+    Args:
+        total: what the total must have at least.
+        promised_survivors: fewest clients of any total that is released; the protocol must keep this promise.
+        colluders: clients among them whose shares count for nothing, because they tell them to whoever sees the total.
+
+    Raises:
+        PrivacyError: h < 1, or shares below one lattice unit.
+    """
+
+    total: CoordinateNoise
+    promised_survivors: int
+    colluders: int = 0
+    share: CoordinateNoise = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.colluders < 0 or self.honest < 1:
+            raise PrivacyError(
+                f"at least one honest client must add noise: {self.promised_survivors} survivors are promised and "
+                f"{self.colluders} of them may collude. Promise more survivors or tolerate fewer colluders"
+            )
+        object.__setattr__(self, "share", self.total.split(self.honest))
+
+    @property
+    def honest(self) -> int:
+        """h, the shares that are counted on."""
+        return self.promised_survivors - self.colluders
+
+    @property
+    def log_ratio(self) -> float:
+        """Lambda: the largest |log| of the ratio of the honest shares' law to discrete Gaussians of their variance.
+
+        The sum of h shares N_Z(0, s^2) is no discrete Gaussian, but its probabilities differ from those of
+        N_Z(0, h s^2) by factors within exp(+-5 sum_{k<h} exp(-2 pi^2 s^2 k / (k + 1))) ("The Distributed Discrete
+        Gaussian Mechanism", Kairouz, Liu and Steinke, ICML 2021, on convolutions; their tau counts both directions).
+        Coordinates are independent, so their exponents add.
+        """
+        return math.fsum(
+            count * convolution_log_ratio(variance, self.honest)
+            for variance, count in zip(self.share.variances, self.share.counts, strict=True)
+        )
+
+    @property
+    def tail_mass(self) -> float:
+        """Distance in total variation of the honest shares together from uncut discrete Gaussians."""
+        return self.honest * self.share.tail_mass
+
+    def realised(self, survivors: int) -> tuple[int, ...]:
+        """The variances of a total over so many survivors, when all add their shares."""
+        return tuple(survivors * v for v in self.share.variances)
+
+
+def convolution_log_ratio(variance: float, n_shares: int) -> float:
+    """5 sum_{k=1}^{n-1} exp(-2 pi^2 variance k / (k + 1)), at most infinity."""
+    exponents: Iterable[float] = (-2 * math.pi**2 * float(variance) * k / (k + 1) for k in range(1, n_shares))
+    return 5 * math.fsum(math.exp(exponent) for exponent in exponents)

@@ -1,0 +1,203 @@
+"""Secure sums of which only a noisy total exists: every client, or the server, adds discrete Gaussian noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from secagg.contribution import check_now, resolve
+from secagg.dp.errors import PrivacyError
+from secagg.dp.noise import CoordinateNoise, DistributedNoise
+from secagg.entropy import Entropy, os_entropy
+from secagg.errors import LocalProtocolError
+from secagg.layout import IntVector, Layout
+from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumProtocol, SumResult
+
+
+def make_room(layout: Layout, n_clients: int, noise: DistributedNoise) -> Layout:
+    """The layout of the protocol under a ``NoisySum``: room for every client's largest possible share of noise."""
+    return noise.share.widened(layout, n_clients)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisySum:
+    """Any secure sum, with each client's share of the noise added before its vector is masked or encrypted.
+
+    Noise comes from a source of its own, by default the operating system, whatever entropy a session's keys and masks
+    are drawn from, and from no seed: nothing that unmasking reveals tells anything about it.
+
+    Bounds of sums hold with certainty, because the sampler has no tail beyond 14 standard deviations: no vector is
+    ever refused or clipped for its noise, which would tell something.
+
+    Args:
+        protocol: the sum under it, with the layout that ``make_room`` gives.
+        layout: the shape and bounds of vectors before noise.
+        noise: how much, and who is counted on.
+        noise_entropy: where noise comes from; anything but the default is for simulations.
+
+    Raises:
+        PrivacyError: the protocol releases totals of fewer survivors than promised, or has no room for the noise.
+    """
+
+    protocol: SumProtocol
+    layout: Layout
+    noise: DistributedNoise
+    noise_entropy: Entropy = os_entropy
+
+    def __post_init__(self) -> None:
+        if self.protocol.survivors_needed < self.noise.promised_survivors:
+            raise PrivacyError(
+                f"the noise counts on {self.noise.promised_survivors} survivors and {self.protocol.name} releases "
+                f"totals of {self.protocol.survivors_needed}: raise its threshold or min_survivors, or promise fewer "
+                "(each client then adds more noise)"
+            )
+        if self.protocol.layout != make_room(self.layout, len(self.protocol.clients), self.noise):
+            raise PrivacyError("the protocol under the noise needs the layout that make_room gives")
+
+    @property
+    def name(self) -> str:
+        """The mode's name."""
+        return f"{self.protocol.name}+noise"
+
+    @property
+    def clients(self) -> tuple[PartyId, ...]:
+        """The cohort, ascending."""
+        return self.protocol.clients
+
+    @property
+    def survivors_needed(self) -> int:
+        """Fewest clients whose vectors a released total holds."""
+        return self.protocol.survivors_needed
+
+    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """A client's session. A given vector is checked now; noise is drawn when the vector is needed, once.
+
+        Raises:
+            InvalidVectorError: it does not fit the layout, or is not zero where nothing is released.
+        """
+        if not callable(contribution):
+            check_now(self.layout, contribution)
+            self.noise.total.check_withheld(contribution)
+        noised = _noised_once(self.layout, contribution, self.noise.share, self.noise_entropy)
+        return self.protocol.client(party, noised, entropy=entropy)
+
+    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+        """The server's session: that of the sum under it."""
+        return self.protocol.server(entropy=entropy)
+
+    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
+        """The helpers of the sum under it."""
+        return self.protocol.helpers(entropy=entropy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CentralNoisySum:
+    """Any secure sum whose server adds all the noise: for those who trust the server with the exact total.
+
+    Args:
+        protocol: the sum under it; its layout is that of vectors before noise.
+        noise: what the total gets.
+        noise_entropy: where noise comes from; anything but the default is for simulations.
+    """
+
+    protocol: SumProtocol
+    noise: CoordinateNoise
+    noise_entropy: Entropy = os_entropy
+
+    def __post_init__(self) -> None:
+        _ = self.noise.widened(self.protocol.layout, 1)
+
+    @property
+    def name(self) -> str:
+        """The mode's name."""
+        return f"{self.protocol.name}+central-noise"
+
+    @property
+    def layout(self) -> Layout:
+        """The shape and bounds of vectors before noise."""
+        return self.protocol.layout
+
+    @property
+    def clients(self) -> tuple[PartyId, ...]:
+        """The cohort, ascending."""
+        return self.protocol.clients
+
+    @property
+    def survivors_needed(self) -> int:
+        """Fewest clients whose vectors a released total holds."""
+        return self.protocol.survivors_needed
+
+    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """A client's session, without noise; it must be zero where nothing is released.
+
+        Raises:
+            InvalidVectorError: it does not fit the layout, or is not zero where nothing is released.
+        """
+        if not callable(contribution):
+            self.noise.check_withheld(contribution)
+            return self.protocol.client(party, contribution, entropy=entropy)
+        return self.protocol.client(party, lambda: self._checked(contribution), entropy=entropy)
+
+    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+        """A server that shows its total with noise only, and the same noise however often it is asked."""
+        return _NoisyServer(self.protocol.server(entropy=entropy), self.noise, self.noise_entropy)
+
+    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
+        """The helpers of the sum under it."""
+        return self.protocol.helpers(entropy=entropy)
+
+    def _checked(self, contribution: Contribution) -> IntVector:
+        vector = resolve(self.layout, contribution)
+        self.noise.check_withheld(vector)
+        return vector
+
+
+class _NoisyServer:
+    """Passes everything on but the exact total."""
+
+    def __init__(self, exact: ServerSession, noise: CoordinateNoise, entropy: Entropy) -> None:
+        self._exact, self._noise, self._entropy = exact, noise, entropy
+        self._result: SumResult | None = None
+
+    def receive(self, sender: PartyId, message: bytes) -> None:
+        """Take one message of the current round."""
+        self._exact.receive(sender, message)
+
+    def close_round(self) -> Mapping[PartyId, bytes]:
+        """End the round and return the next messages by recipient."""
+        return self._exact.close_round()
+
+    @property
+    def waiting_for(self) -> frozenset[PartyId]:
+        """Parties asked in this round that have not answered yet."""
+        return self._exact.waiting_for
+
+    @property
+    def result(self) -> SumResult | None:
+        """The noisy sum once the last round is closed, None before."""
+        exact = self._exact.result
+        if exact is not None and self._result is None:
+            total = exact.total + self._noise.draw(self._entropy)
+            total.setflags(write=False)
+            self._result = SumResult(total=total, survivors=exact.survivors)
+        return self._result
+
+
+def _noised_once(
+    layout: Layout, contribution: Contribution, share: CoordinateNoise, entropy: Entropy
+) -> Callable[[], IntVector]:
+    """What makes a client's noisy vector. One session, one noise: two different ones of one vector tell more."""
+    made = False
+
+    def make() -> IntVector:
+        nonlocal made
+        if made:
+            raise LocalProtocolError("this session's noisy vector was made already; start a new session for another")
+        vector = resolve(layout, contribution)
+        share.check_withheld(vector)
+        made = True
+        return np.add(vector, share.draw(entropy))
+
+    return make

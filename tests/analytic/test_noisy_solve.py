@@ -1,0 +1,126 @@
+"""Solving from noisy statistics: the known noise sets the ridge, and that beats what ignores it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
+from analytic.noisy_solve import (
+    adassp_ridge,
+    noise_ridge,
+    public_preconditioner,
+    solve_noisy,
+    solve_sufficient_statistics,
+)
+from analytic.solve import solve_ridge
+
+
+def problem(seed: int, n: int = 600, d: int = 20, c: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, d)) * np.linspace(0.05, 1, d)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    truth = rng.normal(size=(d, c))
+    return rows, rows @ truth + 0.1 * rng.normal(size=(n, c)), truth
+
+
+def ensemble(d: int, sigma: float, rng: np.random.Generator) -> np.ndarray:
+    upper = np.triu(rng.normal(size=(d, d)), 1) * sigma / math.sqrt(2)
+    return upper + upper.T + np.diag(rng.normal(size=d)) * sigma
+
+
+@given(st.integers(0, 2**32), st.floats(0.1, 10))
+def test_without_noise_it_is_the_ridge_solution(seed: int, ridge: float) -> None:
+    """Two algorithms for one well-conditioned system: they agree to its condition number times a few rounding units."""
+    rows, targets, _ = problem(seed % 1000)
+    gram, cross = rows.T @ rows, rows.T @ targets
+    found = solve_noisy(gram, cross, sigma_gram=0.0, ridge=ridge).weights
+    exact = solve_ridge(gram, cross, ridge=ridge).weights
+    condition = (np.linalg.norm(gram, 2) + ridge) / ridge
+    assert np.abs(found - exact).max() <= 1e3 * condition * np.finfo(float).eps * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("d", [64, 300])
+def test_the_ridge_is_the_noises_operator_norm(d: int) -> None:
+    """Edge of the semicircle; its fluctuations are of order d^-2/3 of it (Tracy and Widom): 10 % is 4 of them."""
+    noise = ensemble(d, 3.0, np.random.default_rng(1))
+    assert np.linalg.norm(noise, 2) == pytest.approx(noise_ridge(3.0, d), rel=0.1)
+
+
+def test_indefinite_grams_are_solved_and_only_the_symmetric_part_counts() -> None:
+    rng = np.random.default_rng(2)
+    gram, cross = ensemble(12, 5.0, rng), rng.normal(size=(12, 3))
+    assert np.linalg.eigvalsh(gram)[0] < 0
+    skew = rng.normal(size=(12, 12))
+    solution = solve_noisy(gram, cross, sigma_gram=5.0)
+    other = solve_noisy(gram + skew - skew.T, cross, sigma_gram=5.0)
+    assert np.abs(solution.weights - other.weights).max() < 1e-12
+    assert solution.rank < 12
+    values, vectors = np.linalg.eigh(gram)
+    expected = vectors @ ((vectors.T @ cross) / (np.maximum(values, 0) + 5 * math.sqrt(24))[:, None])
+    assert np.abs(solution.weights - expected).max() < 1e-12
+
+
+def test_it_beats_the_naive_solver_and_adassp_where_noise_is_large() -> None:
+    """Error of predictions on the same rows, 20 draws of noise each; medians, since the naive one may explode."""
+    rows, targets, _ = problem(3)
+    gram, cross, d = rows.T @ rows, rows.T @ targets, rows.shape[1]
+    sigma, rng = 8.0, np.random.default_rng(4)
+    errors: dict[str, list[float]] = {"noisy": [], "naive": [], "adassp": []}
+    smallest = float(np.linalg.eigvalsh(gram)[0])
+    for _ in range(20):
+        noisy_gram, noisy_cross = gram + ensemble(d, sigma, rng), cross + 2.0 * rng.normal(size=cross.shape)
+        thirds = math.sqrt(3 / 2)  # AdaSSP's third release leaves less for these two
+        for_ada = gram + thirds * (noisy_gram - gram), cross + thirds * (noisy_cross - cross)
+        ridge = adassp_ridge(
+            smallest + sigma * rng.normal(), sigma_eigenvalue=sigma, sigma_gram=thirds * sigma, n_features=d
+        )
+        for name, weights in (
+            ("noisy", solve_noisy(noisy_gram, noisy_cross, sigma_gram=sigma).weights),
+            ("naive", solve_sufficient_statistics(noisy_gram, noisy_cross, ridge=1.0)),
+            ("adassp", solve_sufficient_statistics(*for_ada, ridge=ridge)),
+        ):
+            errors[name].append(float(np.mean((rows @ weights - targets) ** 2)))
+    medians = {name: float(np.median(values)) for name, values in errors.items()}
+    assert medians["noisy"] < medians["adassp"]
+    assert medians["noisy"] < medians["naive"]
+
+
+def test_adassp_gives_no_ridge_to_a_well_conditioned_gram() -> None:
+    assert adassp_ridge(1e6, sigma_eigenvalue=1.0, sigma_gram=1.0, n_features=10) == 0.0
+    full = math.sqrt(10 * math.log(2 * 100 / 0.05))
+    assert adassp_ridge(-5.0, sigma_eigenvalue=1.0, sigma_gram=1.0, n_features=10) == pytest.approx(full)
+
+
+def test_a_public_preconditioner_evens_out_directions() -> None:
+    rows, _, _ = problem(5)
+    second = rows.T @ rows / len(rows)
+
+    def spread(matrix: np.ndarray) -> float:
+        return float(np.linalg.cond(matrix))
+
+    whitening, half_way = public_preconditioner(rows, exponent=0.5), public_preconditioner(rows)
+    assert spread(whitening @ second @ whitening) < 1.001
+    assert spread(half_way @ second @ half_way) == pytest.approx(math.sqrt(spread(second)), rel=1e-6)
+    assert np.abs(public_preconditioner(rows, exponent=0.0) - np.eye(20)).max() < 1e-12
+
+
+def test_bad_input_is_refused() -> None:
+    eye = np.eye(3)
+    with pytest.raises(SpecificationError, match="noise scale"):
+        noise_ridge(-1.0, 3)
+    with pytest.raises(InvalidRowsError, match="shape"):
+        solve_noisy(eye, np.ones((2, 1)), sigma_gram=1.0)
+    with pytest.raises(InvalidRowsError, match="finite"):
+        solve_noisy(eye * np.nan, np.ones((3, 1)), sigma_gram=1.0)
+    with pytest.raises(NotPositiveDefiniteError, match="ridge above 0"):
+        solve_noisy(-eye, np.ones((3, 1)), sigma_gram=0.0)
+    with pytest.raises(SpecificationError, match="exponent"):
+        public_preconditioner(eye, exponent=0.7)
+    for rows in (np.zeros((3, 2)), np.zeros((0, 2)), np.full((2, 2), np.inf)):
+        with pytest.raises(InvalidRowsError):
+            public_preconditioner(rows)

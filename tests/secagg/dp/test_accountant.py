@@ -1,0 +1,122 @@
+"""The bill: composition, slacks, calibration, and what other accountants say."""
+
+from __future__ import annotations
+
+import importlib
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.dp import (
+    CoordinateNoise,
+    DistributedNoise,
+    MissingExtraError,
+    PrivacyError,
+    Release,
+    calibrate,
+    guarantee,
+    second_opinions,
+)
+from secagg.dp.discrete_gaussian import TAIL_MASS
+
+
+def release(rho: Fraction, **slacks: float) -> Release:
+    return Release(label="test", rho=rho, **slacks)
+
+
+@given(st.floats(0.01, 20), st.floats(1e-10, 0.01), st.integers(1, 12))
+def test_calibration_keeps_the_budget_and_wastes_nothing(epsilon: float, delta: float, releases: int) -> None:
+    rho = calibrate(epsilon, delta, releases=releases)
+    found = guarantee([release(rho, tail_mass=1e-37, log_ratio=1e-11 * epsilon / releases)] * releases, delta)
+    assert epsilon * (1 - 1e-4) < found.epsilon <= epsilon
+    assert found.epsilon_tight <= found.epsilon
+    assert found.rho == rho * releases
+    assert found.releases == releases
+
+
+@given(st.lists(st.fractions(Fraction(1, 1000), Fraction(1)), min_size=1, max_size=6))
+def test_order_does_not_matter_and_more_releases_cost_more(rhos: list[Fraction]) -> None:
+    bill = [release(rho) for rho in rhos]
+    assert guarantee(bill, 1e-5) == guarantee(bill[::-1], 1e-5)
+    assert guarantee([*bill, bill[0]], 1e-5).epsilon > guarantee(bill, 1e-5).epsilon
+
+
+def test_every_slack_is_on_the_bill() -> None:
+    plain = guarantee([release(Fraction(1, 30))], 1e-5)
+    assert guarantee([release(Fraction(1, 30), log_ratio=5e-10)], 1e-5).epsilon == pytest.approx(plain.epsilon + 1e-9)
+    assert guarantee([release(Fraction(1, 30), rounding=0.01)], 1e-5).epsilon_tight == pytest.approx(
+        plain.epsilon_tight + 0.02, abs=0.002
+    )
+    with pytest.raises(PrivacyError, match="no discrete Gaussian"):
+        guarantee([release(Fraction(1, 30), log_ratio=2e-9)], 1e-5)
+    with pytest.raises(PrivacyError, match="cut tail"):
+        guarantee([release(Fraction(1, 30), tail_mass=1e-11)], 1e-5)
+
+
+def test_a_bill_reads_its_slacks_from_the_noise() -> None:
+    levels = np.array([1] * 10 + [0], dtype=np.uint8)
+    noise = CoordinateNoise(levels=levels, variances=(128,))
+    bill = Release.of("x", Fraction(1, 10), DistributedNoise(total=noise, promised_survivors=40, colluders=8))
+    assert bill.tail_mass == pytest.approx(10 * 32 * TAIL_MASS)
+    assert 0 < bill.log_ratio < 1e-9
+    assert bill.rounding == pytest.approx(10 * 225 / 24 / 128)
+    central = Release.of("x", Fraction(1, 10), noise)
+    assert central.log_ratio == 0
+    assert central.tail_mass == pytest.approx(10 * TAIL_MASS)
+
+
+def test_shares_of_one_unit_are_refused_by_the_bill() -> None:
+    """Each is wide enough to exist, and a hundred of them are no discrete Gaussian."""
+    noise = CoordinateNoise(levels=np.ones(2720, dtype=np.uint8), variances=(100,))
+    bill = Release.of("x", Fraction(1, 10), DistributedNoise(total=noise, promised_survivors=100))
+    with pytest.raises(PrivacyError, match="fraction bits"):
+        guarantee([bill], 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "releases"), [(0, 1e-5, 1), (1, 0, 1), (1, 0.9, 1), (1, 1e-5, 0), (99, 1e-5, 1)]
+)
+def test_budgets_out_of_range_are_refused(epsilon: float, delta: float, releases: int) -> None:
+    with pytest.raises(PrivacyError):
+        calibrate(epsilon, delta, releases=releases)
+
+
+def test_releases_cost_something() -> None:
+    with pytest.raises(PrivacyError, match="above 0"):
+        release(Fraction(0))
+    with pytest.raises(PrivacyError, match="slacks"):
+        release(Fraction(1), tail_mass=-1.0)
+
+
+@pytest.mark.parametrize(("epsilon", "releases"), [(0.5, 1), (1.0, 5), (8.0, 1)])
+def test_other_accountants_agree(epsilon: float, releases: int) -> None:
+    """RDP is our stated route, PLD and PRV the tight one: each within its own error of ours."""
+    pytest.importorskip("opacus")
+    pytest.importorskip("dp_accounting")
+    bill = [release(calibrate(epsilon, 1e-5, releases=releases))] * releases
+    ours = guarantee(bill, 1e-5)
+    theirs = {opinion.accountant: opinion.epsilon for opinion in second_opinions(bill, 1e-5)}
+    assert len(theirs) == 4
+    for name, value in theirs.items():
+        if "RDP" in name:
+            assert value == pytest.approx(ours.epsilon, rel=1e-3), name
+        else:
+            assert value == pytest.approx(ours.epsilon_tight, abs=0.012, rel=1e-3), name
+
+
+def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.import_module
+
+    def missing(name: str, *rest: Any) -> Any:
+        if name.startswith(("opacus", "dp_accounting")):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(MissingExtraError, match=r"analytic-secagg\[dp\]"):
+        second_opinions([release(Fraction(1, 30))], 1e-5)
+    assert guarantee([release(Fraction(1, 30))], 1e-5).epsilon > 0, "the stated guarantee needs neither"

@@ -1,0 +1,72 @@
+"""Conversions against published values, each other, and their definitions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.dp import PrivacyError
+from secagg.dp.conversions import gdp_delta, gdp_epsilon, zcdp_delta, zcdp_epsilon, zcdp_rho
+
+# sigma / sensitivity at delta 1e-5: zCDP with the conversion of CKS 2020, and the exact Gaussian (Balle and Wang 2018)
+TABLE = {
+    0.1: (33.98, 30.75),
+    0.5: (7.667, 7.032),
+    1.0: (4.045, 3.731),
+    2.0: (2.149, 1.994),
+    4.0: (1.158, 1.081),
+    8.0: (0.638, 0.600),
+}
+
+
+@pytest.mark.parametrize("epsilon", TABLE)
+def test_the_published_noise_levels(epsilon: float) -> None:
+    concentrated, exact = TABLE[epsilon]
+    assert 1 / math.sqrt(2 * zcdp_rho(epsilon, 1e-5)) == pytest.approx(concentrated, rel=2e-3)
+    assert gdp_epsilon(1 / exact, 1e-5) == pytest.approx(epsilon, rel=4e-3)
+
+
+@given(st.floats(0.01, 40), st.floats(1e-12, 0.1))
+def test_conversions_invert_each_other(epsilon: float, delta: float) -> None:
+    rho = zcdp_rho(epsilon, delta)
+    assert zcdp_delta(rho, epsilon) <= delta
+    assert zcdp_epsilon(rho, delta) <= epsilon * (1 + 1e-9)
+    assert zcdp_epsilon(rho * 1.0001, delta) > epsilon * (1 - 1e-9)
+
+
+@given(st.floats(1e-6, 20), st.floats(1e-12, 0.1))
+def test_the_proven_value_is_never_below_the_exact_gaussian(rho: float, delta: float) -> None:
+    """A Gaussian mechanism with mu^2 = 2 rho is rho-zCDP; so the conversion must not promise more than is true."""
+    assert gdp_epsilon(math.sqrt(2 * rho), delta) <= zcdp_epsilon(rho, delta) + 1e-9
+
+
+@given(st.floats(0.001, 5), st.floats(0.0, 30), st.floats(1.0001, 500))
+def test_the_conversion_is_below_every_single_alpha(rho: float, epsilon: float, alpha: float) -> None:
+    exponent = (alpha - 1) * (alpha * rho - epsilon) + alpha * math.log1p(-1 / alpha) - math.log(alpha - 1)
+    if exponent < 0:
+        assert zcdp_delta(rho, epsilon) <= math.exp(exponent) * (1 + 1e-6) + 1e-300
+
+
+@given(st.floats(0.05, 6), st.floats(0, 12))
+def test_the_gaussian_curve_is_its_integral(mu: float, epsilon: float) -> None:
+    """Delta is the mass by which N(mu, 1) exceeds e^epsilon N(0, 1), by the midpoint rule."""
+    steps, width = 20_000, 24.0 + mu
+    grid = ((k + 0.5) / steps * width - 12.0 for k in range(steps))
+    density = lambda z: math.exp(-z * z / 2) / math.sqrt(2 * math.pi)  # noqa: E731
+    excess = math.fsum(max(0.0, density(x - mu) - math.exp(epsilon) * density(x)) for x in grid) * width / steps
+    assert gdp_delta(mu, epsilon) == pytest.approx(excess, rel=1e-3, abs=1e-7)
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, math.inf, math.nan, 65])
+def test_epsilons_out_of_range_are_refused(epsilon: float) -> None:
+    with pytest.raises(PrivacyError, match="epsilon"):
+        zcdp_rho(epsilon, 1e-5)
+
+
+@pytest.mark.parametrize("delta", [0, -1e-5, 0.5, 1, math.nan, 1e-40])
+def test_deltas_out_of_range_are_refused(delta: float) -> None:
+    with pytest.raises(PrivacyError, match="delta"):
+        zcdp_rho(1.0, delta)

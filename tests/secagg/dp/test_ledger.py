@@ -1,0 +1,152 @@
+"""The ledger refuses what goes beyond its budget, and every change of what it holds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from secagg.dp import Budget, BudgetExceededError, Ledger, LedgerError, PrivacyError, Release, calibrate, guarantee
+
+BUDGET = Budget(epsilon=1.0, delta=1e-5, unit="record", adjacency="add-remove", population="site 3, 2024")
+HALF = calibrate(1.0, 1e-5, releases=2)
+
+
+def release(rho: Fraction = HALF, label: str = "statistics") -> Release:
+    return Release(label=label, rho=rho, tail_mass=1e-37)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "ledger.jsonl", BUDGET)
+
+
+def test_a_budget_for_two_releases_is_spent_after_two(ledger: Ledger) -> None:
+    assert ledger.spent() is None
+    first = ledger.charge(release(), session_id=bytes(16))
+    second = ledger.charge(release(), session_id=bytes(16))
+    assert first.epsilon < second.epsilon <= 1.0
+    before = ledger.path.read_bytes()
+    with pytest.raises(BudgetExceededError, match=r"after 2 releases.*budget is 1"):
+        ledger.charge(release(Fraction(1, 10**6)), session_id=bytes(16))
+    assert ledger.path.read_bytes() == before
+    assert ledger.spent() == second == guarantee([release(), release()], 1e-5)
+
+
+def test_a_first_release_beyond_the_budget_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(BudgetExceededError, match="not made"):
+        ledger.charge(release(3 * HALF), session_id=bytes(16))
+    assert ledger.releases == ()
+
+
+def test_a_repeated_session_is_charged_again(ledger: Ledger) -> None:
+    """Nothing is ever given back: the same id a second time is a second release."""
+    ledger.charge(release(HALF / 4), session_id=b"x" * 16)
+    ledger.charge(release(HALF / 4), session_id=b"x" * 16)
+    assert len(ledger.releases) == 2
+
+
+def test_costs_are_exact(ledger: Ledger) -> None:
+    odd = Fraction(1, 3**40) + Fraction(1, 1000)
+    ledger.charge(release(odd), session_id=bytes(16))
+    assert Ledger.open(ledger.path).releases == (release(odd),)
+    assert Ledger.open(ledger.path).budget == BUDGET
+
+
+def test_a_ledger_is_never_begun_over_another(ledger: Ledger) -> None:
+    with pytest.raises(LedgerError, match="never begun anew"):
+        Ledger.create(ledger.path, BUDGET)
+
+
+def test_only_its_owner_reads_it(ledger: Ledger) -> None:
+    assert ledger.path.stat().st_mode & 0o077 == 0
+
+
+def _three(ledger: Ledger) -> list[bytes]:
+    for part in (8, 9, 10):
+        ledger.charge(release(HALF / part), session_id=bytes(16))
+    return ledger.path.read_bytes().split(b"\n")[:-1]
+
+
+@pytest.mark.parametrize("change", ["a number", "left out", "swapped", "first line", "not json", "another format"])
+def test_every_change_is_noticed(ledger: Ledger, change: str) -> None:
+    lines = _three(ledger)
+    if change == "a number":
+        lines[1] = lines[1].replace(b'"tail_mass": 1e-37', b'"tail_mass": 0.0')
+    elif change == "left out":
+        del lines[2]
+    elif change == "swapped":
+        lines[1], lines[2] = lines[2], lines[1]
+    elif change == "first line":
+        lines[0] = lines[0].replace(b'"epsilon": 1.0', b'"epsilon": 9.0')
+    elif change == "not json":
+        lines[2] = b"rubbish"
+    else:
+        lines = [json.dumps({"format": "x", "previous": "0" * 64}).encode()]
+    ledger.path.write_bytes(b"\n".join(lines) + b"\n")
+    for attempt in (
+        lambda: Ledger.open(ledger.path),
+        lambda: ledger.charge(release(HALF / 100), session_id=bytes(16)),
+        ledger.spent,
+    ):
+        with pytest.raises(LedgerError, match="ledger"):
+            attempt()
+
+
+def test_a_cut_off_end_is_noticed_by_whoever_kept_the_head(ledger: Ledger) -> None:
+    _three(ledger)
+    head = ledger.head
+    Ledger.open(ledger.path, expected_head=head)
+    lines = ledger.path.read_bytes().split(b"\n")[:-1]
+    ledger.path.write_bytes(b"\n".join(lines[:-1]) + b"\n")
+    Ledger.open(ledger.path)
+    with pytest.raises(LedgerError, match="lost lines"):
+        Ledger.open(ledger.path, expected_head=head)
+
+
+def test_half_a_line_stops_everything(ledger: Ledger) -> None:
+    with ledger.path.open("ab") as file:
+        file.write(b'{"previous": "ab')
+    with pytest.raises(LedgerError, match="incomplete"):
+        ledger.charge(release(HALF / 100), session_id=bytes(16))
+
+
+def test_a_missing_file_is_no_fresh_budget(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="cannot read"):
+        Ledger.open(tmp_path / "none")
+    with pytest.raises(LedgerError, match="cannot begin"):
+        Ledger.create(tmp_path / "no" / "folder", BUDGET)
+
+
+def test_budgets_out_of_range_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="epsilon"):
+        Budget(epsilon=0.0, delta=1e-5, unit="record", adjacency="add-remove", population="x")
+
+
+SPENDER = """
+import sys
+from pathlib import Path
+from secagg.dp import BudgetExceededError, Ledger, Release
+from fractions import Fraction
+ledger, charged = Ledger.open(Path(sys.argv[1])), 0
+try:
+    while True:
+        ledger.charge(Release(label="x", rho=Fraction(sys.argv[2])), session_id=bytes(16))
+        charged += 1
+except BudgetExceededError:
+    print(charged)
+"""
+
+
+def test_two_processes_cannot_spend_the_same_budget(ledger: Ledger) -> None:
+    command = [sys.executable, "-c", SPENDER, str(ledger.path), str(HALF / 4)]
+    spenders = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    charged = sum(int(spender.communicate(timeout=60)[0]) for spender in spenders)
+    assert charged == len(ledger.releases) == 8
+    spent = ledger.spent()
+    assert spent is not None
+    assert spent.epsilon <= 1.0
