@@ -5,10 +5,11 @@ magic 4 | version 1 | role 1 | configuration digest 32 | party 4 | body (sealed 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from secagg.config import SumConfig
+from secagg.config import SERVER, SumConfig
 from secagg.entropy import Entropy
 from secagg.errors import MalformedMessageError, SnapshotError
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
@@ -65,6 +66,12 @@ def opened_snapshot(role: int, config: SumConfig, party: PartyId, snapshot: byte
         raise SnapshotError(f"this snapshot of party {party} does not open: another key, or changed bytes") from error
 
 
+def hash_snapshot(config: SumConfig, body: bytes) -> bytes:
+    """The snapshot of a server: not sealed, but a changed byte is noticed."""
+    content = write_header(SERVER_ROLE, config, SERVER) + body
+    return content + hashlib.sha256(content).digest()
+
+
 @contextmanager
 def server_snapshot(config: SumConfig, snapshot: bytes) -> Iterator[Reader]:
     """A reader of the body of a server's snapshot, which must end where the ``with`` block does.
@@ -72,9 +79,11 @@ def server_snapshot(config: SumConfig, snapshot: bytes) -> Iterator[Reader]:
     Raises:
         SnapshotError: another session, or changed bytes; also from within the block.
     """
-    body = read_body(snapshot, write_header(SERVER_ROLE, config, 0))
+    body = read_body(snapshot, write_header(SERVER_ROLE, config, SERVER))
+    if hashlib.sha256(snapshot[:-HASH_BYTES]).digest() != snapshot[-HASH_BYTES:]:
+        raise SnapshotError("this snapshot of a server does not read: changed bytes")
     try:
-        reader = Reader(memoryview(body), peer=0)
+        reader = Reader(memoryview(body)[:-HASH_BYTES], peer=SERVER)
         yield reader
         reader.end()
     except (MalformedMessageError, ValueError) as error:

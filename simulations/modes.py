@@ -119,6 +119,18 @@ def _bfv(*, layout: Layout, clients: tuple[PartyId, ...], session_id: bytes, con
     return BfvSum.generate(layout=layout, clients=clients, session_id=session_id, context=context)
 
 
+def _masked_ckks(*, layout: Layout, clients: tuple[PartyId, ...], session_id: bytes, context: bytes) -> SumProtocol:
+    from secagg.he import MaskedCkksSum  # needs the extra
+
+    return MaskedCkksSum.generate(layout=layout, clients=clients, session_id=session_id, context=context)
+
+
+def _masked_bfv(*, layout: Layout, clients: tuple[PartyId, ...], session_id: bytes, context: bytes) -> SumProtocol:
+    from secagg.he import MaskedBfvSum  # needs the extra
+
+    return MaskedBfvSum.generate(layout=layout, clients=clients, session_id=session_id, context=context)
+
+
 MODES: Mapping[str, Mode] = {
     mode.name: mode
     for mode in (
@@ -133,6 +145,22 @@ MODES: Mapping[str, Mode] = {
         Mode(name="committee", make=CommitteeSum.generate),
         Mode(name="ckks", make=_ckks, requires="tenseal", extra="he"),
         Mode(name="bfv", make=_bfv, requires="tenseal", extra="he"),
+        Mode(
+            name="masked+ckks",
+            make=_masked_ckks,
+            messages_before_vector=2,
+            messages_after_vector=1,
+            requires="tenseal",
+            extra="he",
+        ),
+        Mode(
+            name="masked+bfv",
+            make=_masked_bfv,
+            messages_before_vector=2,
+            messages_after_vector=1,
+            requires="tenseal",
+            extra="he",
+        ),
     )
 }
 """Every mode by name. A further one is one further line."""

@@ -11,8 +11,16 @@ from secagg.committee.client import CommitteeClient
 from secagg.committee.helper import CommitteeHelper
 from secagg.committee.parameters import CommitteeParameters
 from secagg.committee.server import CommitteeServer
+from secagg.committee.snapshots import (
+    restore_client,
+    restore_helper,
+    restore_server,
+    snapshot_client,
+    snapshot_helper,
+    snapshot_server,
+)
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import ConfigurationError
+from secagg.errors import ConfigurationError, LocalProtocolError
 from secagg.layout import Layout
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
@@ -96,3 +104,42 @@ class CommitteeSum(CommitteeParameters):
                 "its own key"
             )
         return {party: self.helper(party, self.helper_secrets[party]) for party, _ in self.helper_keys}
+
+    def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
+        """A client's session as bytes, sealed under 32 bytes that only its owner knows."""
+        if not isinstance(session, CommitteeClient):
+            raise LocalProtocolError(f"this is no client of a committee sum: {type(session).__name__}")
+        return snapshot_client(session, key, entropy=entropy)
+
+    def restore_client(
+        self,
+        party: PartyId,
+        contribution: Contribution,
+        snapshot: bytes,
+        key: bytes,
+        *,
+        entropy: Entropy = os_entropy,
+        identity: IdentityKey | None = None,
+    ) -> ClientSession:
+        """The client's session that a snapshot holds; its vector must be the same as before."""
+        return restore_client(self, party, contribution, snapshot, key, entropy=entropy, identity=identity)
+
+    def snapshot_helper(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
+        """A helper's session as bytes, sealed under 32 bytes that only it knows; it holds no key."""
+        if not isinstance(session, CommitteeHelper):
+            raise LocalProtocolError(f"this is no helper of a committee sum: {type(session).__name__}")
+        return snapshot_helper(session, key, entropy=entropy)
+
+    def restore_helper(self, party: PartyId, keys: KeyPair, snapshot: bytes, key: bytes) -> ClientSession:
+        """The helper's session that a snapshot holds; one that has answered answers no other request."""
+        return restore_helper(self, party, keys, snapshot, key)
+
+    def snapshot_server(self, session: ServerSession) -> bytes:
+        """The server's session as bytes; keep them where only the server can read."""
+        if not isinstance(session, CommitteeServer):
+            raise LocalProtocolError(f"this is no server of a committee sum: {type(session).__name__}")
+        return snapshot_server(session)
+
+    def restore_server(self, snapshot: bytes, *, identity: IdentityKey | None = None) -> ServerSession:
+        """The server's session that a snapshot holds."""
+        return restore_server(self, snapshot, identity=identity)

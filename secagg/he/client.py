@@ -22,6 +22,11 @@ class EncryptedClient:
         self._contribution: Contribution | None = contribution
         self.party = party
 
+    @property
+    def has_spoken(self) -> bool:
+        """Whether its one message is out."""
+        return self._contribution is None
+
     def start(self) -> bytes:
         """The encrypted vector."""
         if self._contribution is None:

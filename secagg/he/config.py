@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
+from itertools import count
 
 from secagg.config import MAX_PARTY, SumConfig
 from secagg.errors import ConfigurationError
+from secagg.he.authenticity import check_signature, fingerprint
 from secagg.he.carrier import EncryptedCarrier
 from secagg.he.choice import Candidate
 from secagg.he.contexts import load_public
-from secagg.he.parameters import EncryptionParameters
+from secagg.he.parameters import EncryptionParameters, Scheme
 from secagg.sessions import PartyId
 
 
@@ -20,22 +21,25 @@ class EncryptedSumParameters(SumConfig):
 
     Args:
         parameters: scheme, ring and moduli, see ``choose_parameters``.
-        public_context: the key holder's public TenSEAL context, of a key pair made for this session.
+        public_context: the key holder's public TenSEAL context, of a key pair made for this session. A client gets it
+            from the operator, or checks it: ``pin_context``, or the next two.
         key_holder: the key holder's number, none of the clients'.
         min_survivors: fewest clients of a sum that the key holder decrypts; at least 2.
+        holder_identity: the key holder's Ed25519 public key from the operator. With it, a context that the key holder
+            did not sign for this session is refused.
+        context_signature: what ``sign_context`` gave; goes with ``holder_identity``.
     """
 
     parameters: EncryptionParameters
     public_context: bytes = field(repr=False)
     key_holder: PartyId
     min_survivors: int
+    holder_identity: bytes = b""
+    context_signature: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
         # Before the digest, which needs numbers that fit their bytes.
-        if not 1 <= self.key_holder <= MAX_PARTY or self.key_holder in self.clients:
-            raise ConfigurationError(
-                f"the key holder needs a number of 1 to {MAX_PARTY} that is no client's, not {self.key_holder}"
-            )
+        check_key_holder(self.key_holder, self.clients)
         if not 2 <= self.min_survivors <= len(self.clients):
             raise ConfigurationError(
                 f"min_survivors must be 2 to the cohort's {len(self.clients)}, not {self.min_survivors}: "
@@ -44,6 +48,14 @@ class EncryptedSumParameters(SumConfig):
         SumConfig.__post_init__(self)
         _ = self.carrier
         load_public(self.parameters, self.public_context)
+        check_signature(
+            self.holder_identity,
+            self.context_signature,
+            self.public_context,
+            parameters=self.parameters,
+            session_id=self.session_id,
+            key_holder=self.key_holder,
+        )
 
     @property
     def name(self) -> str:
@@ -61,13 +73,76 @@ class EncryptedSumParameters(SumConfig):
         return EncryptedCarrier(layout=self.layout, parameters=self.parameters, n_clients=len(self.clients))
 
     def explain(self) -> str:
-        """The choice for people: parameters, limbs, margin, failure probability, bytes, what the key holder sees."""
-        return Candidate(parameters=self.parameters, plan=self.carrier.plan).explain()
+        """Whom it needs to trust; then the choice: parameters, limbs, margin, failure probability, bytes, carries."""
+        return "\n".join(
+            [
+                Candidate(parameters=self.parameters, plan=self.carrier.plan).explain(),
+                "  SEMI-HONEST: the server may look on but not lie; one that lies has the key holder decrypt a single "
+                f"client's vector (masked+{self.name} prevents it). Server and key holder must not collude",
+                f"  public context {fingerprint(self.public_context).hex()[:16]}..., "
+                + describe_origin(self.holder_identity),
+            ]
+        )
 
     def _own_parameters(self) -> tuple[bytes, ...]:
         return (
-            self.parameters.canonical(),
-            hashlib.sha256(self.public_context).digest(),
-            self.key_holder.to_bytes(4, "big"),
+            *encryption_parts(self.parameters, self.public_context, self.key_holder),
             self.min_survivors.to_bytes(4, "big"),
+            *([self.holder_identity] if self.holder_identity else []),
         )
+
+
+def check_key_holder(key_holder: PartyId, clients: tuple[PartyId, ...]) -> None:
+    """Refuse a number that is a client's, the server's or none.
+
+    Raises:
+        ConfigurationError: says what it must be.
+    """
+    if not 1 <= key_holder <= MAX_PARTY or key_holder in clients:
+        raise ConfigurationError(
+            f"the key holder needs a number of 1 to {MAX_PARTY} that is no client's, not {key_holder}"
+        )
+
+
+def encryption_parts(
+    parameters: EncryptionParameters, public_context: bytes, key_holder: PartyId
+) -> tuple[bytes, bytes, bytes]:
+    """What a configuration digest takes of the encryption."""
+    return parameters.canonical(), fingerprint(public_context), key_holder.to_bytes(4, "big")
+
+
+def describe_origin(holder_identity: bytes) -> str:
+    """How a client knows the public context, for people."""
+    if holder_identity:
+        return f"signed for this session by the key holder's identity {holder_identity.hex()[:16]}..."
+    return "not signed: compare its fingerprint with the operator's (pin_context)"
+
+
+def check_scheme(needed: Scheme, parameters: EncryptionParameters, mode: str) -> None:
+    """Refuse parameters of the other scheme.
+
+    Raises:
+        ConfigurationError: says which are needed.
+    """
+    if parameters.scheme != needed:
+        raise ConfigurationError(f"{mode} needs {needed} parameters, not {parameters.scheme}")
+
+
+def first_free_number(clients: tuple[PartyId, ...]) -> PartyId:
+    """The first number that no client has."""
+    taken = frozenset(clients)
+    return next(party for party in count(1) if party not in taken)
+
+
+def need_secret(secret_context: bytes | None, key_holder: PartyId) -> bytes:
+    """The secret context, where it is held.
+
+    Raises:
+        ConfigurationError: this is the public half only.
+    """
+    if secret_context is None:
+        raise ConfigurationError(
+            f"the secret context of the key holder, party {key_holder}, is not here; "
+            "only the key holder makes its session"
+        )
+    return secret_context

@@ -7,6 +7,7 @@ important: bytes of others never reach SEAL's parser. They become numbers below 
 from __future__ import annotations
 
 import hashlib
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,9 @@ from numpy.typing import NDArray
 from secagg.errors import MalformedMessageError
 from secagg.he.parameters import EncryptionParameters
 from secagg.sessions import PartyId
+from secagg.wire import Reader
 
+_FINGERPRINT_BYTES = 32
 Residues = NDArray[np.uint64]
 """One ciphertext (c_0, c_1): shape (2, primes of q, degree), as in SEAL's memory."""
 
@@ -89,6 +92,21 @@ class CiphertextSum:
     def to_bytes(self) -> bytes:
         """The wire form of the sum."""
         return b"".join(pack(ciphertext, self._parameters) for ciphertext in self._residues)
+
+    def to_snapshot(self) -> bytes:
+        """The sum with what it remembers of its uploads, for ``read_snapshot``."""
+        return len(self._taken).to_bytes(4, "big") + b"".join(sorted(self._taken)) + self.to_bytes()
+
+    def read_snapshot(self, reader: Reader) -> Self:
+        """Take over what ``to_snapshot`` gave for the same parameters, in place of what this sum holds.
+
+        Raises:
+            MalformedMessageError: no snapshot of such a sum.
+        """
+        self._taken = {reader.take(_FINGERPRINT_BYTES) for _ in range(reader.number())}
+        data = reader.take(len(self._residues) * self._parameters.ciphertext_bytes)
+        self._residues[:] = read_ciphertexts(data, self._parameters, len(self._residues))
+        return self
 
 
 def read_ciphertexts(data: bytes | memoryview, parameters: EncryptionParameters, n_ciphertexts: int) -> list[Residues]:

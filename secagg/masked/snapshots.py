@@ -30,13 +30,12 @@ from secagg.snapshots import (
     CLIENT,
     HASH_BYTES,
     MAGIC,
-    SERVER_ROLE,
     VERSION,
+    hash_snapshot,
     opened_snapshot,
     read_round,
     seal_snapshot,
     server_snapshot,
-    write_header,
     write_round,
 )
 from secagg.wire import Reader, write_entries, write_parties
@@ -130,7 +129,7 @@ def snapshot_server(server: MaskedServer) -> bytes:
         bytes([server.result is not None]),
         server._sum.to_bytes(),
     ]
-    return write_header(SERVER_ROLE, server._config, 0) + b"".join(body)
+    return hash_snapshot(server._config, b"".join(body))
 
 
 def restore_server(

@@ -8,11 +8,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg import InsecureSeededEntropy, IntVector, Layout, MaskedSum, PlainSum, SumProtocol, run_in_memory
@@ -28,6 +29,9 @@ from secagg.errors import (
     SecureSumError,
     TooFewSurvivorsError,
 )
+from secagg.he import BfvSum, CkksSum, MaskedBfvSum, MaskedCkksSum
+from secagg.he.masked import MaskedEncryptedSum
+from secagg.he.protocol import EncryptedSum
 from secagg.in_memory import Envelope, FaultyNetwork
 from secagg.masked.protocol import SimulatedIdentities
 from secagg.primitives.agreement import KeyPair
@@ -73,6 +77,23 @@ def committee(layout: Layout, clients: tuple[int, ...], session_id: bytes, conte
     )
 
 
+@lru_cache(maxsize=64)
+def encrypted(
+    kind: type[EncryptedSum], layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
+) -> SumProtocol:
+    """Keys are drawn by the operating system, so the same session must come back when it is asked for again."""
+    fewest = len(clients) // 2 + 1 if len(clients) > 2 else 2
+    return kind.generate(layout=layout, clients=clients, session_id=session_id, context=context, min_survivors=fewest)
+
+
+@lru_cache(maxsize=64)
+def masked_and_encrypted(
+    kind: type[MaskedEncryptedSum], layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
+) -> SumProtocol:
+    threshold = len(clients) // 2 + 1
+    return kind.generate(layout=layout, clients=clients, session_id=session_id, context=context, threshold=threshold)
+
+
 @dataclass(frozen=True)
 class Row:
     """One implementation.
@@ -80,10 +101,17 @@ class Row:
     Args:
         make: its public parameters.
         counts_at: how many messages a client must have sent to be in the total.
+        max_examples: most examples of a property; encryption costs a hundred times what masks do.
     """
 
     make: Make
     counts_at: int
+    max_examples: int = 10**6
+
+    @property
+    def settings(self) -> settings:
+        """The profile's, but for ``max_examples``."""
+        return settings(max_examples=min(settings.default.max_examples, self.max_examples))
 
 
 ROWS = {
@@ -91,6 +119,10 @@ ROWS = {
     "masked": Row(masked, counts_at=3),
     "masked, identities": Row(masked_with_identities, counts_at=3),
     "committee": Row(committee, counts_at=1),
+    "bfv": Row(partial(encrypted, BfvSum), counts_at=1, max_examples=12),
+    "ckks": Row(partial(encrypted, CkksSum), counts_at=1, max_examples=12),
+    "masked+bfv": Row(partial(masked_and_encrypted, MaskedBfvSum), counts_at=3, max_examples=12),
+    "masked+ckks": Row(partial(masked_and_encrypted, MaskedCkksSum), counts_at=3, max_examples=12),
 }
 
 
@@ -141,50 +173,60 @@ def make(row: Row, **changes: object) -> SumProtocol:
     return row.make(*public.values())  # type: ignore[arg-type]
 
 
-@given(data=st.data(), layout=layouts, clients=cohorts)
-def test_totals_are_exact_for_any_layout_cohort_and_order(
-    row: Row, data: st.DataObject, layout: Layout, clients: tuple[int, ...]
-) -> None:
-    vectors = {party: data.draw(vector_of(layout, len(clients))) for party in clients}
-    order = data.draw(st.permutations(clients))
-    run = run_in_memory(row.make(layout, clients, SESSION, b""), {party: vectors[party] for party in order})
-    assert run.result.survivors == clients
-    assert run.result.total.dtype == np.int64
-    assert run.result.total.tobytes() == exact(vectors, clients)
-    assert run.refused == ()
+def test_totals_are_exact_for_any_layout_cohort_and_order(row: Row) -> None:
+    @row.settings
+    @given(data=st.data(), layout=layouts, clients=cohorts)
+    def check(data: st.DataObject, layout: Layout, clients: tuple[int, ...]) -> None:
+        vectors = {party: data.draw(vector_of(layout, len(clients))) for party in clients}
+        order = data.draw(st.permutations(clients))
+        run = run_in_memory(row.make(layout, clients, SESSION, b""), {party: vectors[party] for party in order})
+        assert run.result.survivors == clients
+        assert run.result.total.dtype == np.int64
+        assert run.result.total.tobytes() == exact(vectors, clients)
+        assert run.refused == ()
+
+    check()
 
 
-@given(dropouts=st.dictionaries(st.sampled_from(CLIENTS), st.integers(0, 5), max_size=4))
-def test_dropouts_at_any_time_give_the_survivors_sum_or_none(row: Row, dropouts: dict[int, int]) -> None:
-    vectors, protocol = some_vectors(), make(row)
-    counted = tuple(party for party in CLIENTS if dropouts.get(party, 9) >= row.counts_at)
-    try:
-        run = run_in_memory(protocol, vectors, dropouts=dropouts)
-    except TooFewSurvivorsError as error:
-        came_short = error
-        assert dropouts
-    else:
-        came_short = None
-    if came_short is not None:
-        assert came_short.came < came_short.needed
-        assert f"{came_short.came} of {came_short.cohort}" in str(came_short)
-        assert "no sum is released" in str(came_short)
-    else:
-        assert run.result.survivors == counted
-        assert run.result.total.tobytes() == exact(vectors, counted)
+def test_dropouts_at_any_time_give_the_survivors_sum_or_none(row: Row) -> None:
+    @row.settings
+    @given(dropouts=st.dictionaries(st.sampled_from(CLIENTS), st.integers(0, 5), max_size=4))
+    def check(dropouts: dict[int, int]) -> None:
+        vectors, protocol = some_vectors(), make(row)
+        counted = tuple(party for party in CLIENTS if dropouts.get(party, 9) >= row.counts_at)
+        try:
+            run = run_in_memory(protocol, vectors, dropouts=dropouts)
+        except TooFewSurvivorsError as error:
+            came_short = error
+            assert dropouts
+        else:
+            came_short = None
+        if came_short is not None:
+            assert came_short.came < came_short.needed
+            assert f"{came_short.came} of {came_short.cohort}" in str(came_short)
+            assert "no sum is released" in str(came_short)
+        else:
+            assert run.result.survivors == counted
+            assert run.result.total.tobytes() == exact(vectors, counted)
+
+    check()
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.05, 0.3]), st.sampled_from([0.0, 0.5]), st.booleans())
-def test_faulty_networks_never_give_a_wrong_sum(row: Row, seed: int, loss: float, repeat: float, reorder: bool) -> None:
-    vectors = some_vectors()
-    network = FaultyNetwork(np.random.default_rng(seed), loss=loss, repetition=repeat, reorder=reorder)
-    try:
-        run = run_in_memory(make(row), vectors, network=network)
-    except SecureSumError:
-        assert loss > 0
-    else:
-        assert len(run.result.survivors) >= make(row).survivors_needed
-        assert run.result.total.tobytes() == exact(vectors, run.result.survivors)
+def test_faulty_networks_never_give_a_wrong_sum(row: Row) -> None:
+    @row.settings
+    @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.05, 0.3]), st.sampled_from([0.0, 0.5]), st.booleans())
+    def check(seed: int, loss: float, repeat: float, reorder: bool) -> None:
+        vectors = some_vectors()
+        network = FaultyNetwork(np.random.default_rng(seed), loss=loss, repetition=repeat, reorder=reorder)
+        try:
+            run = run_in_memory(make(row), vectors, network=network)
+        except SecureSumError:
+            assert loss > 0
+        else:
+            assert len(run.result.survivors) >= make(row).survivors_needed
+            assert run.result.total.tobytes() == exact(vectors, run.result.survivors)
+
+    check()
 
 
 def rounds(protocol: SumProtocol, vectors: Mapping[int, IntVector]) -> list[list[Envelope]]:
@@ -296,29 +338,38 @@ def test_every_message_of_another_session_is_refused_and_harmless(row: Row) -> N
     assert all(isinstance(error, MalformedMessageError) for _, error in run.refused)
 
 
-@given(st.binary(max_size=200), st.sampled_from([*CLIENTS, 0, 1, 2**32 + 5]))
-def test_the_server_takes_arbitrary_bytes_calmly(row: Row, message: bytes, sender: int) -> None:
-    server = make(row).server()
-    with pytest.raises(RemoteProtocolError) as caught:
-        server.receive(sender, message)
-    assert caught.value.peer == sender
-    assert server.waiting_for == frozenset(CLIENTS)
-    assert server.result is None
+def test_the_server_takes_arbitrary_bytes_calmly(row: Row) -> None:
+    @row.settings
+    @given(st.binary(max_size=200), st.sampled_from([*CLIENTS, 0, 1, 2**32 + 5]))
+    def check(message: bytes, sender: int) -> None:
+        server = make(row).server()
+        with pytest.raises(RemoteProtocolError) as caught:
+            server.receive(sender, message)
+        assert caught.value.peer == sender
+        assert server.waiting_for == frozenset(CLIENTS)
+        assert server.result is None
+
+    check()
 
 
-@given(st.binary(max_size=200))
-def test_a_client_takes_arbitrary_bytes_calmly(row: Row, message: bytes) -> None:
+def test_a_client_takes_arbitrary_bytes_calmly(row: Row) -> None:
     """Foreign bytes abort nobody: afterwards the session still completes."""
-    vectors, protocol = some_vectors(), make(row)
 
-    class Noise:
-        def carry(self, envelopes):  # type: ignore[no-untyped-def]
-            for envelope in envelopes:
-                yield Envelope(sender=envelope.sender, recipient=envelope.recipient, message=message)
-                yield envelope
+    @row.settings
+    @given(st.binary(max_size=200))
+    def check(message: bytes) -> None:
+        vectors, protocol = some_vectors(), make(row)
 
-    run = run_in_memory(protocol, vectors, network=Noise())
-    assert run.result.total.tobytes() == exact(vectors, CLIENTS)
+        class Noise:
+            def carry(self, envelopes):  # type: ignore[no-untyped-def]
+                for envelope in envelopes:
+                    yield Envelope(sender=envelope.sender, recipient=envelope.recipient, message=message)
+                    yield envelope
+
+        run = run_in_memory(protocol, vectors, network=Noise())
+        assert run.result.total.tobytes() == exact(vectors, CLIENTS)
+
+    check()
 
 
 def test_the_server_waits_for_whom_it_asked(row: Row) -> None:

@@ -1,0 +1,179 @@
+"""Writes the test vectors of committee sums: `python tests/secagg/committee/make_vectors.py`; `--check` only compares.
+
+Parameters and plain vectors are chosen here; entropy comes from seeded streams and is written down as it is drawn; each
+message is the one that `secagg` says. `test_vectors.py` beside it has a second implementation say the same.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # else tests/secagg stands before secagg
+
+import numpy as np
+
+from secagg.committee import CommitteeSum
+from secagg.entropy import InsecureSeededEntropy
+from secagg.layout import Layout
+from secagg.primitives.agreement import KeyPair
+from secagg.primitives.identity import IdentityKey
+from secagg.wire import message_type
+
+VECTORS = Path(__file__).resolve().parent / "vectors"
+Json = dict[str, Any]
+SMALL = [("gram", 3, 1_000), ("counts", 2, 100)]
+EVERY_WIDTH = [(f"{n}-byte", 3, 2 ** (8 * n - 1) - 1) for n in range(1, 9)] + [
+    ("zero", 2, 0),
+    ("beyond a byte", 2, 128),
+]
+
+
+class Recorded:
+    """Seeded entropy that remembers what it gave."""
+
+    def __init__(self, label: str) -> None:
+        self._stream, self.drawn = InsecureSeededEntropy(5, label), b""
+
+    def __call__(self, n_bytes: int) -> bytes:
+        self.drawn += (fresh := self._stream(n_bytes))
+        return fresh
+
+
+def fixed(label: str, n_bytes: int) -> bytes:
+    return InsecureSeededEntropy(5, label)(n_bytes)
+
+
+def vectors_for(name: str, layout: Any, clients: tuple[int, ...]) -> dict[int, list[int]]:
+    """Plain vectors whose sums stay within the bounds, whoever survives: both ends of the bound, then something."""
+    source = random.Random(name)
+    vectors: dict[int, list[int]] = {party: [] for party in clients}
+    for _, size, bound in layout:
+        for entry in range(size):
+            for party in clients:
+                share = bound // len(clients)
+                at_end = (bound, -bound)[entry % 2] if party == clients[0] else 0
+                vectors[party].append(at_end if entry < 2 else source.randint(-share, share))
+    return vectors
+
+
+def scenario(
+    name: str,
+    about: str,
+    clients: tuple[int, ...],
+    helpers: tuple[int, ...],
+    *,
+    layout: Any = SMALL,
+    silent: tuple[int, ...] = (),
+    min_survivors: int = 2,
+    is_authenticated: bool = False,
+) -> Json:
+    """One sum from its first message to its total."""
+    keys = {party: IdentityKey(fixed(f"{name} identity {party}", 32)) for party in clients if is_authenticated}
+    signer = IdentityKey(fixed(f"{name} server", 32)) if is_authenticated else None
+    pairs = {party: KeyPair(fixed(f"{name} helper {party}", 32)) for party in helpers}
+    config = CommitteeSum(
+        layout=Layout.of(layout),
+        clients=clients,
+        session_id=fixed(f"{name} session", 16),
+        context=fixed(f"{name} context", 32),
+        helper_keys=tuple((party, pair.public) for party, pair in pairs.items()),
+        min_survivors=min_survivors,
+        identities=tuple(key.public for key in keys.values()),
+        server_identity=signer.public if signer else b"",
+    )
+    vectors, entropy = vectors_for(name, layout, clients), {p: Recorded(f"{name} client {p}") for p in clients}
+    server = config.server(identity=signer)
+    said = []
+    for party in clients:
+        if party in silent:
+            continue
+        vector = np.array(vectors[party], dtype=np.int64)
+        message = config.client(party, vector, entropy=entropy[party], identity=keys.get(party)).start()
+        said.append((party, 0, message))
+        server.receive(party, message)
+    requests = server.close_round()
+    said += [(0, helper, request) for helper, request in sorted(requests.items())]
+    for helper, request in sorted(requests.items()):
+        answer = config.helper(helper, pairs[helper]).receive(request)
+        said.append((helper, 0, answer))
+        server.receive(helper, answer)
+    server.close_round()
+    assert server.result is not None
+    return {
+        "about": about,
+        "parameters": {
+            "layout": [list(segment) for segment in layout],
+            "clients": list(clients),
+            "session_id": config.session_id.hex(),
+            "context": config.context.hex(),
+            "helper_keys": {str(party): pair.public.hex() for party, pair in pairs.items()},
+            "min_survivors": min_survivors,
+            "identities": [key.public.hex() for key in keys.values()],
+            "server_identity": config.server_identity.hex(),
+        },
+        "helper_secrets": {str(party): pair.secret.hex() for party, pair in pairs.items()},
+        "identity_secrets": {str(party): key.secret.hex() for party, key in keys.items()},
+        "server_secret": signer.secret.hex() if signer else "",
+        "silent": list(silent),
+        "vectors": {str(party): vector for party, vector in vectors.items()},
+        "entropy": {str(party): entropy[party].drawn.hex() for party in clients},
+        "digest": config.digest.hex(),
+        "messages": [
+            {
+                "type": getattr(message_type(message), "name", "?"),
+                "sender": sender,
+                "recipient": recipient,
+                "message": message.hex(),
+            }
+            for sender, recipient, message in said
+        ],
+        "survivors": list(server.result.survivors),
+        "total": server.result.total.tolist(),
+    }
+
+
+def all_files() -> dict[str, str]:
+    """Every vector's text by its name."""
+    two = (1, 11)
+    vectors = {
+        "committee_no_dropouts": scenario("no dropouts", "Everybody speaks; two helpers.", (2, 5, 9), two),
+        "committee_dropout": scenario(
+            "dropout",
+            "A client never speaks; one helper.",
+            (2, 5, 9, 2**32 - 1),
+            (70_000,),
+            silent=(9,),
+            min_survivors=3,
+        ),
+        "committee_signed": scenario(
+            "signed",
+            "Seeds and survivors are signed; a client never speaks; three helpers.",
+            (2, 5, 9),
+            (1, 6, 11),
+            silent=(5,),
+            is_authenticated=True,
+        ),
+        "committee_every_width": scenario(
+            "every width", "Entries of 1 to 8 bytes, totals at both ends of the bound.", (2, 5), two, layout=EVERY_WIDTH
+        ),
+    }
+    return {f"{name}.json": json.dumps(vector, indent=1) + "\n" for name, vector in vectors.items()}
+
+
+def differences(wanted: dict[str, str]) -> list[str]:
+    """Which files are missing, needless or different."""
+    present = {path.name: path.read_text() for path in VECTORS.glob("committee_*.json")}
+    changed = [name for name in wanted.keys() & present.keys() if present[name] != wanted[name]]
+    return sorted([*changed, *(wanted.keys() ^ present.keys())])
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        sys.exit("\n".join(f"differs from what is computed now: {name}" for name in differences(all_files())))
+    VECTORS.mkdir(exist_ok=True)
+    for name, text in all_files().items():
+        (VECTORS / name).write_text(text)

@@ -1,0 +1,65 @@
+"""Test vectors of committee sums: written again they do not change, and a second implementation says every byte."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "slow_implementation"))
+
+import slow_committee
+from slow_bytes import Refused
+
+_spec = importlib.util.spec_from_file_location("make_committee_vectors", Path(__file__).with_name("make_vectors.py"))
+assert _spec is not None
+assert _spec.loader is not None
+make_vectors = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(make_vectors)
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    path.stem: json.loads(path.read_text()) for path in sorted(make_vectors.VECTORS.glob("committee_*.json"))
+}
+
+
+def test_the_files_are_what_the_script_writes() -> None:
+    """If this fails on purpose, the wire format changed: raise VERSION, then run make_vectors.py."""
+    files = make_vectors.all_files()
+    assert len(files) == 4
+    assert make_vectors.differences(files) == []
+    name = "committee_dropout.json"
+    assert make_vectors.differences({**files, name: files[name].replace("1", "2", 1)}) == [name]
+    assert make_vectors.differences({k: v for k, v in files.items() if k != name}) == [name]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_slow_implementation_says_every_byte(name: str) -> None:
+    scenario = SCENARIOS[name]
+    said, survivors, total = slow_committee.run(scenario)
+    recorded = [(m["sender"], m["recipient"], bytes.fromhex(m["message"])) for m in scenario["messages"]]
+    assert said == recorded
+    assert (survivors, total) == (scenario["survivors"], scenario["total"])
+    assert {m["type"] for m in scenario["messages"]} == {"COMMITTEE_INPUT", "MASK_REQUEST", "MASK_SUM"}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_totals_are_the_survivors_vectors(name: str) -> None:
+    """What no message can tell: the total is the plain sum of the vectors that are in it."""
+    scenario = SCENARIOS[name]
+    vectors = [scenario["vectors"][str(party)] for party in scenario["survivors"]]
+    assert scenario["total"] == [sum(column) for column in zip(*vectors, strict=True)]
+    ends = {at for _, _, bound in scenario["parameters"]["layout"] for at in (bound, -bound)}
+    assert ends <= set(scenario["total"])
+
+
+@pytest.mark.parametrize("change", ["session_id", "context", "min_survivors", "server_identity"])
+def test_the_second_implementation_notices_another_session(change: str) -> None:
+    scenario = SCENARIOS["committee_signed"]
+    other = {"min_survivors": 3}.get(change, "00" * 32)
+    changed = scenario | {"parameters": scenario["parameters"] | {change: other}}
+    with pytest.raises(Refused, match="the same digest"):
+        slow_committee.run(changed)

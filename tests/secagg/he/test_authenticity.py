@@ -1,0 +1,98 @@
+"""A client takes no public context but the key holder's: pinned by its fingerprint, or signed for the session."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from secagg import Layout, run_in_memory
+from secagg.errors import ConfigurationError
+from secagg.he import (
+    BfvSum,
+    CkksSum,
+    MaskedBfvSum,
+    MaskedCkksSum,
+    fingerprint,
+    generate_contexts,
+    pin_context,
+    sign_context,
+)
+from secagg.primitives.identity import IdentityKey
+
+LAYOUT = Layout.of([("s", 5, 100)])
+SESSION: dict[str, Any] = {"layout": LAYOUT, "clients": (1, 2, 3), "session_id": bytes(16)}
+IDENTITY = IdentityKey(b"h" * 32)
+KINDS = pytest.mark.parametrize("kind", [BfvSum, CkksSum, MaskedBfvSum, MaskedCkksSum], ids=lambda k: k.__name__)
+
+
+@lru_cache
+def signed(kind: Any) -> Any:
+    """A sum whose public context the key holder signed."""
+    who = {"holder": IDENTITY} if kind in (MaskedBfvSum, MaskedCkksSum) else {"identity": IDENTITY}
+    return kind.generate(**SESSION, **who)
+
+
+def test_a_pinned_context_is_the_one_that_was_named() -> None:
+    protocol = signed(BfvSum)
+    expected = hashlib.sha256(protocol.public_context).digest()
+    assert fingerprint(protocol.public_context) == expected
+    assert pin_context(protocol.public_context, expected) is protocol.public_context
+    swapped = generate_contexts(protocol.parameters).public_context
+    with pytest.raises(ConfigurationError, match="somebody swapped the key") as caught:
+        pin_context(swapped, expected)
+    assert expected.hex() in str(caught.value)
+
+
+@KINDS
+def test_a_signed_sum_runs_and_says_so(kind: Any) -> None:
+    protocol = signed(kind)
+    vectors = {party: np.full(5, party) for party in protocol.clients}
+    assert run_in_memory(protocol, vectors).result.total.tolist() == [6] * 5
+    assert f"signed for this session by the key holder's identity {IDENTITY.public.hex()[:16]}" in protocol.explain()
+    unsigned = replace(protocol, holder_identity=b"", context_signature=b"")
+    assert "not signed: compare its fingerprint" in unsigned.explain()
+    assert fingerprint(protocol.public_context).hex()[:16] in unsigned.explain()
+
+
+@KINDS
+def test_a_swapped_context_makes_no_session(kind: Any) -> None:
+    """What a server does that wants to know the secret key: it makes a pair of its own."""
+    protocol = signed(kind).without_secrets()
+    swapped = generate_contexts(protocol.parameters).public_context
+    with pytest.raises(ConfigurationError, match="not signed by key holder 4 for this session"):
+        replace(protocol, public_context=swapped)
+    forged = sign_context(
+        IdentityKey(b"m" * 32),
+        swapped,
+        parameters=protocol.parameters,
+        session_id=protocol.session_id,
+        key_holder=4,
+    )
+    with pytest.raises(ConfigurationError, match="not signed by key holder 4"):
+        replace(protocol, public_context=swapped, context_signature=forged)
+
+
+@KINDS
+@pytest.mark.parametrize("change", [{"session_id": b"x" * 16}, {"key_holder": 7}, {"context_signature": b""}])
+def test_a_signature_is_for_one_session_and_holder(kind: Any, change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="not signed by key holder"):
+        replace(signed(kind), **change)
+
+
+@KINDS
+def test_a_signature_without_an_identity_from_the_operator_proves_nothing(kind: Any) -> None:
+    for nobody in (b"", b"short"):
+        with pytest.raises(ConfigurationError, match="needs the key holder's identity"):
+            replace(signed(kind), holder_identity=nobody)
+
+
+@KINDS
+def test_who_the_key_holder_is_belongs_to_the_digest(kind: Any) -> None:
+    protocol = signed(kind)
+    assert replace(protocol, holder_identity=b"", context_signature=b"").digest != protocol.digest
+    assert "context_signature" not in repr(protocol)

@@ -1,0 +1,397 @@
+"""Masks under encryption: exact, one heavy message, and neither server nor key holder, nor both, see one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secagg import Assumptions, InsecureSeededEntropy, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
+from secagg.config import SERVER
+from secagg.errors import (
+    ConfigurationError,
+    HelperMissingError,
+    LocalProtocolError,
+    MalformedMessageError,
+    RemoteProtocolError,
+    SumOutOfBoundsError,
+    TooFewSurvivorsError,
+)
+from secagg.he import BfvSum, CkksSum, MaskedBfvSum, MaskedCkksSum, choose_parameters
+from secagg.he.contexts import tenseal
+from secagg.he.masked import MaskedEncryptedSum
+from secagg.he.masked_sessions import MaskedEncryptedServer
+from secagg.he.messages import DecryptedSumMessage, DecryptionRequest
+from secagg.in_memory import Envelope
+from secagg.masked.protocol import SimulatedIdentities
+from secagg.policy import ClientPolicy
+from secagg.primitives.identity import IdentityKey
+from secagg.receipts import Receipt
+from secagg.ring import RingVector
+from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type, open_frame, seal_frame
+
+LAYOUT = Layout.of([("gram", 60, 2**40), ("cross", 20, 1000), ("count", 1, 2**17)])
+CLIENTS = (3, 8, 9, 40)
+SESSION = bytes(range(16))
+HOLDER = 1
+ROUNDS = ["ADVERTISED_KEYS", "SEALED_SHARES", "MASKED_INPUT", "UNMASK_SHARES"]
+PAIRS = pytest.mark.parametrize(
+    ("kind", "alone"), [(MaskedBfvSum, BfvSum), (MaskedCkksSum, CkksSum)], ids=["bfv", "ckks"]
+)
+
+
+@lru_cache
+def protocol_of(kind: type[MaskedEncryptedSum]) -> MaskedEncryptedSum:
+    return kind.generate(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, threshold=3)
+
+
+@pytest.fixture(params=[MaskedBfvSum, MaskedCkksSum], ids=["masked+bfv", "masked+ckks"])
+def protocol(request: pytest.FixtureRequest) -> MaskedEncryptedSum:
+    return protocol_of(request.param)
+
+
+def vectors_of(layout: Layout = LAYOUT, clients: tuple[int, ...] = CLIENTS, seed: int = 0) -> dict[int, IntVector]:
+    """Vectors within each client's share of the bounds, with extremes."""
+    share = np.concatenate([np.full(s.size, s.bound // len(clients), dtype=np.int64) for s in layout.segments])
+    rng = np.random.default_rng(seed)
+    vectors = {party: rng.integers(-share, share, endpoint=True) for party in clients}
+    vectors[clients[0]], vectors[clients[-1]] = share, -share
+    return vectors
+
+
+def run_to(protocol: Any, stage: MessageType) -> tuple[Any, dict[int, bytes]]:
+    """A server in the round that collects ``stage``, and what is on its way to it."""
+    server, vectors = protocol.server(), vectors_of()
+    sessions = {p: protocol.client(p, vectors[p], entropy=InsecureSeededEntropy(p)) for p in CLIENTS}
+    sessions |= protocol.helpers()
+    answers = {party: sessions[party].start() for party in CLIENTS}
+    while message_type(next(iter(answers.values()))) is not stage:
+        for party, answer in answers.items():
+            server.receive(party, answer)
+        answers = {party: sessions[party].receive(request) for party, request in server.close_round().items()}
+    return server, answers
+
+
+layouts = st.lists(
+    st.tuples(st.integers(1, 30), st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1))), min_size=1, max_size=3
+).map(lambda shapes: Layout.of((f"s{i}", size, bound) for i, (size, bound) in enumerate(shapes)))
+cohorts = st.sets(st.integers(1, 2**32 - 1), min_size=2, max_size=6).map(lambda ids: tuple(sorted(ids)))
+
+
+class TestExactness:
+    @pytest.mark.parametrize("kind", [MaskedBfvSum, MaskedCkksSum])
+    @given(layout=layouts, clients=cohorts, seed=st.integers(0, 2**32))
+    @settings(max_examples=8)
+    def test_the_total_is_the_plain_total(
+        self, kind: type[MaskedEncryptedSum], layout: Layout, clients: tuple[int, ...], seed: int
+    ) -> None:
+        vectors = vectors_of(layout, clients, seed)
+        plain = run_in_memory(PlainSum(layout=layout, clients=clients, session_id=SESSION), vectors)
+        run = run_in_memory(kind.generate(layout=layout, clients=clients, session_id=SESSION), vectors)
+        assert run.result.total.tobytes() == plain.result.total.tobytes()
+        assert run.refused == ()
+
+    @pytest.mark.parametrize("sent", range(5))
+    def test_a_client_may_vanish_after_any_message(self, protocol: MaskedEncryptedSum, sent: int) -> None:
+        vectors = vectors_of()
+        run = run_in_memory(protocol, vectors, dropouts={9: sent})
+        survivors = CLIENTS if sent >= 3 else (3, 8, 40)
+        assert run.result.survivors == survivors
+        assert run.result.total.tobytes() == sum(vectors[party] for party in survivors).tobytes()
+
+    def test_identities_sign_as_in_a_masked_sum(self, protocol: MaskedEncryptedSum) -> None:
+        keys = {party: IdentityKey(party.to_bytes(32, "big")) for party in CLIENTS}
+        signed = replace(protocol, identities=tuple(key.public for key in keys.values()))
+        vectors = vectors_of()
+        run = run_in_memory(SimulatedIdentities(protocol=signed, keys=keys), vectors, dropouts={9: 4})
+        assert run.result.total.tobytes() == sum(vectors.values()).tobytes()
+        assert "the server may lie" in signed.explain()
+
+    @pytest.mark.parametrize("kind", [MaskedBfvSum, MaskedCkksSum])
+    def test_a_sparse_graph_serves_as_well(self, kind: type[MaskedEncryptedSum]) -> None:
+        clients = tuple(range(1, 41))
+        planned = MaskedSum.planned(
+            layout=LAYOUT,
+            clients=clients,
+            session_id=SESSION,
+            assumptions=Assumptions(corruption=0.05, dropout=0.05, security_bits=20, correctness_bits=10),
+            graph_seed=bytes(16),
+        )
+        assert planned.degree is not None
+        protocol, vectors = kind.around(planned), vectors_of(clients=clients)
+        assert (protocol.degree, protocol.survivors_needed) == (planned.degree, planned.survivors_needed)
+        run = run_in_memory(protocol, vectors, dropouts={7: 2, 20: 3})
+        assert run.result.survivors == tuple(party for party in clients if party != 7)
+        assert run.result.total.tobytes() == sum(vectors[party] for party in run.result.survivors).tobytes()
+
+    def test_one_message_is_heavy_and_its_bytes_are_told(self, protocol: MaskedEncryptedSum) -> None:
+        sent: list[Envelope] = []
+        run = run_in_memory(protocol, vectors_of(), record=sent.append)
+        for party in CLIENTS:
+            assert (run.traffic[party].messages_up, run.traffic[party].heavy_messages) == (4, 1)
+            assert f"sends 4 messages, {run.traffic[party].bytes_up} bytes" in protocol.explain()
+        heavy = [e for e in sent if message_type(e.message) is MessageType.MASKED_INPUT]
+        assert {len(e.message) for e in heavy} == {HEADER_BYTES + protocol.carrier.upload_bytes}
+        holder = run.traffic[HOLDER]
+        assert (holder.messages_up, holder.messages_down, holder.heavy_messages) == (1, 1, 0)
+        assert [message_type(e.message) for e in sent[-2:]] == [
+            MessageType.DECRYPTION_REQUEST,
+            MessageType.DECRYPTED_SUM,
+        ]
+
+    def test_its_receipt_vouches_for_the_decryption_too(self, protocol: MaskedEncryptedSum) -> None:
+        server, answers = run_to(protocol, MessageType.DECRYPTED_SUM)
+        server.receive(HOLDER, answers[HOLDER])
+        server.close_round()
+        signer = IdentityKey(b"s" * 32)
+        Receipt.issue(server, protocol, signer).verify(protocol.without_secrets(), signer.public, party=8)
+
+
+class TestWhoSeesWhat:
+    def test_server_and_clients_hold_no_secret_key(self, protocol: MaskedEncryptedSum) -> None:
+        assert protocol.secret_context is not None
+        server, _ = run_to(protocol, MessageType.UNMASK_SHARES)
+        for session in (server, protocol.client(3, vectors_of()[3])):
+            held = reachable_bytes(session)
+            assert protocol.public_context in held
+            assert protocol.secret_context not in held
+        assert not tenseal().context_from(protocol.public_context).is_private()
+        assert protocol.secret_context in reachable_bytes(protocol.helpers()[HOLDER])
+
+    def test_the_public_view_is_the_same_session(self, protocol: MaskedEncryptedSum) -> None:
+        public = protocol.without_secrets()
+        assert public.secret_context is None
+        assert (public, public.digest, public.setup_digest) == (protocol, protocol.digest, protocol.setup_digest)
+        with pytest.raises(ConfigurationError, match="party 1, is not here"):
+            public.helpers()
+        assert "secret_context" not in repr(protocol)
+
+    @PAIRS
+    def test_a_lying_server_gets_a_single_vector_decrypted_where_there_are_no_masks(
+        self, kind: type[MaskedEncryptedSum], alone: Any
+    ) -> None:
+        """Why plain ``ckks`` and ``bfv`` need a semi-honest server; the attack that the next test meets."""
+        del kind
+        protocol = alone.generate(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, min_survivors=3)
+        assert "SEMI-HONEST" in protocol.explain()
+        upload = protocol.client(8, vectors_of()[8]).start()
+        stolen = decrypt_as_if_it_were_the_sum(protocol, upload[HEADER_BYTES:])
+        assert stolen.decode().tobytes() == vectors_of()[8].tobytes()
+
+    @PAIRS
+    def test_a_lying_server_gets_a_masked_vector_where_there_are(
+        self, kind: type[MaskedEncryptedSum], alone: Any
+    ) -> None:
+        """Key holder and server together then see exactly what the server of a masked sum sees: the masked vector."""
+        del alone
+        protocol, vectors = protocol_of(kind), vectors_of()
+        _, uploads = run_to(protocol, MessageType.MASKED_INPUT)
+        stolen = decrypt_as_if_it_were_the_sum(protocol, uploads[8][HEADER_BYTES:])
+        # The same client with the same secrets in a sum of this digest, but not encrypted.
+        plainly = masked_vector_of(protocol, 8)
+        assert stolen.to_bytes() == plainly
+        clear = RingVector.encode(LAYOUT, vectors[8]).to_bytes()
+        equal = sum(one == other for one, other in zip(stolen.to_bytes(), clear, strict=True))
+        assert equal < len(clear) // 16  # by chance one byte in 256
+        with pytest.raises(SumOutOfBoundsError):
+            stolen.decode()
+
+    def test_what_the_key_holder_decrypts_is_not_the_total(self, protocol: MaskedEncryptedSum) -> None:
+        _, answers = run_to(protocol, MessageType.DECRYPTED_SUM)
+        total = RingVector.encode(LAYOUT, sum(vectors_of().values())).to_bytes()
+        decrypted = answers[HOLDER][HEADER_BYTES:]
+        assert sum(one == other for one, other in zip(decrypted, total, strict=True)) < len(total) // 16
+
+    def test_the_words_that_are_encrypted_look_the_same_whatever_the_vector_is(
+        self, protocol: MaskedEncryptedSum
+    ) -> None:
+        """H0: the bytes of an all-zero vector's masked words are uniform.
+
+        Statistic: their mean, of exact moments 127.5 and (256^2 - 1) / 12; n = 4030 bytes; alpha = 6e-7 (5 standard
+        deviations, two-sided). The twin, words without masks, is rejected.
+        """
+
+        def deviation(words: bytes) -> float:
+            return float(abs(sum(words) - 127.5 * len(words)) / ((256**2 - 1) / 12 * len(words)) ** 0.5)
+
+        zero = np.zeros(LAYOUT.size, dtype=np.int64)
+        words = b"".join(masked_vector_of(protocol, 8, zero, seed) for seed in range(10))
+        assert len(words) == 10 * LAYOUT.wire_bytes
+        assert deviation(words) < 5
+        assert deviation(bytes(len(words))) > 5
+
+
+class TestRefusals:
+    def test_without_the_key_holder_nothing_is_released_and_the_error_names_it(
+        self, protocol: MaskedEncryptedSum
+    ) -> None:
+        with pytest.raises(HelperMissingError) as caught:
+            run_in_memory(protocol, vectors_of(), dropouts={HOLDER: 0})
+        assert caught.value.missing == (HOLDER,)
+        server, _ = run_to(protocol, MessageType.DECRYPTED_SUM)
+        assert server.waiting_for == {HOLDER}
+        with pytest.raises(HelperMissingError):
+            server.close_round()
+        assert server.result is None
+        with pytest.raises(LocalProtocolError):
+            server.close_round()
+
+    @pytest.mark.parametrize("sent", range(4))
+    def test_too_few_clients_release_nothing_and_the_key_holder_is_not_asked(
+        self, protocol: MaskedEncryptedSum, sent: int
+    ) -> None:
+        record: list[Envelope] = []
+        with pytest.raises(TooFewSurvivorsError, match=f"{ROUNDS[sent]}: 2 of"):
+            run_in_memory(protocol, vectors_of(), dropouts={3: sent, 8: sent}, record=record.append)
+        assert all(e.recipient != HOLDER for e in record)
+
+    @pytest.mark.parametrize("payload", ["short", "long", "a masked vector in the clear", "beyond the modulus"])
+    def test_what_is_no_encrypted_vector_is_refused(self, protocol: MaskedEncryptedSum, payload: str) -> None:
+        server, uploads = run_to(protocol, MessageType.MASKED_INPUT)
+        good = uploads[8][HEADER_BYTES:]
+        bad = {
+            "short": good[:-1],
+            "long": good + b"\0",
+            "a masked vector in the clear": bytes(LAYOUT.wire_bytes),
+            "beyond the modulus": b"\xff" * len(good),
+        }[payload]
+        with pytest.raises(MalformedMessageError, match="party 8"):
+            server.receive(8, framed(protocol, MessageType.MASKED_INPUT, bad, sender=8))
+        assert server.waiting_for == frozenset(CLIENTS)
+        for party, message in uploads.items():
+            server.receive(party, message)
+
+    def test_a_copied_upload_is_refused(self, protocol: MaskedEncryptedSum) -> None:
+        server, uploads = run_to(protocol, MessageType.MASKED_INPUT)
+        server.receive(3, uploads[3])
+        with pytest.raises(MalformedMessageError, match="party 8: these ciphertexts are a copy"):
+            server.receive(8, framed(protocol, MessageType.MASKED_INPUT, uploads[3][HEADER_BYTES:], sender=8))
+
+    def test_a_key_holder_that_lies_gives_no_total(self, protocol: MaskedEncryptedSum) -> None:
+        server, _ = run_to(protocol, MessageType.DECRYPTED_SUM)
+        with pytest.raises(RemoteProtocolError):
+            server.receive(HOLDER, framed(protocol, MessageType.DECRYPTED_SUM, b"\0", sender=HOLDER))
+        lie = framed(protocol, MessageType.DECRYPTED_SUM, bytes(LAYOUT.wire_bytes), sender=HOLDER)
+        server.receive(HOLDER, lie)
+        with pytest.raises(SumOutOfBoundsError, match=r"masks did not cancel, or other ciphertexts were decrypted"):
+            server.close_round()
+        assert server.result is None
+
+    def test_only_the_key_holder_may_answer_for_it(self, protocol: MaskedEncryptedSum) -> None:
+        server, answers = run_to(protocol, MessageType.DECRYPTED_SUM)
+        with pytest.raises(RemoteProtocolError, match="stranger or dropped out"):
+            server.receive(8, framed(protocol, MessageType.DECRYPTED_SUM, answers[HOLDER][HEADER_BYTES:], sender=8))
+        server.receive(HOLDER, answers[HOLDER])
+        assert server.close_round() == {}
+        assert isinstance(server, MaskedEncryptedServer)
+        assert server.result is not None
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"key_holder": 3}, "no client's"),
+            ({"key_holder": 0}, "no client's"),
+            ({"threshold": 2}, "more than half"),
+            ({"public_context": b"nonsense"}, "no TenSEAL context"),
+            ({"clients": (3, 8, 9, 40, 41)}, "4 clients, not of 5"),
+        ],
+    )
+    def test_bad_public_parameters_are_refused(
+        self, protocol: MaskedEncryptedSum, changes: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            replace(protocol, **changes)
+
+    def test_contexts_in_the_wrong_place_get_no_session(self, protocol: MaskedEncryptedSum) -> None:
+        assert protocol.secret_context is not None
+        with pytest.raises(ConfigurationError, match="public context is needed and this one holds the secret key"):
+            replace(protocol.without_secrets(), public_context=protocol.secret_context)
+        with pytest.raises(ConfigurationError, match="secret context is needed to decrypt and this one is public"):
+            replace(protocol, secret_context=protocol.public_context)
+
+    def test_the_scheme_must_be_the_modes(self) -> None:
+        parameters = choose_parameters(LAYOUT, 4, scheme="ckks", masked=True)
+        with pytest.raises(ConfigurationError, match="MaskedBfvSum needs bfv parameters, not ckks"):
+            MaskedBfvSum.generate(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, parameters=parameters)
+
+    def test_parameters_for_narrower_sums_are_refused(self) -> None:
+        narrow = choose_parameters(Layout.of([("s", 4, 5)]), 4, scheme="bfv", masked=True)
+        with pytest.raises(ConfigurationError, match="not of 40"):
+            MaskedBfvSum.generate(layout=LAYOUT, clients=tuple(range(2, 42)), session_id=SESSION, parameters=narrow)
+
+    @pytest.mark.parametrize("changes", [{"threshold": 4}, {"key_holder": 2}, {"context": b"x"}])
+    def test_every_public_parameter_is_in_the_digest(
+        self, protocol: MaskedEncryptedSum, changes: dict[str, Any]
+    ) -> None:
+        assert replace(protocol, **changes).digest != protocol.digest
+        assert protocol.digest != MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, threshold=3).digest
+
+    def test_a_clients_policy_sees_a_masked_sum(self, protocol: MaskedEncryptedSum) -> None:
+        ClientPolicy(modes=frozenset({protocol.name})).check(protocol)
+        with pytest.raises(Exception, match="takes part in masked only"):
+            ClientPolicy().check(protocol)
+        with pytest.raises(Exception, match="collusion"):
+            ClientPolicy(modes=frozenset({protocol.name}), min_corruption=0.9).check(protocol)
+
+
+def framed(protocol: Any, type_: MessageType, payload: bytes, *, sender: int) -> bytes:
+    return seal_frame(type_, payload, digest=protocol.digest, sender=sender, recipient=SERVER)
+
+
+def decrypt_as_if_it_were_the_sum(protocol: Any, ciphertexts: bytes) -> RingVector:
+    """What a lying server learns from an honest key holder: it names the whole cohort, and hands over one client."""
+    request = DecryptionRequest(survivors=CLIENTS, encrypted_sum=ciphertexts)
+    message = seal_frame(
+        request.TYPE, request.to_payload(), digest=protocol.digest, sender=SERVER, recipient=protocol.key_holder
+    )
+    holder = protocol.helpers()[protocol.key_holder]
+    answer = holder.receive(message)
+    frame = open_frame(answer, digest=protocol.digest, sender=protocol.key_holder, recipient=SERVER)
+    return DecryptedSumMessage.read(Reader(frame.payload, peer=protocol.key_holder), LAYOUT).vector
+
+
+def masked_vector_of(protocol: MaskedEncryptedSum, party: int, vector: IntVector | None = None, seed: int = 0) -> bytes:
+    """The words of a client right before they are encrypted, in the run of ``run_to`` (for ``seed`` 0)."""
+    seen: list[bytes] = []
+    vectors = vectors_of() | ({} if vector is None else {party: vector})
+    server = protocol.server()
+    sessions: Mapping[int, Any] = {
+        p: protocol.client(p, vectors[p], entropy=InsecureSeededEntropy(p + (seed << 32))) for p in CLIENTS
+    }
+    carrier = sessions[party]._carried
+    sessions[party]._carried = lambda masked: seen.append(masked.to_bytes()) or carrier(masked)
+    answers = {p: session.start() for p, session in sessions.items()}
+    while not seen:
+        for p, answer in answers.items():
+            server.receive(p, answer)
+        answers = {p: sessions[p].receive(request) for p, request in server.close_round().items()}
+    return seen[0]
+
+
+def reachable_bytes(root: object) -> set[bytes]:
+    """Every bytes object that can be reached through attributes and containers."""
+    seen: set[int] = set()
+    found: set[bytes] = set()
+    left = [root]
+    while left:
+        here = left.pop()
+        if id(here) in seen:
+            continue
+        seen.add(id(here))
+        if isinstance(here, bytes):
+            found.add(here)
+        elif isinstance(here, dict):
+            left += [*here.keys(), *here.values()]
+        elif isinstance(here, (list, tuple, set, frozenset)):
+            left += here
+        elif is_dataclass(here):
+            left += [getattr(here, f.name) for f in fields(here)]
+        elif hasattr(here, "__dict__"):
+            left += vars(here).values()
+    return found
