@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from analytic.errors import AnalyticError
 from secagg.errors import SecureSumError
-from simulations import compare_command
+from simulations import audit_command, bench_command, compare_command, features_command, parameters_command
 from simulations.errors import SimulationError, UsageError
 
-COMMANDS = (compare_command,)
+COMMANDS = (compare_command, audit_command, features_command, parameters_command, bench_command)
 """Each has ``NAME``, ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments)``, which returns the exit code."""
 
-FAILED, INTERRUPTED = 2, 130
+FAILED, INTERRUPTED, UNREAD = 2, 130, 141
+"""The last two as a shell reports them: 128 and the number of the signal (SIGINT, SIGPIPE)."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -26,17 +28,33 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code (0 as it should be, 1 a finding, 2 an error, 130 stopped by Ctrl-C)."""
+    """Run one command; the exit code.
+
+    0 as it should be, 1 a finding, 2 an error, 130 stopped by Ctrl-C, 141 nobody reads the output any more.
+    """
     try:
-        arguments = _parser().parse_args(argv)
-        code: int = arguments.run(arguments)
+        try:
+            arguments = _parser().parse_args(argv)
+            code: int = arguments.run(arguments)
+        finally:  # here, and not when the interpreter ends, where nobody can catch what goes wrong
+            sys.stdout.flush()
     except (SimulationError, AnalyticError, SecureSumError, MemoryError) as error:
         print(f"error: {error or 'not enough memory; use fewer features or rows'}", file=sys.stderr)
         return FAILED
+    except BrokenPipeError:
+        _silence(sys.stdout)
+        return UNREAD
     except KeyboardInterrupt:
         print("stopped; no file is half-written", file=sys.stderr)
         return INTERRUPTED
     return code
+
+
+def _silence(stream: TextIO) -> None:
+    """Let what is still in the stream's buffer go nowhere, so that the interpreter does not complain at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def _parser() -> argparse.ArgumentParser:

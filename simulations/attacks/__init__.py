@@ -1,0 +1,1 @@
+"""Attacks on sums, each tried first where it must win."""

@@ -1,0 +1,168 @@
+"""How sure one may be of what an attack achieved: exact intervals, powers and verdicts in fixed words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+CONFIDENCE = 0.95
+ALPHA = 1e-6
+"""False alarms of one verdict: an attack that learns nothing is called a leak this often at most."""
+POWER = 0.9
+
+
+class Verdict(StrEnum):
+    """All that a report may say of a cell; nothing in it says that something is safe."""
+
+    RECOVERED = "recovered"
+    LEAKS = "leaks"
+    NO_EVIDENCE = "no evidence of leakage at this power"
+    TOO_FEW = "too few trials to tell"
+    DOES_NOT_APPLY = "does not apply"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Picture:
+    """A true row beside the one that an attack rebuilt, in the rows' own units."""
+
+    true: NDArray[np.int64] = field(repr=False)
+    rebuilt: NDArray[np.int64] | None = field(repr=False)
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Score:
+    """What an attack achieved.
+
+    Args:
+        hits: trials in which its guess was right.
+        trials: trials.
+        chance: how often a guess that saw no message is right.
+        members: scores that it gave to rows that were used (for attacks that answer with scores).
+        others: scores that it gave to rows that were not.
+        pictures: some rows, rebuilt.
+    """
+
+    hits: int
+    trials: int
+    chance: float
+    members: tuple[float, ...] = field(default=(), repr=False)
+    others: tuple[float, ...] = field(default=(), repr=False)
+    pictures: tuple[Picture, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.hits <= self.trials and 0.0 <= self.chance <= 1.0):
+            raise ValueError(f"a score needs 0 <= hits <= trials and a chance, not {self}")
+
+    @classmethod
+    def pooled(cls, scores: Iterable[Score]) -> Self:
+        """Several scores of one attack as one; the chance is their mean by trials."""
+        parts = list(scores)
+        trials = sum(part.trials for part in parts)
+        return cls(
+            hits=sum(part.hits for part in parts),
+            trials=trials,
+            chance=sum(part.chance * part.trials for part in parts) / trials if trials else 0.0,
+            members=tuple(score for part in parts for score in part.members),
+            others=tuple(score for part in parts for score in part.others),
+            pictures=tuple(picture for part in parts for picture in part.pictures),
+        )
+
+    @property
+    def rate(self) -> float:
+        """Part of the trials that succeeded."""
+        return self.hits / self.trials if self.trials else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Clopper and Pearson's exact interval for the success rate."""
+        return clopper_pearson(self.hits, self.trials)
+
+    @property
+    def p_value(self) -> float:
+        """How often a guess that saw no message does at least as well."""
+        return float(stats.binom.sf(self.hits - 1, self.trials, self.chance)) if self.trials else 1.0
+
+    @property
+    def verdict(self) -> Verdict:
+        """The score in words."""
+        if self.trials == 0:
+            return Verdict.DOES_NOT_APPLY
+        if self.p_value < ALPHA:
+            return Verdict.RECOVERED if self.rate >= 0.9 else Verdict.LEAKS
+        return Verdict.TOO_FEW if self.smallest_noticed is None else Verdict.NO_EVIDENCE
+
+    @property
+    def smallest_noticed(self) -> float | None:
+        """The smallest true success rate that such a test calls a leak nine times out of ten; None: not even 1."""
+        needed = int(stats.binom.isf(ALPHA, self.trials, self.chance)) + 1
+        if needed > self.trials:
+            return None
+        return float(stats.beta.ppf(POWER, needed, self.trials - needed + 1))
+
+
+def clopper_pearson(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The exact confidence interval of a binomial success rate (Clopper and Pearson, 1934)."""
+    tail = (1 - confidence) / 2
+    low = float(stats.beta.ppf(tail, hits, trials - hits + 1)) if hits else 0.0
+    high = float(stats.beta.ppf(1 - tail, hits + 1, trials - hits)) if hits < trials else 1.0
+    return low, high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocPoint:
+    """A threshold's true positive rate, with its interval, at no more than a stated rate of false alarms."""
+
+    false_positive_rate: float
+    true_positive_rate: float
+    low: float
+    high: float
+
+
+def roc_point(members: Sequence[float], others: Sequence[float], false_positive_rate: float) -> RocPoint:
+    """The part of members above all but ``false_positive_rate`` of the others (Carlini et al., S&P 2022)."""
+    allowed = int(np.floor(false_positive_rate * len(others)))
+    threshold = np.sort(np.asarray(others))[::-1][allowed]
+    above = int(np.count_nonzero(np.asarray(members) > threshold))
+    low, high = clopper_pearson(above, len(members))
+    return RocPoint(
+        false_positive_rate=false_positive_rate, true_positive_rate=above / len(members), low=low, high=high
+    )
+
+
+def area_under_roc(members: Sequence[float], others: Sequence[float]) -> float:
+    """The probability that a member scores above another row, ties by half (Mann and Whitney)."""
+    ranks = stats.rankdata(np.concatenate([np.asarray(members), np.asarray(others)]))
+    n = len(members)
+    return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * len(others)))
+
+
+def roc_curve(members: Sequence[float], others: Sequence[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """False and true positive rates at every threshold, ascending."""
+    thresholds = np.unique(np.concatenate([np.asarray(members), np.asarray(others)]))[::-1]
+    false = np.searchsorted(np.sort(-np.asarray(others)), -thresholds, side="right") / len(others)
+    true = np.searchsorted(np.sort(-np.asarray(members)), -thresholds, side="right") / len(members)
+    return np.concatenate([[0.0], false]), np.concatenate([[0.0], true])
+
+
+def paired(members: Sequence[float], others: Sequence[float], rng: np.random.Generator) -> Score:
+    """A member and another row side by side, drawn without replacement: which was used? Ties are tossed.
+
+    A guess that saw nothing is right in half of the pairs, each independent of the others.
+    """
+    n = min(len(members), len(others))
+    left, right = rng.permutation(np.asarray(members))[:n], rng.permutation(np.asarray(others))[:n]
+    hits = np.where(left == right, rng.random(n) < 0.5, left > right)
+    return Score(
+        hits=int(hits.sum()),
+        trials=n,
+        chance=0.5,
+        members=tuple(map(float, members)),
+        others=tuple(map(float, others)),
+    )

@@ -1,0 +1,125 @@
+"""What an audit found, in sentences: the same on the terminal and on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from simulations.attacks.catalogue import Expectation, describe
+from simulations.attacks.evaluate import Score, Verdict
+from simulations.audit import TOTAL, Audit
+
+SHORT = {
+    Verdict.RECOVERED: "recovered",
+    Verdict.LEAKS: "leaks",
+    Verdict.NO_EVIDENCE: "no evidence",
+    Verdict.TOO_FEW: "too few trials",
+    Verdict.DOES_NOT_APPLY: "-",
+}
+"""Short forms for a terminal, which says below the table what "no evidence" stands for."""
+
+
+def findings(audit: Audit) -> Iterator[tuple[bool, str]]:
+    """(fine, sentence): what turned out as the protocols promise, and what did not."""
+    yield from _about_modes(audit)
+    yield from _about_total(audit)
+    yield from _about_coalitions(audit)
+    missed = [control.title for control in audit.controls if not control.caught]
+    if missed:
+        yield False, f"{len(missed)} planted faults went unnoticed ({'; '.join(missed)}): do not trust this report"
+    elif audit.controls:
+        yield True, f"all {len(audit.controls)} planted faults were caught"
+    yield from _about_noise(audit)
+
+
+def _about_modes(audit: Audit) -> Iterator[tuple[bool, str]]:
+    for mode in (mode.name for mode in audit.settings.modes):
+        cells = [cell for cell in audit.cells if cell.mode == mode and cell.score is not None]
+        hidden = [cell for cell in cells if cell.expectation is Expectation.HIDDEN]
+        broken = [cell.attack for cell in hidden if not cell.as_expected]
+        toothless = [cell.attack for cell in cells if cell.expectation is Expectation.LEAKS and not cell.as_expected]
+        if toothless:
+            yield (
+                False,
+                f"{mode}: {', '.join(toothless)} did not win where they must; this data set is too hard for them",
+            )
+        if broken:
+            yield False, f"{mode}: LEAKS what it must hide: {', '.join(broken)}"
+        elif mode == "plain":
+            yield True, "plain: a message in the clear gives its client away, as it must: the attacks work"
+        else:
+            yield (
+                True,
+                f"{mode}: no evidence of leakage from a client's message in {len(hidden)} attacks, at this power",
+            )
+        for cell in cells:
+            if cell.expectation is Expectation.OPEN and cell.verdict in (Verdict.LEAKS, Verdict.RECOVERED):
+                yield (
+                    True,
+                    f"{mode}: relies on a server that follows the protocol: {cell.attack} wins against one that lies",
+                )
+
+
+def _about_total(audit: Audit) -> Iterator[tuple[bool, str]]:
+    leaking = [
+        cell.attack for cell in audit.cells if cell.mode == TOTAL and cell.verdict in (Verdict.LEAKS, Verdict.RECOVERED)
+    ]
+    if leaking:
+        yield (
+            True,
+            f"the total itself still answers {', '.join(leaking)}, in every mode: only larger cohorts or noise "
+            "change that",
+        )
+
+
+def _about_coalitions(audit: Audit) -> Iterator[tuple[bool, str]]:
+    wrong = [f"{one.mode}: {one.coalition}" for one in audit.coalitions if not one.as_stated]
+    if wrong:
+        yield False, f"{len(wrong)} coalitions did not behave as their protocol states: {'; '.join(wrong)}"
+    elif audit.coalitions:
+        yield (
+            True,
+            f"all {len(audit.coalitions)} coalitions broke a message exactly where the protocol says, and not before",
+        )
+
+
+def _about_noise(audit: Audit) -> Iterator[tuple[bool, str]]:
+    for one in audit.privacy:
+        if not one.as_expected:
+            yield False, f"{one.title}: {one.words}"
+        elif not one.fault:
+            yield (
+                True,
+                f"{one.title}: an attack shows epsilon to be at least {one.lower_bound:.2f}, the claim is at most "
+                f"{one.epsilon:g}; noise found is {one.noise_ratio:.3f} of what was claimed",
+            )
+    planted = [one for one in audit.privacy if one.fault]
+    if planted and all(one.as_expected for one in planted):
+        yield True, f"all {len(planted)} planted faults of noise were caught"
+
+
+def print_audit(audit: Audit, console: Console) -> None:
+    """The matrix and the sentences."""
+    settings = audit.settings
+    console.print(
+        f"audit of {settings.learner.name} on {audit.dataset.name}: {settings.sessions} cohorts of {settings.clients} "
+        f"clients with about {settings.rows_per_client} rows each, format {audit.feature_format}, seed {settings.seed}"
+    )
+    table = Table(show_edge=False, pad_edge=False, box=None)
+    table.add_column("attack")
+    for column in audit.columns:
+        table.add_column(column)
+    for name in describe(settings.attacks):
+        cells = [audit.cell(name, column) for column in audit.columns]
+        table.add_row(name, *(f"{SHORT[cell.verdict]}{_numbers(cell.score)}" for cell in cells))
+    console.print(table)
+    console.print(f"no evidence: {Verdict.NO_EVIDENCE.value}; numbers are successes of trials")
+    for fine, sentence in findings(audit):
+        if fine:
+            console.print(sentence)
+
+
+def _numbers(score: Score | None) -> str:
+    return "" if score is None or not score.trials else f" {score.hits}/{score.trials}"

@@ -1,0 +1,183 @@
+"""An audit as one self-contained page, for a person who is no cryptographer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import resources
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from simulations.attacks.catalogue import describe
+from simulations.attacks.evaluate import ALPHA, Score, Verdict, area_under_roc, roc_curve
+from simulations.audit import Audit, Cell, CurvePoint
+from simulations.report.audit_findings import findings
+from simulations.report.audit_json import FALSE_POSITIVE_RATES, score_document, to_json
+from simulations.report.audit_plots import LineChart, row_picture
+from simulations.report.json_report import versions
+
+TEMPLATE = "audit.html"
+
+COLUMN_TITLES = {
+    "plain": "no protection (plain)",
+    "masked": "masked",
+    "committee": "committee",
+    "ckks": "encrypted (CKKS)",
+    "bfv": "encrypted (BFV)",
+    "total": "the total alone",
+    "private total": "the total with noise",
+}
+
+CSS_CLASSES = {
+    Verdict.RECOVERED: "recovered",
+    Verdict.LEAKS: "leaks",
+    Verdict.NO_EVIDENCE: "none",
+    Verdict.TOO_FEW: "few",
+    Verdict.DOES_NOT_APPLY: "empty",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PicturePair:
+    """A true row and a rebuilt one, as the page shows them."""
+
+    true: str
+    rebuilt: str | None
+    exact: bool
+
+
+def to_html(audit: Audit, *, pictures: bool = True) -> str:
+    """The page as text. It needs no network, no script and no other file.
+
+    Args:
+        audit: what to report.
+        pictures: whether rows of the data are shown; a page with them must be kept like the data.
+    """
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["percent"] = percent
+    template = resources.files("simulations.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    return environment.from_string(template).render(
+        audit=audit,
+        settings=audit.settings,
+        findings=list(findings(audit)),
+        columns=[(name, COLUMN_TITLES.get(name, name)) for name in audit.columns],
+        attacks=describe(audit.settings.attacks),
+        cell=audit.cell,
+        css=CSS_CLASSES,
+        outcome=outcome,
+        galleries=list(_galleries(audit)) if pictures else [],
+        pictures=pictures,
+        charts=[(chart.title, Markup(chart.to_svg())) for chart in charts(audit)],  # noqa: S704 - our own SVG
+        roc_rows=list(_roc_rows(audit)),
+        rates=FALSE_POSITIVE_RATES,
+        alpha=ALPHA,
+        versions=versions(),
+        document=to_json(audit),
+    )
+
+
+def percent(part: float) -> str:
+    """A part of 1 in as few digits as say something."""
+    if part in (0.0, 1.0):
+        return f"{part:.0%}"
+    return f"{100 * part:.2g} %" if part < 0.1 else f"{100 * part:.1f} %"
+
+
+def outcome(cell: Cell) -> str:
+    """The numbers below a verdict."""
+    if cell.score is None or not cell.score.trials:
+        return ""
+    score, (low, high) = cell.score, cell.score.interval
+    words = (
+        f"{score.hits} of {score.trials}; guessing: {percent(score.chance)}; "
+        f"95 % interval {percent(low)} to {percent(high)}"
+    )
+    if score.verdict is Verdict.NO_EVIDENCE and score.smallest_noticed is not None:
+        words += f"; would have noticed {percent(score.smallest_noticed)}"
+    return words
+
+
+def charts(audit: Audit) -> Iterator[LineChart]:
+    """Leakage against cohort size and rows per client, membership ROC curves."""
+    if audit.row_curve:
+        yield _curve(
+            audit.row_curve,
+            lambda point: point.rows,
+            "Without protection: rows of one client rebuilt exactly, by how many it holds",
+            "rows of a client, on average",
+        )
+    if audit.cohort_curve:
+        yield _curve(
+            audit.cohort_curve,
+            lambda point: point.clients,
+            "In the total that everybody may see: what stays, by the size of the cohort",
+            "clients in the sum",
+        )
+    if rocs := dict(_rocs(audit)):
+        yield LineChart(
+            title="Membership: rows found against false alarms",
+            x_label="false alarms (part of the rows that were not used)",
+            y_label="rows found",
+            series={name: _visible(score) for name, score in rocs.items()},
+            words=" ".join(
+                f"{name}: area under the curve {area_under_roc(score.members, score.others):.3f}."
+                for name, score in rocs.items()
+            ),
+            diagonal=True,
+        )
+
+
+def _curve(points: list[CurvePoint], x: Callable[[CurvePoint], int], title: str, x_label: str) -> LineChart:
+    names = list(dict.fromkeys(point.attack for point in points))
+    series = {
+        name: ([x(p) for p in points if p.attack == name], [p.score.rate for p in points if p.attack == name])
+        for name in names
+    }
+    words = " ".join(
+        f"{name}: " + ", ".join(f"{at:g}: {percent(rate)}" for at, rate in zip(*values, strict=True)) + "."
+        for name, values in series.items()
+    )
+    return LineChart(title=title, x_label=x_label, y_label="success", series=series, words=words)
+
+
+def _rocs(audit: Audit) -> Iterator[tuple[str, Score]]:
+    for cell in audit.cells:
+        shown = cell.mode in ("plain", "masked", "total", "private total")
+        if cell.score is not None and cell.score.members and cell.score.others and shown:
+            yield f"{cell.attack}, {COLUMN_TITLES[cell.mode]}", cell.score
+
+
+def _visible(score: Score) -> tuple[list[float], list[float]]:
+    """A ROC curve from 1e-4 on, which a logarithmic axis can show."""
+    false, true = roc_curve(score.members, score.others)
+    step = max(1, len(false) // 400)
+    kept = [place for place in range(len(false)) if place % step == 0 or false[place] < 0.02 or place == len(false) - 1]
+    return [max(1e-4, float(false[place])) for place in kept], [float(true[place]) for place in kept]
+
+
+def _roc_rows(audit: Audit) -> Iterator[tuple[str, str, dict[str, object]]]:
+    for cell in audit.cells:
+        if cell.score is not None and cell.score.members and cell.score.others:
+            yield cell.attack, COLUMN_TITLES.get(cell.mode, cell.mode), score_document(cell.score)
+
+
+def _galleries(audit: Audit) -> Iterator[tuple[str, list[PicturePair]]]:
+    largest = audit.feature_format.magnitude
+    top = max((int(p.true.max()) for c in audit.cells if c.score for p in c.score.pictures), default=largest)
+    for mode in ("plain", "masked"):
+        for name in ("lone_rows", "lattice_rows"):
+            cell = audit.cell(name, mode)
+            if cell.score is not None and cell.score.pictures:
+                title = f"{describe(audit.settings.attacks)[name][0]}, {COLUMN_TITLES[mode]}"
+                yield (
+                    title,
+                    [
+                        PicturePair(
+                            true=row_picture(picture.true, top),
+                            rebuilt=None if picture.rebuilt is None else row_picture(picture.rebuilt, top),
+                            exact=picture.exact,
+                        )
+                        for picture in cell.score.pictures[:8]
+                    ],
+                )
