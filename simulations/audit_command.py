@@ -35,7 +35,7 @@ EXAMPLES = """examples:
 exit code: 0 every protection held and every planted fault was caught, 1 not so, 2 wrong input, 130 Ctrl-C
 """
 
-WIDTH_WITHOUT_TERMINAL = 200
+WIDTH_WITHOUT_TERMINAL = 240
 
 T = TypeVar("T")
 

@@ -70,7 +70,8 @@ NOT_BOUND = frozenset({"ckks", "bfv"})
 """Modes whose ciphertexts carry no digest of the model: their server must follow the protocol."""
 
 
-OPEN = frozenset({("peeling", "plain"), ("uniformity", "ckks"), ("uniformity", "bfv")})
+ENCRYPTED = ("ckks", "bfv", "masked+ckks", "masked+bfv")
+OPEN = frozenset({("peeling", "plain"), *(("uniformity", mode) for mode in ENCRYPTED)})
 """Cells that promise nothing: peeling needs features that are mostly zero, and ciphertexts need not look like dice."""
 
 

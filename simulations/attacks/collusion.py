@@ -47,8 +47,8 @@ class Collusion:
             return _less(one, target, _masks_of_masked(one, one.protocol, target))
         if isinstance(one.protocol, CommitteeSum):
             return _less(one, target, _masks_of_committee(one, one.protocol, target))
-        if one.helper_secrets:
-            return _decrypted(one, target)
+        if _is_encrypted(one) and one.helper_secrets:
+            return _less(one, target, [])
         return one.read_upload(target)
 
     def score(self, guess: IntVector | None, truth: Truth, rng: np.random.Generator) -> Score:
@@ -57,13 +57,17 @@ class Collusion:
 
 
 def _less(one: SumView, target: PartyId, masks: Masks) -> IntVector | None:
-    data = one.vector_bytes(target)
-    if data is None:
+    vector = _opened(one, target) if _is_encrypted(one) and one.helper_secrets else _as_sent(one, target)
+    if vector is None:
         return None
-    vector = RingVector.from_bytes(one.layout, data).copy()
     digest: bytes = getattr(one.protocol, "digest")  # noqa: B009 - the interface does not have it, both protocols do
     add_masks(vector, [(seed, -sign) for seed, sign in masks], digest)
     return read_integers(one.layout, vector.to_bytes())
+
+
+def _as_sent(one: SumView, target: PartyId) -> RingVector | None:
+    data = one.vector_bytes(target)
+    return None if data is None else RingVector.from_bytes(one.layout, data).copy()
 
 
 # Masked sums: the self-mask is revealed to the server by design; pairwise masks need the target's key or the peers'
@@ -154,13 +158,18 @@ def _masks_of_committee(one: SumView, config: CommitteeSum, target: PartyId) -> 
 # Encrypted sums: the key holder's key opens everything
 
 
-def _decrypted(one: SumView, target: PartyId) -> IntVector | None:
+def _is_encrypted(one: SumView) -> bool:
+    return hasattr(one.protocol, "key_holder")
+
+
+def _opened(one: SumView, target: PartyId) -> RingVector | None:
     protocol: Any = one.protocol
     payload = one.payload(target)
     if payload is None:
         return None
     (secret,) = one.helper_secrets.values()
-    return read_integers(one.layout, protocol.carrier.decrypt(payload, secret).vector.to_bytes())
+    words: RingVector = protocol.carrier.decrypt(payload, secret).vector
+    return words.copy()
 
 
 def _reader(message: bytes, sender: PartyId) -> Reader:

@@ -102,6 +102,8 @@ class Score:
     def smallest_noticed(self) -> float | None:
         """The smallest true success rate that such a test calls a leak nine times out of ten; None: not even 1."""
         needed = int(stats.binom.isf(ALPHA, self.trials, self.chance)) + 1
+        while needed <= self.trials and stats.binom.sf(needed - 1, self.trials, self.chance) >= ALPHA:
+            needed += 1  # rounding: the verdict asks for strictly less
         if needed > self.trials:
             return None
         return float(stats.beta.ppf(POWER, needed, self.trials - needed + 1))

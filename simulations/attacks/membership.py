@@ -71,6 +71,8 @@ def membership_scores(gram: Floats, rows: Floats, public: Floats, count: int) ->
     weight = max(count - rank - 2, 0) / 2
     evidence = weight * np.log1p(-np.clip(leverage, 0.0, 1 - 1e-12)) + population / 2
     impossible = strange | (leverage > 1 + 1e-6)
+    if impossible.all():  # no Gram of any such rows: the evidence alone is the best guess left
+        return np.asarray(evidence)
     return np.where(impossible, -1e300, evidence)
 
 

@@ -191,16 +191,21 @@ def collusion(
 def _coalitions(recorded: RecordedSum, sizes: tuple[int, ...] | None) -> Iterator[tuple[Coalition, bool]]:
     """Coalitions with what the protocol states about each."""
     protocol = recorded.protocol
+    helpers = tuple(helper_secrets(protocol))
     yield WIRE_TAPPER, protocol.name == "plain"
     if isinstance(protocol, MaskedSum):
         clients, threshold = protocol.clients, protocol.shares_needed
         for n in sizes if sizes is not None else range(len(clients)):
             if n < len(clients):
                 name = f"server and {n} of {len(clients)} clients (threshold {threshold})"
-                coalition = Coalition(name=name, server=True, parties=frozenset(clients[len(clients) - n :]))
-                yield coalition, n >= min(threshold, len(clients) - 1)
+                members, enough = frozenset(clients[len(clients) - n :]), n >= min(threshold, len(clients) - 1)
+                yield Coalition(name=name, server=True, parties=members), enough and not helpers
+                if helpers:
+                    yield (
+                        Coalition(name=f"{name} and the key holder", server=True, parties=members | {*helpers}),
+                        enough,
+                    )
         return
-    helpers = tuple(helper_secrets(protocol))
     yield SERVER_ALONE, protocol.name == "plain"
     what = "helpers" if isinstance(protocol, CommitteeSum) else "key holders"
     for n in range(1, len(helpers) + 1):

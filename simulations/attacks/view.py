@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from secagg import Layout, PartyId, SumProtocol, SumResult
+from secagg import Layout, MaskedSum, PartyId, SumProtocol, SumResult
 from secagg.config import SERVER
 from secagg.in_memory import Envelope
 from secagg.layout import IntVector
@@ -102,9 +102,11 @@ class SumView:
         return total - sum((own for party, own in self.inputs.items() if party in survivors), np.zeros_like(total))
 
     def read_total(self) -> IntVector | None:
-        """The total: the server's result, or what a key holder decrypted."""
+        """The total: the server's result, or what a key holder decrypted, unless masks are still on it."""
         if self.result is not None:
             return self.result.total
+        if isinstance(self.protocol, MaskedSum):
+            return None
         for envelope in self.messages_of(MessageType.DECRYPTED_SUM):
             return read_integers(self.layout, envelope.message[HEADER_BYTES:])
         return None

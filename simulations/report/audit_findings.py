@@ -55,7 +55,11 @@ def _about_modes(audit: Audit) -> Iterator[tuple[bool, str]]:
                 f"{mode}: no evidence of leakage from a client's message in {len(hidden)} attacks, at this power",
             )
         for cell in cells:
-            if cell.expectation is Expectation.OPEN and cell.verdict in (Verdict.LEAKS, Verdict.RECOVERED):
+            if (
+                cell.attack == "different_models"
+                and mode != "plain"
+                and cell.verdict in (Verdict.LEAKS, Verdict.RECOVERED)
+            ):
                 yield (
                     True,
                     f"{mode}: relies on a server that follows the protocol: {cell.attack} wins against one that lies",

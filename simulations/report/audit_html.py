@@ -25,6 +25,8 @@ COLUMN_TITLES = {
     "committee": "committee",
     "ckks": "encrypted (CKKS)",
     "bfv": "encrypted (BFV)",
+    "masked+ckks": "masked, then encrypted (CKKS)",
+    "masked+bfv": "masked, then encrypted (BFV)",
     "total": "the total alone",
     "private total": "the total with noise",
 }

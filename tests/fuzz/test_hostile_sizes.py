@@ -191,12 +191,12 @@ def test_a_large_bundle_costs_a_series_no_more_than_its_copies() -> None:
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """The fastest of five runs."""
+    """Processor seconds of the fastest of five runs: what other processes do meanwhile does not count."""
     times = []
     for _ in range(5):
-        started = time.perf_counter()
+        started = time.process_time()
         call()
-        times.append(time.perf_counter() - started)
+        times.append(time.process_time() - started)
     return min(times)
 
 
@@ -253,7 +253,7 @@ def _told_dropouts(n: int) -> Callable[[], Any]:
         (_request, 5_000),
         (_shares, 2_000),
         (_snapshot, 1_000),
-        (_vector, 2_000),
+        (_vector, 50_000),
         (_told_dropouts, 500),
     ],
     ids=lambda value: getattr(value, "__name__", "").strip("_"),

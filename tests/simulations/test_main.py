@@ -233,7 +233,10 @@ def test_help_has_examples_and_what_exit_codes_mean(capsys: pytest.CaptureFixtur
 
 
 def test_ctrl_c_ends_with_130_and_leaves_no_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     def make(**parameters: Any) -> PlainSum:
         if parameters["context"] != b"probe":
@@ -241,6 +244,8 @@ def test_ctrl_c_ends_with_130_and_leaves_no_file(
         return PlainSum(**parameters)
 
     monkeypatch.setitem(MODES, "stopped", Mode(name="stopped", make=make))  # type: ignore[arg-type]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     arguments = comparing("--modes", "plain,stopped", "--json", str(tmp_path / "o.json"), "--html", str(tmp_path / "o"))
     assert main(arguments) == 130
     output = capsys.readouterr()

@@ -63,7 +63,7 @@ def test_the_sums_of_a_run_are_exact_and_have_a_session_each(mode: Mode, in_seri
         assert run.refused == ()
         assert run.result.total.tolist() == [10, -4 * number, 28]
         sessions.add(first)
-        before = 0 if in_series and number else mode.messages_before_vector
+        before = 0 if in_series and number and mode.begin_series else mode.messages_before_vector
         assert {run.traffic[party].messages_up for party in CLIENTS} == {before + 1 + mode.messages_after_vector}
     assert len(sessions) == 3
 
