@@ -1,0 +1,1 @@
+"""A Flower app that runs the sessions of `secagg` between real hosts."""

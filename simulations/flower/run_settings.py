@@ -1,0 +1,115 @@
+"""A run's public settings, from Flower's run configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from analytic.errors import AnalyticError
+from analytic.learner import AnalyticLearner
+from analytic.row_format import RowFormat
+from simulations.errors import UsageError
+from simulations.flower.errors import RunSettingsError
+from simulations.flower.invitation import MODES
+from simulations.learners import LEARNERS, LearnerSettings
+from simulations.options import parse_options
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What is to be trained, how it is summed, and how long anybody is waited for. All of it is public.
+
+    Args:
+        learner: name of the closed form.
+        options: its own parameters, ``name=value`` with spaces between.
+        n_features: columns of a feature row.
+        n_classes: labels are 0 to n_classes - 1.
+        feature_format: fixed-point format, such as ``UQ5.11``.
+        max_rows: rows of all clients together.
+        ridge: penalty of the solve.
+        mode: ``masked``, ``committee`` or ``plain``.
+        corruption: fraction of clients that may collude with the server (masked).
+        dropout: fraction of clients that may vanish (masked).
+        min_survivors: fewest clients in a total (committee, plain).
+        nodes: how many nodes must be online before a sum begins; 0 is one for each client of the roster.
+        join_seconds: how long they are waited for.
+        round_seconds: deadline of each exchange.
+        quorum: fraction of those asked whose answers close a round before its deadline.
+        at_once: how many nodes are asked at a time, 0 for all; fewer keep the SuperLink small where uploads are large.
+    """
+
+    learner: str
+    options: str
+    n_features: int
+    n_classes: int
+    feature_format: str
+    max_rows: int
+    ridge: float
+    mode: str
+    corruption: float
+    dropout: float
+    min_survivors: int
+    nodes: int
+    join_seconds: float
+    round_seconds: float
+    quorum: float
+    at_once: int
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise RunSettingsError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
+        if self.learner not in LEARNERS:
+            raise RunSettingsError(f"learner must be one of {', '.join(LEARNERS)}, not {self.learner!r}")
+        if (
+            self.round_seconds <= 0
+            or self.join_seconds <= 0
+            or not 0 < self.quorum <= 1
+            or min(self.nodes, self.at_once) < 0
+        ):
+            raise RunSettingsError(
+                "deadlines must be above 0 seconds, the quorum above 0 and at most 1, nodes and at-once at least 0; "
+                f"they are {self.join_seconds:g}, {self.round_seconds:g}, {self.quorum:g}, {self.nodes}, {self.at_once}"
+            )
+
+    @classmethod
+    def of(cls, run_config: Mapping[str, Any]) -> RunSettings:
+        """The settings of a run configuration; its keys are written with hyphens.
+
+        Raises:
+            RunSettingsError: a key is missing or has a value that it cannot have.
+        """
+        values: dict[str, Any] = {}
+        for name, kind in cls.__annotations__.items():
+            key = name.replace("_", "-")
+            value = run_config.get(key)
+            if kind == "float" and type(value) is int:
+                value = float(value)
+            if type(value).__name__ != kind:
+                came = "nothing" if value is None else f"a {type(value).__name__}"
+                raise RunSettingsError(f"the run configuration needs {key} as {kind}, not {came}")
+            values[name] = value
+        return cls(**values)
+
+    def build_learner(self, n_clients: int) -> AnalyticLearner[Any]:
+        """The closed form.
+
+        Raises:
+            RunSettingsError: parameters that it cannot have.
+        """
+        entry = LEARNERS[self.learner]
+        try:
+            settings = LearnerSettings(
+                n_features=self.n_features,
+                n_classes=self.n_classes,
+                feature_format=RowFormat.parse(self.feature_format),
+                max_rows=self.max_rows,
+                max_clients=n_clients,
+                ridge=self.ridge,
+                options=parse_options(self.options.split(), [entry])[entry.name],
+            )
+            return entry.build(settings)
+        except (AnalyticError, UsageError, ValueError) as error:
+            raise RunSettingsError(f"{self.learner} cannot be set up like this: {error}") from error

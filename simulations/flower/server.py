@@ -1,0 +1,143 @@
+"""The ServerApp: runs a learner's sums over the nodes that are online, and keeps the model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from analytic.model_files import save_model
+from secagg import PartyId, new_session_id
+from simulations.flower.errors import UnreachableError
+from simulations.flower.exchange import Deadlines, Exchange, NodeId
+from simulations.flower.grid_sum import GridSum
+from simulations.flower.invitation import Invitation, Terms
+from simulations.flower.progress_log import ProgressLog
+from simulations.flower.run_settings import RunSettings
+from simulations.flower.server_file import ServerFile
+from simulations.flower.wire import END, write_messages
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Train once and leave the model in the server's own folder."""
+    settings, server = RunSettings.of(context.run_config), ServerFile.of_host()
+    folder = server.output / f"run-{context.run_id}"
+    progress = ProgressLog(folder / "progress.jsonl")
+    try:
+        Training(settings, server, Exchange(grid, progress), progress).run(folder)
+    except Exception as error:
+        progress.say("failed", kind=type(error).__name__, reason=str(error))
+        raise
+
+
+class Training:
+    """One run of one learner.
+
+    Args:
+        settings: the run's public settings.
+        server: what the server believes.
+        exchange: the way to the nodes.
+        progress: where the run is followed.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        server: ServerFile,
+        exchange: Exchange,
+        progress: ProgressLog,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._settings, self._server, self._exchange, self._progress = settings, server, exchange, progress
+        self._clock, self._sleep = clock, sleep
+        self._learner = settings.build_learner(len(server.roster.clients))
+        self._survivors: list[tuple[PartyId, ...]] = []
+
+    def run(self, folder: Path) -> Any:
+        """The complete model, saved under ``folder``.
+
+        Raises:
+            UnreachableError: too few nodes, or a helper is missing.
+            SecureSumError, AnalyticError: no total, or none that gives a model.
+        """
+        started, nodes = self._clock(), self._wait_for_nodes()
+        model, previous = self._learner.init(), b""
+        try:
+            while (spec := self._learner.next_sum(model)) is not None:
+                invitation = Invitation.make(self._terms(previous), self._learner, model)
+                previous = invitation.session
+                result = self._sum(invitation).run(invitation, nodes)
+                self._survivors.append(result.survivors)
+                self._progress.say("sum", number=len(self._survivors), survivors=list(result.survivors))
+                model = self._learner.update(model, spec.from_vector(result.total), len(result.survivors))
+            self._save(folder, model, self._clock() - started)
+        finally:
+            self._end(previous, nodes)
+        return model
+
+    def _end(self, session: bytes, nodes: list[NodeId]) -> None:
+        """Tell the nodes that the last session is over, so that they forget its secrets now."""
+        record = write_messages({}, session=session)
+        seconds = Deadlines(seconds=self._settings.round_seconds)
+        self._exchange.ask("END", END, dict.fromkeys(nodes, record), lambda node, content: 0, seconds)
+
+    def _wait_for_nodes(self) -> list[NodeId]:
+        """The nodes that are online once enough are."""
+        needed = self._settings.nodes or len(self._server.roster.clients)
+        ends = self._clock() + self._settings.join_seconds
+        while len(nodes := self._exchange.online()) < needed and self._clock() < ends:
+            self._sleep(1.0)
+        self._progress.say("nodes", online=len(nodes), wanted=needed)
+        if not nodes:
+            raise UnreachableError(
+                f"no node is online after {self._settings.join_seconds:g} seconds; start the SuperNodes"
+            )
+        return nodes
+
+    def _terms(self, previous: bytes) -> Terms:
+        settings, roster = self._settings, self._server.roster
+        return Terms(
+            mode=settings.mode,
+            session=new_session_id(),
+            clients=tuple(sorted(roster.clients)),
+            helpers=tuple(sorted(roster.helpers)) if settings.mode == "committee" else (),
+            corruption=settings.corruption,
+            dropout=settings.dropout,
+            min_survivors=settings.min_survivors,
+            previous=previous,
+        )
+
+    def _sum(self, invitation: Invitation) -> GridSum:
+        return GridSum(
+            invitation.agree(self._server.roster).protocol,
+            identity=self._server.identity,
+            exchange=self._exchange,
+            progress=self._progress,
+            deadlines=Deadlines(
+                seconds=self._settings.round_seconds, quorum=self._settings.quorum, at_once=self._settings.at_once
+            ),
+        )
+
+    def _save(self, folder: Path, model: Any, seconds: float) -> None:
+        save_model(folder / "model", self._learner, model)
+        weights = hashlib.sha256(self._learner.weights_bytes(model)).hexdigest()
+        summary = {
+            "mode": self._settings.mode,
+            "learner": self._learner.name,
+            "survivors": [list(parties) for parties in self._survivors],
+            "weights_sha256": weights,
+            "seconds": round(seconds, 3),
+        }
+        (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+        self._progress.say("model", folder=str(folder), weights_sha256=weights)

@@ -1,0 +1,175 @@
+"""A site's own file: who it is, where its rows are, and what it demands of every sum."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from analytic.learner import ClientRows
+from secagg import PartyId
+from secagg.policy import ClientPolicy
+from secagg.primitives.agreement import KeyPair
+from secagg.primitives.derivation import derive_key
+from secagg.primitives.identity import IdentityKey
+from simulations.flower.errors import SiteFileError
+from simulations.flower.key_files import read_secret
+from simulations.flower.roster import Roster
+from simulations.flower.toml_files import Table
+
+SITES_VARIABLE = "ANALYTIC_SECAGG_SITES"
+"""The environment variable that names the folder of simulated sites; a real node names its file itself."""
+
+DEFAULT_FORGET_HOURS = 24.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRole:
+    """A site that contributes rows.
+
+    Args:
+        party: its number in the roster.
+        identity: its signing key.
+        data: an npz file with ``x_train`` and ``y_train``, or ``module:function`` that returns both.
+        learners: the closed forms that may ask for its statistics.
+    """
+
+    party: PartyId
+    identity: IdentityKey = field(repr=False)
+    data: str
+    learners: frozenset[str]
+
+    def rows(self) -> ClientRows:
+        """The site's rows, read anew.
+
+        Raises:
+            SiteFileError: there are none where the file says.
+        """
+        if not self.data.endswith(".npz"):
+            module, _, function = self.data.partition(":")
+            features, targets = getattr(importlib.import_module(module), function)()
+            return ClientRows(features, targets)
+        try:
+            with np.load(self.data, allow_pickle=False) as archive:
+                return ClientRows(archive["x_train"], archive["y_train"])
+        except (OSError, KeyError, ValueError) as error:
+            raise SiteFileError(
+                f"{self.data} must be an npz archive of numbers with x_train and y_train ({type(error).__name__})"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelperRole:
+    """A site that takes masks off sums; it may contribute rows too, under another number."""
+
+    party: PartyId
+    keys: KeyPair = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteFile:
+    """What a site believes, none of which a server can change.
+
+    Args:
+        roster: its copy of the operator's roster.
+        policy: what it demands of a sum.
+        state: a folder of its own for running sessions.
+        client: its role as a contributor, if it has one.
+        helper: its role as a helper, if it has one.
+        forget_hours: a session without a word from the server for so long is over.
+    """
+
+    roster: Roster
+    policy: ClientPolicy
+    state: Path
+    client: ClientRole | None
+    helper: HelperRole | None
+    forget_hours: float
+
+    @classmethod
+    def read(cls, path: Path) -> SiteFile:
+        """The site of a TOML file; see docs/how-to/deploy-with-flower.md for each key.
+
+        Raises:
+            SiteFileError: what the file must say, what it says, what to do.
+        """
+        table = Table.read(path)
+        roster = Roster.read(table.place("roster"))
+        site = cls(
+            roster=roster,
+            policy=_policy(table.table("policy"), roster),
+            state=table.place("state"),
+            client=_client(table.table("client"), roster) if "client" in table else None,
+            helper=_helper(table.table("helper"), roster) if "helper" in table else None,
+            forget_hours=table.take("forget_hours", float, DEFAULT_FORGET_HOURS),
+        )
+        table.end()
+        if site.client is None and site.helper is None:
+            raise SiteFileError(f"{path}: a site needs a role, [client] or [helper] or both")
+        return site
+
+    @classmethod
+    def of_node(cls, node_config: Mapping[str, object]) -> SiteFile:
+        """The site of a Flower node: the file that its own node-config names as ``site``.
+
+        A simulated node has a ``partition-id`` instead; its file lies in the folder of simulated sites.
+
+        Raises:
+            SiteFileError: the node names no file.
+        """
+        named, folder = node_config.get("site"), os.environ.get(SITES_VARIABLE)
+        if isinstance(named, str):
+            return cls.read(Path(named))
+        number = node_config.get("partition-id")
+        if folder is None or not isinstance(number, int):
+            raise SiteFileError(
+                "a node needs its own file: start the SuperNode with --node-config 'site=\"/path/to/site.toml\"', "
+                f"or name the folder of simulated sites in {SITES_VARIABLE}"
+            )
+        return cls.read(Path(folder) / f"site-{number + 1}" / "site.toml")
+
+    def state_key(self, purpose: str, session: bytes) -> bytes:
+        """The key that seals what this site stores of one session."""
+        secret = self.client.identity.secret if self.client else self.helper.keys.secret if self.helper else b""
+        return derive_key(secret, f"site state: {purpose}", session)
+
+
+def _policy(table: Table, roster: Roster) -> ClientPolicy:
+    policy = ClientPolicy(
+        modes=table.texts("modes", ("masked",)),
+        min_clients=table.take("min_clients", int, 3),
+        min_survivors=table.take("min_survivors", int, 3),
+        min_corruption=table.take("min_corruption", float, 0.0),
+        identities=roster.clients,
+    )
+    table.end()
+    return policy
+
+
+def _client(table: Table, roster: Roster) -> ClientRole:
+    party, identity = table.take("party", int), IdentityKey(read_secret(table.place("identity")))
+    if roster.clients.get(party) != identity.public:
+        raise SiteFileError(
+            f"{table.path}: the roster lists another identity for client {party} than this site's key, or none; "
+            "ask the operator which of the two is wrong"
+        )
+    data = table.take("data", str)
+    if data.endswith(".npz"):
+        data = str(table.path.parent / data)
+    elif ":" not in data:
+        raise SiteFileError(f"{table.path}: data must be a file .npz or module:function, not {data!r}")
+    role = ClientRole(party=party, identity=identity, data=data, learners=table.texts("learners", ("afl",)))
+    table.end()
+    return role
+
+
+def _helper(table: Table, roster: Roster) -> HelperRole:
+    party, keys = table.take("party", int), KeyPair(read_secret(table.place("key")))
+    if roster.helpers.get(party) != keys.public:
+        raise SiteFileError(f"{table.path}: the roster lists another key for helper {party} than this site's, or none")
+    table.end()
+    return HelperRole(party=party, keys=keys)

@@ -1,0 +1,106 @@
+"""Flower records: how an invitation, a request and an answer travel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from simulations.flower.errors import WireError
+from simulations.flower.invitation import Invitation
+from simulations.flower.site import Messages
+
+INVITE, STEP, END = "query.invite", "query.step", "query.end"
+"""The messages of this app."""
+
+HEAVY_BYTES = 1 << 20
+"""From here on bytes travel as an array, which Flower sends in pieces and copies less often."""
+
+_FIELDS, _LIGHT, _HEAVY = "fields", "light", "heavy"
+
+
+def write_invitation(invitation: Invitation) -> RecordDict:
+    """The record of an invitation."""
+    return _write({"terms": invitation.terms}, invitation.model_files)
+
+
+def read_invitation(record: RecordDict) -> Invitation:
+    """The invitation of a record.
+
+    Raises:
+        WireError: the record is none.
+    """
+    fields, parts = _read(record)
+    return Invitation(terms=_field(fields, "terms"), model_files=parts)
+
+
+def write_messages(messages: Messages, *, session: bytes) -> RecordDict:
+    """The record of what some parties are told, or say, in a session."""
+    return _write({"session": session}, {str(party): message for party, message in messages.items()})
+
+
+def read_messages(record: RecordDict) -> tuple[bytes, dict[int, bytes]]:
+    """The session and the messages by party.
+
+    Raises:
+        WireError: the record holds no such thing.
+    """
+    fields, parts = _read(record)
+    messages = {}
+    for name, message in parts.items():
+        if not (name.isascii() and name.isdecimal() and str(int(name)) == name and 0 < int(name) < 1 << 32):
+            raise WireError("a party is a number of 1 to 2^32 - 1")
+        messages[int(name)] = message
+    return _field(fields, "session"), messages
+
+
+def _write(fields: Mapping[str, bytes], parts: Mapping[str, bytes]) -> RecordDict:
+    heavy = {name: content for name, content in parts.items() if len(content) >= HEAVY_BYTES}
+    arrays = {name: Array(np.frombuffer(content, np.uint8)) for name, content in heavy.items()}
+    return RecordDict(
+        {
+            _FIELDS: ConfigRecord(dict(fields)),
+            _LIGHT: ConfigRecord({name: content for name, content in parts.items() if name not in heavy}),
+            _HEAVY: ArrayRecord(arrays),
+        }
+    )
+
+
+def _read(record: RecordDict) -> tuple[Mapping[str, object], dict[str, bytes]]:
+    try:
+        fields, light, heavy = record[_FIELDS], record[_LIGHT], record[_HEAVY]
+        if not (
+            isinstance(fields, ConfigRecord) and isinstance(light, ConfigRecord) and isinstance(heavy, ArrayRecord)
+        ):
+            raise WireError("the records of this message are not of this app's kinds")
+        parts = {str(name): _light(content) for name, content in light.items()}
+        # One at a time, and each array is let go once it is bytes: an upload may take a tenth of a gigabyte.
+        for name in list(heavy):
+            parts[str(name)] = _bytes_of(heavy.pop(name))
+    except KeyError as error:
+        raise WireError("a record of this message is missing; both sides need the same version") from error
+    return dict(fields), parts
+
+
+def _light(content: object) -> bytes:
+    if not isinstance(content, bytes):
+        raise WireError("the parts of a message are bytes")
+    return content
+
+
+def _bytes_of(array: Array) -> bytes:
+    try:
+        content = array.numpy()
+    except Exception as error:  # whatever a forged array makes numpy raise
+        raise WireError("an array of this message does not read") from error
+    if content.dtype != np.uint8 or content.ndim != 1:
+        raise WireError("an array of this message does not hold bytes")
+    return content.tobytes()
+
+
+def _field(fields: Mapping[str, object], name: str) -> bytes:
+    value = fields.get(name)
+    if not isinstance(value, bytes):
+        raise WireError(f"this message needs the field {name} as bytes; both sides need the same version")
+    return value

@@ -1,0 +1,68 @@
+"""The example of docs/how-to/embed.md, run as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from analytic.afl import AFL
+from analytic.learner import ClientRows, fit_pooled
+from analytic.row_format import RowFormat
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "how-to" / "embed.md"
+
+
+def example() -> str:
+    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 1
+    return str(blocks[0])
+
+
+def pooled_weights(parties: tuple[int, ...]) -> str:
+    learner = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("UQ0.12"), max_rows=1000, ridge=0.1)
+    parts = []
+    for party in parties:
+        features = np.random.default_rng(party).random((50, 3))
+        parts.append(ClientRows(features, (features.sum(axis=1) > 1.5).astype(int)))
+    return learner.weights_bytes(fit_pooled(learner, ClientRows.pool(parts))).hex()
+
+
+def run(source: str, folder: Path) -> str:
+    (folder / "example.py").write_text(source)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "example.py"], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_example_trains_the_pooled_model(tmp_path: Path) -> None:
+    assert run(example(), tmp_path) == f"1 2 3 4 {pooled_weights((1, 2, 3, 4))}"
+
+
+def test_a_client_that_dies_is_a_dropout(tmp_path: Path) -> None:
+    """Client 2's process is killed when its vector is due; it has handed out its shares by then."""
+    line = "        pipe.send_bytes(session.receive(request))\n"
+    source = example()
+    assert source.count(line) == 1
+    dies = "        if (party, request[5]) == (2, 19):  # SHARE_DELIVERY\n            os.kill(os.getpid(), 9)\n"
+    source = "import os\n" + source.replace(line, dies + line)
+    assert run(source, tmp_path) == f"1 3 4 {pooled_weights((1, 3, 4))}"
+
+
+def test_the_example_is_short() -> None:
+    """Imports and blank lines do not count."""
+    lines = [line for line in example().splitlines() if line.strip() and not line.startswith(("import ", "from "))]
+    assert len(lines) <= 34
+    assert max(map(len, example().splitlines())) <= 120
+
+
+def test_no_engine_is_imported() -> None:
+    assert "flwr" not in example()
