@@ -284,7 +284,9 @@ def test_a_browser_opens_the_page_without_a_complaint(report: Audit, page: str, 
     assert CHROMIUM is not None
     file = tmp_path / "audit.html"
     file.write_text(page, encoding="utf-8")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    offline = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"]
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", *offline]
+    options.append(f"--user-data-dir={tmp_path / 'profile'}")
     run = subprocess.run(
         [CHROMIUM, *options, "--enable-logging=stderr", "--v=0", "--dump-dom", file.as_uri()],
         capture_output=True,
