@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rich.console import Console
 
-from analytic.errors import AnalyticError
 from analytic.row_format import RowFormat
+from simulations.arguments import checked, items, whole
 from simulations.attacks.catalogue import NAMES, choose_attacks
 from simulations.audit import AuditSettings, audit
 from simulations.data import BUNDLED, Dataset, bundled, load_npz
-from simulations.errors import SimulationError, UsageError
+from simulations.errors import UsageError
 from simulations.learners import LEARNERS
 from simulations.modes import MODES, choose_modes
 from simulations.output_files import OutputFile
@@ -36,8 +35,6 @@ exit code: 0 every protection held and every planted fault was caught, 1 not so,
 """
 
 WIDTH_WITHOUT_TERMINAL = 240
-
-T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,40 +60,40 @@ def _add_federation(group: Any) -> None:
     group.add_argument("--learner", choices=tuple(LEARNERS), default="afl", help="the closed form (default: afl)")
     group.add_argument(
         "--modes",
-        type=_checked(lambda text: choose_modes(_items(text))),
+        type=checked(lambda text: choose_modes(items(text))),
         default=choose_modes(None),
         metavar="MODE,...",
         help=f"out of {', '.join(MODES)} (default: all that are installed)",
     )
     group.add_argument(
         "--clients",
-        type=_checked(lambda text: _whole(text, at_least=2)),
+        type=checked(lambda text: whole(text, at_least=2)),
         default=20,
         help="clients of a cohort (default: 20)",
     )
     group.add_argument(
         "--rows",
-        type=_checked(lambda text: _whole(text, at_least=2)),
+        type=checked(lambda text: whole(text, at_least=2)),
         default=12,
         help="rows of a client, on average (default: 12)",
     )
     group.add_argument(
         "--cohorts",
-        type=_checked(lambda text: _wholes(text, at_least=2)),
+        type=checked(lambda text: _wholes(text, at_least=2)),
         default=(2, 5, 20, 100),
         metavar="N,...",
         help="cohort sizes whose totals are attacked (default: 2,5,20,100)",
     )
     group.add_argument(
         "--coalitions",
-        type=_checked(lambda text: _wholes(text, at_least=0)),
+        type=checked(lambda text: _wholes(text, at_least=0)),
         default=None,
         metavar="T,...",
         help="numbers of clients that collude with the server of a masked sum of 7 (default: all)",
     )
     group.add_argument(
         "--format",
-        type=_checked(lambda text: None if text == "auto" else RowFormat.parse(text)),
+        type=checked(lambda text: None if text == "auto" else RowFormat.parse(text)),
         default=None,
         help="fixed-point format of features: Q5.11 (signed), UQ5.11, or auto, which looks at all rows (default: auto)",
     )
@@ -105,33 +102,33 @@ def _add_federation(group: Any) -> None:
 def _add_attacks(group: Any) -> None:
     group.add_argument(
         "--attacks",
-        type=_checked(lambda text: choose_attacks(_items(text))),
+        type=checked(lambda text: choose_attacks(items(text))),
         default=choose_attacks(None),
         metavar="NAME,...",
         help=f"out of {', '.join(NAMES)} (default: all)",
     )
     group.add_argument(
         "--epsilon",
-        type=_checked(_epsilons),
+        type=checked(_epsilons),
         default=(1.0, 8.0),
         metavar="E,...",
         help="attack totals with noise for these as well; none leaves them out (default: 1,8)",
     )
     group.add_argument(
         "--sessions",
-        type=_checked(lambda text: _whole(text, at_least=1)),
+        type=checked(lambda text: whole(text, at_least=1)),
         default=2,
         help="cohorts that every attack on a message is tried on: more of them notice smaller leaks (default: 2)",
     )
     group.add_argument(
         "--trials",
-        type=_checked(lambda text: _whole(text, at_least=1)),
+        type=checked(lambda text: whole(text, at_least=1)),
         default=5,
         help="sums made for each attack that needs its own (default: 5)",
     )
     group.add_argument(
         "--seed",
-        type=_checked(lambda text: _whole(text, at_least=0)),
+        type=checked(lambda text: whole(text, at_least=0)),
         default=0,
         help="deals rows and tosses coins; keys, masks and noise come from the operating system (default: 0)",
     )
@@ -187,43 +184,14 @@ def _dataset(arguments: argparse.Namespace) -> Dataset:
     return load_npz(arguments.data) if arguments.data else bundled(arguments.dataset or "digits")
 
 
-def _checked(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """``parse`` with its errors in the form that argparse prints, after the name of the argument."""
-
-    def parse_argument(text: str) -> T:
-        try:
-            return parse(text)
-        except (SimulationError, AnalyticError) as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return parse_argument
-
-
-def _items(text: str) -> list[str]:
-    items = [item.strip() for item in text.split(",")]
-    if not all(items):
-        raise UsageError(f"a list reads like one,two without empty places, not {text!r}")
-    return items
-
-
-def _whole(text: str, *, at_least: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = at_least - 1
-    if number < at_least:
-        raise UsageError(f"needs a whole number of at least {at_least}, not {text!r}")
-    return number
-
-
 def _wholes(text: str, *, at_least: int) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(_whole(item, at_least=at_least) for item in _items(text)))
+    return tuple(dict.fromkeys(whole(item, at_least=at_least) for item in items(text)))
 
 
 def _epsilons(text: str) -> tuple[float, ...]:
     if text == "none":
         return ()
     try:
-        return tuple(dict.fromkeys(float(item) for item in _items(text)))
+        return tuple(dict.fromkeys(float(item) for item in items(text)))
     except ValueError:
         raise UsageError(f"needs numbers above 0, or none, not {text!r}") from None

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rich.console import Console
 
-from analytic.errors import AnalyticError
 from analytic.row_format import RowFormat
 from simulations import private_report
+from simulations.arguments import checked, items, whole
 from simulations.baseline_runs import ENTRIES as BASELINES
 from simulations.baseline_runs import ChosenBaseline, choose_baselines
 from simulations.compare import CompareSettings, Comparison, compare
 from simulations.data import BUNDLED, Dataset, bundled, load_npz
 from simulations.dropouts import Dropouts
-from simulations.errors import SimulationError, UsageError
+from simulations.errors import UsageError
 from simulations.learners import LEARNERS, ChosenLearner, choose_learners
 from simulations.modes import MODES, choose_modes
 from simulations.options import Configurable, parse_options
@@ -55,8 +54,6 @@ exit code: 0 every run equals its pooled model, 1 one does not, 2 wrong input or
 
 DEFAULT_DATASET, DEFAULT_PARTITION = "digits", "dirichlet:0.1"
 
-T = TypeVar("T")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what ``compare`` understands."""
@@ -86,28 +83,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_federation(group: Any) -> None:
     group.add_argument(
         "--modes",
-        type=_checked(lambda text: choose_modes(_items(text))),
+        type=checked(lambda text: choose_modes(items(text))),
         default=choose_modes(None),
         metavar="MODE,...",
         help=f"out of {', '.join(MODES)} (default: all that are installed)",
     )
     group.add_argument(
         "--clients",
-        type=_checked(lambda text: tuple(_whole(item, at_least=1) for item in _items(text))),
+        type=checked(lambda text: tuple(whole(item, at_least=1) for item in items(text))),
         default=(20,),
         metavar="N,...",
         help="cohort sizes (default: 20)",
     )
     group.add_argument(
         "--partition",
-        type=_checked(parse_partition),
+        type=checked(parse_partition),
         action="append",
         metavar="HOW",
         help="iid, dirichlet:ALPHA or shards:S; may be repeated (default: dirichlet:0.1)",
     )
     group.add_argument(
         "--dropout",
-        type=_checked(_number),
+        type=checked(_number),
         default=0.0,
         metavar="RATE",
         help="part of the clients that vanish before their vector is sent, the same in every mode (default: 0)",
@@ -119,7 +116,7 @@ def _add_federation(group: Any) -> None:
     )
     group.add_argument(
         "--seed",
-        type=_checked(lambda text: _whole(text, at_least=0)),
+        type=checked(lambda text: whole(text, at_least=0)),
         default=0,
         help="draws partitions, dropouts and own test rows; keys and masks come from the operating system (default: 0)",
     )
@@ -128,14 +125,14 @@ def _add_federation(group: Any) -> None:
 def _add_learning(group: Any) -> None:
     group.add_argument(
         "--learner",
-        type=_checked(lambda text: choose_learners(_items(text))),
+        type=checked(lambda text: choose_learners(items(text))),
         default=choose_learners(["afl"]),
         metavar="NAME,...",
         help=f"closed forms out of {', '.join(LEARNERS)}, or all (default: afl)",
     )
     group.add_argument(
         "--baselines",
-        type=_checked(lambda text: choose_baselines(_items(text))),
+        type=checked(lambda text: choose_baselines(items(text))),
         default=(),
         metavar="NAME,...",
         help=f"gradient methods on the same rows, for comparison only: {', '.join(BASELINES)}, or all (default: none)",
@@ -147,17 +144,17 @@ def _add_learning(group: Any) -> None:
         metavar="NAME=VALUE",
         help="a parameter of a learner's or baseline's own, such as n_layers=5 for deepafl; may be repeated",
     )
-    group.add_argument("--ridge", type=_checked(_number), default=0.0, help="penalty of the solve (default: 0)")
+    group.add_argument("--ridge", type=checked(_number), default=0.0, help="penalty of the solve (default: 0)")
     group.add_argument(
         "--ri",
-        type=_checked(_number),
+        type=checked(_number),
         default=0.0,
         metavar="GAMMA",
         help="what each client adds to its Gram's diagonal and the server takes off exactly (default: 0)",
     )
     group.add_argument(
         "--format",
-        type=_checked(lambda text: None if text == "auto" else RowFormat.parse(text)),
+        type=checked(lambda text: None if text == "auto" else RowFormat.parse(text)),
         default=None,
         help="fixed-point format of features: Q5.11 (signed), UQ5.11, or auto, which looks at all training rows and so "
         "is for simulations only (default: auto)",
@@ -255,35 +252,6 @@ def _page(comparison: Comparison) -> str:
     from simulations.report.html_report import to_html  # draws, and so loads matplotlib
 
     return to_html(comparison)
-
-
-def _checked(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """``parse`` with its errors in the form that argparse prints, after the name of the argument."""
-
-    def parse_argument(text: str) -> T:
-        try:
-            return parse(text)
-        except (SimulationError, AnalyticError) as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return parse_argument
-
-
-def _items(text: str) -> list[str]:
-    items = [item.strip() for item in text.split(",")]
-    if not all(items):
-        raise UsageError(f"a list reads like one,two without empty places, not {text!r}")
-    return items
-
-
-def _whole(text: str, *, at_least: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = at_least - 1
-    if number < at_least:
-        raise UsageError(f"needs a whole number of at least {at_least}, not {text!r}")
-    return number
 
 
 def _number(text: str) -> float:
