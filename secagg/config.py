@@ -48,8 +48,10 @@ class SumConfig:
 
     def __post_init__(self) -> None:
         ids = self.clients
+        if not isinstance(self.layout, Layout):
+            raise ConfigurationError(f"layout is a Layout, not {type(self.layout).__name__}; make it with Layout.of")
         if type(ids) is not tuple or any(type(party) is not int for party in ids):
-            raise ConfigurationError("clients is a tuple of plain ints, such as (1, 2, 3)")
+            raise ConfigurationError(f"clients is a tuple of plain ints such as (1, 2, 3), not {str(ids)[:60]}")
         if not 1 <= len(ids) <= MAX_CLIENTS:
             raise ConfigurationError(f"a cohort has 1 to {MAX_CLIENTS} clients, not {len(ids)}")
         if len(set(ids)) != len(ids):
@@ -58,7 +60,8 @@ class SumConfig:
         if list(ids) != sorted(ids) or ids[0] < 1 or ids[-1] > MAX_PARTY:
             raise ConfigurationError(f"client ids must be ascending numbers of 1 to {MAX_PARTY}; sort and number them")
         if not (type(self.session_id) is type(self.context) is bytes):
-            raise ConfigurationError("session id and context are bytes")
+            came = f"{type(self.session_id).__name__} and {type(self.context).__name__}"
+            raise ConfigurationError(f"session id and context are bytes, not {came}; new_session_id() draws an id")
         if not 16 <= len(self.session_id) <= 64:
             raise ConfigurationError(f"a session id takes 16 to 64 bytes, not {len(self.session_id)}; draw a fresh one")
         if len(self.context) > 64:
@@ -103,3 +106,20 @@ class SumConfig:
     def _own_parameters(self) -> tuple[bytes, ...]:
         """What a protocol adds to the digest."""
         return ()
+
+
+def check_min_survivors(min_survivors: int, clients: tuple[PartyId, ...]) -> None:
+    """Refuse a sum that could be one client's vector, or could never be released.
+
+    Raises:
+        ConfigurationError: says what it must be.
+    """
+    if len(clients) < 2:
+        raise ConfigurationError(
+            f"a sum needs at least 2 clients, not {len(clients)}: the sum of one client is its vector"
+        )
+    if not 2 <= min_survivors <= len(clients):
+        raise ConfigurationError(
+            f"min_survivors must be 2 to the cohort's {len(clients)}, not {min_survivors}: "
+            "the sum of one client is its vector"
+        )

@@ -13,7 +13,7 @@ from secagg.config import SERVER
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import LocalProtocolError, RemoteProtocolError, SecureSumError
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumProtocol, SumResult
-from secagg.wire import CARRIES_VECTOR, message_type
+from secagg.wire import carries_vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +195,7 @@ class _Driver:
             return
         traffic.messages_up += 1
         traffic.bytes_up += len(message)
-        traffic.heavy_messages += message_type(message) in CARRIES_VECTOR
+        traffic.heavy_messages += carries_vector(message)
         yield Envelope(sender=party, recipient=SERVER, message=message)
 
     def _upload(self, envelopes: Iterable[Envelope]) -> None:

@@ -37,10 +37,14 @@ class Segment:
     bound: int
 
     def __post_init__(self) -> None:
-        if not (1 <= len(self.name) <= 64 and self.name.isascii() and self.name.isprintable()):
-            raise ConfigurationError(f"segment name: 1 to 64 printable ASCII characters, not {self.name!r}")
+        named = type(self.name) is str and 1 <= len(self.name) <= 64
+        if not (named and self.name.isascii() and self.name.isprintable()):
+            raise ConfigurationError(f"a segment's name takes 1 to 64 printable ASCII characters, not {self.name!r}")
         if type(self.size) is not int or type(self.bound) is not int:
-            raise ConfigurationError(f"segment {self.name!r}: size and bound must be plain ints")
+            came = f"{type(self.size).__name__} and {type(self.bound).__name__}"
+            raise ConfigurationError(
+                f"segment {self.name!r}: size and bound must be plain ints, not {came}; convert them with int()"
+            )
         if not 1 <= self.size <= MAX_SIZE:
             raise ConfigurationError(f"segment {self.name!r}: size must be 1 to 2^32, not {self.size}")
         if not 0 <= self.bound <= MAX_BOUND:
@@ -73,17 +77,24 @@ class Layout:
 
     def __post_init__(self) -> None:
         if type(self.segments) is not tuple:
-            raise ConfigurationError("the segments of a layout are a tuple")
+            raise ConfigurationError("the segments of a layout are a tuple; Layout.of makes it of triples")
         names = [segment.name for segment in self.segments]
         if not names:
             raise ConfigurationError("a layout needs at least one segment")
         if len(set(names)) != len(names):
-            raise ConfigurationError(f"segment names must differ within a layout: {names}")
+            raise ConfigurationError(f"segment names must differ within a layout, not {names[:10]}; rename one")
 
     @classmethod
     def of(cls, segments: Iterable[tuple[str, int, int]]) -> Layout:
-        """The layout of (name, size, bound) triples, the form in which other packages state it."""
-        return cls(tuple(Segment(name=name, size=size, bound=bound) for name, size, bound in segments))
+        """The layout of (name, size, bound) triples, the form in which other packages state it.
+
+        Raises:
+            ConfigurationError: what a triple must hold, and what came.
+        """
+        triples = list(segments)
+        if any(len(triple) != 3 for triple in triples):
+            raise ConfigurationError(f"a layout reads [(name, size, bound), ...], not {triples[:3]}; state all three")
+        return cls(tuple(Segment(name=name, size=size, bound=bound) for name, size, bound in triples))
 
     @property
     def size(self) -> int:

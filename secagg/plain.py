@@ -10,7 +10,7 @@ from secagg.contribution import check_now, resolve
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError, TooFewSurvivorsError
 from secagg.ring import RingVector
-from secagg.rounds import Round
+from secagg.rounds import Round, ServerRounds
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
 from secagg.wire import MessageType, seal_frame
 
@@ -85,24 +85,13 @@ class PlainClient:
         raise RemoteProtocolError("a plain sum has no messages from the server", peer=SERVER)
 
 
-class PlainServer:
+class PlainServer(ServerRounds):
     """Adds vectors as they arrive."""
 
     def __init__(self, config: PlainSum) -> None:
+        ServerRounds.__init__(self, Round(config.digest, MessageType.PLAIN_INPUT, config.clients))
         self._config = config
-        self._round: Round | None = Round(config.digest, MessageType.PLAIN_INPUT, config.clients)
         self._sum = RingVector.zeros(config.layout)
-        self._result: SumResult | None = None
-
-    @property
-    def result(self) -> SumResult | None:
-        """The sum, once the round is closed."""
-        return self._result
-
-    @property
-    def waiting_for(self) -> frozenset[PartyId]:
-        """Clients whose vector has not arrived."""
-        return self._round.waiting_for if self._round else frozenset()
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Add one client's vector."""
@@ -124,8 +113,3 @@ class PlainServer:
             )
         self._result = SumResult(total=self._sum.decode(), survivors=tuple(sorted(survivors)))
         return {}
-
-    def _current(self) -> Round:
-        if self._round is None:
-            raise LocalProtocolError("this session is over: it released its sum or was aborted; start a new one")
-        return self._round

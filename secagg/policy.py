@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from secagg.committee.parameters import CommitteeParameters
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.assumptions import Assumptions
 from secagg.masked.parameters import MaskedParameters
@@ -16,7 +17,8 @@ class ClientPolicy:
     """What a site demands of every sum it joins; it comes from the site's own file, never from the server.
 
     Args:
-        modes: the modes it accepts. ``plain`` is refused unless it is listed: never in the clear by accident.
+        modes: the modes it accepts. ``plain`` is refused unless it is listed: never in the clear by accident. Like it
+            ``ckks`` and ``bfv`` know no identities of clients: list them only where the server does not lie.
         min_clients: smallest cohort.
         min_survivors: fewest clients that a released total may hold.
         min_corruption: fraction of clients whose collusion with the server must not hurt.
@@ -44,15 +46,14 @@ class ClientPolicy:
             raise PolicyError(f"this site takes part in {', '.join(sorted(self.modes))} only, not in {protocol.name}")
         self._at_least("a cohort", self.min_clients, len(protocol.clients))
         self._at_least("survivors in a total", self.min_survivors, protocol.survivors_needed)
-        inner = getattr(protocol, "protocol", protocol)  # a sum under noise wraps the one that protects it
+        inner = _innermost(protocol)
         if isinstance(inner, MaskedParameters):
-            self._check_masked(inner)
+            tolerated = Assumptions(corruption=self.min_corruption).corrupt(len(inner.clients))
+            self._at_least("collusion with the server that does no harm", tolerated, inner.corrupt)
+        if self.identities and isinstance(inner, MaskedParameters | CommitteeParameters):
+            self._check_roster(inner)
 
-    def _check_masked(self, config: MaskedParameters) -> None:
-        tolerated = Assumptions(corruption=self.min_corruption).corrupt(len(config.clients))
-        self._at_least("collusion with the server that does no harm", tolerated, config.corrupt)
-        if not self.identities:
-            return
+    def _check_roster(self, config: MaskedParameters | CommitteeParameters) -> None:
         if not config.is_authenticated:
             raise PolicyError("this site knows its peers by identity keys; this sum has none and trusts the server")
         listed = zip(config.clients, config.identities, strict=True)
@@ -66,3 +67,10 @@ class ClientPolicy:
     def _at_least(self, what: str, needed: int, offered: int) -> None:
         if offered < needed:
             raise PolicyError(f"this site's policy needs {what} of at least {needed} clients, the sum has {offered}")
+
+
+def _innermost(protocol: SumProtocol) -> SumProtocol:
+    """The sum that protects the vectors: one under noise, or with simulated identities, wraps it."""
+    while (wrapped := getattr(protocol, "protocol", None)) is not None:
+        protocol = wrapped
+    return protocol

@@ -1,4 +1,4 @@
-"""One round at the server: who is asked, who has answered, and what is refused."""
+"""Rounds at the server: who is asked, who has answered, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterable
 
 from secagg.config import SERVER
-from secagg.errors import RemoteProtocolError, RepeatedMessageError
-from secagg.sessions import PartyId
+from secagg.errors import LocalProtocolError, RemoteProtocolError, RepeatedMessageError
+from secagg.sessions import PartyId, SumResult
 from secagg.wire import Frame, MessageType, open_frame
 
 
@@ -62,3 +62,30 @@ class Round:
     def waiting_for(self) -> frozenset[PartyId]:
         """Who was asked and has not answered."""
         return self.asked - self.answered.keys()
+
+
+class ServerRounds:
+    """What the servers of all sums keep: the round they are in, and the result once there is none.
+
+    Args:
+        first: the round that a session begins with.
+    """
+
+    def __init__(self, first: Round) -> None:
+        self._round: Round | None = first
+        self._result: SumResult | None = None
+
+    @property
+    def result(self) -> SumResult | None:
+        """The sum, once the last round is closed."""
+        return self._result
+
+    @property
+    def waiting_for(self) -> frozenset[PartyId]:
+        """Who was asked in this round and has not answered."""
+        return self._round.waiting_for if self._round else frozenset()
+
+    def _current(self) -> Round:
+        if self._round is None:
+            raise LocalProtocolError("this session is over: it released its sum or was aborted; start a new one")
+        return self._round

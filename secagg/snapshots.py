@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from secagg.config import SERVER, SumConfig
 from secagg.entropy import Entropy
-from secagg.errors import MalformedMessageError, SnapshotError
+from secagg.errors import LocalProtocolError, MalformedMessageError, SnapshotError
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.rounds import Round
 from secagg.sessions import PartyId
@@ -22,6 +23,18 @@ VERSION = 1
 CLIENT, SERVER_ROLE, HELPER = 1, 2, 3
 HASH_BYTES = 32
 _NO_ROUND = 0
+S = TypeVar("S")
+
+
+def own_session(session: object, kind: type[S], what: str) -> S:
+    """The session, if it is one that this sum made.
+
+    Raises:
+        LocalProtocolError: it is another sum's, or another party's; ``what`` says what it should be.
+    """
+    if not isinstance(session, kind):
+        raise LocalProtocolError(f"this is no {what}: {type(session).__name__}")
+    return session
 
 
 def write_header(role: int, config: SumConfig, party: PartyId) -> bytes:

@@ -17,6 +17,8 @@ from secagg.sessions import PartyId
 MAGIC = b"SAGG"
 VERSION = 1
 HEADER_BYTES = 46
+PART_SIZE_BYTES = 8
+"""The length before each message of a bundle."""
 MAX_ENTRIES = 2**20
 """As many as a cohort can have clients."""
 
@@ -46,7 +48,7 @@ class MessageType(IntEnum):
 CARRIES_VECTOR = frozenset(
     {MessageType.PLAIN_INPUT, MessageType.MASKED_INPUT, MessageType.COMMITTEE_INPUT, MessageType.ENCRYPTED_INPUT}
 )
-"""The heavy messages: those whose size grows with the vector."""
+"""A client's heavy messages: those whose size grows with the vector."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,13 @@ def message_type(message: bytes) -> MessageType | None:
         return MessageType(message[5])
     except (IndexError, ValueError):
         return None
+
+
+def carries_vector(message: bytes) -> bool:
+    """Whether a framed message brings a client's vector, on its own or first in a bundle."""
+    if message_type(message) is MessageType.BUNDLE:
+        message = message[HEADER_BYTES + PART_SIZE_BYTES :]
+    return message_type(message) in CARRIES_VECTOR
 
 
 class Reader:

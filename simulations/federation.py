@@ -11,18 +11,11 @@ from typing import Any
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.statistics import IntVector
 from secagg import InMemoryRun, Layout, PartyId, run_in_memory
-from secagg.config import SERVER
-from secagg.in_memory import Envelope
-from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, MessageType, message_type
 from simulations.errors import SimulationError
 from simulations.modes import Mode
 
 Tick = Callable[[], None]
 """Called after each client's contribution, to move a progress bar."""
-
-
-PART_SIZE_BYTES = 8
-"""The length before each message of a series' bundle."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,11 +75,6 @@ class _Account:
         """A party's costs so far."""
         return self.costs.setdefault(party, Cost())
 
-    def count_heavy(self, envelope: Envelope) -> None:
-        """Count a message that carries a client's vector, on its own or first in a bundle."""
-        if envelope.sender != SERVER:
-            self.of(envelope.sender).heavy_messages += _carries_vector(envelope.message)
-
     def add(self, layout: Layout, run: InMemoryRun) -> None:
         """Book one sum."""
         self.layouts.append(layout)
@@ -95,6 +83,7 @@ class _Account:
         for party, traffic in run.traffic.items():
             cost = self.of(party)
             cost.messages_by_sum.append(traffic.messages_up)
+            cost.heavy_messages += traffic.heavy_messages
             cost.bytes_up += traffic.bytes_up
             cost.bytes_down += traffic.bytes_down
             cost.seconds += traffic.seconds
@@ -133,9 +122,7 @@ def federate(
         contributions = {
             party: _contribution(learner, model, spec, rows, account.of(party), tick) for party, rows in clients.items()
         }
-        run = run_in_memory(
-            protocol, contributions, dropouts=dropouts(len(account.survivors)), record=account.count_heavy
-        )
+        run = run_in_memory(protocol, contributions, dropouts=dropouts(len(account.survivors)))
         _check_no_refusals(run)
         account.add(layout, run)
         started = time.perf_counter()
@@ -148,12 +135,6 @@ def federate(
         costs=account.costs,
         server_seconds=account.server_seconds,
     )
-
-
-def _carries_vector(message: bytes) -> bool:
-    if message_type(message) is MessageType.BUNDLE:
-        message = message[HEADER_BYTES + PART_SIZE_BYTES :]
-    return message_type(message) in CARRIES_VECTOR
 
 
 def _check_no_refusals(run: InMemoryRun) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,10 +15,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # else tests/secagg stands before secagg
 sys.path.append(str(Path(__file__).resolve().parent / "slow_implementation"))
+sys.path.append(str(Path(__file__).resolve().parent / "vectors"))
 
 import numpy as np
 from bad_messages import all_bad_messages
-from slow_driver import Message, run
+from slow_driver import run
+from vector_parts import SMALL, Recorded, every_width, lines_of, vectors_for
 
 from secagg.entropy import InsecureSeededEntropy
 from secagg.layout import Layout
@@ -27,32 +28,15 @@ from secagg.masked import Assumptions, MaskedSum
 from secagg.masked.series import MaskedSeries, SeriesClient, SeriesServer
 from secagg.primitives.identity import IdentityKey
 from secagg.receipts import Receipt
-from secagg.wire import message_type
 
 VECTORS = Path(__file__).resolve().parent / "vectors"
 Json = dict[str, Any]
-SMALL = [("gram", 3, 1_000), ("counts", 2, 100)]
-EVERY_WIDTH = [(f"{n}-byte", 3, 2 ** (8 * n - 1) - 1) for n in range(1, 9)] + [
-    ("zero", 2, 0),
-    ("one beyond a byte", 2, 128),
-]
-"""The largest bound of each width; then a bound that leaves one value, and the smallest that takes two bytes."""
-
-
-class Recorded:
-    """Seeded entropy that remembers what it gave."""
-
-    def __init__(self, label: str) -> None:
-        self._stream, self.drawn = InsecureSeededEntropy(4, label), b""
-
-    def __call__(self, n_bytes: int) -> bytes:
-        self.drawn += (fresh := self._stream(n_bytes))
-        return fresh
+SEED = 4
 
 
 def fixed(label: str, n_bytes: int) -> bytes:
     """Public bytes for a session id, a context or a graph seed."""
-    return InsecureSeededEntropy(4, label)(n_bytes)
+    return InsecureSeededEntropy(SEED, label)(n_bytes)
 
 
 def parameters(
@@ -104,37 +88,11 @@ def _common(known: Json) -> Json:
     }
 
 
-def vectors_for(name: str, layout: Sequence[tuple[str, int, int]], clients: Sequence[int]) -> dict[int, list[int]]:
-    """Plain vectors whose sums stay within the bounds, whoever survives: both ends of the bound, then something."""
-    source = random.Random(name)
-    vectors: dict[int, list[int]] = {party: [] for party in clients}
-    for _, size, bound in layout:
-        for entry in range(size):
-            for party in clients:
-                share = bound // len(clients)
-                at_end = (bound, -bound)[entry % 2] if party == clients[0] else 0
-                vectors[party].append(at_end if entry < 2 else source.randint(-share, share))
-    return vectors
-
-
-def lines_of(messages: Sequence[Message]) -> list[Json]:
-    """Messages in JSON."""
-    return [
-        {
-            "type": getattr(message_type(message), "name", "?"),
-            "sender": sender,
-            "recipient": recipient,
-            "message": message.hex(),
-        }
-        for sender, recipient, message in messages
-    ]
-
-
 def one_sum(
     about: str, name: str, known: Json, keys: Mapping[int, IdentityKey], messages_sent: Mapping[int, int]
 ) -> Json:
     """The vector of one sum."""
-    config, entropy = fast_session(known), {p: Recorded(f"{name} client {p}") for p in known["clients"]}
+    config, entropy = fast_session(known), {p: Recorded(SEED, f"{name} client {p}") for p in known["clients"]}
     vectors = vectors_for(name, known["layout"], known["clients"])
     clients = {
         p: config.client(p, np.array(vectors[p], dtype=np.int64), entropy=entropy[p], identity=keys.get(p))
@@ -172,7 +130,7 @@ def series_of_two() -> Json:
     known, _ = parameters(name, clients, 2)
     known = {k: v for k, v in known.items() if k not in ("layout", "session_id", "context")}
     known["series_id"] = fixed("series id", 16).hex()
-    series, entropy = fast_series(known), {p: Recorded(f"{name} client {p}") for p in clients}
+    series, entropy = fast_series(known), {p: Recorded(SEED, f"{name} client {p}") for p in clients}
     sessions, server = {p: SeriesClient(series, p, entropy=entropy[p]) for p in clients}, SeriesServer(series)
     sums = []
     for index, (layout, sent) in enumerate([(SMALL, {}), ([("other", 2, 70_000)], {9: 1})]):
@@ -225,7 +183,7 @@ def all_scenarios() -> dict[str, Json]:
     sent = {104: 1, 108: 2, 111: 3}
     add("sparse_dropouts", about, range(101, 113), 4, sent, degree=6, assumptions=promised)
     add("every_width", "Entries of 1 to 8 bytes, totals at both ends of the bound.", (1, 2, 3), 2, {3: 2},
-        layout=EVERY_WIDTH)  # fmt: skip
+        layout=every_width("one beyond a byte"))  # fmt: skip
     return scenarios | {"series_of_two.json": series_of_two()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from secagg.config import SERVER, SumConfig
+from secagg.config import SERVER, SumConfig, check_min_survivors
 from secagg.errors import ConfigurationError
 from secagg.primitives.agreement import PUBLIC_KEY_BYTES, BadPublicKeyError, check_public_key
 from secagg.primitives.identity import IDENTITY_BYTES
@@ -42,11 +42,7 @@ class CommitteeParameters(SumConfig):
             _check_key(party, key)
         if len({key for _, key in self.helper_keys}) != len(parties):
             raise ConfigurationError("two helpers with one key are one party: give each helper a key of its own")
-        if not 2 <= self.min_survivors <= len(self.clients):
-            raise ConfigurationError(
-                f"min_survivors must be 2 to the cohort's {len(self.clients)}, not {self.min_survivors}: "
-                "the sum of one client is its vector"
-            )
+        check_min_survivors(self.min_survivors, self.clients)
         self._check_identities()
 
     @property

@@ -8,6 +8,7 @@ from itertools import count, islice
 from typing import Self
 
 from secagg.committee.client import CommitteeClient
+from secagg.committee.explain import explain
 from secagg.committee.helper import CommitteeHelper
 from secagg.committee.parameters import CommitteeParameters
 from secagg.committee.server import CommitteeServer
@@ -20,11 +21,12 @@ from secagg.committee.snapshots import (
     snapshot_server,
 )
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import ConfigurationError, LocalProtocolError
+from secagg.errors import ConfigurationError
 from secagg.layout import Layout
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
+from secagg.snapshots import own_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,10 @@ class CommitteeSum(CommitteeParameters):
         """What clients and server get."""
         return replace(self, helper_secrets={})
 
+    def explain(self) -> str:
+        """What these parameters guarantee and cost, in words and numbers."""
+        return explain(self)
+
     def client(
         self,
         party: PartyId,
@@ -107,9 +113,8 @@ class CommitteeSum(CommitteeParameters):
 
     def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
         """A client's session as bytes, sealed under 32 bytes that only its owner knows."""
-        if not isinstance(session, CommitteeClient):
-            raise LocalProtocolError(f"this is no client of a committee sum: {type(session).__name__}")
-        return snapshot_client(session, key, entropy=entropy)
+        client = own_session(session, CommitteeClient, "client of a committee sum")
+        return snapshot_client(client, key, entropy=entropy)
 
     def restore_client(
         self,
@@ -126,9 +131,8 @@ class CommitteeSum(CommitteeParameters):
 
     def snapshot_helper(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
         """A helper's session as bytes, sealed under 32 bytes that only it knows; it holds no key."""
-        if not isinstance(session, CommitteeHelper):
-            raise LocalProtocolError(f"this is no helper of a committee sum: {type(session).__name__}")
-        return snapshot_helper(session, key, entropy=entropy)
+        helper = own_session(session, CommitteeHelper, "helper of a committee sum")
+        return snapshot_helper(helper, key, entropy=entropy)
 
     def restore_helper(self, party: PartyId, keys: KeyPair, snapshot: bytes, key: bytes) -> ClientSession:
         """The helper's session that a snapshot holds; one that has answered answers no other request."""
@@ -136,9 +140,7 @@ class CommitteeSum(CommitteeParameters):
 
     def snapshot_server(self, session: ServerSession) -> bytes:
         """The server's session as bytes; keep them where only the server can read."""
-        if not isinstance(session, CommitteeServer):
-            raise LocalProtocolError(f"this is no server of a committee sum: {type(session).__name__}")
-        return snapshot_server(session)
+        return snapshot_server(own_session(session, CommitteeServer, "server of a committee sum"))
 
     def restore_server(self, snapshot: bytes, *, identity: IdentityKey | None = None) -> ServerSession:
         """The server's session that a snapshot holds."""

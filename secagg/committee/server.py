@@ -10,39 +10,27 @@ from secagg.config import SERVER
 from secagg.errors import (
     ConfigurationError,
     HelperMissingError,
-    LocalProtocolError,
     RemoteProtocolError,
     SecureSumError,
     TooFewSurvivorsError,
 )
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
-from secagg.rounds import Round
+from secagg.rounds import Round, ServerRounds
 from secagg.sessions import PartyId, SumResult
 from secagg.wire import MessageType, Reader, seal_frame
 
 
-class CommitteeServer:
+class CommitteeServer(ServerRounds):
     """Adds masked vectors as they arrive, then asks every helper once for its masks' sum and takes it off."""
 
     def __init__(self, config: CommitteeParameters, *, identity: IdentityKey | None = None) -> None:
         if (identity.public if identity else b"") != config.server_identity:
             raise ConfigurationError("the server's signing key and the sum's server_identity must belong together")
+        ServerRounds.__init__(self, Round(config.digest, MessageType.COMMITTEE_INPUT, config.clients))
         self._config, self._identity = config, identity
-        self._round: Round | None = Round(config.digest, MessageType.COMMITTEE_INPUT, config.clients)
         self._sum = RingVector.zeros(config.layout)
         self._seeds: dict[PartyId, dict[PartyId, SealedSeed]] = {}
-        self._result: SumResult | None = None
-
-    @property
-    def result(self) -> SumResult | None:
-        """The sum, once every helper answered."""
-        return self._result
-
-    @property
-    def waiting_for(self) -> frozenset[PartyId]:
-        """Clients, then helpers, that have not answered."""
-        return self._round.waiting_for if self._round else frozenset()
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one client's vector or one helper's mask sum."""
@@ -112,8 +100,3 @@ class CommitteeServer:
         self._result = SumResult(total=self._sum.decode(), survivors=tuple(sorted(self._seeds)))
         self._round = None
         return {}
-
-    def _current(self) -> Round:
-        if self._round is None:
-            raise LocalProtocolError("this session is over: it released its sum or was aborted; start a new one")
-        return self._round

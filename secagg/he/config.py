@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import count
 
-from secagg.config import MAX_PARTY, SumConfig
+from secagg.config import MAX_PARTY, SumConfig, check_min_survivors
 from secagg.errors import ConfigurationError
 from secagg.he.authenticity import check_signature, fingerprint
 from secagg.he.carrier import EncryptedCarrier
@@ -40,14 +40,10 @@ class EncryptedSumParameters(SumConfig):
     def __post_init__(self) -> None:
         # Before the digest, which needs numbers that fit their bytes.
         check_key_holder(self.key_holder, self.clients)
-        if not 2 <= self.min_survivors <= len(self.clients):
-            raise ConfigurationError(
-                f"min_survivors must be 2 to the cohort's {len(self.clients)}, not {self.min_survivors}: "
-                "the sum of one client is its vector"
-            )
+        check_min_survivors(self.min_survivors, self.clients)
         SumConfig.__post_init__(self)
         _ = self.carrier
-        load_public(self.parameters, self.public_context)
+        # Before TenSEAL's parser sees a byte of it: a context may have come by way of the server.
         check_signature(
             self.holder_identity,
             self.context_signature,
@@ -56,6 +52,7 @@ class EncryptedSumParameters(SumConfig):
             session_id=self.session_id,
             key_holder=self.key_holder,
         )
+        load_public(self.parameters, self.public_context)
 
     @property
     def name(self) -> str:

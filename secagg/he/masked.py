@@ -1,18 +1,14 @@
-"""Sums that are masked, then encrypted, as `SumProtocol`s."""
+"""Sums that are masked, then encrypted; each a `SumProtocol`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import InvalidVectorError, LocalProtocolError
-from secagg.he.authenticity import sign_context
+from secagg.errors import InvalidVectorError
 from secagg.he.choice import choose_parameters
-from secagg.he.config import check_scheme, first_free_number, need_secret
-from secagg.he.contexts import generate_contexts, load_secret
-from secagg.he.key_holder import KeyHolder
+from secagg.he.key_holding import KeyHolding, fresh_keys
 from secagg.he.masked_config import MaskedEncryptedParameters
 from secagg.he.masked_sessions import (
     MaskedEncryptedClient,
@@ -21,16 +17,16 @@ from secagg.he.masked_sessions import (
     snapshot_encrypted_server,
 )
 from secagg.he.parameters import EncryptionParameters, Scheme
-from secagg.he.snapshots import restore_key_holder, snapshot_key_holder
 from secagg.layout import Layout
 from secagg.masked.protocol import MaskedSum
 from secagg.masked.snapshots import restore_client
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
+from secagg.snapshots import own_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaskedEncryptedSum(MaskedEncryptedParameters):
+class MaskedEncryptedSum(KeyHolding, MaskedEncryptedParameters):
     """A sum of vectors that are masked and then encrypted; the base of ``MaskedCkksSum`` and ``MaskedBfvSum``.
 
     The rounds are those of ``MaskedSum``; the one heavy message carries ciphertexts of the masked words, and after the
@@ -42,15 +38,11 @@ class MaskedEncryptedSum(MaskedEncryptedParameters):
         secret_context: the secret key, where it is held; neither public nor in the digest.
     """
 
-    SCHEME: ClassVar[Scheme]
-
     secret_context: bytes | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_scheme(self.SCHEME, self.parameters, type(self).__name__)
+        self._check_keys()
         MaskedEncryptedParameters.__post_init__(self)
-        if self.secret_context is not None:
-            load_secret(self.parameters, self.secret_context)
 
     @classmethod
     def generate(
@@ -96,27 +88,11 @@ class MaskedEncryptedSum(MaskedEncryptedParameters):
         """
         n_clients = len(masked.clients)
         chosen = parameters or choose_parameters(masked.layout, n_clients, scheme=cls.SCHEME, masked=True)
-        keys = generate_contexts(chosen)
-        number = first_free_number(masked.clients) if key_holder is None else key_holder
-        signature = b""
-        if holder is not None:
-            signature = sign_context(
-                holder, keys.public_context, parameters=chosen, session_id=masked.session_id, key_holder=number
-            )
         public: dict[str, Any] = {f.name: getattr(masked, f.name) for f in fields(MaskedSum) if f.init}
         return cls(
             **public,
-            parameters=chosen,
-            public_context=keys.public_context,
-            key_holder=number,
-            holder_identity=holder.public if holder else b"",
-            context_signature=signature,
-            secret_context=keys.secret_context,
+            **fresh_keys(chosen, masked.clients, masked.session_id, key_holder=key_holder, identity=holder),
         )
-
-    def without_secrets(self) -> Self:
-        """What clients and server get: the same session, with the same digest, and no secret key."""
-        return self if self.secret_context is None else replace(self, secret_context=None)
 
     def client(
         self,
@@ -134,14 +110,6 @@ class MaskedEncryptedSum(MaskedEncryptedParameters):
     def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
         """The server's session; it holds no secret key and draws no entropy."""
         return MaskedEncryptedServer(self.without_secrets())
-
-    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
-        """The key holder's session, where its secret key is.
-
-        Raises:
-            ConfigurationError: this is the public half only.
-        """
-        return {self.key_holder: self._key_holder()}
 
     def restore_client(
         self,
@@ -165,34 +133,14 @@ class MaskedEncryptedSum(MaskedEncryptedParameters):
             make=MaskedEncryptedClient,
         )
 
-    def snapshot_helper(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        """The key holder's session as bytes, sealed under 32 bytes that only it knows; the secret key is not in it."""
-        if not isinstance(session, KeyHolder):
-            raise LocalProtocolError(f"this is no key holder: {type(session).__name__}")
-        return snapshot_key_holder(session, key, entropy=entropy)
-
-    def restore_helper(self, snapshot: bytes, key: bytes) -> ClientSession:
-        """The key holder's session that a snapshot holds; one that has answered answers no other request."""
-        return restore_key_holder(self._key_holder(), snapshot, key)
-
     def snapshot_server(self, session: ServerSession) -> bytes:
         """The server's session as bytes; keep them where only the server can read."""
-        if not isinstance(session, MaskedEncryptedServer):
-            raise LocalProtocolError(f"this is no server of a {self.name} sum: {type(session).__name__}")
-        return snapshot_encrypted_server(session)
+        server = own_session(session, MaskedEncryptedServer, f"server of a {self.name} sum")
+        return snapshot_encrypted_server(server)
 
     def restore_server(self, snapshot: bytes) -> ServerSession:
         """The server's session that a snapshot holds."""
         return restore_encrypted_server(self.without_secrets(), snapshot)
-
-    def _key_holder(self) -> KeyHolder:
-        return KeyHolder(
-            self.without_secrets(),
-            party=self.key_holder,
-            carrier=self.carrier,
-            survivors_needed=self.survivors_needed,
-            secret_context=need_secret(self.secret_context, self.key_holder),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

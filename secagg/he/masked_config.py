@@ -68,7 +68,7 @@ class MaskedEncryptedParameters(MaskedSum):
         MaskedSum._check(self)
         check_key_holder(self.key_holder, self.clients)
         _ = self.carrier
-        load_public(self.parameters, self.public_context)
+        # Before TenSEAL's parser sees a byte of it: a context may have come by way of the server.
         check_signature(
             self.holder_identity,
             self.context_signature,
@@ -77,6 +77,7 @@ class MaskedEncryptedParameters(MaskedSum):
             session_id=self.session_id,
             key_holder=self.key_holder,
         )
+        load_public(self.parameters, self.public_context)
 
     def _own_parameters(self) -> tuple[bytes, ...]:
         return (

@@ -5,37 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from secagg.config import SERVER
-from secagg.errors import HelperMissingError, LocalProtocolError, SecureSumError, TooFewSurvivorsError
+from secagg.errors import HelperMissingError, SecureSumError, TooFewSurvivorsError
 from secagg.he.config import EncryptedSumParameters
 from secagg.he.messages import DecryptedSumMessage, DecryptionRequest, EncryptedInput
 from secagg.he.residues import CiphertextSum
 from secagg.ring import RingVector
-from secagg.rounds import Round
+from secagg.rounds import Round, ServerRounds
 from secagg.sessions import PartyId, SumResult
 from secagg.wire import MessageType, Reader, seal_frame
 
 
-class EncryptedServer:
+class EncryptedServer(ServerRounds):
     """Adds ciphertexts as they arrive, keeps the sum only, and has the key holder decrypt it. It holds no key."""
 
     def __init__(self, config: EncryptedSumParameters) -> None:
+        ServerRounds.__init__(self, Round(config.digest, EncryptedInput.TYPE, config.clients))
         self._config = config
         self._carrier = config.carrier
-        self._round: Round | None = Round(config.digest, EncryptedInput.TYPE, config.clients)
         self._sum: CiphertextSum | None = self._carrier.empty_sum()
         self._survivors: tuple[PartyId, ...] = ()
         self._total: RingVector | None = None
-        self._result: SumResult | None = None
-
-    @property
-    def result(self) -> SumResult | None:
-        """The sum, once the key holder has decrypted it and the round is closed."""
-        return self._result
-
-    @property
-    def waiting_for(self) -> frozenset[PartyId]:
-        """Who was asked in this round and has not answered."""
-        return self._round.waiting_for if self._round else frozenset()
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take a client's ciphertexts or the key holder's answer, or refuse it and stay as before."""
@@ -86,8 +75,3 @@ class EncryptedServer:
         self._result = SumResult(total=self._total.decode(), survivors=self._survivors)
         self._round = self._total = None
         return {}
-
-    def _current(self) -> Round:
-        if self._round is None:
-            raise LocalProtocolError("this session is over: it released its sum or was aborted; start a new one")
-        return self._round

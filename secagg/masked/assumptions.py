@@ -7,11 +7,25 @@ that is settled before the permutation is drawn. Three things may then go wrong 
 - *opened*: some client has so many corrupt neighbours that they open a secret of it (``threshold`` of them;
   against a server that lies about dropouts, so many that both its secrets can be opened, which takes
   2 threshold <= k + 1 + corrupt neighbours);
-- *split*: removing corrupt clients and dropouts cuts the graph, so that the sum falls into parts: for a Harary graph
-  that takes two runs of k/2 neighbours on the ring. A server that lies may choose the dropouts when it knows the
-  graph; but a client at the end of such a part keeps the k/2 neighbours of one side, itself, and the corrupt ones of
-  the other side, and while these are fewer than ``threshold`` its self-mask stays closed, and the part with it;
+- *split*: the sum falls into parts, each with masks of its own. Where the server does not lie that takes two runs of
+  k/2 neighbours on the ring, all corrupt or dropouts. One that lies may bring it about: see below;
 - *stuck*: some client keeps fewer than ``threshold`` neighbours, so that the sum cannot be unmasked.
+
+A server that lies chooses the dropouts when it knows the graph (one set for everybody: no two can gather enough
+signatures), and whose shares reach whom. So it can cut off any part, but not open it. A client of the part that has an
+honest survivor outside for a neighbour was not given that one's shares: else the mask between the two would stay in its
+vector. Such a client aborts when it is told of that survivor, and reveals nothing. Now to the part's self-masks:
+
+- If all its clients abort, each has at most k + 1 - threshold neighbours outside (it masks nothing before ``threshold``
+  holders shared). To open it these and its corrupt neighbours must be ``threshold``; they are fewer while
+  2 threshold > k + 1 + corrupt neighbours.
+- If one answers, go along the ring to the next honest survivor outside, and call x the last on the way that answers.
+  The two are no neighbours, so the k/2 next to x on that side are dropouts, corrupt, or abort. What is left to open x
+  are the k/2 of its other side, x itself and the corrupt ones of this side; while these are fewer than ``threshold``
+  its self-mask stays closed, and the part with it.
+
+Bell et al. let a lying server learn the sums of large parts; with the one signed set of survivors and this threshold
+it learns one sum. The price is more neighbours.
 
 The first two together have probability at most 2^-security_bits, the third 2^-correctness_bits. Corrupt or
 surviving neighbours follow a hypergeometric law; a union bound over n clients does the rest.

@@ -2,80 +2,87 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
+from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.masked.assumptions import complete_plan
 from secagg.masked.messages import COMMITMENT_BYTES, SEALED_BYTES
 from secagg.masked.parameters import MaskedParameters
 from secagg.primitives.agreement import PUBLIC_KEY_BYTES
 from secagg.primitives.identity import SIGNATURE_BYTES
 from secagg.primitives.shamir import SHARE_BYTES
-from secagg.wire import HEADER_BYTES
-
-_COUNT = 4
-_PARTY = 4
+from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientCost:
-    """What one client sends and receives when nobody drops out.
-
-    Args:
-        messages_up: messages sent.
-        bytes_up: bytes sent, of which ``vector_bytes`` are the masked vector.
-        bytes_down: bytes received.
-        vector_bytes: ceil(bits / 8) bytes an entry.
-    """
-
-    messages_up: int
-    bytes_up: int
-    bytes_down: int
-    vector_bytes: int
-
-
-def client_cost(config: MaskedParameters) -> ClientCost:
+def client_cost(config: MaskedParameters) -> PartyCost:
     """The cost from the message formats; a test holds it against a real run."""
     neighbours = config.holders - 1
     keys = 2 * PUBLIC_KEY_BYTES + (SIGNATURE_BYTES if config.is_authenticated else 0)
-    sealed = _COUNT + neighbours * (_PARTY + SEALED_BYTES)
-    vector = config.vector_bytes
-    revealed = 2 * _COUNT + (neighbours + 1) * (_PARTY + SHARE_BYTES)
-    up = [keys, COMMITMENT_BYTES + sealed, vector, revealed]
-    down = [_COUNT + neighbours * (_PARTY + keys), sealed, _COUNT]
+    sealed = COUNT_BYTES + neighbours * (PARTY_BYTES + SEALED_BYTES)
+    revealed = 2 * COUNT_BYTES + (neighbours + 1) * (PARTY_BYTES + SHARE_BYTES)
+    up = [keys, COMMITMENT_BYTES + sealed, config.vector_bytes, revealed]
+    down = [COUNT_BYTES + neighbours * (PARTY_BYTES + keys), sealed, COUNT_BYTES]
     if config.is_authenticated:
         up.append(SIGNATURE_BYTES)
-        down.append(_COUNT + config.signatures_needed * (_PARTY + SIGNATURE_BYTES))
-    return ClientCost(
-        messages_up=len(up),
-        bytes_up=sum(up) + len(up) * HEADER_BYTES,
-        bytes_down=sum(down) + len(down) * HEADER_BYTES,
-        vector_bytes=vector,
+        down.append(COUNT_BYTES + config.signatures_needed * (PARTY_BYTES + SIGNATURE_BYTES))
+    return PartyCost.of_payloads(up, down, vector_bytes=config.vector_bytes)
+
+
+def later_cost(config: MaskedParameters) -> PartyCost:
+    """A client's cost of a sum of a series from the second on; a test holds it against a real run.
+
+    The same messages, each a part of a bundle: the next sum's keys beside the vector, its shares beside the answer to
+    the unmask request, its roster beside that request.
+    """
+    alone, further_rounds = client_cost(config), 1 if config.is_authenticated else 0
+    bundles, parts_up, parts_down = 2 + further_rounds, 4 + further_rounds, 3 + further_rounds
+    return replace(
+        alone,
+        messages_up=bundles,
+        bytes_up=alone.bytes_up + parts_up * PART_SIZE_BYTES + bundles * HEADER_BYTES,
+        bytes_down=alone.bytes_down + parts_down * PART_SIZE_BYTES + bundles * HEADER_BYTES,
     )
 
 
 def explain(config: MaskedParameters) -> str:
     """A paragraph a line: the graph, who must not collude, what may go wrong and how likely, what it costs."""
-    n = len(config.clients)
-    cost = client_cost(config)
+    what = f"{config.name} sum over {_cohort(config)}, session {config.session_id.hex()[:16]}..."
+    return "\n".join([what, *_guarantees(config), f"  a client {client_cost(config)}"])
+
+
+def explain_series(config: MaskedParameters) -> str:
+    """The same of a series, from the parameters of any of its sums."""
+    return "\n".join(
+        [
+            f"series of {config.name} sums over {_cohort(config)}, each sum with keys, seeds and shares of its own",
+            *_guarantees(config),
+            f"  in the first sum a client sends {client_cost(config).messages_up} messages; the last of them carry the "
+            "second sum's set-up",
+            f"  in each sum after it a client {later_cost(config)}",
+            "  a client that misses a vector or an unmasking stays out until a new series begins",
+        ]
+    )
+
+
+def _cohort(config: MaskedParameters) -> str:
     graph = "complete graph" if config.degree is None else f"Harary graph of degree {config.degree}"
+    return f"{len(config.clients)} clients, {graph}"
+
+
+def _guarantees(config: MaskedParameters) -> list[str]:
     server = (
         "the server may lie: keys and survivor sets are signed by the roster's identities"
         if config.is_authenticated
         else "SEMI-HONEST: the server may look on but not lie; there are no identities (for simulations)"
     )
-    return "\n".join(
-        [
-            f"{config.name} sum over {n} clients, {graph}, session {config.session_id.hex()[:16]}...",
-            f"  {server}",
-            f"  a secret is shared among {config.holders} holders; {config.shares_needed} of them open it",
-            f"  private while at most {config.corrupt} of the {n} clients collude with the server",
-            f"  a total holds at least {config.survivors_needed} clients, else none is released"
-            + (f"; {config.signatures_needed} must sign the survivor set" if config.is_authenticated else ""),
-            *_probabilities(config),
-            f"  a client sends {cost.messages_up} messages, {cost.bytes_up} bytes "
-            f"({cost.vector_bytes} of them the vector), and receives {cost.bytes_down} bytes",
-        ]
-    )
+    return [
+        f"  {server}",
+        f"  a secret is shared among {config.holders} holders; {config.shares_needed} of them open it",
+        f"  private while at most {config.corrupt} of the {len(config.clients)} clients collude with the server",
+        f"  a total holds at least {config.survivors_needed} clients, else none is released"
+        + (f"; {config.signatures_needed} must sign the survivor set" if config.is_authenticated else ""),
+        *_probabilities(config),
+    ]
 
 
 def _probabilities(config: MaskedParameters) -> list[str]:

@@ -114,7 +114,10 @@ class MaskedParameters(SumConfig):
 
     def _promised(self) -> Assumptions:
         if self.assumptions is None:
-            raise ConfigurationError("a sparse graph is only as good as its assumptions: state them")
+            raise ConfigurationError(
+                "a sparse graph is only as good as its assumptions, and none are stated; pass assumptions, or take "
+                "MaskedSum.planned"
+            )
         return self.assumptions
 
     def _check(self) -> None:
@@ -133,7 +136,10 @@ class MaskedParameters(SumConfig):
                 "None takes the complete graph"
             )
         if self.threshold is None or not 16 <= len(self.graph_seed) <= 64:
-            raise ConfigurationError("a sparse graph needs its threshold and a public seed of 16 to 64 bytes")
+            raise ConfigurationError(
+                f"a sparse graph needs its threshold and a public seed of 16 to 64 bytes, not {self.threshold} and "
+                f"{len(self.graph_seed)} bytes; MaskedSum.planned finds the threshold"
+            )
 
     def _check_identities(self) -> None:
         if not self.identities:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import InvalidVectorError, LocalProtocolError
+from secagg.errors import InvalidVectorError
 from secagg.layout import Layout
 from secagg.masked.assumptions import Assumptions
 from secagg.masked.client import MaskedClient
@@ -17,6 +17,7 @@ from secagg.masked.server import MaskedServer
 from secagg.masked.snapshots import restore_client, restore_server, snapshot_client, snapshot_server
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
+from secagg.snapshots import own_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +81,7 @@ class MaskedSum(MaskedParameters):
 
     def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
         """A client's session as bytes, sealed under 32 bytes that only its owner knows."""
-        if not isinstance(session, MaskedClient):
-            raise LocalProtocolError(f"this is no session of a masked sum: {type(session).__name__}")
-        return snapshot_client(session, key, entropy=entropy)
+        return snapshot_client(own_session(session, MaskedClient, "session of a masked sum"), key, entropy=entropy)
 
     def restore_client(
         self,
@@ -99,9 +98,7 @@ class MaskedSum(MaskedParameters):
 
     def snapshot_server(self, session: ServerSession) -> bytes:
         """The server's session as bytes; keep them where only the server can read."""
-        if not isinstance(session, MaskedServer):
-            raise LocalProtocolError(f"this is no server of a masked sum: {type(session).__name__}")
-        return snapshot_server(session)
+        return snapshot_server(own_session(session, MaskedServer, "server of a masked sum"))
 
     def restore_server(self, snapshot: bytes) -> ServerSession:
         """The server's session that a snapshot holds."""

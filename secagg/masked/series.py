@@ -30,14 +30,16 @@ from secagg.errors import (
 from secagg.layout import Layout
 from secagg.masked.assumptions import Assumptions
 from secagg.masked.client import MaskedClient
+from secagg.masked.explain import explain_series
 from secagg.masked.protocol import MaskedSum
 from secagg.masked.server import MaskedServer
 from secagg.masked.states import ClientState
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
-from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type, open_frame, seal_frame
+from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, Reader, message_type, open_frame, seal_frame
 
-_NOT_YET = Layout.of([("not yet agreed", 1, 0)])
+NOT_YET = Layout.of([("not yet agreed", 1, 0)])
+"""Stands for the layout of a sum that is only being set up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +61,12 @@ class MaskedSeries:
     def __post_init__(self) -> None:
         if not 16 <= len(self.series_id) <= 64:
             raise ConfigurationError(f"a series id takes 16 to 64 bytes, not {len(self.series_id)}; draw a fresh one")
-        self.sum(0, _NOT_YET, b"")
+        self.sum(0, NOT_YET, b"")
 
     @property
     def digest(self) -> bytes:
         """What the bundles of this series are bound to."""
-        return self.sum(0, _NOT_YET, b"").setup_digest
+        return self.sum(0, NOT_YET, b"").setup_digest
 
     def sum(self, index: int, layout: Layout, context: bytes) -> MaskedSum:
         """The parameters of one sum."""
@@ -136,7 +138,7 @@ class SeriesClient:
         return self._bundle(answers) if answers else None
 
     def _advertise(self) -> bytes:
-        upcoming = self._series.sum(self._index + 1, _NOT_YET, b"")
+        upcoming = self._series.sum(self._index + 1, NOT_YET, b"")
         self._next = MaskedClient(upcoming, self.party, None, entropy=self._entropy, identity=self._identity)
         return self._next.start()
 
@@ -181,7 +183,7 @@ class SeriesServer:
         """
         self._index += 1
         config = self._series.sum(self._index, layout, context)
-        upcoming = MaskedServer(self._series.sum(self._index + 1, _NOT_YET, b""))
+        upcoming = MaskedServer(self._series.sum(self._index + 1, NOT_YET, b""))
         if self._index == 0:
             current = MaskedServer(config)
         elif self._next is None:
@@ -306,7 +308,11 @@ class SeriesSum:
     @property
     def survivors_needed(self) -> int:
         """Fewest clients whose vectors a released total holds."""
-        return self.simulation.series.sum(0, self.layout, self.context).survivors_needed
+        return self._parameters.survivors_needed
+
+    def explain(self) -> str:
+        """What the series guarantees and what a sum of this layout costs in it, in words and numbers."""
+        return explain_series(self._parameters)
 
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
         """A client's session; its entropy was given to the series."""
@@ -320,9 +326,14 @@ class SeriesSum:
         """None."""
         return {}
 
+    @property
+    def _parameters(self) -> MaskedSum:
+        """Those of every sum of this layout, but for the session."""
+        return self.simulation.series.sum(0, self.layout, self.context)
+
 
 def _seal_bundle(parts: list[bytes], *, digest: bytes, sender: PartyId, recipient: PartyId) -> bytes:
-    payload = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    payload = b"".join(len(part).to_bytes(PART_SIZE_BYTES, "big") + part for part in parts)
     return seal_frame(MessageType.BUNDLE, payload, digest=digest, sender=sender, recipient=recipient)
 
 
@@ -334,11 +345,11 @@ def _open_bundle(message: bytes, *, digest: bytes, sender: PartyId, recipient: P
     reader, left = Reader(frame.payload, peer=sender), len(frame.payload)
     parts: list[bytes] = []
     while left and len(parts) < 2:
-        size = int.from_bytes(reader.take(8), "big")
-        if size < HEADER_BYTES or size > left - 8:
+        size = int.from_bytes(reader.take(PART_SIZE_BYTES), "big")
+        if size < HEADER_BYTES or size > left - PART_SIZE_BYTES:
             raise MalformedMessageError(f"a bundle of {len(frame.payload)} bytes claims a part of {size}", peer=sender)
         parts.append(reader.take(size))
-        left -= 8 + size
+        left -= PART_SIZE_BYTES + size
     reader.end()
     if not parts:
         raise MalformedMessageError("an empty bundle", peer=sender)

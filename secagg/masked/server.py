@@ -37,12 +37,12 @@ from secagg.primitives.identity import SIGNATURE_BYTES, verifies
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.shamir import BadSharesError, combine, lagrange_at_zero
 from secagg.ring import RingVector
-from secagg.rounds import Round
+from secagg.rounds import Round, ServerRounds
 from secagg.sessions import PartyId, SumResult
 from secagg.wire import MessageType, Reader, seal_frame
 
 
-class MaskedServer:
+class MaskedServer(ServerRounds):
     """S's side of Bonawitz et al. 2017, Fig. 4. Masked vectors are added as they arrive and not kept.
 
     U1 advertised keys, U2 shared secrets, U3 sent a masked vector, U4 signed who U3 is, U5 helped to unmask: each
@@ -50,9 +50,8 @@ class MaskedServer:
     """
 
     def __init__(self, config: MaskedParameters) -> None:
+        ServerRounds.__init__(self, Round(config.setup_digest, MessageType.ADVERTISED_KEYS, config.clients))
         self._config = config
-        self._round: Round | None = None
-        self._ask(MessageType.ADVERTISED_KEYS, config.clients)
         self._keys: dict[PartyId, AdvertisedKeys] = {}
         self._public_keys: set[bytes] = set()
         self._sealed: dict[PartyId, SealedShares] = {}
@@ -64,17 +63,6 @@ class MaskedServer:
         self._revealed: dict[PartyId, UnmaskShares] = {}
         self._transcript: list[bytes] = []
         self._weights: dict[tuple[int, ...], list[int]] = {}
-        self._result: SumResult | None = None
-
-    @property
-    def result(self) -> SumResult | None:
-        """The sum, once the last round is closed."""
-        return self._result
-
-    @property
-    def waiting_for(self) -> frozenset[PartyId]:
-        """Clients asked in this round that have not answered."""
-        return self._round.waiting_for if self._round else frozenset()
 
     @property
     def transcript(self) -> bytes:
@@ -310,11 +298,6 @@ class MaskedServer:
     def _dropouts(self) -> tuple[PartyId, ...]:
         """Everybody of the cohort who is not in the sum."""
         return tuple(party for party in self._config.clients if party not in self._survivors)
-
-    def _current(self) -> Round:
-        if self._round is None:
-            raise LocalProtocolError("this session is over: it released its sum or was aborted; start a new one")
-        return self._round
 
     def _ask(self, answer: MessageType, parties: Iterable[PartyId]) -> None:
         self._round = Round(self._digest(answer), answer, parties)

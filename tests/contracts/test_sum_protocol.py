@@ -471,6 +471,9 @@ def test_too_few_release_nothing_and_end_the_session(row: Row) -> None:
         server.close_round()
     assert caught.value.came == 1
     assert caught.value.cohort == len(CLIENTS)
+    for go_on in (server.close_round, lambda: server.receive(8, protocol.client(8, vectors[8]).start())):
+        with pytest.raises(LocalProtocolError, match="this session is over"):
+            go_on()
     assert server.result is None
 
 

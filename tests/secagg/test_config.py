@@ -202,3 +202,53 @@ def test_session_ids_are_fresh_and_long_enough() -> None:
     ids = {new_session_id() for _ in range(100)}
     assert len(ids) == 100
     assert all(len(id_) == 16 for id_ in ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"clients": [1, 2, 3]}, "tuple of plain ints"),
+        ({"clients": (1, 2, True)}, "tuple of plain ints"),
+        ({"session_id": "0" * 16}, "are bytes"),
+        ({"context": bytearray(16)}, "are bytes"),
+    ],
+    ids=str,
+)
+def test_types_that_would_change_under_the_digest_are_refused(kind: type, change: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        make(kind, **change)
+
+
+def test_a_stranger_has_no_place() -> None:
+    with pytest.raises(ConfigurationError, match="party 9 is not in this session's cohort of 3"):
+        make().index(9)
+
+
+SPARSE = {"clients": tuple(range(1, 31)), "assumptions": Assumptions(corruption=0.1, dropout=0.1, security_bits=1)}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"degree": 4, "threshold": 3, "assumptions": None, "graph_seed": SESSION}, "as good as its assumptions"),
+        ({"degree": 5, "threshold": 3, "graph_seed": SESSION}, "even and 2 to 28, not 5"),
+        ({"degree": 30, "threshold": 3, "graph_seed": SESSION}, "even and 2 to 28, not 30"),
+        ({"degree": 4, "graph_seed": SESSION}, "threshold and a public seed"),
+        ({"degree": 4, "threshold": 3, "graph_seed": bytes(15)}, "threshold and a public seed"),
+    ],
+    ids=["no promise", "odd", "more than the cohort", "no threshold", "short seed"],
+)
+def test_half_a_graph_does_not_exist(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        make(MaskedSum, **(SPARSE | change))
+
+
+def test_the_threshold_follows_from_what_is_promised() -> None:
+    """The more may vanish the lower, the more may collude the higher; without a promise, the usual two thirds."""
+    cautious = make(MaskedSum, clients=tuple(range(1, 11)), assumptions=Assumptions(corruption=0.3, dropout=0.1))
+    careless = make(MaskedSum, clients=tuple(range(1, 11)), assumptions=Assumptions(corruption=0.0, dropout=0.4))
+    assert cautious.threshold is careless.threshold is None
+    assert careless.shares_needed <= 10 - 4
+    assert cautious.shares_needed > 3
+    assert make(MaskedSum, clients=tuple(range(1, 11))).shares_needed == 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -131,3 +132,16 @@ def test_every_changed_bit_of_a_server_record_is_noticed(tmp_path: Path) -> None
         data[place] ^= 1
     (tmp_path / "server").write_bytes(data)
     assert server().requests.keys() == {1, 2, 3}
+
+
+def test_a_server_record_that_does_not_read_is_refused(tmp_path: Path) -> None:
+    """Its hash is right and its content is not: another program, or another version, wrote it."""
+    content = (2).to_bytes(4, "big")
+    FileStore(tmp_path / "server").save(hashlib.sha256(content).digest() + content)
+    with pytest.raises(SnapshotError, match="does not read"):
+        DurableServer(
+            FileStore(tmp_path / "server"),
+            fresh=CONFIG.server,
+            restore=CONFIG.restore_server,
+            snapshot=CONFIG.snapshot_server,
+        )

@@ -192,3 +192,13 @@ class TestCheck:
 
     def test_strided_vectors_are_vectors(self) -> None:
         self.layout.check(np.arange(-9, 1, dtype=np.int64)[::2][::-1].clip(-5, 5))
+
+
+def test_sizes_bounds_and_segments_come_in_plain_types() -> None:
+    """What looks alike and is written otherwise would give two parties two digests of one layout."""
+    with pytest.raises(ConfigurationError, match="plain ints"):
+        Segment(name="s", size=np.int64(3), bound=5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="plain ints"):
+        Segment(name="s", size=3, bound=True)
+    with pytest.raises(ConfigurationError, match="tuple"):
+        Layout(segments=[Segment(name="s", size=3, bound=5)])  # type: ignore[arg-type]

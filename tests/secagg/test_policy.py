@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PlainSum
+from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PlainSum, SumProtocol
+from secagg.dp import CentralNoisySum, CoordinateNoise
 from secagg.errors import ConfigurationError, PolicyError
+from secagg.masked import SimulatedIdentities
 from secagg.policy import ClientPolicy
 
 LAYOUT = Layout.of([("counts", 3, 10)])
@@ -14,10 +19,25 @@ IDENTITIES = tuple(bytes([party]) * 32 for party in CLIENTS)
 SEMI_HONEST = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16))
 SIGNED = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), threshold=4, identities=IDENTITIES)
 ROSTER = dict(zip(CLIENTS, IDENTITIES, strict=True))
+NOISE = CoordinateNoise(levels=np.ones(3, dtype=np.uint8), variances=(4,))
+COMMITTEE = CommitteeSum.generate(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16))
+SIGNED_COMMITTEE = replace(COMMITTEE, identities=IDENTITIES, server_identity=bytes(32))
+
+
+def noisy(protocol: SumProtocol) -> CentralNoisySum:
+    """A sum under noise, which hides the class of the one that protects the vectors."""
+    return CentralNoisySum(protocol=protocol, noise=NOISE)
+
+
+def accepts(*modes: str, identities: dict[int, bytes] = ROSTER) -> ClientPolicy:
+    """A policy of these modes with the roster."""
+    return ClientPolicy(modes=frozenset(modes), identities=identities)
 
 
 def test_a_sum_that_keeps_the_policy_passes() -> None:
     ClientPolicy(min_clients=5, min_survivors=4, min_corruption=0.2, identities=ROSTER).check(SIGNED)
+    accepts("committee").check(SIGNED_COMMITTEE)
+    accepts("masked+central-noise").check(noisy(SimulatedIdentities(protocol=SIGNED, keys={})))
 
 
 @pytest.mark.parametrize(
@@ -29,14 +49,27 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
         (ClientPolicy(min_corruption=0.8), SIGNED, "collusion with the server that does no harm of at least 4"),
         (ClientPolicy(identities=ROSTER), SEMI_HONEST, "this sum has none and trusts the server"),
         (ClientPolicy(identities=ROSTER | {2: IDENTITIES[2]}), SIGNED, "1 of the 5 clients have another key"),
+        (ClientPolicy(), COMMITTEE, "not in committee"),
+        (accepts("committee"), COMMITTEE, "this sum has none and trusts the server"),
         (
-            ClientPolicy(),
-            CommitteeSum.generate(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16)),
-            "not in committee",
+            accepts("committee", identities={}),
+            replace(COMMITTEE, min_survivors=2),
+            "survivors in a total of at least 3",
+        ),
+        (
+            accepts("committee", identities=ROSTER | {2: IDENTITIES[2]}),
+            SIGNED_COMMITTEE,
+            "1 of the 5 clients have another key",
+        ),
+        (accepts("masked+central-noise"), noisy(SEMI_HONEST), "this sum has none and trusts the server"),
+        (
+            accepts("masked+central-noise", identities=ROSTER | {2: IDENTITIES[2]}),
+            noisy(SimulatedIdentities(protocol=SIGNED, keys={})),
+            "1 of the 5 clients have another key",
         ),
     ],
 )
-def test_what_falls_short_is_refused(policy: ClientPolicy, protocol: PlainSum | MaskedSum, complaint: str) -> None:
+def test_what_falls_short_is_refused(policy: ClientPolicy, protocol: SumProtocol, complaint: str) -> None:
     with pytest.raises(PolicyError, match=complaint):
         policy.check(protocol)
 

@@ -74,3 +74,9 @@ def test_every_truncation_is_refused() -> None:
     for size in range(len(data)):
         with pytest.raises(ReceiptError):
             Receipt.from_bytes(data[:size])
+
+
+def test_a_receipt_of_another_version_is_named() -> None:
+    data = Receipt.issue(finished(), CONFIG, SERVER_KEY).to_bytes()
+    with pytest.raises(ReceiptError, match="no receipt of this version"):
+        Receipt.from_bytes(b"X" + data[1:])

@@ -7,57 +7,29 @@ message is the one that `secagg` says. `test_vectors.py` beside it has a second 
 from __future__ import annotations
 
 import json
-import random
 import sys
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # else tests/secagg stands before secagg
+sys.path.append(str(Path(__file__).resolve().parents[2] / "vectors"))
 
 import numpy as np
+from vector_parts import SMALL, Recorded, every_width, lines_of, vectors_for
 
 from secagg.committee import CommitteeSum
 from secagg.entropy import InsecureSeededEntropy
 from secagg.layout import Layout
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
-from secagg.wire import message_type
 
 VECTORS = Path(__file__).resolve().parent / "vectors"
 Json = dict[str, Any]
-SMALL = [("gram", 3, 1_000), ("counts", 2, 100)]
-EVERY_WIDTH = [(f"{n}-byte", 3, 2 ** (8 * n - 1) - 1) for n in range(1, 9)] + [
-    ("zero", 2, 0),
-    ("beyond a byte", 2, 128),
-]
-
-
-class Recorded:
-    """Seeded entropy that remembers what it gave."""
-
-    def __init__(self, label: str) -> None:
-        self._stream, self.drawn = InsecureSeededEntropy(5, label), b""
-
-    def __call__(self, n_bytes: int) -> bytes:
-        self.drawn += (fresh := self._stream(n_bytes))
-        return fresh
+SEED = 5
 
 
 def fixed(label: str, n_bytes: int) -> bytes:
-    return InsecureSeededEntropy(5, label)(n_bytes)
-
-
-def vectors_for(name: str, layout: Any, clients: tuple[int, ...]) -> dict[int, list[int]]:
-    """Plain vectors whose sums stay within the bounds, whoever survives: both ends of the bound, then something."""
-    source = random.Random(name)
-    vectors: dict[int, list[int]] = {party: [] for party in clients}
-    for _, size, bound in layout:
-        for entry in range(size):
-            for party in clients:
-                share = bound // len(clients)
-                at_end = (bound, -bound)[entry % 2] if party == clients[0] else 0
-                vectors[party].append(at_end if entry < 2 else source.randint(-share, share))
-    return vectors
+    return InsecureSeededEntropy(SEED, label)(n_bytes)
 
 
 def scenario(
@@ -85,7 +57,7 @@ def scenario(
         identities=tuple(key.public for key in keys.values()),
         server_identity=signer.public if signer else b"",
     )
-    vectors, entropy = vectors_for(name, layout, clients), {p: Recorded(f"{name} client {p}") for p in clients}
+    vectors, entropy = vectors_for(name, layout, clients), {p: Recorded(SEED, f"{name} client {p}") for p in clients}
     server = config.server(identity=signer)
     said = []
     for party in clients:
@@ -122,15 +94,7 @@ def scenario(
         "vectors": {str(party): vector for party, vector in vectors.items()},
         "entropy": {str(party): entropy[party].drawn.hex() for party in clients},
         "digest": config.digest.hex(),
-        "messages": [
-            {
-                "type": getattr(message_type(message), "name", "?"),
-                "sender": sender,
-                "recipient": recipient,
-                "message": message.hex(),
-            }
-            for sender, recipient, message in said
-        ],
+        "messages": lines_of(said),
         "survivors": list(server.result.survivors),
         "total": server.result.total.tolist(),
     }
@@ -158,7 +122,11 @@ def all_files() -> dict[str, str]:
             is_authenticated=True,
         ),
         "committee_every_width": scenario(
-            "every width", "Entries of 1 to 8 bytes, totals at both ends of the bound.", (2, 5), two, layout=EVERY_WIDTH
+            "every width",
+            "Entries of 1 to 8 bytes, totals at both ends of the bound.",
+            (2, 5),
+            two,
+            layout=every_width("beyond a byte"),
         ),
     }
     return {f"{name}.json": json.dumps(vector, indent=1) + "\n" for name, vector in vectors.items()}
@@ -173,7 +141,7 @@ def differences(wanted: dict[str, str]) -> list[str]:
 
 if __name__ == "__main__":
     if "--check" in sys.argv:
-        sys.exit("\n".join(f"differs from what is computed now: {name}" for name in differences(all_files())))
+        sys.exit("\n".join(f"differs from what is computed now: {name}" for name in differences(all_files())) or 0)
     VECTORS.mkdir(exist_ok=True)
     for name, text in all_files().items():
         (VECTORS / name).write_text(text)

@@ -23,6 +23,8 @@ from secagg.errors import (
 )
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
+from secagg.primitives.mask_stream import add_masks
+from secagg.ring import RingVector
 from secagg.sessions import ServerSession
 from secagg.wire import MessageType, Reader, open_frame, seal_frame
 
@@ -240,14 +242,15 @@ def test_one_helper_alone_sees_noise_and_all_together_with_the_server_see_the_ve
     upload = CommitteeInput.read(Reader(frame.payload, peer=1), CONFIG)
     _, requests = asked(replace(CONFIG, min_survivors=2), parties=(1, 2))
     del requests
-    from secagg.primitives.mask_stream import add_masks
-    from secagg.ring import RingVector
+    seeds = {
+        helper: CommitteeHelper(CONFIG, helper, pair)._open(pair, 1, upload.seeds[helper])
+        for helper, pair in HELPERS.items()
+    }
+    assert len(set(seeds.values())) == len(HELPERS), "a seed that two helpers share is each one's to take off twice"
 
     def unmasked_by(helpers: tuple[int, ...]) -> bytes:
         opened = RingVector.from_bytes(LAYOUT, upload.vector).copy()
-        for helper in helpers:
-            seed = CommitteeHelper(CONFIG, helper, HELPERS[helper])._open(HELPERS[helper], 1, upload.seeds[helper])
-            add_masks(opened, [(seed, -1)], CONFIG.digest)
+        add_masks(opened, [(seeds[helper], -1) for helper in helpers], CONFIG.digest)
         return opened.to_bytes()
 
     clear = RingVector.encode(LAYOUT, vector(1)).to_bytes()

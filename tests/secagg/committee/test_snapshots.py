@@ -19,7 +19,7 @@ from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import Reader, open_frame, seal_frame
 
-sys.path.append(str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "crashes"))
 
 from crash_driver import KEY, Killer, MemoryStore, Process, ServerProcess, run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -21,6 +22,7 @@ from secagg.dp import (
     guarantee,
     second_opinions,
 )
+from secagg.dp.accountant import _tight_epsilon
 from secagg.dp.discrete_gaussian import TAIL_MASS
 
 
@@ -120,3 +122,8 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(MissingExtraError, match=r"analytic-secagg\[dp\]"):
         second_opinions([release(Fraction(1, 30))], 1e-5)
     assert guarantee([release(Fraction(1, 30))], 1e-5).epsilon > 0, "the stated guarantee needs neither"
+
+
+def test_tails_that_eat_up_delta_leave_no_tight_epsilon() -> None:
+    """At no epsilon do they fit: the curve's own search ends, and nothing is promised."""
+    assert _tight_epsilon([release(Fraction(1, 100), tail_mass=1e-5)], 1e-5) == math.inf

@@ -70,3 +70,14 @@ def test_epsilons_out_of_range_are_refused(epsilon: float) -> None:
 def test_deltas_out_of_range_are_refused(delta: float) -> None:
     with pytest.raises(PrivacyError, match="delta"):
         zcdp_rho(1.0, delta)
+
+
+def test_no_cost_is_no_delta_and_no_epsilon() -> None:
+    """What a release with nothing private in it costs."""
+    assert zcdp_delta(0.0, 0.0) == gdp_delta(0.0, 0.0) == 0.0
+    assert zcdp_epsilon(0.0, 1e-9) == gdp_epsilon(0.0, 1e-9) == 0.0
+
+
+def test_next_to_no_noise_has_no_epsilon() -> None:
+    with pytest.raises(PrivacyError, match="next to no noise"):
+        zcdp_epsilon(2.0**21, 1e-5)

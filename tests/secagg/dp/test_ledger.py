@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 
@@ -150,3 +153,33 @@ def test_two_processes_cannot_spend_the_same_budget(ledger: Ledger) -> None:
     spent = ledger.spent()
     assert spent is not None
     assert spent.epsilon <= 1.0
+
+
+def test_a_full_disk_stops_the_release_before_it_starts(ledger: Ledger) -> None:
+    """Once with no room for a byte, once with room for a part of the line, which then stops all that follow."""
+    before = ledger.path.read_bytes()
+    with no_file_longer_than(len(before)), pytest.raises(LedgerError, match=r"File too large.*the release must not"):
+        ledger.charge(release(), session_id=bytes(16))
+    assert ledger.path.read_bytes() == before
+    with no_file_longer_than(len(before) + 10), pytest.raises(LedgerError, match="only part of a line; the release"):
+        ledger.charge(release(), session_id=bytes(16))
+    with pytest.raises(LedgerError):
+        ledger.charge(release(), session_id=bytes(16))
+
+
+@contextmanager
+def no_file_longer_than(size: int) -> Iterator[None]:
+    """As a disk with so much room; Python ignores the signal that comes with it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_ledger_that_cannot_be_opened_stops_the_release(ledger: Ledger) -> None:
+    ledger.path.unlink()
+    ledger.path.mkdir()
+    with pytest.raises(LedgerError, match=r"cannot append to .*directory"):
+        ledger.charge(release(), session_id=bytes(16))

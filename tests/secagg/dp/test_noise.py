@@ -116,3 +116,11 @@ def test_wide_shares_are_as_good_as_one_discrete_gaussian() -> None:
     assert distributed.share.variances == (1600, 1600)
     assert distributed.realised(105) == (168000, 168000)
     assert distributed.tail_mass < 1e-39
+
+
+def test_a_level_without_coordinates_draws_nothing() -> None:
+    """Its variance is no part of the vector: the same noise, and the same bytes of entropy, as without it."""
+    levels = np.array([1, 3, 3, 0], dtype=np.uint8)
+    with_idle = CoordinateNoise(levels=levels, variances=(100, 10**9, 400)).draw(InsecureSeededEntropy(1))
+    without = CoordinateNoise(levels=np.minimum(levels, 2), variances=(100, 400)).draw(InsecureSeededEntropy(1))
+    assert with_idle.tobytes() == without.tobytes()

@@ -242,3 +242,11 @@ def test_the_audit_decides_rightly_for_every_seed(seed: int) -> None:
 def test_an_audit_needs_enough_draws() -> None:
     with pytest.raises(PrivacyError, match="at least 100"):
         audit_noise(np.zeros(10, dtype=np.int64), NOISE)
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_a_central_sum_answers_as_the_sum_under_it(carrier: Carrier) -> None:
+    under = carrier(LAYOUT, PROMISED)
+    central = CentralNoisySum(protocol=under, noise=NOISE)
+    assert (central.clients, central.survivors_needed) == (under.clients, under.survivors_needed) == (CLIENTS, 9)
+    assert central.server().waiting_for == under.server().waiting_for == frozenset(CLIENTS)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,10 +38,11 @@ from secagg.receipts import Receipt
 from secagg.ring import RingVector
 from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type, open_frame, seal_frame
 
-LAYOUT = Layout.of([("gram", 60, 2**40), ("cross", 20, 1000), ("count", 1, 2**17)])
+sys.path.append(str(Path(__file__).parent))
+
+from he_parts import HOLDER, LAYOUT, SESSION, cohorts, layouts, reachable_bytes, vectors_within
+
 CLIENTS = (3, 8, 9, 40)
-SESSION = bytes(range(16))
-HOLDER = 1
 ROUNDS = ["ADVERTISED_KEYS", "SEALED_SHARES", "MASKED_INPUT", "UNMASK_SHARES"]
 PAIRS = pytest.mark.parametrize(
     ("kind", "alone"), [(MaskedBfvSum, BfvSum), (MaskedCkksSum, CkksSum)], ids=["bfv", "ckks"]
@@ -57,12 +60,7 @@ def protocol(request: pytest.FixtureRequest) -> MaskedEncryptedSum:
 
 
 def vectors_of(layout: Layout = LAYOUT, clients: tuple[int, ...] = CLIENTS, seed: int = 0) -> dict[int, IntVector]:
-    """Vectors within each client's share of the bounds, with extremes."""
-    share = np.concatenate([np.full(s.size, s.bound // len(clients), dtype=np.int64) for s in layout.segments])
-    rng = np.random.default_rng(seed)
-    vectors = {party: rng.integers(-share, share, endpoint=True) for party in clients}
-    vectors[clients[0]], vectors[clients[-1]] = share, -share
-    return vectors
+    return vectors_within(layout, clients, seed)
 
 
 def run_to(protocol: Any, stage: MessageType) -> tuple[Any, dict[int, bytes]]:
@@ -76,12 +74,6 @@ def run_to(protocol: Any, stage: MessageType) -> tuple[Any, dict[int, bytes]]:
             server.receive(party, answer)
         answers = {party: sessions[party].receive(request) for party, request in server.close_round().items()}
     return server, answers
-
-
-layouts = st.lists(
-    st.tuples(st.integers(1, 30), st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1))), min_size=1, max_size=3
-).map(lambda shapes: Layout.of((f"s{i}", size, bound) for i, (size, bound) in enumerate(shapes)))
-cohorts = st.sets(st.integers(1, 2**32 - 1), min_size=2, max_size=6).map(lambda ids: tuple(sorted(ids)))
 
 
 class TestExactness:
@@ -372,26 +364,3 @@ def masked_vector_of(protocol: MaskedEncryptedSum, party: int, vector: IntVector
             server.receive(p, answer)
         answers = {p: sessions[p].receive(request) for p, request in server.close_round().items()}
     return seen[0]
-
-
-def reachable_bytes(root: object) -> set[bytes]:
-    """Every bytes object that can be reached through attributes and containers."""
-    seen: set[int] = set()
-    found: set[bytes] = set()
-    left = [root]
-    while left:
-        here = left.pop()
-        if id(here) in seen:
-            continue
-        seen.add(id(here))
-        if isinstance(here, bytes):
-            found.add(here)
-        elif isinstance(here, dict):
-            left += [*here.keys(), *here.values()]
-        elif isinstance(here, (list, tuple, set, frozenset)):
-            left += here
-        elif is_dataclass(here):
-            left += [getattr(here, f.name) for f in fields(here)]
-        elif hasattr(here, "__dict__"):
-            left += vars(here).values()
-    return found

@@ -18,7 +18,7 @@ from secagg.he import BfvSum, CkksSum, MaskedBfvSum, MaskedCkksSum
 from secagg.he.key_holder import KeyHolder, KeyHolderState
 from secagg.primitives.identity import IdentityKey
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "committee"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "crashes"))
 
 from crash_driver import KEY, Killer, MemoryStore, Process, ServerProcess, run
 

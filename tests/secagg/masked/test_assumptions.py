@@ -92,18 +92,63 @@ def _is_connected(nodes: set[int], neighbours: list[set[int]]) -> bool:
     return reached == nodes
 
 
-def test_no_part_of_a_graph_that_a_lying_server_cuts_can_be_opened() -> None:
-    """It drops two runs of k / 2 neighbours on the ring. The clients at the ends keep too few holders to be opened."""
-    n, assumptions = 2000, Assumptions(corruption=0.05, dropout=0.3, malicious_server=True)
-    found = plan(n, assumptions)
+@pytest.mark.parametrize(("n", "corruption", "dropout"), [(1000, 0.33, 0.05), (2000, 0.05, 0.3), (10_000, 0.05, 0.33)])
+def test_the_threshold_is_the_lowest_that_keeps_the_ends_of_a_part_closed(
+    n: int, corruption: float, dropout: float
+) -> None:
+    """In exact fractions: the probability that the k / 2 on one side, itself and the other side's corrupt open one."""
+    assumptions = Assumptions(corruption=corruption, dropout=dropout, malicious_server=True)
+    found, corrupt = plan(n, assumptions), assumptions.corrupt(n)
     assert not found.is_complete
-    half = found.degree // 2
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        corrupt = np.zeros(n, dtype=bool)
-        corrupt[rng.choice(n, assumptions.corrupt(n), replace=False)] = True
-        one_side = np.convolve(np.r_[corrupt, corrupt[:half]], np.ones(half), "valid")
-        assert half + 1 + one_side.max() < found.threshold
+    half, per_event = found.degree // 2, Fraction(1, 2 ** (40 + 1))
+
+    def opened(threshold: int) -> Fraction:
+        ways = sum(
+            math.comb(corrupt, m) * math.comb(n - 1 - corrupt, half - m) for m in range(threshold - half - 1, half + 1)
+        )
+        return 2 * n * Fraction(ways, math.comb(n - 1, half))
+
+    assert opened(found.threshold) <= per_event < opened(found.threshold - 1)
+
+
+DROPOUT, STAYS, ABORTS, OTHER_PART = range(4)
+
+
+def ways_to_open_a_part(n: int, degree: int, threshold: int, corrupt: frozenset[int]) -> int:
+    """In how many ways a lying server opens a part of a Harary graph; all of them are tried.
+
+    It names dropouts, and it withholds shares. So an honest client is a dropout, or in the part and answers to the end,
+    or in the part and aborts (a survivor's shares never came), or elsewhere. One elsewhere still reveals its share of a
+    client in the part from which it withheld no shares: the mask between the two is left in its own vector alone.
+    """
+    honest = [node for node in range(n) if node not in corrupt]
+    roles = np.indices((4,) * len(honest), dtype=np.int8).reshape(len(honest), -1)
+    role_of = dict(zip(honest, roles, strict=True))
+    in_part = (roles == STAYS) | (roles == ABORTS)
+    opened = in_part.any(axis=0) & (roles == OTHER_PART).any(axis=0)
+    for node, inside in zip(honest, in_part, strict=True):
+        near = {(node + sign * step) % n for step in range(1, degree // 2 + 1) for sign in (-1, 1)}
+        staying, elsewhere = (
+            np.sum([role_of[peer] == role for peer in near - corrupt], axis=0) for role in (STAYS, OTHER_PART)
+        )
+        stays = role_of[node] == STAYS
+        holders = degree + 1 - elsewhere
+        is_open = len(near & corrupt) + staying + elsewhere + stays >= threshold
+        opened &= ~inside | (np.where(stays, elsewhere == 0, holders >= threshold) & is_open)
+    return int(opened.sum())
+
+
+@pytest.mark.parametrize("corrupt", [(), (0, 4), (0, 5), (0, 2, 5)])
+def test_no_part_of_a_graph_that_a_lying_server_cuts_can_be_opened(corrupt: tuple[int, ...]) -> None:
+    """At the higher of the two bounds on the threshold there is no way to; one below it there is."""
+    n, degree, half = 10, 4, 2
+    marked = np.array([node in corrupt for node in range(n)])
+    one_side = max(sum(marked[(node + step) % n] for step in range(1, half + 1)) for node in range(n))
+    near = max(sum(marked[(node + step) % n] for step in (-2, -1, 1, 2)) for node in range(n) if not marked[node])
+    both_secrets, ends_closed = (degree + 1 + near) // 2 + 1, half + one_side + 2
+    threshold = max(both_secrets, ends_closed)
+    assert ways_to_open_a_part(n, degree, threshold, frozenset(corrupt)) == 0
+    assert ways_to_open_a_part(n, degree, threshold - 1, frozenset(corrupt)) > 0
 
 
 @given(

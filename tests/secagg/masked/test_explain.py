@@ -1,4 +1,4 @@
-"""What `explain` says is what a run does."""
+"""What `explain` says of masked sums is what a run does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 
 from secagg import Assumptions, Layout, MaskedSum, run_in_memory
 from secagg.masked import SimulatedIdentities
-from secagg.masked.explain import client_cost
+from secagg.masked.explain import client_cost, later_cost
+from secagg.masked.series import MaskedSeries, SimulatedSeries
 from secagg.primitives.identity import IdentityKey
 
 CLIENTS = tuple(range(1, 31))
@@ -45,6 +46,24 @@ def test_the_stated_cost_is_the_measured_one(malicious: bool, sparse: bool) -> N
     assert f"{cost.bytes_up} bytes" in text
     assert f"{config.shares_needed} of them open it" in text
     assert ("SEMI-HONEST" in text) is not malicious
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_stated_cost_of_a_series_is_the_measured_one(signed: bool) -> None:
+    series = MaskedSeries(clients=CLIENTS, series_id=bytes(16), threshold=20, identities=SIGNED if signed else ())
+    simulated = SimulatedSeries.begin(series, keys=KEYS if signed else None)
+    cost = later_cost(series.sum(0, LAYOUT, b""))
+    for index in range(3):
+        protocol = simulated.next_sum(LAYOUT)
+        run = run_in_memory(protocol, {party: np.zeros(LAYOUT.size, dtype=np.int64) for party in CLIENTS})
+        measured = {(one.messages_up, one.bytes_up, one.bytes_down) for one in run.traffic.values()}
+        stated = (cost.messages_up, cost.bytes_up, cost.bytes_down)
+        assert (measured == {stated}) is (index > 0)
+        text = protocol.explain()
+        assert f"in each sum after it a client sends {cost.messages_up} messages, {cost.bytes_up} bytes" in text
+        assert f"in the first sum a client sends {5 if signed else 4} messages" in text
+        assert "20 of them open it" in text
+        assert ("SEMI-HONEST" in text) is not signed
 
 
 def test_the_wire_keeps_its_promise() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from secagg import InsecureSeededEntropy, IntVector, Layout, MaskedSum, PlainSum, os_entropy, run_in_memory
 from secagg.errors import LocalProtocolError, SecureSumError, TooFewSurvivorsError
 from secagg.in_memory import Envelope
+from secagg.primitives.shamir import SHARE_BYTES
 from secagg.wire import HEADER_BYTES, MessageType, message_type
 
 SESSION = bytes(range(16))
@@ -209,8 +211,32 @@ def test_the_search_for_secrets_finds_them() -> None:
             assert_silent([leak], [secret])
 
 
+def ours_within(thing: Any) -> Iterator[Any]:
+    """Each object of this package that a thing is or holds, however deep: what a debugger or a log might print."""
+    if isinstance(thing, Mapping):
+        yield from ours_within(list(thing.values()))
+    elif isinstance(thing, list | tuple | set | frozenset):
+        for item in thing:
+            yield from ours_within(item)
+    elif type(thing).__module__.startswith("secagg.") and not isinstance(thing, Enum):
+        yield thing
+        names = [
+            *getattr(thing, "__dict__", ()),
+            *(s for c in type(thing).__mro__ for s in getattr(c, "__slots__", ())),
+        ]
+        yield from ours_within([getattr(thing, name) for name in names])
+
+
+def test_the_search_within_finds_what_holds_secrets() -> None:
+    protocol = cohort(4, 3)
+    client = protocol.client(1, some_vectors(4)[1])
+    client.start()
+    found = {type(one).__name__ for one in ours_within([{1: client}, protocol])}
+    assert found >= {"MaskedClient", "ClientSecrets", "KeyPair", "MaskedSum", "Layout"}
+
+
 def test_no_secret_is_printed_or_sent_in_the_clear() -> None:
-    """At every step of a whole run: reprs of both sessions and all messages' bytes hold no drawn secret."""
+    """At every step of a whole run: reprs of all that sessions hold and all messages' bytes hold no drawn secret."""
     entropy = Recorder(11)
     vectors = some_vectors(4)
     protocol = cohort(4, 3)
@@ -218,9 +244,12 @@ def test_no_secret_is_printed_or_sent_in_the_clear() -> None:
     server = protocol.server(entropy=entropy)
     texts: list[str] = []
     wire: list[bytes] = []
+    shares: set[bytes] = set()
 
     def look() -> None:
-        texts.extend(f"{x!r} {x!s}" for x in (*clients.values(), server, server.result, protocol))
+        pairs = [pair for client in clients.values() if client._secrets for pair in client._secrets.shares.values()]
+        shares.update(half for pair in pairs for half in (pair[:SHARE_BYTES], pair[SHARE_BYTES:]))
+        texts.extend(f"{x!r} {x!s}" for x in ours_within([*clients.values(), server, server.result, protocol]))
 
     said = {party: client.start() for party, client in clients.items()}
     while True:
@@ -229,6 +258,7 @@ def test_no_secret_is_printed_or_sent_in_the_clear() -> None:
             assert message is not None
             wire.append(message)
             server.receive(party, message)
+        look()
         requests = server.close_round()
         if not requests:
             break
@@ -237,7 +267,8 @@ def test_no_secret_is_printed_or_sent_in_the_clear() -> None:
     look()
     secrets = [drawn for drawn in entropy.drawn if len(drawn) >= 32]
     assert len(secrets) >= 4 * (2 + 1 + 2 * (3 - 1))
-    assert_silent(texts, secrets)
+    assert len(shares) == 2 * 4 * 4
+    assert_silent(texts, [*secrets, *shares])
     assert_silent(texts, [vector.tobytes() for vector in vectors.values()])
     assert not any(secret in message for secret in secrets for message in wire)
 
@@ -260,8 +291,36 @@ def test_no_error_holds_a_secret() -> None:
             error = run_with(spoil, entropy)
             texts += [text for e in error for text in (str(e), repr(e), repr(e.__cause__), repr(e.__dict__))]
             secrets += [drawn for drawn in entropy.drawn if len(drawn) >= 32]
+    errors, drawn = out_of_turn()
+    texts += map(str, errors)
+    secrets += drawn
     assert len(texts) > 100
     assert_silent(list(set(texts)), list(set(secrets)))
+
+
+def out_of_turn() -> tuple[list[SecureSumError], list[bytes]]:
+    """What clients in each state say to each request of a run, and the secrets that they hold."""
+    errors: list[SecureSumError] = []
+    secrets: list[bytes] = []
+    protocol, vectors = cohort(3, 2), some_vectors(3)
+    requests = [
+        e.message for e in messages_of(protocol, vectors, entropy=InsecureSeededEntropy(14)) if e.recipient == 1
+    ]
+    for answered in range(-1, len(requests)):
+        for request in requests:
+            entropy = Recorder(14)
+            clients = {party: protocol.client(party, vectors[party], entropy=entropy) for party in protocol.clients}
+            client = clients[1]
+            if answered >= 0:
+                client.start()
+            for earlier in requests[: max(answered, 0)]:
+                client.receive(earlier)
+            try:
+                client.receive(request)
+            except SecureSumError as error:
+                errors.append(error)
+            secrets += [drawn for drawn in entropy.drawn if len(drawn) >= 32]
+    return errors, secrets
 
 
 def run_with(change: Callable[[Envelope], Envelope], entropy: Recorder) -> list[SecureSumError]:

@@ -80,3 +80,13 @@ def test_truncated_boxes_do_not_open(cut: int) -> None:
 def test_nonces_are_fresh() -> None:
     boxes = {seal(KEY, PLAINTEXT, ASSOCIATED, entropy=os_entropy)[:NONCE_BYTES] for _ in range(100)}
     assert len(boxes) == 100
+
+
+@pytest.mark.parametrize("size", [0, 16, 31, 33])
+def test_only_whole_keys_seal_and_open(size: int) -> None:
+    """AES-128 would take 16 bytes: a key cut short must not pass for a weaker one."""
+    with pytest.raises(ValueError, match=f"32 bytes, not {size}"):
+        seal(bytes(size), PLAINTEXT, ASSOCIATED, entropy=os_entropy)
+    sealed = seal(KEY, PLAINTEXT, ASSOCIATED, entropy=os_entropy)
+    with pytest.raises(SealBrokenError):
+        open_sealed(KEY[:size].ljust(size, b"x"), sealed, ASSOCIATED)

@@ -1,6 +1,7 @@
-"""One party of a masked sum in a process of its own, which kills itself on command. Driven by test_restart.py.
+"""One party of a sum in a process of its own, which kills itself on command; ``killed_process.py`` is the other end.
 
-Frames on standard input and output: 4 bytes length, then pickle-free bytes. An answer of length 0xffffffff is an error.
+Frames on standard input and output: 4 bytes length, then pickle-free bytes. An answer of length NONE is none, one of
+length ERROR precedes a frame with the error's text.
 """
 
 from __future__ import annotations
@@ -9,30 +10,13 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from secagg import InsecureSeededEntropy, Layout, MaskedSum
 from secagg.durable import DurableClient, DurableServer, FileStore
 from secagg.errors import SecureSumError
-from secagg.primitives.identity import IdentityKey
 
-CLIENTS = (1, 2, 3, 4, 5)
-LAYOUT = Layout.of([("counts", 20, 10**6)])
-IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
-CONFIG = MaskedSum(
-    layout=LAYOUT,
-    clients=CLIENTS,
-    session_id=b"restarted session",
-    threshold=4,
-    identities=tuple(IDENTITIES[party].public for party in CLIENTS),
-)
 KEY = b"k" * 32
 NONE, ERROR = 0xFFFFFFFE, 0xFFFFFFFF
-
-
-def vector(party: int) -> np.ndarray:
-    return np.arange(LAYOUT.size, dtype=np.int64) * party
 
 
 def read_exactly(n_bytes: int) -> bytes:
@@ -63,27 +47,20 @@ class KillingStore(FileStore):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def be_client(party: int, store: FileStore) -> None:
-    entropy = InsecureSeededEntropy(int.from_bytes(os.urandom(8), "big"))  # another stream after every restart
-    identity = IDENTITIES[party]
-    client = DurableClient(
-        store,
-        KEY,
-        fresh=lambda: CONFIG.client(party, vector(party), entropy=entropy, identity=identity),
-        restore=lambda s: CONFIG.restore_client(party, vector(party), s, KEY, entropy=entropy, identity=identity),
-        snapshot=lambda session: CONFIG.snapshot_client(session, KEY),
-    )
+def be_party(session: DurableClient) -> None:
+    """A client or helper: an empty request starts it."""
     while True:
         message = read_exactly(int.from_bytes(read_exactly(4), "big"))
         try:
-            write(client.start() if not message else client.receive(message))
+            write(session.receive(message) if message else session.start())
         except SecureSumError as error:
             sys.stdout.buffer.write(ERROR.to_bytes(4, "big"))
             write(str(error).encode())
 
 
-def be_server(store: FileStore) -> None:
-    server = DurableServer(store, fresh=CONFIG.server, restore=CONFIG.restore_server, snapshot=CONFIG.snapshot_server)
+def be_server(config: Any, store: FileStore) -> None:
+    """The server: ``r`` brings a message, ``c`` closes the round, ``q`` asks what the last closed round sent."""
+    server = DurableServer(store, fresh=config.server, restore=config.restore_server, snapshot=config.snapshot_server)
     while True:
         command = read_exactly(1)
         if command == b"r":
@@ -94,10 +71,9 @@ def be_server(store: FileStore) -> None:
                 write(b"taken")
             except SecureSumError as error:
                 write(type(error).__name__.encode())
-        elif command == b"q":  # what did the last closed round send? For a driver that lost the answer.
-            write_requests(server)
         else:
-            server.close_round()
+            if command == b"c":
+                server.close_round()
             write_requests(server)
 
 
@@ -112,9 +88,10 @@ def write_requests(server: DurableServer) -> None:
     write(b"Q" + b"".join(parts))
 
 
-if __name__ == "__main__":
-    role, path = sys.argv[1], Path(sys.argv[2])
+def main(config: Any, durable: Any) -> None:
+    """Be the server, or the party of that number, with the store at the given path."""
+    role, store = sys.argv[1], KillingStore(Path(sys.argv[2]))
     if role == "server":
-        be_server(KillingStore(path))
+        be_server(config, store)
     else:
-        be_client(int(role), KillingStore(path))
+        be_party(durable(int(role), store))

@@ -1,0 +1,47 @@
+"""What the parameters of a committee sum guarantee and cost, in words and numbers."""
+
+from __future__ import annotations
+
+from secagg.committee.messages import entry_bytes
+from secagg.committee.parameters import CommitteeParameters
+from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
+from secagg.primitives.identity import SIGNATURE_BYTES
+
+
+def client_cost(config: CommitteeParameters) -> PartyCost:
+    """A client's; a test holds it against a real run."""
+    vector = config.layout.wire_bytes
+    seeds = COUNT_BYTES + len(config.helper_keys) * (PARTY_BYTES + entry_bytes(config))
+    return PartyCost.of_payloads([seeds + vector], [], vector_bytes=vector)
+
+
+def helper_cost(config: CommitteeParameters) -> PartyCost:
+    """A helper's; a test holds it against a real run."""
+    n, vector = len(config.clients), config.layout.wire_bytes
+    signature = SIGNATURE_BYTES if config.is_authenticated else 0
+    request = COUNT_BYTES + n * (PARTY_BYTES + entry_bytes(config)) + signature
+    return PartyCost.of_payloads([COUNT_BYTES + n * PARTY_BYTES + vector], [request], vector_bytes=vector)
+
+
+def explain(config: CommitteeParameters) -> str:
+    """A paragraph a line: who must not collude, how many must stay, what it costs."""
+    n_helpers = len(config.helper_keys)
+    helpers, all_helpers = ("1 helper", "the helper") if n_helpers == 1 else (f"{n_helpers} helpers", "all helpers")
+    server = (
+        "the server may lie: seeds are signed by the roster's identities, and helpers count only those"
+        if config.is_authenticated
+        else "SEMI-HONEST: the server may look on but not lie; there are no identities (for simulations)"
+    )
+    return "\n".join(
+        [
+            f"{config.name} sum over {len(config.clients)} clients, {helpers}, session "
+            f"{config.session_id.hex()[:16]}...",
+            f"  {server}",
+            f"  private unless the server colludes with {all_helpers}; colluding clients only take their own "
+            "vectors off",
+            f"  a total holds at least {config.survivors_needed} clients, else no helper takes its masks off",
+            f"  {all_helpers} must answer, else no total is released; a client may vanish whenever it likes",
+            f"  a client {client_cost(config)}",
+            f"  a helper {helper_cost(config)}",
+        ]
+    )

@@ -1,0 +1,50 @@
+"""What a sum costs one party, worked out from its message formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from secagg.wire import HEADER_BYTES
+
+COUNT_BYTES = 4
+"""The number before a list."""
+
+PARTY_BYTES = 4
+"""A party's number in a list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartyCost:
+    """What one party sends and receives when nobody drops out.
+
+    Args:
+        messages_up: messages sent.
+        bytes_up: bytes sent, of which ``vector_bytes`` are the vector.
+        bytes_down: bytes received.
+        vector_bytes: ceil(bits / 8) bytes an entry.
+    """
+
+    messages_up: int
+    bytes_up: int
+    bytes_down: int
+    vector_bytes: int
+
+    @classmethod
+    def of_payloads(cls, up: Sequence[int], down: Sequence[int], *, vector_bytes: int) -> Self:
+        """The cost of messages with payloads of these sizes in bytes."""
+        return cls(
+            messages_up=len(up),
+            bytes_up=sum(up) + len(up) * HEADER_BYTES,
+            bytes_down=sum(down) + len(down) * HEADER_BYTES,
+            vector_bytes=vector_bytes,
+        )
+
+    def __str__(self) -> str:
+        """What the party does, in words, as the end of a sentence."""
+        messages = "1 message" if self.messages_up == 1 else f"{self.messages_up} messages"
+        return (
+            f"sends {messages}, {self.bytes_up} bytes ({self.vector_bytes} of them the vector), "
+            f"and receives {self.bytes_down} bytes"
+        )

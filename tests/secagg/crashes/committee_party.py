@@ -1,0 +1,46 @@
+"""One party of a committee sum in a process of its own; see ``killable_party.py``."""
+
+from __future__ import annotations
+
+import numpy as np
+from killable_party import KEY, main
+
+from secagg import CommitteeSum, Layout
+from secagg.durable import DurableClient, FileStore
+from secagg.primitives.agreement import KeyPair
+
+CLIENTS = (1, 2, 3)
+HELPERS = {11: KeyPair(b"a" * 32), 12: KeyPair(b"b" * 32)}
+CONFIG = CommitteeSum(
+    layout=Layout.of([("counts", 20, 10**6)]),
+    clients=CLIENTS,
+    session_id=b"restarted session",
+    helper_keys=tuple((party, pair.public) for party, pair in HELPERS.items()),
+    min_survivors=2,
+)
+
+
+def vector(party: int) -> np.ndarray:
+    return np.arange(CONFIG.layout.size, dtype=np.int64) * party
+
+
+def durable(party: int, store: FileStore) -> DurableClient:
+    if party in HELPERS:
+        return DurableClient(
+            store,
+            KEY,
+            fresh=lambda: CONFIG.helper(party, HELPERS[party]),
+            restore=lambda snapshot: CONFIG.restore_helper(party, HELPERS[party], snapshot, KEY),
+            snapshot=lambda session: CONFIG.snapshot_helper(session, KEY),
+        )
+    return DurableClient(
+        store,
+        KEY,
+        fresh=lambda: CONFIG.client(party, vector(party)),
+        restore=lambda snapshot: CONFIG.restore_client(party, vector(party), snapshot, KEY),
+        snapshot=lambda session: CONFIG.snapshot_client(session, KEY),
+    )
+
+
+if __name__ == "__main__":
+    main(CONFIG, durable)

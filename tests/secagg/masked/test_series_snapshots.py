@@ -1,0 +1,160 @@
+"""A series whose clients die after every message: every sum exact, and nothing to be had from a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from secagg import IntVector, Layout
+from secagg.durable import DurableClient
+from secagg.errors import LocalProtocolError, SnapshotError
+from secagg.masked.series import MaskedSeries, SeriesClient, SeriesServer
+from secagg.masked.series_snapshots import restore_series_client, snapshot_series_client
+from secagg.primitives.identity import IdentityKey
+from secagg.wire import MessageType, seal_frame
+
+CLIENTS = (1, 2, 3, 4)
+KEYS = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
+SERIES = MaskedSeries(
+    clients=CLIENTS, series_id=bytes(16), threshold=3, identities=tuple(KEYS[party].public for party in CLIENTS)
+)
+LAYOUTS = [Layout.of([("counts", size, 1000)]) for size in (5, 3, 8)]
+
+
+class Memory:
+    """A store that outlives its client."""
+
+    record: bytes | None = None
+
+    def load(self) -> bytes | None:
+        return self.record
+
+    def save(self, record: bytes) -> None:
+        self.record = record
+
+    def wipe(self) -> None:
+        self.record = None
+
+
+def vector(party: int, index: int) -> IntVector:
+    return np.arange(LAYOUTS[index].size, dtype=np.int64) * party + index
+
+
+def restored(party: int, stored: bytes, key: bytes, index: int, series: MaskedSeries = SERIES) -> SeriesClient:
+    return restore_series_client(
+        series,
+        party,
+        stored,
+        key,
+        number=index,
+        layout=LAYOUTS[index],
+        context=b"model %d" % index,
+        contribution=vector(party, index),
+        identity=KEYS[party],
+    )
+
+
+def session(store: Memory, party: int, index: int) -> DurableClient:
+    """A client in a process of its own, in the sum of this number."""
+    key = bytes([party]) * 32
+
+    def fresh() -> SeriesClient:
+        client = SeriesClient(SERIES, party, identity=KEYS[party])
+        client.begin_sum(LAYOUTS[index], b"model %d" % index, vector(party, index))
+        return client
+
+    def restore(stored: bytes) -> SeriesClient:
+        return restored(party, stored, key, index)
+
+    return DurableClient(
+        store, key, fresh=fresh, restore=restore, snapshot=lambda running: snapshot_series_client(running, key)
+    )
+
+
+def run(
+    stores: dict[int, Memory], lost: Callable[[int, int, int], bool] = lambda party, index, step: False
+) -> list[tuple]:
+    """All sums; each message meets a new process, twice. Returns totals and survivors."""
+    server, found = SeriesServer(SERIES), []
+    for index, layout in enumerate(LAYOUTS):
+        running = server.begin_sum(layout, b"model %d" % index)
+        if index == 0:
+            for party, store in stores.items():
+                first = session(store, party, index).start()
+                assert session(store, party, index).start() == first
+                running.receive(party, first)
+        step = 0
+        while (requests := running.close_round()) or running.result is None:
+            for party, request in requests.items():
+                if lost(party, index, step):
+                    continue
+                answer = session(stores[party], party, index).receive(request)
+                assert session(stores[party], party, index).receive(request) == answer
+                running.receive(party, answer)
+            step += 1
+        found.append((running.result.total, running.result.survivors))
+    return found
+
+
+def test_every_sum_is_exact_though_every_client_dies_after_every_message() -> None:
+    for index, (total, survivors) in enumerate(run({party: Memory() for party in CLIENTS})):
+        assert survivors == CLIENTS
+        assert total.tobytes() == sum(vector(party, index) for party in CLIENTS).tobytes()
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_a_client_that_misses_a_message_of_the_second_sum(step: int) -> None:
+    """Steps of the second sum: shares, unmask request with the next rosters, survivors' proof."""
+    found = run(
+        {party: Memory() for party in CLIENTS}, lost=lambda party, index, at: (party, index, at) == (4, 1, step)
+    )
+    missing = [set(CLIENTS) - set(survivors) for _, survivors in found]
+    assert missing == [set(), {4} if step == 0 else set(), {4} if step < 2 else set()]
+    for index, (total, survivors) in enumerate(found):
+        assert total.tobytes() == sum(vector(party, index) for party in survivors).tobytes()
+
+
+def test_a_snapshot_is_its_owner_s_and_its_series() -> None:
+    client = SeriesClient(SERIES, 1, identity=KEYS[1])
+    client.begin_sum(LAYOUTS[0], b"", vector(1, 0))
+    client.start()
+    stored = snapshot_series_client(client, bytes(32))
+    own = client._current._secrets.masking.secret  # type: ignore[union-attr]
+    assert own not in stored
+    other = MaskedSeries(clients=CLIENTS, series_id=bytes(range(16)), threshold=3, identities=SERIES.identities)
+    changed = stored[:-1] + bytes([stored[-1] ^ 1])
+    for series, party, content, key in (
+        (SERIES, 1, stored, b"x" * 32),
+        (SERIES, 2, stored, bytes(32)),
+        (other, 1, stored, bytes(32)),
+        (SERIES, 1, changed, bytes(32)),
+    ):
+        with pytest.raises(SnapshotError):
+            restored(party, content, key, 0, series)
+
+
+def test_a_snapshot_leads_to_this_sum_or_the_next() -> None:
+    client = SeriesClient(SERIES, 1, identity=KEYS[1])
+    client.begin_sum(LAYOUTS[0], b"model 0", vector(1, 0))
+    first = client.start()
+    stored = snapshot_series_client(client, bytes(32))
+    assert restored(1, stored, bytes(32), 0)._current is not None
+    with pytest.raises(SnapshotError, match="it does not lead to sum 2"):
+        restored(1, stored, bytes(32), 2)
+    assert first[5] == MessageType.BUNDLE
+
+
+def test_a_client_that_was_not_set_up_sends_no_vector() -> None:
+    """Restored for a sum whose set-up it missed, it refuses instead of masking with keys that nobody knows."""
+    client = SeriesClient(SERIES, 1, identity=KEYS[1])
+    client.begin_sum(LAYOUTS[0], b"model 0", vector(1, 0))
+    client.start()
+    late = restored(1, snapshot_series_client(client, bytes(32)), bytes(32), 1)
+    digest = SERIES.sum(1, LAYOUTS[1], b"model 1").digest
+    delivery = seal_frame(MessageType.SHARE_DELIVERY, bytes(4), digest=digest, sender=0, recipient=1)
+    bundle = len(delivery).to_bytes(8, "big") + delivery
+    message = seal_frame(MessageType.BUNDLE, bundle, digest=SERIES.digest, sender=0, recipient=1)
+    with pytest.raises(LocalProtocolError, match="takes no SHARE_DELIVERY"):
+        late.receive(message)
