@@ -66,6 +66,11 @@ class AFL:
     clip: bool = False
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.feature_format, RowFormat) and isinstance(self.target_format, RowFormat)):
+            raise SpecificationError(
+                f"formats are RowFormats, not {self.feature_format!r} and {self.target_format!r}; RowFormat.parse "
+                "makes one of a text"
+            )
         if not (np.isfinite(self.ri_gamma) and self.ri_gamma >= 0):
             raise SpecificationError(f"gamma must be a finite number >= 0, not {self.ri_gamma}")
         if self.ri_gamma > 0 and self.ri_units == 0:
@@ -142,8 +147,16 @@ class AFL:
         return solve_ridge(gram, cross, ridge=self.ridge)
 
     def decision_function(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
-        """X W, shape (n, c), of features as they are: only training rows are quantised."""
-        return np.asarray(features, dtype=np.float64) @ model.weights
+        """X W, shape (n, c), of features as they are: only training rows are quantised.
+
+        Raises:
+            NotReadyError: the total has not arrived yet.
+            InvalidRowsError: features of another shape than (n, d).
+        """
+        rows = np.asarray(features, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != self.n_features:
+            raise InvalidRowsError(f"features must have shape (n, {self.n_features}), not {rows.shape}")
+        return rows @ model.weights
 
     def weights_bytes(self, model: LinearModel) -> bytes:
         """W's bytes."""

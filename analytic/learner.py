@@ -33,6 +33,11 @@ class ClientRows:
     memory: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.features, np.ndarray) and isinstance(self.targets, np.ndarray)):
+            raise InvalidRowsError(
+                f"features and targets are numpy arrays, not {type(self.features).__name__} and "
+                f"{type(self.targets).__name__}; convert them with numpy.asarray"
+            )
         if self.features.ndim != 2 or len(self.features) != len(self.targets):
             raise InvalidRowsError(
                 f"features must be a matrix with one target a row; their shape is {self.features.shape}, "

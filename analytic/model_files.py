@@ -55,7 +55,7 @@ class SavedModel:
 
 
 def save_model(
-    folder: Path, learner: AnalyticLearner[Any], model: Any, *, classes: Sequence[str | int] | None = None
+    folder: Path | str, learner: AnalyticLearner[Any], model: Any, *, classes: Sequence[str | int] | None = None
 ) -> None:
     """Write a model into ``folder``, which is created when missing; a model in it is replaced in one step.
 
@@ -66,6 +66,7 @@ def save_model(
         SpecificationError: a learner that is not one of this package's, or classes that are no strings or integers.
         ModelFileError: the model holds NaN or infinity, or the folder cannot be written to; what was there stays.
     """
+    folder = Path(folder)
     arrays, conditioning = taken_apart(learner, model)
     _check_finite(arrays, f"the model to be saved in {folder}")
     content = save_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()})
@@ -93,13 +94,14 @@ def save_model(
         ) from error
 
 
-def load_model(folder: Path) -> SavedModel:
+def load_model(folder: Path | str) -> SavedModel:
     """The model that ``save_model`` wrote into ``folder``: equal ``weights_bytes`` and ``context_bytes``.
 
     Raises:
         ModelFileError: a file is missing, damaged, of another version or format, or its arrays are not those that the
             configuration asks for: a missing or surplus one, another shape or type, NaN or infinity.
     """
+    folder = Path(folder)
     description = _read_description(folder / DESCRIPTION)
     learner = _learner(description)
     arrays = _read_arrays(folder, description["weights"])

@@ -65,16 +65,19 @@ def solve_ridge(gram: FloatMatrix, cross: FloatMatrix, *, ridge: float = 0.0) ->
             f"a solve needs a Gram of shape (d, d) and a cross-correlation of shape (d, c), not {gram.shape} and "
             f"{cross.shape}"
         )
-    if not (np.isfinite(gram).all() and np.isfinite(cross).all()):
-        raise InvalidRowsError("a solve needs finite numbers; this Gram or cross-correlation holds NaN or infinity")
+    _refuse_infinite(cross)
     # One memory order for the same numbers: BLAS takes another path, with other roundings, for another order.
-    gram, cross = np.ascontiguousarray(gram, dtype=np.float64), np.ascontiguousarray(cross, dtype=np.float64)
+    cross = np.ascontiguousarray(cross, dtype=np.float64)
     with one_blas_thread():
         return _by_cholesky(gram, cross, ridge) or _by_eigenvalues(gram, cross, ridge)
 
 
 def triangular_factor(gram: FloatMatrix, ridge: float) -> FloatMatrix | None:
-    """L with G + ridge I = L L^T in its lower triangle (above it, leftovers); None when singular in float64."""
+    """L with G + ridge I = L L^T in its lower triangle (above it, leftovers); None when singular in float64.
+
+    Raises:
+        InvalidRowsError: NaN or infinity among the entries of G.
+    """
     found = _factor(gram, ridge)
     return None if found is None else found[0]
 
@@ -103,6 +106,11 @@ def singular_below(d: int) -> float:
     return float((d + 32) * np.finfo(np.float64).eps)
 
 
+def _refuse_infinite(matrix: FloatMatrix) -> None:
+    if not np.isfinite(matrix).all():
+        raise InvalidRowsError("a solve needs finite numbers; this Gram or cross-correlation holds NaN or infinity")
+
+
 def _by_cholesky(gram: FloatMatrix, cross: FloatMatrix, ridge: float) -> Solution | None:
     found = _factor(gram, ridge)
     if found is None:
@@ -118,9 +126,12 @@ def _by_cholesky(gram: FloatMatrix, cross: FloatMatrix, ridge: float) -> Solutio
 
 
 def _factor(gram: FloatMatrix, ridge: float) -> tuple[FloatMatrix, float] | None:
-    matrix = np.array(gram, dtype=np.float64, order="F")
-    matrix.flat[:: len(matrix) + 1] += ridge
-    norm = float(np.abs(matrix).sum(axis=0).max())
+    # Row by row into LAPACK's column by column: the upper triangle, so that no copy goes across the memory order.
+    matrix = np.array(gram.T, dtype=np.float64, order="F")
+    matrix.T.reshape(-1)[:: len(matrix) + 1] += ridge
+    norm = float(lapack.dlange("1", matrix))  # type: ignore[call-arg]  # the stub knows one argument
+    if not np.isfinite(norm):  # one bad entry shows in the norm; so may large ones that are finite
+        _refuse_infinite(gram)
     factor, failed = lapack.dpotrf(matrix, lower=1, overwrite_a=1, clean=0)
     if failed:
         return None
@@ -129,7 +140,7 @@ def _factor(gram: FloatMatrix, ridge: float) -> tuple[FloatMatrix, float] | None
 
 
 def _by_eigenvalues(gram: FloatMatrix, cross: FloatMatrix, ridge: float) -> Solution:
-    values, vectors = eigh(gram)
+    values, vectors = eigh(np.ascontiguousarray(gram, dtype=np.float64))
     largest = float(np.abs(values).max())
     cutoff = singular_below(len(gram)) * largest
     if values[0] + ridge < -cutoff:

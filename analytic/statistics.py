@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ EXACT_FLOAT64 = 2**53
 COUNT_ROOM = 2**62
 BLOCK_ROWS = 1024
 """Rows multiplied at a time, so that memory does not grow with the number of rows."""
+APPENDED_TARGETS = 32
+"""Up to so many targets stand beside the features in one product; more of them get a cheaper product of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,17 +223,23 @@ class Statistics:
 class _Accumulator:
     """Sums blocks in float64 while that is exact, then moves the sum to int64.
 
-    The Gram's float64 sum is in Fortran order with only its upper triangle in use (what ``dsyrk`` wants); its
-    transpose is the lower triangle in C order. The cross-correlation is held transposed, (c, d), because a sparse
-    one-hot matrix then adds each row to its class in one pass.
+    The product's float64 sum is in Fortran order with only its upper triangle in use (what ``dsyrk`` wants); its
+    transpose is the lower triangle in C order. A few targets are columns of the block, [X Y], and Y^T X stands below
+    X^T X in that triangle: a product of their own costs more, being too narrow for BLAS. (Y^T Y beside it may be too
+    large to be exact; it is never read.) More targets get a product of their own, labels among them as a sparse one-hot
+    matrix, which adds each row to its class in one pass. Either way the cross-correlation is held transposed, (c, d).
     """
 
     def __init__(self, spec: StatisticsSpec, *, clip: bool) -> None:
         self._spec, self._clip = spec, clip
         d, c = spec.n_features, spec.n_targets
-        self._gram, self._float_gram = np.zeros((d, d), dtype=np.int64), np.zeros((d, d), order="F")
-        self._cross, self._float_cross = np.zeros((c, d), dtype=np.int64), np.zeros((c, d))
-        self._block = np.empty((min(BLOCK_ROWS, spec.exact_rows), d))
+        self._appended = c <= APPENDED_TARGETS
+        width = d + c if self._appended else d
+        self._block = np.empty((min(BLOCK_ROWS, spec.exact_rows), width))
+        self._product = np.zeros((width, width), order="F")
+        self._gram, self._float_gram = np.zeros((d, d), dtype=np.int64), self._product.T[:d, :d]
+        self._cross = np.zeros((c, d), dtype=np.int64)
+        self._float_cross = self._product.T[d:, :d] if self._appended else np.zeros((c, d))
         self._float_rows = 0
         self._count = 0
 
@@ -239,7 +247,16 @@ class _Accumulator:
         self._check(features, targets)
         for start in range(0, len(features), len(self._block)):
             place = slice(start, start + len(self._block))
-            self._multiply(self._rows(features, place), self._goals(targets, place))
+            block = self._block[: len(features[place])]
+            self._make_room(len(block))
+            rows, beside = np.split(block, [self._spec.n_features], axis=1)
+            self._quantised(self._spec.feature_format, features, place, out=rows)
+            goals = self._goals(targets, place)
+            if self._appended:
+                beside[...] = cast(FloatMatrix, goals)
+            else:
+                self._float_cross += goals.T @ rows
+            blas.dsyrk(1.0, block.T, beta=1.0, c=self._product, overwrite_c=True)
         self._count += len(features)
 
     def finish(self) -> Statistics:
@@ -272,13 +289,11 @@ class _Accumulator:
                 "all clients together; agree on a larger max_rows or use fewer rows"
             )
 
-    def _rows(self, features: NDArray[Any], place: slice) -> FloatMatrix:
-        out = self._block[: len(features[place])]
-        return self._quantised(self._spec.feature_format, features, place, out)
-
     def _goals(self, targets: NDArray[Any], place: slice) -> FloatMatrix | csr_array:
         if targets.ndim == 2:
             return self._quantised(self._spec.target_format, targets, place)
+        if self._appended:
+            return one_hot(targets[place], self._spec.n_targets)
         labels = targets[place].astype(np.intp)
         n = len(labels)
         return csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, self._spec.n_targets))
@@ -291,15 +306,13 @@ class _Accumulator:
         except RowsOutsideFormatError:
             raise row_format.refusal(values) from None  # count over all rows, not over this block
 
-    def _multiply(self, rows: FloatMatrix, goals: FloatMatrix | csr_array) -> None:
-        if self._float_rows + len(rows) > self._spec.exact_rows:
+    def _make_room(self, n_rows: int) -> None:
+        if self._float_rows + n_rows > self._spec.exact_rows:
             self._flush()
-        self._float_gram = blas.dsyrk(1.0, rows.T, beta=1.0, c=self._float_gram, overwrite_c=True)
-        self._float_cross += goals.T @ rows
-        self._float_rows += len(rows)
+        self._float_rows += n_rows
 
     def _flush(self) -> None:
-        for total, pending in ((self._gram, self._float_gram.T), (self._cross, self._float_cross)):
+        for total, pending in ((self._gram, self._float_gram), (self._cross, self._float_cross)):
             np.add(total, pending, out=total, dtype=np.int64, casting="unsafe")
             pending.fill(0.0)
         self._float_rows = 0

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 Precision = Literal["float64", "float32"]
+"""What a module computes in."""
 
 ROUNDOFF: dict[Precision, float] = {"float64": 2.0**-53, "float32": 2.0**-24}
 """u: the largest relative error of one rounded operation."""

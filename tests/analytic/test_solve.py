@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
-from analytic.solve import one_blas_thread, solve_ridge
+from analytic.solve import one_blas_thread, solve_ridge, triangular_factor
 
 UNIT = 2.0**-53
 
@@ -170,6 +170,21 @@ class TestInput:
             with pytest.raises(InvalidRowsError, match="finite"):
                 solve_ridge(gram, cross)
 
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+    @pytest.mark.parametrize("place", [(0, 2), (2, 0), (1, 1)])
+    def test_one_bad_entry_anywhere_shows_in_the_norm(self, place: tuple[int, int], bad: float) -> None:
+        gram = np.eye(3)
+        gram[place] = bad
+        for same in (gram, np.asfortranarray(gram)):
+            with pytest.raises(InvalidRowsError, match="finite"):
+                solve_ridge(same, np.ones((3, 1)))
+            with pytest.raises(InvalidRowsError, match="finite"):
+                triangular_factor(same, 0.0)
+
+    def test_finite_entries_whose_norm_overflows_are_not_called_infinite(self) -> None:
+        solution = solve_ridge(np.full((2, 2), 1e308), np.zeros((2, 1)))
+        assert (solution.method, solution.rank) == ("minimum norm", 1)
+
     def test_leaves_its_input_alone_and_returns_read_only_weights(self) -> None:
         gram, cross = np.diag([2.0, 3.0]), np.ones((2, 2))
         before = gram.tobytes() + cross.tobytes()
@@ -219,6 +234,19 @@ class TestDeterminism:
             moved = np.empty(gram.size + offset)[offset:].reshape(gram.shape)
             moved[:] = gram
             assert solve_ridge(moved, cross).weights.tobytes() == expected
+
+    @pytest.mark.parametrize("n", [200, 40])
+    def test_same_bits_in_any_memory_order_where_rounding_left_the_gram_not_quite_symmetric(self, n: int) -> None:
+        rng = np.random.default_rng(3)
+        x = rng.standard_normal((n, 70))
+        gram, cross = x.T @ x, x.T @ rng.standard_normal((n, 5))
+        gram = np.tril(gram) + np.triu(np.nextafter(gram, 0.0), 1)
+        assert (gram != gram.T).any()
+        wide = np.zeros((140, 140))
+        wide[::2, ::2] = gram
+        expected = solve_ridge(gram, cross).weights.tobytes()
+        for same in (np.asfortranarray(gram), wide[::2, ::2], gram.T.copy().T):
+            assert solve_ridge(same, cross).weights.tobytes() == expected
 
     def test_same_bits_from_several_python_threads_and_the_setting_comes_back(self) -> None:
         rng = np.random.default_rng(2)

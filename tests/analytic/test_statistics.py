@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import MAX_BITS, RowFormat
-from analytic.statistics import BLOCK_ROWS, INT64_MAX, LABELS, Statistics, StatisticsSpec, one_hot
+from analytic.statistics import APPENDED_TARGETS, BLOCK_ROWS, INT64_MAX, LABELS, Statistics, StatisticsSpec, one_hot
 
 Q = RowFormat.parse
 
@@ -52,7 +52,7 @@ def problems(draw: st.DrawFn, *, labels: bool | None = None) -> tuple[Statistics
     with_labels = draw(st.booleans()) if labels is None else labels
     spec = StatisticsSpec(
         n_features=draw(st.integers(1, 5)),
-        n_targets=draw(st.integers(1, 4)),
+        n_targets=draw(st.integers(1, 4) | st.sampled_from([APPENDED_TARGETS, APPENDED_TARGETS + 1])),
         feature_format=a_format(),
         target_format=LABELS if with_labels else a_format(),
         max_rows=200,
@@ -105,6 +105,22 @@ class TestExactness:
         spec = spec_of(4, 3)
         features, labels = extreme_rows(rng, spec.feature_format, (n, 4)), rng.integers(0, 3, n)
         assert Statistics.from_rows(spec, features, labels).to_bytes() == oracle(spec, features, labels)
+
+    @pytest.mark.parametrize("n_targets", [1, APPENDED_TARGETS, APPENDED_TARGETS + 1])
+    @pytest.mark.parametrize("labels", [False, True])
+    def test_targets_beside_the_features_and_in_a_product_of_their_own(self, n_targets: int, labels: bool) -> None:
+        rng, n = np.random.default_rng(9), BLOCK_ROWS + 17
+        spec = spec_of(3, n_targets, target_format=LABELS if labels else Q("Q3.5"))
+        features = rng.uniform(-32, 32, (n, 3)).astype(np.float32)
+        targets = rng.integers(0, n_targets, n) if labels else rng.uniform(-8, 8, (n, n_targets))
+        assert Statistics.from_rows(spec, features, targets).to_bytes() == oracle(spec, features, targets)
+
+    def test_squares_of_targets_may_leave_int64(self) -> None:
+        n = 3 * BLOCK_ROWS
+        spec = spec_of(1, 1, "UQ1.0", target_format=Q("UQ26.0"))
+        features, targets = np.ones((n, 1)), np.full((n, 1), 2.0**26 - 1)
+        assert n * (2**26 - 1) ** 2 > INT64_MAX
+        assert Statistics.from_rows(spec, features, targets).to_bytes() == oracle(spec, features, targets)
 
     @pytest.mark.parametrize("kind", [np.float16, np.float32, np.int8, np.int64, np.bool_])
     def test_any_real_type(self, kind: type) -> None:
