@@ -6,7 +6,9 @@ import argparse
 import shlex
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,61 +17,95 @@ from secagg import os_entropy
 from secagg.errors import SecureSumError
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
+from simulations.arguments import checked, file, whole
+from simulations.command_parser import CommandParser
 from simulations.data import BUNDLED, bundled
-from simulations.errors import SimulationError
-from simulations.flower.errors import RunSettingsError
+from simulations.errors import SimulationError, UsageError
+from simulations.flower.errors import RunSettingsError, SiteFileError
 from simulations.flower.key_files import write_secret
+from simulations.flower.modes import missing_extra
 from simulations.flower.roster import Roster
 from simulations.flower.site_file import SiteFile
-from simulations.flower.trial import Trial, copy_template
+from simulations.flower.state import SessionFolder
+from simulations.flower.toml_files import Table
+from simulations.flower.trial import MIN_SITES, Trial, check_address, copy_template
 
 DEFAULT_ADDRESS = "127.0.0.1:8000"
 
+FAILED, INTERRUPTED = 2, 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command.
+
+    Args:
+        name: what is typed.
+        summary: one line for the list of commands.
+        examples: for its own help.
+        add_arguments: says what it understands.
+        run: does it.
+    """
+
+    name: str
+    summary: str
+    examples: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], None]
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; 0, or 2 for an error."""
-    arguments = _parser().parse_args(argv)
+    """Run one command; the exit code: 0, 2 for an error, 130 if it was stopped by Ctrl-C."""
     try:
+        arguments = _parse(sys.argv[1:] if argv is None else argv)
         arguments.run(arguments)
-    except (SimulationError, SecureSumError, AnalyticError, OSError) as error:
+    except (SimulationError, SecureSumError, AnalyticError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return FAILED
+    except OSError as error:
+        print(f"error: cannot use {error.filename or 'the output'}: {error.strerror or error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("stopped; no file is half-written", file=sys.stderr)
+        return INTERRUPTED
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m simulations.flower", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    identity = commands.add_parser("identity", help="make a signing key (client or server); prints its public half")
-    identity.set_defaults(run=_identity)
-    identity.add_argument("file", type=Path)
-    helper = commands.add_parser("helper-key", help="make a committee helper's key; prints its public half")
-    helper.set_defaults(run=_helper_key)
-    helper.add_argument("file", type=Path)
-    roster = commands.add_parser("roster", help="check a roster; prints the fingerprint to read to each other")
-    roster.set_defaults(run=_roster)
-    roster.add_argument("file", type=Path)
-    site = commands.add_parser("check-site", help="check a site's file, keys and rows without talking to anybody")
-    site.set_defaults(run=_check_site)
-    site.add_argument("file", type=Path)
-    app = commands.add_parser("app", help="copy the thin Flower app into a new folder")
-    app.set_defaults(run=lambda arguments: copy_template(arguments.folder))
-    app.add_argument("folder", type=Path)
-    rehearse = commands.add_parser("rehearse", help="run the apps over a trial's folder in this one process")
-    rehearse.set_defaults(run=_rehearse)
-    rehearse.add_argument("folder", type=Path)
-    rehearse.add_argument("settings", nargs="?", default="", help="overrides such as 'mode=\"committee\" ridge=0.5'")
-    _add_trial(commands.add_parser("trial", help="make a whole deployment in one new folder, for one host"))
+def _parse(texts: Sequence[str]) -> argparse.Namespace:
+    parser = _parser()
+    if not texts:
+        parser.print_help(sys.stderr)
+        raise UsageError(f"needs a command, such as {parser.prog} trial trial")
+    return parser.parse_args(texts)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        prog="python -m simulations.flower",
+        description="Closed-form federated learning between real hosts, with Flower: keys, checks and a trial.",
+        epilog="Start with: python -m simulations.flower trial --help. docs/how-to/deploy-with-flower.md leads on.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        subparser = commands.add_parser(
+            command.name,
+            help=command.summary,
+            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+            epilog=command.examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
     return parser
 
 
-def _add_trial(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(run=_trial)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--sites", type=int, default=5)
-    parser.add_argument("--helpers", type=int, default=2)
-    parser.add_argument("--dataset", choices=tuple(BUNDLED), default="digits")
-    parser.add_argument("--address", default=DEFAULT_ADDRESS, help="where the SuperLink will listen")
+def _takes(name: str, what: str) -> Callable[[argparse.ArgumentParser], None]:
+    """Of a command whose one argument is a path."""
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(name, type=checked(file), metavar=name.upper(), help=what)
+
+    return add_arguments
 
 
 def _identity(arguments: argparse.Namespace) -> None:
@@ -86,18 +122,46 @@ def _helper_key(arguments: argparse.Namespace) -> None:
 
 def _roster(arguments: argparse.Namespace) -> None:
     roster = Roster.read(arguments.file)
-    print(f"{len(roster.clients)} clients, {len(roster.helpers)} helpers")
+    key_holder = f"key holder {next(iter(roster.key_holder))}" if roster.key_holder else "no key holder"
+    print(f"{len(roster.clients)} clients, {len(roster.helpers)} helpers, {key_holder}")
     print(f"fingerprint {roster.fingerprint}")
 
 
 def _check_site(arguments: argparse.Namespace) -> None:
     site = SiteFile.read(arguments.file)
+    with SessionFolder(site.state).locked():
+        pass
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
     if site.helper is not None:
         print(f"helper {site.helper.party}: key fits the roster")
+    if site.key_holder is not None:
+        print(f"key holder {site.key_holder.party}: key fits the roster")
     if site.client is not None:
         rows = site.client.rows()
         print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
+    for mode in sorted(site.policy.modes):
+        if missing := missing_extra(mode):
+            print(f"{mode}: declined until this host has more: {missing}")
+
+
+def _app(arguments: argparse.Namespace) -> None:
+    copy_template(arguments.folder)
+    print(f"{arguments.folder}: edit [tool.flwr.app.config] in pyproject.toml, then: flwr run {arguments.folder} NAME")
+
+
+def _add_trial(parser: argparse.ArgumentParser) -> None:
+    _takes("folder", "a new folder")(parser)
+    n_sites, n_helpers = checked(partial(whole, at_least=MIN_SITES)), checked(partial(whole, at_least=0))
+    parser.add_argument("--sites", type=n_sites, default=5, metavar="N", help="clients (default 5)")
+    parser.add_argument("--helpers", type=n_helpers, default=2, metavar="N", help="committee helpers (default 2)")
+    parser.add_argument("--dataset", choices=tuple(BUNDLED), default="digits", help="whose rows (default digits)")
+    parser.add_argument(
+        "--address",
+        type=checked(check_address),
+        default=DEFAULT_ADDRESS,
+        metavar="HOST:PORT",
+        help=f"where the SuperLink will listen, on this host (default {DEFAULT_ADDRESS})",
+    )
 
 
 def _trial(arguments: argparse.Namespace) -> None:
@@ -111,13 +175,33 @@ def _trial(arguments: argparse.Namespace) -> None:
     print(f"{arguments.folder}: app, tls, server, operator-home, site-1 to site-{arguments.sites}")
 
 
-def _rehearse(arguments: argparse.Namespace) -> None:
-    from simulations.flower.rehearsal import rehearse  # needs the extra
+def _add_rehearse(parser: argparse.ArgumentParser) -> None:
+    _takes("folder", "what the command trial made")(parser)
+    parser.add_argument(
+        "settings", nargs="?", default="", metavar="SETTINGS", help="overrides of the app's configuration, as one word"
+    )
 
-    app = tomllib.loads((arguments.folder / "app" / "pyproject.toml").read_text(encoding="utf-8"))
-    config = app["tool"]["flwr"]["app"]["config"]
+
+def _rehearse(arguments: argparse.Namespace) -> None:
+    try:
+        from simulations.flower.rehearsal import rehearse
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"a rehearsal needs Flower, and there is no module {error.name}; pip install 'analytic-secagg[flower]'"
+        ) from error
+    config = _app_config(arguments.folder / "app" / "pyproject.toml")
     rehearse(arguments.folder, config | _overrides(arguments.settings, config))
     print(f"the model is in {arguments.folder / 'server' / 'models' / 'rehearsal' / 'model'}")
+
+
+def _app_config(path: Path) -> dict[str, Any]:
+    """The configuration of the app in a trial's folder."""
+    if not path.exists():
+        raise SiteFileError(f"a rehearsal needs {path}, which is not there; make a folder with the command trial")
+    table = Table.read(path)
+    for name in ("tool", "flwr", "app", "config"):
+        table = table.table(name)
+    return dict(table.rest())
 
 
 def _overrides(text: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,10 +209,93 @@ def _overrides(text: str, config: Mapping[str, Any]) -> dict[str, Any]:
     try:
         found = tomllib.loads("\n".join(shlex.split(text, posix=False)))
     except (tomllib.TOMLDecodeError, ValueError) as error:
-        raise RunSettingsError(f"settings read name=value with spaces between, texts in quotes: {error}") from error
+        raise RunSettingsError(
+            "settings read name=value with spaces between and texts in quotes, such as "
+            f"'mode=\"committee\" ridge=0.5', not {text!r}: {error}"
+        ) from error
     if unknown := found.keys() - config.keys():
-        raise RunSettingsError(f"the app's configuration has no {', '.join(sorted(unknown))}")
+        raise RunSettingsError(
+            f"the app's configuration has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(config))}"
+        )
     return found
+
+
+COMMANDS = (
+    Command(
+        name="trial",
+        summary="make a whole deployment in one new folder, for one host",
+        examples="""examples:
+  python -m simulations.flower trial trial
+      five sites with the digits data set; two of them are helpers too, one is the key holder
+  python -m simulations.flower trial small --sites 4 --helpers 0 --dataset breast_cancer --address 127.0.0.1:9000
+      four sites with other rows, no committee, and a SuperLink on another port
+""",
+        add_arguments=_add_trial,
+        run=_trial,
+    ),
+    Command(
+        name="rehearse",
+        summary="run the apps over a trial's folder in this one process",
+        examples="""examples:
+  python -m simulations.flower rehearse trial
+  python -m simulations.flower rehearse trial 'mode="committee"'
+  python -m simulations.flower rehearse trial 'mode="masked+bfv" dropout=0.2 ridge=0.5'
+
+Settings not named are those of trial/app/pyproject.toml. The model, a summary and a log of all rounds lie in
+trial/server/models/rehearsal.
+""",
+        add_arguments=_add_rehearse,
+        run=_rehearse,
+    ),
+    Command(
+        name="identity",
+        summary="make a signing key (of a client, the server or the key holder); print its public half",
+        examples="""example:
+  python -m simulations.flower identity identity.key
+      the printed half goes into the roster; the file stays on this host, readable by its owner alone
+""",
+        add_arguments=_takes("file", "where the secret half goes; never replaced"),
+        run=_identity,
+    ),
+    Command(
+        name="helper-key",
+        summary="make a committee helper's key; print its public half",
+        examples="""example:
+  python -m simulations.flower helper-key helper.key
+""",
+        add_arguments=_takes("file", "where the secret half goes; never replaced"),
+        run=_helper_key,
+    ),
+    Command(
+        name="roster",
+        summary="check a roster; print the fingerprint to read to each other",
+        examples="""example:
+  python -m simulations.flower roster roster.toml
+""",
+        add_arguments=_takes("file", "the roster, TOML"),
+        run=_roster,
+    ),
+    Command(
+        name="check-site",
+        summary="check a site's file, keys, state folder and rows without talking to anybody",
+        examples="""example:
+  python -m simulations.flower check-site site.toml
+""",
+        add_arguments=_takes("file", "the site's own file, TOML"),
+        run=_check_site,
+    ),
+    Command(
+        name="app",
+        summary="copy the thin Flower app into a new folder",
+        examples="""example:
+  python -m simulations.flower app secure-sum-app
+      then edit its pyproject.toml and: flwr run secure-sum-app remote --stream
+""",
+        add_arguments=_takes("folder", "a new folder"),
+        run=_app,
+    ),
+)
+"""In the order of the list that --help prints."""
 
 
 if __name__ == "__main__":

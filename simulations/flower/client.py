@@ -14,7 +14,16 @@ from simulations.errors import SimulationError
 from simulations.flower.errors import REASONS, DeclinedError, NoSessionError, Refusal, WireError
 from simulations.flower.site import Site
 from simulations.flower.site_file import SiteFile
-from simulations.flower.wire import END, INVITE, STEP, read_invitation, read_messages, write_messages
+from simulations.flower.wire import (
+    CONTEXT,
+    END,
+    INVITE,
+    STEP,
+    read_invitation,
+    read_messages,
+    read_requests,
+    write_messages,
+)
 
 LOG = logging.getLogger("analytic_secagg.site")
 """The site's own log; it stays on the site's host."""
@@ -22,13 +31,24 @@ LOG = logging.getLogger("analytic_secagg.site")
 app = ClientApp()
 
 
+@app.query(CONTEXT.removeprefix("query."))
+def make_context(message: Message, context: Context) -> Message:
+    """Answer with the key holder's public context, where the key holder is; with nothing elsewhere."""
+
+    def answer(site: Site) -> RecordDict:
+        invitation = read_invitation(message.content)
+        return write_messages(site.make_context(invitation), session=invitation.session)
+
+    return _guarded(message, context, answer)
+
+
 @app.query(INVITE.removeprefix("query."))
 def join(message: Message, context: Context) -> Message:
     """Answer an invitation."""
 
     def answer(site: Site) -> RecordDict:
-        invitation = read_invitation(message.content)
-        return write_messages(site.join(invitation), session=invitation.session)
+        invitation, requests = read_invitation(message.content), read_requests(message.content)
+        return write_messages(site.join(invitation, requests), session=invitation.session)
 
     return _guarded(message, context, answer)
 

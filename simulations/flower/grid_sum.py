@@ -2,121 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from flwr.app import RecordDict
-
-from secagg import CommitteeSum, PartyId, ServerSession, SumProtocol, SumResult
+from secagg import CommitteeSum, PartyId, ServerSession, SumResult
 from secagg.errors import RemoteProtocolError
-from secagg.primitives.identity import IdentityKey
-from secagg.wire import message_type
-from simulations.flower.errors import UnreachableError, WireError
-from simulations.flower.exchange import Deadlines, Exchange, NodeId
+from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, message_type
+from simulations.flower.context_request import ask_for_context
+from simulations.flower.errors import UnreachableError
+from simulations.flower.exchange import Deadlines, NodeId
 from simulations.flower.invitation import Invitation
-from simulations.flower.progress_log import ProgressLog
-from simulations.flower.wire import INVITE, STEP, read_messages, write_invitation, write_messages
+from simulations.flower.server_file import ServerFile
+from simulations.flower.session_exchange import SessionExchange
+from simulations.flower.terms import Terms
+from simulations.flower.wire import INVITE, STEP, write_invitation, write_messages
+
+
+def run_sum(
+    invitation: Invitation, server: ServerFile, exchange: SessionExchange, nodes: list[NodeId], deadlines: Deadlines
+) -> SumResult:
+    """The sum that is proposed, by itself; the key holder, where there is one, is asked for its context first.
+
+    Raises:
+        UnreachableError: a helper of the committee or the key holder is not there.
+        SecureSumError: too few clients stayed, or another reason for which no total is released.
+    """
+    if invitation.basis(server.roster).mode.encrypts is not None:
+        invitation = ask_for_context(invitation, server.roster, exchange, nodes, deadlines)
+    protocol = invitation.agree(server.roster).protocol
+    session: ServerSession = (
+        protocol.server(identity=server.identity) if isinstance(protocol, CommitteeSum) else protocol.server()
+    )
+    return GridSum(session, exchange, deadlines, Terms.from_bytes(invitation.terms).helpers).begin(invitation, nodes)
 
 
 class GridSum:
     """One sum.
 
     Args:
-        protocol: its public parameters.
-        identity: the server's signing key.
+        session: the server's.
         exchange: the way to the nodes.
-        progress: where the run is followed.
         deadlines: of every exchange.
+        helpers: who must be there beside clients.
+        node_of: where parties are that were met before, in a series; it is kept up to date.
     """
 
     def __init__(
         self,
-        protocol: SumProtocol,
-        *,
-        identity: IdentityKey,
-        exchange: Exchange,
-        progress: ProgressLog,
+        session: ServerSession,
+        exchange: SessionExchange,
         deadlines: Deadlines,
+        helpers: Sequence[PartyId] = (),
+        node_of: dict[PartyId, NodeId] | None = None,
     ) -> None:
-        self._protocol, self._exchange, self._progress, self._deadlines = protocol, exchange, progress, deadlines
-        self._session: ServerSession = (
-            protocol.server(identity=identity) if isinstance(protocol, CommitteeSum) else protocol.server()
-        )
-        self._node_of: dict[PartyId, NodeId] = {}
-        self._helpers = [party for party, _ in protocol.helper_keys] if isinstance(protocol, CommitteeSum) else []
+        self._session, self._exchange, self._deadlines, self._helpers = session, exchange, deadlines, helpers
+        self._node_of = {} if node_of is None else node_of
 
-    def run(self, invitation: Invitation, nodes: list[NodeId]) -> SumResult:
-        """The sum.
+    def begin(self, invitation: Invitation, nodes: list[NodeId]) -> SumResult:
+        """The sum, from its invitation on.
 
         Raises:
-            UnreachableError: a helper of the committee is not there.
+            UnreachableError: a helper is not there.
             SecureSumError: too few clients stayed, or another reason for which no total is released.
         """
-        session = invitation.session
         record = write_invitation(invitation)
-        deadlines = replace(self._deadlines, complete=lambda: self._helpers_missing() == 0)
-        self._exchange.ask(
-            "INVITATION", INVITE, dict.fromkeys(nodes, record), self._taker(session, joining=True), deadlines
-        )
-        if self._helpers_missing():
+        deadlines = replace(self._deadlines, complete=lambda: not self._helpers_missing())
+        self._exchange.ask("INVITATION", INVITE, dict.fromkeys(nodes, record), self._take_first, deadlines)
+        if missing := self._helpers_missing():
             raise UnreachableError(
-                f"{self._helpers_missing()} of the committee's {len(self._helpers)} helpers did not answer; without "
-                "all of them no total can be unmasked. Start their nodes and run again"
+                f"{len(missing)} of the {len(self._helpers)} helpers did not answer (party "
+                f"{', '.join(map(str, missing))}); without all of them no total can be released. Start their nodes "
+                "and run again"
             )
+        return self._finish()
+
+    def go_on(self, invitation: Invitation, requests: Mapping[PartyId, bytes]) -> SumResult:
+        """A later sum of a series: the invitation travels with the first requests, to whom was set up for this sum.
+
+        Raises:
+            SecureSumError: as in ``begin``.
+        """
+        contents = {node: write_invitation(invitation, asked) for node, asked in self._by_node(requests).items()}
+        self._exchange.ask("INVITATION", INVITE, contents, self._take, self._deadlines)
+        return self._finish()
+
+    def _finish(self) -> SumResult:
         while (requests := self._session.close_round()) or self._session.result is None:
-            self._request(session, requests)
+            self._request(requests)
         return self._session.result
 
-    def _request(self, session: bytes, requests: Mapping[PartyId, bytes]) -> None:
+    def _by_node(self, requests: Mapping[PartyId, bytes]) -> dict[NodeId, dict[PartyId, bytes]]:
         by_node: dict[NodeId, dict[PartyId, bytes]] = {}
         for party, message in requests.items():
             by_node.setdefault(self._node_of[party], {})[party] = message
-        contents = {node: write_messages(messages, session=session) for node, messages in by_node.items()}
-        type_ = message_type(next(iter(requests.values())))
-        deadlines = replace(self._deadlines, quorum=1.0) if self._asks_helpers(requests) else self._deadlines
-        self._exchange.ask(type_.name if type_ else "?", STEP, contents, self._taker(session, joining=False), deadlines)
+        return by_node
 
-    def _taker(self, session: bytes, *, joining: bool) -> Callable[[NodeId, RecordDict], int]:
-        def take(node: NodeId, content: RecordDict) -> int:
-            try:
-                answered, messages = read_messages(content)
-            except WireError:
-                answered, messages = b"", {}
-            if answered != session:
-                self._refused(node, "its answer belongs to no message of this sum")
-                return 0
-            for party, message in messages.items():
-                self._take(node, party, message, joining=joining)
-            return sum(map(len, messages.values()))
+    def _request(self, requests: Mapping[PartyId, bytes]) -> None:
+        session = self._exchange.session
+        contents = {node: write_messages(asked, session=session) for node, asked in self._by_node(requests).items()}
+        asks_helpers = not requests.keys().isdisjoint(self._helpers)
+        deadlines = replace(self._deadlines, quorum=1.0) if asks_helpers else self._deadlines
+        self._exchange.ask(_name(next(iter(requests.values()))), STEP, contents, self._take, deadlines)
 
-        return take
+    def _take_first(self, node: NodeId, party: PartyId, message: bytes) -> None:
+        """A party belongs to the first node whose message for it was good; a helper only says that it is there."""
+        if party in self._node_of:
+            self._take(node, party, message)
+        elif (message or party in self._helpers) and self._feed(node, party, message):
+            self._node_of[party] = node
 
-    def _take(self, node: NodeId, party: PartyId, message: bytes, *, joining: bool) -> None:
-        """Feed one party's message to the session. A party belongs to the first node whose message for it was good."""
-        if self._node_of.get(party, node if joining else None) != node:
-            self._refused(node, f"party {party} is at another node")
-            return
-        if message:
-            try:
-                self._session.receive(party, message)
-            except RemoteProtocolError as error:
-                self._refused(node, str(error))
-                return
-            self._progress.say("party", party=party, sent=_name(message), bytes=len(message))
-        elif party not in self._helpers:
-            return
-        self._node_of[party] = node
+    def _take(self, node: NodeId, party: PartyId, message: bytes) -> None:
+        if self._node_of.get(party) != node:
+            self._exchange.refuse(node, f"party {party} is at another node")
+        else:
+            self._feed(node, party, message)
 
-    def _refused(self, node: NodeId, reason: str) -> None:
-        self._progress.say("refused", node=str(node), reason=reason)
+    def _feed(self, node: NodeId, party: PartyId, message: bytes) -> bool:
+        """Whether the session took it; nothing said is nothing wrong."""
+        if not message:
+            return True
+        try:
+            self._session.receive(party, message)
+        except RemoteProtocolError as error:
+            self._exchange.refuse(node, str(error))
+            return False
+        self._exchange.note(party, _name(message), message)
+        return True
 
-    def _helpers_missing(self) -> int:
-        return len(set(self._helpers) - self._node_of.keys())
-
-    def _asks_helpers(self, requests: Mapping[PartyId, bytes]) -> bool:
-        return not requests.keys().isdisjoint(self._helpers)
+    def _helpers_missing(self) -> list[PartyId]:
+        return sorted(set(self._helpers) - self._node_of.keys())
 
 
 def _name(message: bytes) -> str:
+    """What a message says; of a bundle, what stands first in it."""
     type_ = message_type(message)
+    if type_ is MessageType.BUNDLE:
+        type_ = message_type(message[HEADER_BYTES + PART_SIZE_BYTES :])
     return type_.name if type_ else "?"

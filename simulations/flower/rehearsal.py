@@ -115,12 +115,12 @@ def rehearse(folder: Path, run_config: Mapping[str, Any], **grid_options: Any) -
     files = sorted(folder.glob("site-*/site.toml"))
     if not files:
         raise DeploymentError(f"{folder} holds no site-1/site.toml; make a folder with the command trial")
+    settings, server = RunSettings.of(run_config), ServerFile.read(folder / "server" / "server.toml")
     grid = InProcessGrid({node: {"site": str(file)} for node, file in enumerate(files, start=1001)}, **grid_options)
-    server = ServerFile.read(folder / "server" / "server.toml")
     output = server.output / "rehearsal"
     progress = ProgressLog(output / "progress.jsonl")
     exchange = Exchange(grid, progress, sleep=lambda seconds: None)
-    return Training(RunSettings.of(run_config), server, exchange, progress, clock=time.monotonic).run(output)
+    return Training(settings, server, exchange, progress, clock=time.monotonic).run(output)
 
 
 def _pretend_to_be_a_task() -> None:

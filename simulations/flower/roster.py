@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from secagg import PartyId
 from secagg.encoding import length_prefixed
 from simulations.flower.errors import SiteFileError
 from simulations.flower.toml_files import Table
+
+TABLES = ("clients", "helpers", "key_holder")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,31 +25,38 @@ class Roster:
         server: the server's Ed25519 public key.
         clients: each client's Ed25519 public key.
         helpers: each committee helper's X25519 public key; none where no committee is wanted.
+        key_holder: the key holder's Ed25519 public key; none where no sum is encrypted.
     """
 
     server: bytes
     clients: Mapping[PartyId, bytes]
     helpers: Mapping[PartyId, bytes]
+    key_holder: Mapping[PartyId, bytes] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Roster:
-        """The roster of a TOML file: ``server = "hex"``, and ``number = "hex"`` under [clients] and [helpers].
+        """The roster of a file: ``server = "hex"``, and ``number = "hex"`` under [clients], [helpers], [key_holder].
 
         Raises:
             SiteFileError: no such file, or a party without a proper key or number.
         """
         table = Table.read(path)
         server = table.take("server", str)
-        clients, helpers = _keys(path, table.table("clients")), _keys(path, table.table("helpers"))
+        clients, helpers, key_holder = (_keys(path, table.table(name)) for name in TABLES)
         table.end()
-        if not clients or clients.keys() & helpers.keys():
-            raise SiteFileError(f"{path}: the roster needs clients, and helpers under numbers that no client has")
-        return cls(server=_key(path, "server", server), clients=clients, helpers=helpers)
+        if not clients:
+            raise SiteFileError(f"{path}: the roster needs clients and lists none; add them under [clients]")
+        if len(key_holder) > 1:
+            raise SiteFileError(f"{path}: [key_holder] names one party, not {len(key_holder)}; leave one")
+        numbers = Counter([*clients, *helpers, *key_holder])
+        if twice := [party for party, times in numbers.items() if times > 1]:
+            raise SiteFileError(f"{path}: every party needs a number of its own; {twice[0]} stands in two tables")
+        return cls(server=_key(path, "the server", server), clients=clients, helpers=helpers, key_holder=key_holder)
 
     def to_toml(self) -> str:
         """What ``read`` reads."""
         lines = [f'server = "{self.server.hex()}"']
-        for name, keys in (("clients", self.clients), ("helpers", self.helpers)):
+        for name, keys in self._tables():
             lines += ["", f"[{name}]", *(f'{party} = "{keys[party].hex()}"' for party in sorted(keys))]
         return "\n".join(lines) + "\n"
 
@@ -54,12 +64,15 @@ class Roster:
     def fingerprint(self) -> str:
         """What two people read to each other to see that they hold the same roster."""
         parties = [
-            party.to_bytes(4, "big") + key
-            for keys in (self.clients, self.helpers)
+            name.encode() + party.to_bytes(4, "big") + key
+            for name, keys in self._tables()
             for party, key in sorted(keys.items())
         ]
         digest = hashlib.sha256(length_prefixed(b"roster", self.server, *parties)).hexdigest()
         return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
+
+    def _tables(self) -> list[tuple[str, Mapping[PartyId, bytes]]]:
+        return list(zip(TABLES, (self.clients, self.helpers, self.key_holder), strict=True))
 
 
 def _keys(path: Path, table: Table) -> dict[PartyId, bytes]:

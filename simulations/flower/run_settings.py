@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, get_type_hints
 
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner
 from analytic.row_format import RowFormat
 from simulations.errors import UsageError
 from simulations.flower.errors import RunSettingsError
-from simulations.flower.invitation import MODES
+from simulations.flower.modes import MODES, missing_extra
+from simulations.flower.roster import Roster
+from simulations.flower.toml_files import NAMES
 from simulations.learners import LEARNERS, LearnerSettings
 from simulations.options import parse_options
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +30,10 @@ class RunSettings:
         feature_format: fixed-point format, such as ``UQ5.11``.
         max_rows: rows of all clients together.
         ridge: penalty of the solve.
-        mode: ``masked``, ``committee`` or ``plain``.
-        corruption: fraction of clients that may collude with the server (masked).
-        dropout: fraction of clients that may vanish (masked).
-        min_survivors: fewest clients in a total (committee, plain).
+        mode: one of ``MODES``.
+        corruption: fraction of clients that may collude with the server (modes with masks of clients).
+        dropout: fraction of clients that may vanish (the same).
+        min_survivors: fewest clients in a total (the other modes).
         nodes: how many nodes must be online before a sum begins; 0 is one for each client of the roster.
         join_seconds: how long they are waited for.
         round_seconds: deadline of each exchange.
@@ -61,6 +61,8 @@ class RunSettings:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise RunSettingsError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
+        if missing := missing_extra(self.mode):
+            raise RunSettingsError(f"the mode {self.mode} needs more on every host: {missing}")
         if self.learner not in LEARNERS:
             raise RunSettingsError(f"learner must be one of {', '.join(LEARNERS)}, not {self.learner!r}")
         if (
@@ -82,16 +84,34 @@ class RunSettings:
             RunSettingsError: a key is missing or has a value that it cannot have.
         """
         values: dict[str, Any] = {}
-        for name, kind in cls.__annotations__.items():
+        for name, kind in get_type_hints(cls).items():
             key = name.replace("_", "-")
             value = run_config.get(key)
-            if kind == "float" and type(value) is int:
+            if kind is float and type(value) is int:
                 value = float(value)
-            if type(value).__name__ != kind:
-                came = "nothing" if value is None else f"a {type(value).__name__}"
-                raise RunSettingsError(f"the run configuration needs {key} as {kind}, not {came}")
+            if type(value) is not kind:
+                came = "nothing" if value is None else NAMES.get(type(value), "something else")
+                raise RunSettingsError(f"the run configuration needs {key} as {NAMES[kind]}, not {came}")
             values[name] = value
         return cls(**values)
+
+    def check_roster(self, roster: Roster) -> None:
+        """Refuse a mode that needs parties whom nobody listed.
+
+        Raises:
+            RunSettingsError: says in which table of the roster they are to stand.
+        """
+        mode = MODES[self.mode]
+        if mode.table and not mode.helpers(roster):
+            raise RunSettingsError(
+                f"the mode {self.mode} needs [{mode.table}] in the roster, which lists nobody there; "
+                "have the operator add it, or choose another mode"
+            )
+
+    @property
+    def in_series(self) -> bool:
+        """Whether sums carry each other's set-up: where there are several, and the mode can."""
+        return MODES[self.mode].has_series and LEARNERS[self.learner].n_sums(self._learner_options()) > 1
 
     def build_learner(self, n_clients: int) -> AnalyticLearner[Any]:
         """The closed form.
@@ -108,8 +128,12 @@ class RunSettings:
                 max_rows=self.max_rows,
                 max_clients=n_clients,
                 ridge=self.ridge,
-                options=parse_options(self.options.split(), [entry])[entry.name],
+                options=self._learner_options(),
             )
             return entry.build(settings)
         except (AnalyticError, UsageError, ValueError) as error:
             raise RunSettingsError(f"{self.learner} cannot be set up like this: {error}") from error
+
+    def _learner_options(self) -> Mapping[str, Any]:
+        entry = LEARNERS[self.learner]
+        return parse_options(self.options.split(), [entry])[entry.name]

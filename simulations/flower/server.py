@@ -13,15 +13,20 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from analytic.model_files import save_model
-from secagg import PartyId, new_session_id
+from secagg import PartyId, SumResult, new_session_id
 from simulations.flower.errors import UnreachableError
 from simulations.flower.exchange import Deadlines, Exchange, NodeId
-from simulations.flower.grid_sum import GridSum
-from simulations.flower.invitation import Invitation, Terms
+from simulations.flower.grid_series import GridSeries, SeriesOverError
+from simulations.flower.grid_sum import run_sum
+from simulations.flower.invitation import Invitation
+from simulations.flower.modes import MODES
 from simulations.flower.progress_log import ProgressLog
 from simulations.flower.run_settings import RunSettings
 from simulations.flower.server_file import ServerFile
+from simulations.flower.session_exchange import SessionExchange
+from simulations.flower.terms import Terms
 from simulations.flower.wire import END, write_messages
+from simulations.output_files import OutputFile
 
 app = ServerApp()
 
@@ -61,34 +66,34 @@ class Training:
     ) -> None:
         self._settings, self._server, self._exchange, self._progress = settings, server, exchange, progress
         self._clock, self._sleep = clock, sleep
+        settings.check_roster(server.roster)
         self._learner = settings.build_learner(len(server.roster.clients))
         self._survivors: list[tuple[PartyId, ...]] = []
+        self._session = b""
+        self._series: tuple[Terms, GridSeries] | None = None
 
     def run(self, folder: Path) -> Any:
         """The complete model, saved under ``folder``.
 
         Raises:
-            UnreachableError: too few nodes, or a helper is missing.
+            UnreachableError: too few nodes, or a helper or the key holder is missing.
             SecureSumError, AnalyticError: no total, or none that gives a model.
         """
-        started, nodes = self._clock(), self._wait_for_nodes()
-        model, previous = self._learner.init(), b""
+        started, nodes, model = self._clock(), self._wait_for_nodes(), self._learner.init()
         try:
             while (spec := self._learner.next_sum(model)) is not None:
-                invitation = Invitation.make(self._terms(previous), self._learner, model)
-                previous = invitation.session
-                result = self._sum(invitation).run(invitation, nodes)
+                result = self._sum(model, nodes)
                 self._survivors.append(result.survivors)
                 self._progress.say("sum", number=len(self._survivors), survivors=list(result.survivors))
                 model = self._learner.update(model, spec.from_vector(result.total), len(result.survivors))
             self._save(folder, model, self._clock() - started)
         finally:
-            self._end(previous, nodes)
+            self._end(nodes)
         return model
 
-    def _end(self, session: bytes, nodes: list[NodeId]) -> None:
+    def _end(self, nodes: list[NodeId]) -> None:
         """Tell the nodes that the last session is over, so that they forget its secrets now."""
-        record = write_messages({}, session=session)
+        record = write_messages({}, session=self._session)
         seconds = Deadlines(seconds=self._settings.round_seconds)
         self._exchange.ask("END", END, dict.fromkeys(nodes, record), lambda node, content: 0, seconds)
 
@@ -105,28 +110,43 @@ class Training:
             )
         return nodes
 
-    def _terms(self, previous: bytes) -> Terms:
+    def _sum(self, model: Any, nodes: list[NodeId]) -> SumResult:
+        """The next sum; in a series it goes on with the one before where enough clients are left."""
+        if self._series is not None:
+            last, series = self._series
+            terms = last.next_of_series
+            self._series = terms, series
+            try:
+                return series.run_next(Invitation.make(terms, self._learner, model))
+            except SeriesOverError as error:
+                self._progress.say("series ends", reason=str(error))
+        terms = self._fresh_terms()
+        self._session = terms.session
+        invitation = Invitation.make(terms, self._learner, model)
+        exchange = SessionExchange(terms.session, self._exchange, self._progress)
+        if not terms.place:
+            return run_sum(invitation, self._server, exchange, nodes, self._deadlines)
+        series = GridSeries(invitation, self._server.roster, exchange, self._deadlines)
+        self._series = terms, series
+        return series.run_first(invitation, nodes)
+
+    @property
+    def _deadlines(self) -> Deadlines:
+        settings = self._settings
+        return Deadlines(seconds=settings.round_seconds, quorum=settings.quorum, at_once=settings.at_once)
+
+    def _fresh_terms(self) -> Terms:
         settings, roster = self._settings, self._server.roster
         return Terms(
             mode=settings.mode,
             session=new_session_id(),
             clients=tuple(sorted(roster.clients)),
-            helpers=tuple(sorted(roster.helpers)) if settings.mode == "committee" else (),
+            helpers=tuple(sorted(MODES[settings.mode].helpers(roster))),
             corruption=settings.corruption,
             dropout=settings.dropout,
             min_survivors=settings.min_survivors,
-            previous=previous,
-        )
-
-    def _sum(self, invitation: Invitation) -> GridSum:
-        return GridSum(
-            invitation.agree(self._server.roster).protocol,
-            identity=self._server.identity,
-            exchange=self._exchange,
-            progress=self._progress,
-            deadlines=Deadlines(
-                seconds=self._settings.round_seconds, quorum=self._settings.quorum, at_once=self._settings.at_once
-            ),
+            previous=self._session,
+            place=1 if settings.in_series else 0,
         )
 
     def _save(self, folder: Path, model: Any, seconds: float) -> None:
@@ -139,5 +159,5 @@ class Training:
             "weights_sha256": weights,
             "seconds": round(seconds, 3),
         }
-        (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+        OutputFile(folder / "summary.json").write(json.dumps(summary, indent=2) + "\n")
         self._progress.say("model", folder=str(folder), weights_sha256=weights)

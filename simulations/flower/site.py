@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TypeVar
 
-from analytic.statistics import IntVector
-from secagg import ClientSession, MaskedSum, PartyId, SumProtocol
-from secagg.committee import CommitteeSum
+from secagg import PartyId
 from secagg.durable import DurableClient
 from secagg.errors import ConfigurationError, PolicyError
+from secagg.primitives.identity import IdentityKey
 from simulations.flower.errors import DeclinedError, NoSessionError
-from simulations.flower.invitation import Agreement, Invitation, Terms
-from simulations.flower.site_file import ClientRole, HelperRole, SiteFile
-from simulations.flower.state import SessionFolder, SpeaksOnce
-
-R = TypeVar("R")
+from simulations.flower.invitation import Agreement, Invitation
+from simulations.flower.key_pair import SessionKeyPair
+from simulations.flower.parties import KEY_PAIR, parties_of
+from simulations.flower.site_file import SiteFile
+from simulations.flower.state import SessionFolder
+from simulations.flower.terms import Terms
 
 Messages = Mapping[PartyId, bytes]
 """What parties say or are told; empty bytes say that a party is here and has nothing to say yet."""
@@ -34,21 +33,47 @@ class Site:
         self._file, self._now = file, now
         self._folder = SessionFolder(file.state)
 
-    def join(self, invitation: Invitation) -> Messages:
+    def make_context(self, invitation: Invitation) -> Messages:
+        """The signed public context of a fresh key pair, where this site is the key holder; else nothing.
+
+        It is the same one if it was asked before. The secret half stays here, sealed.
+
+        Raises:
+            DeclinedError: the site's own file forbids it.
+            NoSessionError: the session id was used before.
+        """
+        holder, terms = self._file.key_holder, Terms.from_bytes(invitation.terms)
+        if holder is None or holder.party not in terms.helpers:
+            return {}
+        with self._folder.locked():
+            self._end_what_is_over(terms)
+            store, key = self._folder.key_pair(terms.session), self._file.state_key(KEY_PAIR, terms.session)
+            stored = SessionKeyPair.load(store, key)
+            pair = stored or self._draw(invitation, holder.identity)
+            self._folder.begin(invitation.question)
+            if stored is None:
+                pair.save(store, key)
+            return {holder.party: pair.signed_context}
+
+    def join(self, invitation: Invitation, requests: Messages | None = None) -> Messages:
         """The first messages of this site's parties in a sum; the same ones if it was asked before.
+
+        Args:
+            invitation: the sum.
+            requests: in a series from its second sum on, what the server asks of whom was set up for this sum.
 
         Raises:
             DeclinedError: the site's own file forbids it, or it has no part in this sum.
             NoSessionError: the session id was used before.
         """
         with self._folder.locked():
-            self._folder.end_older_than(self._now() - 3600 * self._file.forget_hours)
+            terms = Terms.from_bytes(invitation.terms)
+            self._end_what_is_over(terms)
             agreement = self._agree(invitation)
-            previous = Terms.from_bytes(invitation.terms).previous
-            if previous in self._folder.running():
-                self._folder.end(previous)
             self._folder.begin(invitation)
-            sessions = self._sessions(agreement)
+            sessions = self._parties(agreement)
+            if terms.place > 1:
+                return _answers(sessions, requests or {})
             return {party: session.start() or b"" for party, session in sessions.items()}
 
     def answer(self, session: bytes, requests: Messages) -> Messages:
@@ -60,16 +85,12 @@ class Site:
         """
         with self._folder.locked():
             invitation = self._folder.invitation(session)
-            sessions = self._sessions(self._agree(invitation))
-            if not requests.keys() <= sessions.keys():
-                raise NoSessionError("this site is asked for a party that it is not in this session")
-            return {party: sessions[party].receive(message) or b"" for party, message in requests.items()}
+            return _answers(self._parties(self._agree(invitation)), requests)
 
     def end(self, session: bytes) -> None:
         """Forget a session's secrets; one that is not running is left as it is."""
         with self._folder.locked():
-            if session in self._folder.running():
-                self._folder.end(session)
+            self._end(session)
 
     def _agree(self, invitation: Invitation) -> Agreement:
         """The agreement, if this site's own file allows it."""
@@ -85,54 +106,32 @@ class Site:
             )
         return agreement
 
-    def _sessions(self, agreement: Agreement) -> dict[PartyId, DurableClient]:
-        protocol, sessions = agreement.protocol, {}
-        client, helper = self._file.client, self._file.helper
-        if client is not None and client.party in protocol.clients:
-            sessions[client.party] = self._client_session(agreement, client)
-        if helper is not None and isinstance(protocol, CommitteeSum) and helper.party in dict(protocol.helper_keys):
-            sessions[helper.party] = self._helper_session(protocol, helper)
-        if not sessions:
-            raise DeclinedError("this site has no part in this sum: neither its client nor its helper is in its terms")
-        return sessions
+    def _draw(self, invitation: Invitation, identity: IdentityKey) -> SessionKeyPair:
+        """A fresh key pair for a sum in which this site would take part."""
+        try:
+            pair = SessionKeyPair.generate(invitation.basis(self._file.roster), identity)
+        except ConfigurationError as error:
+            raise DeclinedError(str(error)) from error
+        self._agree(invitation.with_context(pair.signed_context))
+        return pair
 
-    def _client_session(self, agreement: Agreement, role: ClientRole) -> DurableClient:
-        def contribution() -> IntVector:
-            return agreement.spec.to_vector(agreement.learner.client_statistics(agreement.model, role.rows()))
+    def _parties(self, agreement: Agreement) -> Mapping[PartyId, DurableClient]:
+        found = parties_of(self._file, self._folder, agreement)
+        if not found:
+            raise DeclinedError("this site has no part in this sum: none of its parties is in its terms")
+        return found
 
-        protocol, party = agreement.protocol, role.party
-        if isinstance(protocol, MaskedSum):
-            return self._masked_session(protocol, role, contribution)
+    def _end_what_is_over(self, terms: Terms) -> None:
+        """The sessions of a server that is gone, and this run's sum before."""
+        self._folder.end_older_than(self._now() - 3600 * self._file.forget_hours)
+        self._end(terms.previous)
 
-        def fresh() -> ClientSession:
-            if isinstance(protocol, CommitteeSum):
-                return protocol.client(party, contribution, identity=role.identity)
-            return protocol.client(party, contribution)
+    def _end(self, session: bytes) -> None:
+        if session in self._folder.running():
+            self._folder.end(session)
 
-        return self._speaks_once(protocol, party, fresh)
 
-    def _masked_session(
-        self, protocol: MaskedSum, role: ClientRole, contribution: Callable[[], IntVector]
-    ) -> DurableClient:
-        party, identity = role.party, role.identity
-        key = self._file.state_key("snapshot", protocol.session_id)
-        return DurableClient(
-            self._folder.store(protocol.session_id, party),
-            self._file.state_key("record", protocol.session_id),
-            fresh=lambda: protocol.client(party, contribution, identity=identity),
-            restore=lambda snapshot: protocol.restore_client(party, contribution, snapshot, key, identity=identity),
-            snapshot=lambda session: protocol.snapshot_client(session, key),
-        )
-
-    def _helper_session(self, protocol: CommitteeSum, role: HelperRole) -> DurableClient:
-        return self._speaks_once(protocol, role.party, lambda: protocol.helper(role.party, role.keys))
-
-    def _speaks_once(self, protocol: SumProtocol, party: PartyId, fresh: Callable[[], ClientSession]) -> DurableClient:
-        session_id: bytes = protocol.session_id  # type: ignore[attr-defined]  # every mode of this app is a SumConfig
-        return DurableClient(
-            self._folder.store(session_id, party),
-            self._file.state_key(f"record of {party}", session_id),
-            fresh=lambda: SpeaksOnce(fresh(), party),
-            restore=lambda snapshot: SpeaksOnce.restored(snapshot, fresh, party),
-            snapshot=lambda session: session.snapshot() if isinstance(session, SpeaksOnce) else b"spoke",
-        )
+def _answers(sessions: Mapping[PartyId, DurableClient], requests: Messages) -> Messages:
+    if not requests.keys() <= sessions.keys():
+        raise NoSessionError("this site is asked for a party that it is not in this session")
+    return {party: sessions[party].receive(message) or b"" for party, message in requests.items()}

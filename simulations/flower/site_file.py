@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
 from secagg import PartyId
 from secagg.policy import ClientPolicy
@@ -18,6 +20,7 @@ from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import IdentityKey
 from simulations.flower.errors import SiteFileError
 from simulations.flower.key_files import read_secret
+from simulations.flower.modes import MODES
 from simulations.flower.roster import Roster
 from simulations.flower.toml_files import Table
 
@@ -50,15 +53,31 @@ class ClientRole:
             SiteFileError: there are none where the file says.
         """
         if not self.data.endswith(".npz"):
-            module, _, function = self.data.partition(":")
-            features, targets = getattr(importlib.import_module(module), function)()
-            return ClientRows(features, targets)
+            return self._rows_of_function()
         try:
             with np.load(self.data, allow_pickle=False) as archive:
                 return ClientRows(archive["x_train"], archive["y_train"])
-        except (OSError, KeyError, ValueError) as error:
+        except OSError as error:
             raise SiteFileError(
-                f"{self.data} must be an npz archive of numbers with x_train and y_train ({type(error).__name__})"
+                f"cannot read the rows of {self.data}: {error.strerror or 'no archive'}; "
+                "write it with numpy.savez(path, x_train=..., y_train=...)"
+            ) from None
+        except (KeyError, ValueError, zipfile.BadZipFile, InvalidRowsError) as error:
+            raise SiteFileError(
+                f"{self.data} must be an npz archive with a matrix x_train and one y_train a row, of numbers "
+                f"({type(error).__name__}); write it with numpy.savez(path, x_train=..., y_train=...)"
+            ) from None
+
+    def _rows_of_function(self) -> ClientRows:
+        """What the site's own function returns; of what it raises the type alone, since its text may hold a row."""
+        module, _, function = self.data.partition(":")
+        try:
+            features, targets = getattr(importlib.import_module(module), function)()
+            return ClientRows(np.asarray(features), np.asarray(targets))
+        except Exception as error:
+            raise SiteFileError(
+                f"{self.data} must be a function that returns a matrix of features and one target a row; calling it "
+                f"raised {type(error).__name__}: call it by yourself to see why"
             ) from None
 
 
@@ -71,6 +90,14 @@ class HelperRole:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyHolderRole:
+    """A site that decrypts sums, under fresh keys for each; it may contribute rows too, under another number."""
+
+    party: PartyId
+    identity: IdentityKey = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SiteFile:
     """What a site believes, none of which a server can change.
 
@@ -80,6 +107,7 @@ class SiteFile:
         state: a folder of its own for running sessions.
         client: its role as a contributor, if it has one.
         helper: its role as a helper, if it has one.
+        key_holder: its role as the key holder, if it has it.
         forget_hours: a session without a word from the server for so long is over.
     """
 
@@ -88,6 +116,7 @@ class SiteFile:
     state: Path
     client: ClientRole | None
     helper: HelperRole | None
+    key_holder: KeyHolderRole | None
     forget_hours: float
 
     @classmethod
@@ -105,11 +134,12 @@ class SiteFile:
             state=table.place("state"),
             client=_client(table.table("client"), roster) if "client" in table else None,
             helper=_helper(table.table("helper"), roster) if "helper" in table else None,
+            key_holder=_key_holder(table.table("key_holder"), roster) if "key_holder" in table else None,
             forget_hours=table.take("forget_hours", float, DEFAULT_FORGET_HOURS),
         )
         table.end()
-        if site.client is None and site.helper is None:
-            raise SiteFileError(f"{path}: a site needs a role, [client] or [helper] or both")
+        if not site._role_secrets:
+            raise SiteFileError(f"{path}: a site needs a role: [client], [helper], [key_holder] or several of them")
         return site
 
     @classmethod
@@ -132,15 +162,29 @@ class SiteFile:
             )
         return cls.read(Path(folder) / f"site-{number + 1}" / "site.toml")
 
+    @property
+    def _role_secrets(self) -> list[bytes]:
+        """The secret key of each of its roles."""
+        roles = [
+            self.client and self.client.identity.secret,
+            self.helper and self.helper.keys.secret,
+            self.key_holder and self.key_holder.identity.secret,
+        ]
+        return [secret for secret in roles if secret]
+
     def state_key(self, purpose: str, session: bytes) -> bytes:
         """The key that seals what this site stores of one session."""
-        secret = self.client.identity.secret if self.client else self.helper.keys.secret if self.helper else b""
-        return derive_key(secret, f"site state: {purpose}", session)
+        return derive_key(self._role_secrets[0], f"site state: {purpose}", session)
 
 
 def _policy(table: Table, roster: Roster) -> ClientPolicy:
+    modes = table.texts("modes", ("masked",))
+    if unknown := modes - MODES.keys():
+        raise SiteFileError(
+            f"{table.path}: modes are among {', '.join(MODES)}; there is no {', '.join(sorted(unknown))}: correct it"
+        )
     policy = ClientPolicy(
-        modes=table.texts("modes", ("masked",)),
+        modes=modes,
         min_clients=table.take("min_clients", int, 3),
         min_survivors=table.take("min_survivors", int, 3),
         min_corruption=table.take("min_corruption", float, 0.0),
@@ -170,6 +214,20 @@ def _client(table: Table, roster: Roster) -> ClientRole:
 def _helper(table: Table, roster: Roster) -> HelperRole:
     party, keys = table.take("party", int), KeyPair(read_secret(table.place("key")))
     if roster.helpers.get(party) != keys.public:
-        raise SiteFileError(f"{table.path}: the roster lists another key for helper {party} than this site's, or none")
+        raise SiteFileError(
+            f"{table.path}: the roster lists another key for helper {party} than this site's, or none; "
+            "ask the operator which of the two is wrong"
+        )
     table.end()
     return HelperRole(party=party, keys=keys)
+
+
+def _key_holder(table: Table, roster: Roster) -> KeyHolderRole:
+    party, identity = table.take("party", int), IdentityKey(read_secret(table.place("identity")))
+    if roster.key_holder.get(party) != identity.public:
+        raise SiteFileError(
+            f"{table.path}: the roster lists another identity for key holder {party} than this site's key, or none; "
+            "ask the operator which of the two is wrong"
+        )
+    table.end()
+    return KeyHolderRole(party=party, identity=identity)

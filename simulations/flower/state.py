@@ -2,6 +2,7 @@
 
 <session>.invitation     what the server proposed (public)
 <session>.<party>        the party's session, sealed under the site's key
+<session>.key-pair       the key holder's keys for this session, sealed the same way
 <session>.over           an empty file that stays: this session is never begun again
 """
 
@@ -9,19 +10,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from secagg import ClientSession, PartyId
-from secagg.config import SERVER
+from secagg import PartyId
 from secagg.durable import FileStore
-from secagg.errors import LocalProtocolError, MalformedMessageError, RepeatedMessageError, SecureSumError
 from simulations.flower.errors import NoSessionError, SiteFileError
 from simulations.flower.invitation import Invitation
+from simulations.flower.terms import Terms
 
-_INVITATION, _OVER = ".invitation", ".over"
+_INVITATION, _KEY_PAIR, _OVER = ".invitation", ".key-pair", ".over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,23 @@ class SessionFolder:
     def begin(self, invitation: Invitation) -> None:
         """Remember an invitation before anything is drawn for it; the same one may come again.
 
+        A key holder sees it twice: without its context, which it then makes, and with it. The next sum of a series
+        takes the place of the one before.
+
         Raises:
-            NoSessionError: this id was used before, by a session that is over or by another invitation.
+            NoSessionError: this id was used before, by a session that is over or by another invitation; or this is a
+                later sum of a series that is not here.
         """
         session, content = invitation.session, invitation.to_bytes()
         if self._file(session, _OVER).exists():
             raise NoSessionError("this session is over; one session id serves one sum")
         store = FileStore(self._file(session, _INVITATION))
         before = store.load()
-        if before is None:
+        if before is None and Terms.from_bytes(invitation.terms).place > 1:
+            raise NoSessionError("this series is not here: it began without this site, or its file was lost")
+        if before is None or before == invitation.question.to_bytes() or _follows(invitation, before):
             store.save(content)
-        elif before != content:
+        elif content not in (before, Invitation.from_bytes(before).question.to_bytes()):
             raise NoSessionError("this session began with another invitation; one session id serves one sum")
 
     def invitation(self, session: bytes) -> Invitation:
@@ -86,6 +92,10 @@ class SessionFolder:
     def store(self, session: bytes, party: PartyId) -> FileStore:
         """Where one party's session lies."""
         return FileStore(self._file(session, f".{party}"))
+
+    def key_pair(self, session: bytes) -> FileStore:
+        """Where the key holder's keys for one session lie."""
+        return FileStore(self._file(session, _KEY_PAIR))
 
     def end(self, session: bytes) -> None:
         """Forget all secrets of a session, and remember that it was."""
@@ -110,49 +120,7 @@ class SessionFolder:
         return self.path / (session.hex() + suffix)
 
 
-class SpeaksOnce:
-    """A session that gives at most one answer, so that all there is to store is whether it did.
-
-    Args:
-        session: a committee's or plain client, or a helper; None once it spoke in an earlier process.
-        party: whose it is.
-    """
-
-    def __init__(self, session: ClientSession | None, party: PartyId) -> None:
-        self._session, self.party = session, party
-
-    @classmethod
-    def restored(cls, snapshot: bytes, fresh: Callable[[], ClientSession], party: PartyId) -> SpeaksOnce:
-        """The session that a snapshot holds."""
-        return cls(fresh() if snapshot == b"silent" else None, party)
-
-    def snapshot(self) -> bytes:
-        """Whether it has spoken; what it said lies beside it (``DurableClient``)."""
-        return b"silent" if self._session is not None else b"spoke"
-
-    def start(self) -> bytes | None:
-        """The one message of a client; nothing from a helper, which waits to be asked."""
-        message = self._open().start()
-        if message is not None:
-            self._session = None
-        return message
-
-    def receive(self, message: bytes) -> bytes | None:
-        """The one answer of a helper. A foreign message changes nothing; any other ends the session."""
-        session = self._open()
-        try:
-            answer = session.receive(message)
-        except (MalformedMessageError, RepeatedMessageError):
-            raise
-        except SecureSumError:
-            self._session = None
-            raise
-        self._session = None
-        return answer
-
-    def _open(self) -> ClientSession:
-        if self._session is None:
-            raise LocalProtocolError(
-                f"party {self.party} has spoken in this session with party {SERVER}; it does so once"
-            )
-        return self._session
+def _follows(invitation: Invitation, stored: bytes) -> bool:
+    """Whether it is to the next sum of the series that the stored invitation belongs to."""
+    before = Terms.from_bytes(Invitation.from_bytes(stored).terms)
+    return before.place > 0 and Terms.from_bytes(invitation.terms) == before.next_of_series

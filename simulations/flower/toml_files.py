@@ -11,6 +11,15 @@ from simulations.flower.errors import SiteFileError
 
 T = TypeVar("T")
 
+NAMES: Mapping[type[Any], str] = {
+    str: "a text in quotes",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
+
 
 class Table:
     """A table of a file, whose values are taken once each."""
@@ -38,8 +47,8 @@ class Table:
         if kind is float and type(value) is int:
             value = float(value)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            came = "nothing" if value is None else type(value).__name__
-            raise SiteFileError(f"{self.path}: {self._name} needs {key} as {kind.__name__}, not {came}")
+            came = "nothing" if value is None else NAMES.get(type(value), "something else")
+            raise SiteFileError(f"{self.path}: {self._name} needs {key} as {NAMES[kind]}, not {came}")
         return value
 
     def texts(self, key: str, default: tuple[str, ...]) -> frozenset[str]:
@@ -68,4 +77,6 @@ class Table:
     def end(self) -> None:
         """Refuse what nobody asked for."""
         if self._left:
-            raise SiteFileError(f"{self.path}: {self._name} has no place for {', '.join(sorted(self._left))}")
+            raise SiteFileError(
+                f"{self.path}: {self._name} has no place for {', '.join(sorted(self._left))}; correct or remove it"
+            )

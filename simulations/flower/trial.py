@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -12,16 +14,31 @@ from pathlib import Path
 import numpy as np
 
 from analytic.learner import ClientRows
+from analytic.row_format import RowFormat
 from secagg import PartyId, os_entropy
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from simulations.data import Dataset
+from simulations.errors import UsageError
 from simulations.flower.certificates import LoopbackCertificates, node_key_pair
 from simulations.flower.errors import SiteFileError
 from simulations.flower.key_files import write_secret
+from simulations.flower.modes import MODES
 from simulations.flower.roster import Roster
 
 FIRST_HELPER: PartyId = 101
+KEY_HOLDER_PARTY: PartyId = 201
+
+MIN_SURVIVORS = 3
+"""What the trial's sites demand of every total."""
+
+MIN_SITES = 4
+"""Fewest with which every private mode can promise the survivors that the trial's sites demand."""
+
+DROPOUT = 0.4
+"""Largest fraction of sites that the trial's app lets vanish."""
+
+PRIVATE_MODES = [name for name in MODES if name != "plain"]
 
 SITE = """\
 roster = "roster.toml"
@@ -34,15 +51,21 @@ data = "rows.npz"
 learners = ["afl"]
 
 [policy]
-modes = ["masked", "committee"]
+modes = [{modes}]
 min_clients = {n_sites}
-min_survivors = 3
+min_survivors = {min_survivors}
 """
 
 HELPER = """
 [helper]
 party = {party}
 key = "helper.key"
+"""
+
+KEY_HOLDER = """
+[key_holder]
+party = {party}
+identity = "key-holder.key"
 """
 
 SERVER = """\
@@ -58,6 +81,9 @@ default = "trial"
 [superlink.trial]
 address = "{address}"
 root-certificates = "{authority}"
+
+[superlink.local]
+address = ":local-in-memory:"
 """
 
 
@@ -75,24 +101,34 @@ class Trial:
 
     @classmethod
     def create(cls, folder: Path, dataset: Dataset, *, n_sites: int, n_helpers: int, address: str) -> Trial:
-        """A fresh folder: ``app``, ``tls``, ``server`` and ``site-1`` to ``site-n``; the first sites are helpers too.
+        """A fresh folder: ``app``, ``tls``, ``server`` and ``site-1`` to ``site-n``.
+
+        The first sites are helpers too, and the last is the key holder.
 
         Raises:
-            SiteFileError: the folder is there already, or there are more helpers than sites.
+            SiteFileError: the folder is there already or cannot be made, or there are more helpers than sites.
         """
-        if folder.exists() or n_helpers > n_sites:
+        if not MIN_SURVIVORS <= n_sites >= n_helpers >= 0:
             raise SiteFileError(
-                f"{folder} must not exist yet, and sites ({n_sites}) be no fewer than helpers ({n_helpers})"
+                f"a trial needs at least {MIN_SURVIVORS} sites and no more helpers than sites, not {n_sites} sites and "
+                f"{n_helpers} helpers"
             )
-        folder.mkdir(mode=0o700, parents=True)
+        with new_folder(folder):
+            return cls._fill(folder, dataset, n_sites, n_helpers, address)
+
+    @classmethod
+    def _fill(cls, folder: Path, dataset: Dataset, n_sites: int, n_helpers: int, address: str) -> Trial:
         copy_template(folder / "app")
+        _fit_app(folder / "app" / "pyproject.toml", dataset, n_sites)
         server = IdentityKey.generate(os_entropy)
         identities = {party: IdentityKey.generate(os_entropy) for party in range(1, n_sites + 1)}
         helpers = {FIRST_HELPER + place: KeyPair.generate(os_entropy) for place in range(n_helpers)}
+        key_holder = IdentityKey.generate(os_entropy)
         roster = Roster(
             server=server.public,
             clients={party: key.public for party, key in identities.items()},
             helpers={party: keys.public for party, keys in helpers.items()},
+            key_holder={KEY_HOLDER_PARTY: key_holder.public},
         )
         _write_tls(folder, address)
         _write_server(folder / "server", server, roster)
@@ -101,19 +137,66 @@ class Trial:
             zip(identities.values(), [*helpers.items(), *[None] * (n_sites - n_helpers)], strict=True), start=1
         ):
             _write_site(folder / f"site-{party}", identity, helper, roster, rows[party], party)
+        _add_key_holder(folder / f"site-{n_sites}", key_holder)
         return cls(folder=folder, rows=rows)
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[None]:
+    """A folder that is filled in the ``with`` block, and gone again if that fails or is stopped.
+
+    Raises:
+        SiteFileError: something is there already, or the system refused.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except FileExistsError:
+        raise SiteFileError(f"{folder} must be a new folder and exists already; name another") from None
+    except OSError as error:
+        raise SiteFileError(f"cannot make the folder {folder}: {error.strerror}; name another place") from error
+    try:
+        yield
+    except OSError as error:
+        shutil.rmtree(folder)
+        raise SiteFileError(f"cannot fill {folder}: {error.strerror}; free space or name another place") from error
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
 
 
 def copy_template(folder: Path) -> None:
     """Put the thin Flower app there.
 
     Raises:
-        SiteFileError: something is there already.
+        SiteFileError: something is there already, or the system refused.
     """
-    if folder.exists():
-        raise SiteFileError(f"{folder} exists already; name a new folder")
-    with as_file(files("simulations.flower") / "template") as template:
-        shutil.copytree(template, folder)
+    with new_folder(folder), as_file(files("simulations.flower") / "template") as template:
+        shutil.copytree(template, folder, dirs_exist_ok=True)
+
+
+def check_address(text: str) -> str:
+    """An address of this host that the trial's certificate is for.
+
+    Raises:
+        UsageError: another host, or no port.
+    """
+    if not re.fullmatch("(127.0.0.1|localhost):[1-9][0-9]{0,4}", text) or int(text.rpartition(":")[2]) >= 1 << 16:
+        raise UsageError(f"a trial's certificate is for 127.0.0.1:PORT or localhost:PORT, not {text!r}")
+    return text
+
+
+def _fit_app(path: Path, dataset: Dataset, n_sites: int) -> None:
+    """Settings that these rows and so many sites can keep; the rows of a trial are public."""
+    settings = {
+        "n-features": dataset.n_features,
+        "n-classes": dataset.n_classes,
+        "feature-format": f'"{RowFormat.covering(dataset.x_train)}"',
+        "dropout": min(DROPOUT, (n_sites - MIN_SURVIVORS) / n_sites),
+    }
+    text = path.read_text(encoding="utf-8")
+    for key, value in settings.items():
+        text = re.sub(rf"^{key} = .*$", f"{key} = {value}", text, count=1, flags=re.MULTILINE)
+    path.write_text(text, encoding="utf-8")
 
 
 def _deal(dataset: Dataset, n_sites: int) -> dict[PartyId, ClientRows]:
@@ -153,7 +236,8 @@ def _write_site(
 ) -> None:
     folder.mkdir(mode=0o700)
     write_secret(folder / "identity.key", identity.secret)
-    text = SITE.format(party=party, n_sites=len(roster.clients))
+    modes = ", ".join(f'"{mode}"' for mode in PRIVATE_MODES)
+    text = SITE.format(party=party, n_sites=len(roster.clients), modes=modes, min_survivors=MIN_SURVIVORS)
     if helper is not None:
         write_secret(folder / "helper.key", helper[1].secret)
         text += HELPER.format(party=helper[0])
@@ -163,6 +247,12 @@ def _write_site(
     secret, public = node_key_pair()
     _write_private(folder / "node", secret)
     (folder / "node.pub").write_bytes(public)
+
+
+def _add_key_holder(folder: Path, identity: IdentityKey) -> None:
+    write_secret(folder / "key-holder.key", identity.secret)
+    with (folder / "site.toml").open("a", encoding="utf-8") as file:
+        file.write(KEY_HOLDER.format(party=KEY_HOLDER_PARTY))
 
 
 def _write_private(path: Path, content: bytes) -> None:

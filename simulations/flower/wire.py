@@ -11,18 +11,20 @@ from simulations.flower.errors import WireError
 from simulations.flower.invitation import Invitation
 from simulations.flower.site import Messages
 
-INVITE, STEP, END = "query.invite", "query.step", "query.end"
+CONTEXT, INVITE, STEP, END = "query.context", "query.invite", "query.step", "query.end"
 """The messages of this app."""
 
 HEAVY_BYTES = 1 << 20
 """From here on bytes travel as an array, which Flower sends in pieces and copies less often."""
 
-_FIELDS, _LIGHT, _HEAVY = "fields", "light", "heavy"
+_FIELDS, _LIGHT, _HEAVY, _ASKED = "fields", "light", "heavy", "asked"
 
 
-def write_invitation(invitation: Invitation) -> RecordDict:
-    """The record of an invitation."""
-    return _write({"terms": invitation.terms}, invitation.model_files)
+def write_invitation(invitation: Invitation, requests: Messages | None = None) -> RecordDict:
+    """The record of an invitation, and of what the server asks of parties that were set up for this sum before."""
+    record = _write({"terms": invitation.terms, "context": invitation.signed_context}, invitation.model_files)
+    record[_ASKED] = ConfigRecord({str(party): message for party, message in (requests or {}).items()})
+    return record
 
 
 def read_invitation(record: RecordDict) -> Invitation:
@@ -32,7 +34,20 @@ def read_invitation(record: RecordDict) -> Invitation:
         WireError: the record is none.
     """
     fields, parts = _read(record)
-    return Invitation(terms=_field(fields, "terms"), model_files=parts)
+    terms, context = _field(fields, "terms"), _field(fields, "context")
+    return Invitation(terms=terms, signed_context=context, model_files=parts)
+
+
+def read_requests(record: RecordDict) -> dict[int, bytes]:
+    """What an invitation's record asks of parties.
+
+    Raises:
+        WireError: the record holds no such thing.
+    """
+    asked = record.get(_ASKED)
+    if not isinstance(asked, ConfigRecord):
+        raise WireError("an invitation needs a record of what is asked; both sides need the same version")
+    return {_party(str(name)): _light(message) for name, message in asked.items()}
 
 
 def write_messages(messages: Messages, *, session: bytes) -> RecordDict:
@@ -47,12 +62,13 @@ def read_messages(record: RecordDict) -> tuple[bytes, dict[int, bytes]]:
         WireError: the record holds no such thing.
     """
     fields, parts = _read(record)
-    messages = {}
-    for name, message in parts.items():
-        if not (name.isascii() and name.isdecimal() and str(int(name)) == name and 0 < int(name) < 1 << 32):
-            raise WireError("a party is a number of 1 to 2^32 - 1")
-        messages[int(name)] = message
-    return _field(fields, "session"), messages
+    return _field(fields, "session"), {_party(name): message for name, message in parts.items()}
+
+
+def _party(name: str) -> int:
+    if not (name.isascii() and name.isdecimal() and str(int(name)) == name and 0 < int(name) < 1 << 32):
+        raise WireError("a party is a number of 1 to 2^32 - 1")
+    return int(name)
 
 
 def _write(fields: Mapping[str, bytes], parts: Mapping[str, bytes]) -> RecordDict:

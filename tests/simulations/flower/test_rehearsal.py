@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import tomllib
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message
+from rehearsed import edit, edit_all, events, is_exact, node_of, run_config, vanishes
 
-from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from secagg.errors import TooFewSurvivorsError
 from secagg.primitives.identity import IdentityKey
@@ -21,61 +19,10 @@ from simulations.flower.errors import REASONS, Refusal, UnreachableError
 from simulations.flower.key_files import write_secret
 from simulations.flower.rehearsal import InProcessGrid, rehearse
 from simulations.flower.roster import Roster
-from simulations.flower.trial import Trial, copy_template
+from simulations.flower.trial import Trial
 from simulations.flower.wire import END, INVITE, STEP
 
 LEAK = "row 3.14159265 of patient 4711"
-
-
-def run_config(tmp_path: Path, **changes: Any) -> dict[str, Any]:
-    """What the template says, with changes."""
-    copy_template(tmp_path / "app")
-    content = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
-    config = content["tool"]["flwr"]["app"]["config"]
-    assert changes.keys() <= config.keys()
-    return dict(config | changes)
-
-
-def edit(trial: Trial, party: int, *replacements: tuple[str, str]) -> None:
-    path = trial.folder / f"site-{party}" / "site.toml"
-    text = path.read_text()
-    for old, new in replacements:
-        assert old in text
-        text = text.replace(old, new)
-    path.write_text(text)
-
-
-def edit_all(trial: Trial, *replacements: tuple[str, str]) -> None:
-    for party in trial.rows:
-        edit(trial, party, *replacements)
-
-
-def node_of(party: int) -> int:
-    return 1000 + party
-
-
-def events(trial: Trial) -> list[dict[str, Any]]:
-    path = trial.folder / "server" / "models" / "rehearsal" / "progress.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def is_exact(trial: Trial, survivors: list[int]) -> None:
-    saved = load_model(trial.folder / "server" / "models" / "rehearsal" / "model")
-    pooled = fit_pooled(saved.learner, ClientRows.pool([trial.rows[party] for party in survivors]))
-    assert saved.learner.weights_bytes(saved.model) == saved.learner.weights_bytes(pooled)
-
-
-def vanishes(party: int, kind: str, number: int = 1) -> Any:
-    """A fault: from its ``number``-th message of a kind on this party's node answers nothing."""
-    seen: Counter[str] = Counter()
-
-    def is_gone(node: int, message: Message) -> bool:
-        if node != node_of(party):
-            return False
-        seen[message.metadata.message_type] += 1
-        return seen[kind] >= number
-
-    return is_gone
 
 
 @pytest.mark.parametrize("mode", ["masked", "committee"])
@@ -105,7 +52,7 @@ def test_plain_sums_only_where_every_site_lists_them(trial: Trial, tmp_path: Pat
         rehearse(trial.folder, config)
     lost = [event for event in events(trial) if event["event"] == "node lost"]
     assert [event["reason"] for event in lost] == [REASONS[Refusal.DECLINED]] * 5
-    edit_all(trial, ('"committee"]', '"committee", "plain"]'))
+    edit_all(trial, ("modes = [", 'modes = ["plain", '))
     rehearse(trial.folder, config)
     is_exact(trial, [1, 2, 3, 4, 5])
 
@@ -128,7 +75,7 @@ def test_a_committee_client_is_done_with_one_message(trial: Trial, tmp_path: Pat
 
 
 def test_a_missing_helper_stops_the_sum_before_any_is_asked(trial: Trial, tmp_path: Path) -> None:
-    with pytest.raises(UnreachableError, match="1 of the committee's 2 helpers"):
+    with pytest.raises(UnreachableError, match=r"1 of the 2 helpers did not answer \(party 102\)"):
         rehearse(trial.folder, run_config(tmp_path, mode="committee"), is_gone=vanishes(2, INVITE))
     assert not any(event.get("round") == "MASK_REQUEST" for event in events(trial))
 
@@ -174,7 +121,8 @@ def test_nothing_of_an_exception_leaves_the_site(
     assert [(error.code, error.reason) for error in errors[:1]] == [(Refusal.FAILED, REASONS[Refusal.FAILED])]
     assert all(error.reason in REASONS.values() for error in errors)
     assert LEAK not in caplog.text + json.dumps(events(trial))
-    assert "ValueError; see for yourself" in caplog.text
+    assert "leaky_rows:load must be a function" in caplog.text
+    assert "raised ValueError" in caplog.text
 
 
 def test_what_a_site_stores_is_sealed(trial: Trial, tmp_path: Path) -> None:
@@ -193,7 +141,7 @@ def test_what_a_site_stores_is_sealed(trial: Trial, tmp_path: Path) -> None:
         assert isinstance(light, ConfigRecord)
         said.extend(part for part in light.values() if isinstance(part, bytes))
 
-    edit_all(trial, ('"committee"]', '"committee", "plain"]'))
+    edit_all(trial, ("modes = [", 'modes = ["plain", '))
     for mode, is_open in (("masked", False), ("committee", False), ("plain", True)):
         said.clear()
         rehearse(trial.folder, run_config(tmp_path / mode, mode=mode), watch=watch)

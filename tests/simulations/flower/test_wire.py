@@ -14,8 +14,9 @@ from analytic.afl import AFL
 from analytic.row_format import RowFormat
 from secagg.errors import ConfigurationError
 from simulations.flower.errors import WireError
-from simulations.flower.invitation import Invitation, Terms
+from simulations.flower.invitation import Invitation
 from simulations.flower.roster import Roster
+from simulations.flower.terms import Terms
 from simulations.flower.wire import HEAVY_BYTES, read_invitation, read_messages, write_invitation, write_messages
 
 AFL_OF_TWO = AFL(n_features=2, n_targets=2, feature_format=RowFormat.parse("UQ5.11"), max_rows=10)
