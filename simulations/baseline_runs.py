@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analytic.learner import ClientRows
-from simulations.baselines import BASELINES, BaselineResult, GradientSettings
+from simulations.baselines import BASELINES, FEDPROX_MU, BaselineResult, GradientSettings
 from simulations.data import Dataset
 from simulations.errors import UsageError
 from simulations.options import Option, Reader
@@ -114,7 +114,7 @@ ENTRIES: Mapping[str, BaselineEntry] = {
         name=name,
         train=train,
         options=_own_options(name),
-        defaults={"mu": 0.01} if name == "fedprox" else {},
+        defaults={"mu": FEDPROX_MU} if name == "fedprox" else {},
     )
     for name, train in BASELINES.items()
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 
+from simulations.arguments import checked, file, items, whole
 from simulations.bench.machine import describe_machine, one_thread
 from simulations.bench.rows import Row, Section
 from simulations.bench.sections import SECTIONS
@@ -24,8 +24,8 @@ examples:
       everything; on two cores about half an hour, most of it the session of 10 000 clients
   python -m simulations bench --sections a,c,d
       some of it
-  python -m simulations bench --quick
-      small sizes, about a minute; the goals are stated for the full ones
+  python -m simulations bench --quick --sections c,e
+      small sizes, seconds; the goals are stated for the full ones
 
 The tables are Markdown, so that they can stand in a document as they are. A ratio is the median of the rounds' own
 ratios, with the smallest and the largest. A goal that is not met is no error: the exit code says only whether
@@ -39,27 +39,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listed = "\n".join(f"  {section.letter}  {section.title}" for section in SECTIONS.values())
     parser.epilog = EXAMPLES.format(sections=listed)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--sections", default=",".join(SECTIONS), metavar="a,b,...", help="which (default: all)")
-    parser.add_argument("--runs", type=int, default=LEAST_RUNS, help="rounds of a comparison (default and least: 5)")
+    parser.add_argument(
+        "--sections",
+        type=checked(_sections),
+        default=tuple(SECTIONS.values()),
+        metavar="a,b,...",
+        help="which (default: all)",
+    )
+    parser.add_argument(
+        "--runs",
+        type=checked(lambda text: whole(text, at_least=LEAST_RUNS)),
+        default=LEAST_RUNS,
+        help="rounds of a comparison (default and least: 5)",
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, for a look")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured there")
+    parser.add_argument("--json", type=checked(file), metavar="FILE", help="write everything that was measured there")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print, one section after the other.
 
     Raises:
-        UsageError: an unknown section, or too few runs.
         OutputError: the JSON file cannot be written.
+        SimulationError: a session did not come to its end.
     """
-    sections = _chosen(arguments.sections)
     settings = Settings(runs=arguments.runs, quick=arguments.quick)
     output = None if arguments.json is None else OutputFile(arguments.json)
     machine = describe_machine()
     print(machine_table(machine), flush=True)
     results: list[tuple[Section, list[Row]]] = []
     with one_thread():
-        for section in sections:
+        for section in arguments.sections:
             rows = list(section.run(settings))
             results.append((section, rows))
             print(f"\n{section_table(section, rows)}", flush=True)
@@ -74,9 +84,9 @@ def _print_verdict(rows: list[Row]) -> None:
     print(f"\n{sum(verdicts)} of {len(verdicts)} goals met; load at the end {os.getloadavg()[0]:.2f}")
 
 
-def _chosen(text: str) -> list[Section]:
-    letters = [letter.strip() for letter in text.split(",")]
+def _sections(text: str) -> tuple[Section, ...]:
+    letters = items(text)
     unknown = [letter for letter in letters if letter not in SECTIONS]
     if unknown:
-        raise UsageError(f"--sections needs letters of {','.join(SECTIONS)} with commas between, not {text!r}")
-    return [SECTIONS[letter] for letter in dict.fromkeys(letters)]
+        raise UsageError(f"needs letters out of {','.join(SECTIONS)} with commas between, not {text!r}")
+    return tuple(SECTIONS[letter] for letter in dict.fromkeys(letters))

@@ -17,6 +17,7 @@ from simulations.accuracy import accuracy
 from simulations.data import Dataset
 from simulations.dropouts import Dropouts
 from simulations.federation import Cost, Federation, federate
+from simulations.float64_federation import Float64Deviation
 from simulations.learners import ChosenLearner
 from simulations.memory import forget_peak, peak_rss_bytes
 from simulations.modes import Mode
@@ -95,7 +96,8 @@ class Case:
         )
         wall_seconds, peak = time.perf_counter() - started, peak_rss_bytes()
         reference = references.of(self.parts, federation.survivors)
-        record = self._record(federation, reference, wall_seconds=wall_seconds, peak=peak)
+        float64 = references.float64_deviation(self.parts, federation.survivors)
+        record = self._record(federation, reference, float64, wall_seconds=wall_seconds, peak=peak)
         return record, federation.largest_layout
 
     def _dropouts(self, number: int) -> dict[PartyId, int]:
@@ -105,7 +107,15 @@ class Case:
     def _rows(self, rows: Indices) -> ClientRows:
         return ClientRows(self.dataset.x_train[rows], self.dataset.y_train[rows])
 
-    def _record(self, federation: Federation, reference: Reference, *, wall_seconds: float, peak: int) -> RunRecord:
+    def _record(
+        self,
+        federation: Federation,
+        reference: Reference,
+        float64: Float64Deviation,
+        *,
+        wall_seconds: float,
+        peak: int,
+    ) -> RunRecord:
         weights = self.learner.weights_bytes(federation.model)
         test, labels = self.dataset.x_test, self.dataset.y_test
         return RunRecord(
@@ -121,6 +131,8 @@ class Case:
             max_abs_weight_deviation=largest_deviation(weights, reference.weights_bytes),
             float64_ridge_test_accuracy=accuracy(test @ reference.float64_weights, labels),
             float64_ridge_max_abs_weight_deviation=self._ridge_deviation(federation, reference),
+            float64_gram_sum_max_abs_weight_deviation=float64.gram_sum,
+            float64_solved_weights_max_abs_weight_deviation=float64.solved_weights,
             server_seconds=federation.server_seconds,
             wall_seconds=wall_seconds,
             peak_rss_bytes=peak,

@@ -20,6 +20,7 @@ from simulations.learners import ChosenLearner, LearnerSettings
 from simulations.modes import Mode
 from simulations.partitions import Partition
 from simulations.personal import split_locally
+from simulations.private_compare import PrivateComparison, PrivateSettings, compare_private
 from simulations.records import BaselineRecord, RunRecord
 from simulations.reference import Float64Ridges, References
 
@@ -40,6 +41,7 @@ class CompareSettings:
         dropouts: who vanishes.
         seed: draws partitions, each client's own test rows, and the order in which baselines train.
         explain: keep what each mode says about its guarantees and costs.
+        private: accuracies by privacy budget to find beside the runs.
 
     Raises:
         UsageError: nothing to compare, or a number out of range.
@@ -56,6 +58,7 @@ class CompareSettings:
     dropouts: Dropouts = NO_DROPOUTS
     seed: int = 0
     explain: bool = False
+    private: tuple[PrivateSettings, ...] = ()
 
     def __post_init__(self) -> None:
         if not (self.learners and self.modes and self.n_clients and self.partitions):
@@ -72,9 +75,9 @@ class CompareSettings:
 
     @property
     def n_runs(self) -> int:
-        """How many runs this asks for, those of baselines included."""
+        """How many runs this asks for, those of baselines included; a private comparison counts as one."""
         each = len(self.learners) * len(self.modes) + len(self.baselines)
-        return len(self.n_clients) * len(self.partitions) * each
+        return len(self.n_clients) * len(self.partitions) * each + len(self.private)
 
     def format_for(self, dataset: Dataset) -> RowFormat:
         """The format of features: the one that was set, or one that covers all training rows."""
@@ -95,6 +98,7 @@ class Comparison:
     runs: tuple[RunRecord, ...]
     baselines: tuple[BaselineRecord, ...] = ()
     explanations: tuple[tuple[str, str], ...] = ()
+    private: tuple[PrivateComparison, ...] = ()
 
     @property
     def all_bitwise_equal(self) -> bool:
@@ -157,6 +161,7 @@ def compare(dataset: Dataset, settings: CompareSettings, progress: Progress | No
         runs=tuple(runs),
         baselines=baselines,
         explanations=tuple(explanations.items()),
+        private=tuple(_private(dataset, settings, progress)),
     )
 
 
@@ -208,6 +213,12 @@ def _baselines(
                 seed=settings.seed,
                 tick=progress.tick,
             )
+
+
+def _private(dataset: Dataset, settings: CompareSettings, progress: Progress) -> Iterator[PrivateComparison]:
+    for one in settings.private:
+        progress.start(f"privacy budgets of {one.title}", one.n_runs)
+        yield compare_private(dataset, one, lambda _: progress.tick())
 
 
 def _learner_factory(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
 
 from analytic.row_format import RowFormat
+from secagg.config import MAX_CLIENTS
 from simulations import private_report
-from simulations.arguments import checked, items, whole
+from simulations.arguments import checked, file, items, number, whole, wholes
 from simulations.baseline_runs import ENTRIES as BASELINES
 from simulations.baseline_runs import ChosenBaseline, choose_baselines
 from simulations.compare import CompareSettings, Comparison, compare
@@ -21,8 +22,9 @@ from simulations.errors import UsageError
 from simulations.learners import LEARNERS, ChosenLearner, choose_learners
 from simulations.modes import MODES, choose_modes
 from simulations.options import Configurable, parse_options
-from simulations.output_files import OutputFile
-from simulations.partitions import parse_partition
+from simulations.output_files import OutputFile, refuse_same_file
+from simulations.partitions import Partition, parse_partition
+from simulations.private_compare import PrivateSettings, without_depth
 from simulations.progress import progress_bar
 from simulations.report.findings import findings
 from simulations.report.json_report import to_json
@@ -42,7 +44,7 @@ EXAMPLES = """examples:
   python -m simulations compare --learner all --baselines all --partition iid --partition dirichlet:0.01 --modes plain
       every closed form beside FedAvg and FedProx, where heterogeneity costs nothing and where it costs most
   python -m simulations compare --epsilon 1,8 --clients 100 --partition iid --seeds 5
-      accuracy under differential privacy: distributed, central and local noise beside none
+      also accuracy under differential privacy: distributed, central and local noise beside none
 
 options of learners (--option NAME=VALUE for all that have it, --option LEARNER.NAME=VALUE for one):
 {options}
@@ -67,17 +69,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="real data bundled with scikit-learn (default: digits)",
     )
     data.add_argument(
-        "--data", type=Path, metavar="FILE.npz", help="x_train, y_train, x_test, y_test: features, labels"
+        "--data", type=checked(file), metavar="FILE.npz", help="x_train, y_train, x_test, y_test: features, labels"
     )
     _add_federation(parser.add_argument_group("federation"))
     _add_learning(parser.add_argument_group("learning"))
     private_report.add_arguments(parser.add_argument_group("privacy of the result (differential privacy)"))
     output = parser.add_argument_group("output")
-    output.add_argument("--json", type=Path, metavar="FILE", help="write every number (docs/reference/compare-json.md)")
+    output.add_argument(
+        "--json", type=checked(file), metavar="FILE", help="write every number (docs/reference/compare-json.md)"
+    )
     output.add_argument(
         "--explain", action="store_true", help="also print what each mode guarantees and costs, for its largest sum"
     )
-    output.add_argument("--html", type=Path, metavar="FILE", help="write one self-contained page with table and plots")
+    output.add_argument(
+        "--html", type=checked(file), metavar="FILE", help="write one self-contained page with table and plots"
+    )
+    output.add_argument(
+        "--plot", type=checked(file), metavar="FILE.svg", help="write one picture: accuracy by partition, bytes by mode"
+    )
+    parser.set_defaults(default_of=parser.get_default)
 
 
 def _add_federation(group: Any) -> None:
@@ -90,7 +100,7 @@ def _add_federation(group: Any) -> None:
     )
     group.add_argument(
         "--clients",
-        type=checked(lambda text: tuple(whole(item, at_least=1) for item in items(text))),
+        type=checked(lambda text: wholes(text, at_least=1, at_most=MAX_CLIENTS)),
         default=(20,),
         metavar="N,...",
         help="cohort sizes (default: 20)",
@@ -104,7 +114,7 @@ def _add_federation(group: Any) -> None:
     )
     group.add_argument(
         "--dropout",
-        type=checked(_number),
+        type=checked(_dropout_rate),
         default=0.0,
         metavar="RATE",
         help="part of the clients that vanish before their vector is sent, the same in every mode (default: 0)",
@@ -144,10 +154,12 @@ def _add_learning(group: Any) -> None:
         metavar="NAME=VALUE",
         help="a parameter of a learner's or baseline's own, such as n_layers=5 for deepafl; may be repeated",
     )
-    group.add_argument("--ridge", type=checked(_number), default=0.0, help="penalty of the solve (default: 0)")
+    group.add_argument(
+        "--ridge", type=checked(_penalty), default=0.0, metavar="PENALTY", help="penalty of the solve (default: 0)"
+    )
     group.add_argument(
         "--ri",
-        type=checked(_number),
+        type=checked(_penalty),
         default=0.0,
         metavar="GAMMA",
         help="what each client adds to its Gram's diagonal and the server takes off exactly (default: 0)",
@@ -167,18 +179,13 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         SimulationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: wrong input, or a failed sum.
     """
-    if arguments.epsilon is not None:
-        return _run_private(arguments)
-    files = [
-        (path and OutputFile(path), render) for path, render in ((arguments.json, to_json), (arguments.html, _page))
-    ]
-    if arguments.json and arguments.html and arguments.json.resolve() == arguments.html.resolve():
-        raise UsageError(f"--json and --html both name {arguments.json}; give each its own file")
-    settings = _settings(arguments)
+    _check_together(arguments)
+    files = list(_files(arguments))
     dataset = _dataset(arguments)
+    settings = _settings(arguments, dataset)
     with progress_bar(settings.n_runs) as progress:
         comparison = compare(dataset, settings, progress)
-    texts = [(file, render(comparison)) for file, render in files if file]
+    texts = [(file, render(comparison)) for file, render in files]
     try:
         for file, text in texts:
             file.write(text)
@@ -186,6 +193,7 @@ def run(arguments: argparse.Namespace) -> int:
         console = Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL)
         with console.capture() as capture:  # rich would end the process itself where nobody reads the output
             print_comparison(comparison, console)
+            private_report.print_private(comparison.private, console)
         print(capture.get(), end="", flush=True)
     for fine, finding in findings(comparison):
         if not fine:
@@ -193,46 +201,73 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if comparison.all_bitwise_equal else 1
 
 
-def _run_private(arguments: argparse.Namespace) -> int:
-    """Accuracy by privacy budget: one learner, one cohort, one way to deal the rows."""
+def _check_together(arguments: argparse.Namespace) -> None:
+    """Refuse arguments that are right alone and have no effect, or a bad one, beside the others.
+
+    Raises:
+        UsageError: such a combination.
+    """
+    refuse_same_file({f"--{name}": getattr(arguments, name) for name in ("data", "json", "html", "plot")})
+    if arguments.dropout_anew and not arguments.dropout:
+        raise UsageError("--dropout-anew needs clients that vanish, and with --dropout 0 none do; add --dropout RATE")
+    changed = [n for n in private_report.BESIDE_EPSILON if getattr(arguments, n) != arguments.default_of(n)]
+    if changed and arguments.epsilon is None:
+        raise UsageError(f"--{changed[0].replace('_', '-')} needs --epsilon to have an effect; add --epsilon E,...")
+
+
+def _files(arguments: argparse.Namespace) -> Iterator[tuple[OutputFile, Callable[[Comparison], str]]]:
+    """The files that are asked for, each with what fills it.
+
+    Raises:
+        simulations.errors.OutputError: a place that cannot be written to.
+    """
+    for path, render in ((arguments.json, to_json), (arguments.html, _page), (arguments.plot, _plot)):
+        if path:
+            yield OutputFile(path), render
+
+
+def _private(arguments: argparse.Namespace, dataset: Dataset) -> Iterator[PrivateSettings]:
+    """For each budgeted learner, cohort and partition one comparison; a deep learner's T = 0 stands beside its T."""
+    if arguments.epsilon is None:
+        return
     names = [entry.name for entry in arguments.learner]
-    ways = arguments.partition or [parse_partition(DEFAULT_PARTITION)]
-    if names not in (["afl"], ["deepafl"]) or len(arguments.clients) > 1 or len(ways) > 1 or arguments.html:
-        raise UsageError(
-            "--epsilon compares one learner (afl or deepafl), one cohort and one partition, and writes --json and "
-            f"--plot but no --html; it got learners {', '.join(names)}, {len(arguments.clients)} cohorts and "
-            f"{len(ways)} partitions"
-        )
-    options = parse_options(arguments.option, arguments.learner)[names[0]]
-    if options.keys() - {"n_layers"}:
-        raise UsageError("with --epsilon only deepafl's n_layers can be set with --option")
-    dataset = _dataset(arguments)
-    settings = private_report.settings_from(
-        arguments,
-        dataset,
-        n_clients=arguments.clients[0],
-        partition=ways[0],
-        n_layers=int(str(options.get("n_layers", 1))) if names == ["deepafl"] else None,
-    )
-    console = Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL)
-    return private_report.run_private(dataset, settings, arguments, console)
+    if not {"afl", "deepafl"} & set(names):
+        raise UsageError(f"--epsilon needs a learner that has a private form, afl or deepafl, not {', '.join(names)}")
+    options = parse_options(arguments.option, (*arguments.learner, *arguments.baselines))
+    if options.get("deepafl", {}).keys() - {"n_layers"}:
+        raise UsageError("with --epsilon only n_layers of deepafl's options can be set with --option; leave out others")
+    depths: dict[str, int | None] = {"afl": None, "deepafl": int(str(options.get("deepafl", {}).get("n_layers", 1)))}
+    for name in (known for known in depths if known in names):
+        for n_clients in dict.fromkeys(arguments.clients):
+            for partition in _partitions(arguments):
+                settings = private_report.settings_from(
+                    arguments, dataset, n_clients=n_clients, partition=partition, n_layers=depths[name]
+                )
+                yield settings
+                if settings.terms.n_layers:
+                    yield without_depth(settings)
 
 
-def _settings(arguments: argparse.Namespace) -> CompareSettings:
+def _partitions(arguments: argparse.Namespace) -> tuple[Partition, ...]:
     ways = arguments.partition or [parse_partition(DEFAULT_PARTITION)]
+    return tuple({way.name: way for way in ways}.values())
+
+
+def _settings(arguments: argparse.Namespace, dataset: Dataset) -> CompareSettings:
     options = parse_options(arguments.option, (*arguments.learner, *arguments.baselines))
     return CompareSettings(
         learners=tuple(ChosenLearner(entry=entry, options=options[entry.name]) for entry in arguments.learner),
         baselines=tuple(ChosenBaseline(entry=entry, options=options[entry.name]) for entry in arguments.baselines),
         modes=arguments.modes,
         n_clients=tuple(dict.fromkeys(arguments.clients)),
-        partitions=tuple({way.name: way for way in ways}.values()),
+        partitions=_partitions(arguments),
         feature_format=arguments.format,
         ridge=arguments.ridge,
         ri_gamma=arguments.ri,
         dropouts=Dropouts(rate=arguments.dropout, anew=arguments.dropout_anew, seed=arguments.seed),
         seed=arguments.seed,
         explain=arguments.explain,
+        private=tuple(_private(arguments, dataset)),
     )
 
 
@@ -254,8 +289,15 @@ def _page(comparison: Comparison) -> str:
     return to_html(comparison)
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"needs a number, not {text!r}") from None
+def _plot(comparison: Comparison) -> str:
+    from simulations.report.compare_charts import overview
+
+    return overview(comparison)
+
+
+def _dropout_rate(text: str) -> float:
+    return number(text, "a number of at least 0 and below 1, such as 0.1 for a tenth", lambda rate: 0 <= rate < 1)
+
+
+def _penalty(text: str) -> float:
+    return number(text, "a finite number of at least 0", lambda penalty: penalty >= 0)

@@ -99,10 +99,13 @@ def load_npz(path: Path) -> Dataset:
         DataError: the file cannot be read, or lacks one of the arrays, or an array is not what it must be.
     """
     arrays = _read_arrays(path)
-    return Dataset(name=path.stem, **{key: _as_float(array) for key, array in arrays.items()})
+    name = path.stem.encode(errors="backslashreplace").decode()  # a file's name may hold what no text file can
+    return Dataset(name=name, **{key: _as_float(array) for key, array in arrays.items()})
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise DataError(f"{path} is a pipe or device, and an npz file is read back and forth; write it to a file first")
     try:
         with path.open("rb") as file:
             return _arrays_of(path, np.load(file, allow_pickle=False))
@@ -111,7 +114,10 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     except DataError:
         raise
     except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is no npz archive; write one with numpy.savez({', '.join(KEYS)})") from error
+        raise DataError(
+            f"{path} is no npz archive; write one with numpy.savez(FILE, x_train=..., y_train=..., "
+            "x_test=..., y_test=...)"
+        ) from error
 
 
 def _arrays_of(path: Path, archive: Any) -> dict[str, NDArray[Any]]:

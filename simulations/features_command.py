@@ -11,28 +11,34 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from simulations.arguments import checked, file, whole
 from simulations.backbones import (
     BACKBONES,
+    DEFAULT_WEIGHTS,
     DEVICES,
     TRANSFORMS,
     FeatureSettings,
     extract_features,
 )
 from simulations.image_files import find_images
+from simulations.output_files import OutputFile, refuse_same_file
 
 NAME = "features"
 SUMMARY = "compute features of images with a frozen torchvision backbone, for compare --data"
 EXAMPLES = """examples:
   python -m simulations features --backbone resnet18 --images cifar10 --weights DEFAULT --out features.npz
       cifar10/train/CLASS/*.png and cifar10/test/CLASS/*.png; torchvision downloads its weights
-  python -m simulations features --backbone vit_b_16 --images train --test-images val --weights vit.pth \\
+  python -m simulations features --backbone resnet18 --images train --test-images val --weights resnet18.pth \\
       --transform weights --out features.npz
       two folders, weights from a file, the preprocessing that these weights were trained with
   python -m simulations compare --data features.npz
+      what the features are for
 
 A run that was stopped goes on from FILE.parts when it is started again.
 exit code: 0 the file is written, 2 wrong input, 130 stopped by Ctrl-C
 """
+
+MOST_WORKERS = 256
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,16 +49,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backbone", choices=tuple(BACKBONES), required=True, help="torchvision's name: 512, 4096 or 768 features"
     )
     parser.add_argument(
-        "--images", type=Path, required=True, metavar="FOLDER", help="with train/CLASS/ and test/CLASS/, or just CLASS/"
+        "--images",
+        type=checked(file),
+        required=True,
+        metavar="FOLDER",
+        help="with train/CLASS/ and test/CLASS/, or just CLASS/",
     )
     parser.add_argument(
         "--test-images",
-        type=Path,
+        type=checked(file),
         metavar="FOLDER",
         help="test images by CLASS/; --images then has the training images",
     )
     parser.add_argument(
         "--weights",
+        type=checked(lambda text: str(file(text))),
         required=True,
         metavar="FILE|DEFAULT",
         help="a state dict (torch.save or safetensors), or torchvision's own, downloaded once",
@@ -64,10 +75,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="afl: resize to 224 x 224, mean and deviation 0.5; weights: as torchvision's weights were trained "
         "(default: afl)",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.npz", help="where the features go")
-    parser.add_argument("--batch-size", type=int, default=64, help="images at a time (default: 64)")
+    parser.add_argument("--out", type=checked(file), required=True, metavar="FILE.npz", help="where the features go")
+    parser.add_argument(
+        "--batch-size",
+        type=checked(lambda text: whole(text, at_least=1)),
+        default=64,
+        metavar="N",
+        help="images at a time (default: 64)",
+    )
     parser.add_argument("--device", choices=DEVICES, default="auto", help="auto takes a GPU when there is one")
-    parser.add_argument("--workers", type=int, default=4, help="threads that read images (default: 4)")
+    parser.add_argument(
+        "--workers",
+        type=checked(lambda text: whole(text, at_least=1, at_most=MOST_WORKERS)),
+        default=4,
+        metavar="N",
+        help="threads that read images (default: 4)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -76,6 +99,9 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         SimulationError: wrong input, or a file that cannot be written.
     """
+    weights = None if arguments.weights == DEFAULT_WEIGHTS else Path(arguments.weights)
+    refuse_same_file({"--weights": weights, "--out": arguments.out})
+    OutputFile(arguments.out)  # says at once what would be in the way
     settings = FeatureSettings(
         backbone=arguments.backbone,
         weights=arguments.weights,

@@ -180,7 +180,7 @@ def _safle(settings: LearnerSettings) -> AnalyticLearner[Any]:
 
     Low and high are the ends of the range that the format of features has, where no option sets them.
     """
-    if settings.ri_gamma != int(settings.ri_gamma):
+    if not float(settings.ri_gamma).is_integer():
         raise UsageError(f"safle sums counts, so --ri must be a whole number, not {settings.ri_gamma:g}")
     own = {name: value for name, value in settings.options.items() if name not in ABOUT_THRESHOLDS}
     return SAFLe(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import EnumMeta
 from typing import Any, Protocol
 
+from simulations.arguments import nearest
 from simulations.errors import UsageError
 
 Option = Any
@@ -43,7 +44,8 @@ def parse_options(texts: Iterable[str], takers: Sequence[Configurable]) -> dict[
         only, dot, name = place.rpartition(".")
         meant = [taker for taker in takers if name in taker.options and (not dot or taker.name == only)]
         if not meant or not equals:
-            raise UsageError(f"{_known(takers)}, not {text!r}")
+            hint = nearest(name, (option for taker in takers for option in taker.options)) if equals else ""
+            raise UsageError(f"{_known(takers)}, not {text!r}{hint}")
         for taker in meant:
             found[taker.name][name] = _read(taker, name, value)
     return found
@@ -86,6 +88,6 @@ def _known(takers: Sequence[Configurable]) -> str:
     if len(takers) == 1:
         taker = takers[0]
         names = f"NAME=VALUE with NAME out of {', '.join(taker.options)}" if taker.options else "no options at all"
-        return f"{taker.name} takes {names}"
+        return f"--option: {taker.name} takes {names}"
     names = ", ".join(f"{taker.name}.{name}" for taker in takers for name in taker.options)
-    return f"an option reads NAME=VALUE, with or without a learner's name and a dot before it, out of {names or 'none'}"
+    return f"--option reads NAME=VALUE, with or without a learner's name and a dot before it, out of {names or 'none'}"

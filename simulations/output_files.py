@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulations.errors import OutputError
+from simulations.errors import OutputError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +16,7 @@ class OutputFile:
     """A place for a result, checked when the command starts rather than after hours of work.
 
     Raises:
-        OutputError: the folder does not exist or cannot be written to, or the path is a folder itself.
+        OutputError: the folder does not exist or cannot be written to, or the path is a folder or device itself.
     """
 
     path: Path
@@ -25,8 +27,10 @@ class OutputFile:
             raise OutputError(f"cannot write {self.path}: the folder {folder} does not exist; create it first")
         if self.path.is_dir():
             raise OutputError(f"cannot write {self.path}: it is a folder; name a file in it")
-        if not os.access(folder, os.W_OK):
-            raise OutputError(f"cannot write {self.path}: no permission to write to the folder {folder}; name another")
+        if self.path.exists() and not self.path.is_file():
+            raise OutputError(f"cannot write {self.path}: it is a device or pipe, not a file; name a file")
+        with self._refusals_explained(), self._beside() as beside:  # asks the system itself: rights, disk, long names
+            beside.touch(exist_ok=False)
 
     def write(self, text: str) -> None:
         """Put ``text`` there: written beside it first, then moved into place in one step.
@@ -34,16 +38,44 @@ class OutputFile:
         Raises:
             OutputError: the system refused, for instance because the disk is full; what was there before stays.
         """
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
-        try:
+        with self._refusals_explained(), self._beside() as beside:
             with beside.open("x", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(self.path)
-        except OSError as error:
-            raise OutputError(
-                f"cannot write {self.path}: {error.strerror or error}; free space or name another"
-            ) from error
+
+    @contextmanager
+    def _beside(self) -> Iterator[Path]:
+        """Where a text stands until it is whole; nothing is left there."""
+        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        try:
+            yield beside
         finally:
             beside.unlink(missing_ok=True)
+
+    @contextmanager
+    def _refusals_explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or error
+            raise OutputError(f"cannot write {self.path}: {reason}; free space, or name another place") from error
+
+
+def refuse_same_file(paths: Mapping[str, Path | None]) -> None:
+    """Check that no file stands under two of these arguments, where one would overwrite the other.
+
+    Args:
+        paths: the file of each argument, None where it was not given.
+
+    Raises:
+        UsageError: two of them are the same file.
+    """
+    given: dict[Path, str] = {}
+    for argument, path in paths.items():
+        if path is None:
+            continue
+        other = given.setdefault(path.resolve(), argument)
+        if other != argument:
+            raise UsageError(f"{other} and {argument} both name {path}; give each its own file")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
 from secagg import Assumptions, Layout, MaskedSum
+from secagg.config import MAX_CLIENTS
 from secagg.masked.assumptions import Plan, plan
 from secagg.masked.explain import client_cost
-from simulations.errors import UsageError
+from simulations.arguments import checked, number, whole, wholes
 
 NAME = "parameters"
 SUMMARY = "show the neighbours, threshold, guarantees and costs of masked sums by cohort size"
@@ -19,6 +21,9 @@ EXAMPLES = """examples:
 
 The table is Markdown, so that it can stand in a document as it is.
 """
+MOST_COLUMNS = 2**15
+"""A Gram of more columns takes gigabytes, and no layout holds much more."""
+
 HEADER = (
     "clients",
     "server",
@@ -39,31 +44,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what ``parameters`` understands."""
     parser.description, parser.epilog = f"{SUMMARY[0].upper()}{SUMMARY[1:]}.", EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--clients", default="10,100,1000,10000", metavar="N,...", help="cohort sizes")
-    parser.add_argument("--corruption", type=float, default=0.1, help="largest fraction that colludes (default 0.1)")
-    parser.add_argument("--dropout", type=float, default=0.3, help="largest fraction that vanishes (default 0.3)")
-    parser.add_argument("--security-bits", type=float, default=40.0, help="privacy fails with 2^-BITS (default 40)")
-    parser.add_argument("--correctness-bits", type=float, default=40.0, help="a sum is stuck with 2^-BITS (default 40)")
-    parser.add_argument("--features", type=int, default=512, help="columns of the Gram (default 512)")
-    parser.add_argument("--targets", type=int, default=10, help="columns of the cross-correlation (default 10)")
+    parser.add_argument(
+        "--clients",
+        type=checked(lambda text: wholes(text, at_least=2, at_most=MAX_CLIENTS)),
+        default=(10, 100, 1000, 10000),
+        metavar="N,...",
+        help="cohort sizes (default: 10,100,1000,10000)",
+    )
+    for name, default, help_text in (
+        ("--corruption", 0.1, "largest fraction that colludes (default: 0.1)"),
+        ("--dropout", 0.3, "largest fraction that vanishes (default: 0.3)"),
+    ):
+        parser.add_argument(name, type=checked(_fraction), default=default, metavar="RATE", help=help_text)
+    for name, help_text in (
+        ("--security-bits", "privacy fails with probability 2^-BITS at most (default: 40)"),
+        ("--correctness-bits", "a sum is stuck with probability 2^-BITS at most (default: 40)"),
+    ):
+        parser.add_argument(name, type=checked(_bits), default=40.0, metavar="BITS", help=help_text)
+    for name, default, help_text in (
+        ("--features", 512, "columns of the Gram (default: 512)"),
+        ("--targets", 10, "columns of the cross-correlation (default: 10)"),
+    ):
+        parser.add_argument(name, type=checked(_columns), default=default, metavar="N", help=help_text)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table."""
-    sizes = _sizes(arguments.clients)
+    """Print the table, once all of it is known.
+
+    Raises:
+        secagg.errors.ConfigurationError: a threat model that no parameters meet.
+    """
+    lines = [
+        f"| {' | '.join(_row(n_clients, assumptions, arguments.features, arguments.targets))} |"
+        for n_clients in arguments.clients
+        for assumptions in _both_servers(arguments)
+    ]
     print(f"| {' | '.join(HEADER)} |")
     print("|" + " ---: |" * len(HEADER))
-    for n_clients in sizes:
-        for malicious in (False, True):
-            assumptions = Assumptions(
-                corruption=arguments.corruption,
-                dropout=arguments.dropout,
-                malicious_server=malicious,
-                security_bits=arguments.security_bits,
-                correctness_bits=arguments.correctness_bits,
-            )
-            print(f"| {' | '.join(_row(n_clients, assumptions, arguments.features, arguments.targets))} |")
+    print("\n".join(lines))
     return 0
+
+
+def _both_servers(arguments: argparse.Namespace) -> Iterator[Assumptions]:
+    for malicious in (False, True):
+        yield Assumptions(
+            corruption=arguments.corruption,
+            dropout=arguments.dropout,
+            malicious_server=malicious,
+            security_bits=arguments.security_bits,
+            correctness_bits=arguments.correctness_bits,
+        )
 
 
 def _row(n_clients: int, assumptions: Assumptions, features: int, targets: int) -> tuple[str, ...]:
@@ -112,8 +142,13 @@ def _powers(found: Plan) -> tuple[str, ...]:
     return tuple("never" if power == float("-inf") else f"2^{power:.1f}" for power in powers)
 
 
-def _sizes(text: str) -> list[int]:
-    try:
-        return [int(item) for item in text.split(",")]
-    except ValueError as error:
-        raise UsageError(f"--clients needs whole numbers with commas between, such as 10,100, not {text!r}") from error
+def _fraction(text: str) -> float:
+    return number(text, "a number from 0 to below 1, such as 0.1", lambda fraction: 0 <= fraction < 1)
+
+
+def _bits(text: str) -> float:
+    return number(text, "a number above 0, such as 40", lambda bits: bits > 0)
+
+
+def _columns(text: str) -> int:
+    return whole(text, at_least=1, at_most=MOST_COLUMNS)

@@ -88,6 +88,11 @@ class PrivateSettings:
                 f"{self.promised} survivors are promised and {self.survivors} of {self.n_clients} stay: no total would "
                 "be released. Promise fewer; each client then adds more noise"
             )
+        if self.carrier == "masked" and self.survivors < self.threshold:
+            raise UsageError(
+                f"a masked sum of {self.n_clients} clients needs {self.threshold} to stay to the end, and a dropout "
+                f"rate of {self.dropout:g} leaves {self.survivors}; use a smaller rate"
+            )
         if not 0 <= self.colluders < self.promised:
             raise UsageError(
                 f"{self.colluders} colluders among {self.promised} promised survivors leave nobody whose noise counts; "
@@ -103,6 +108,26 @@ class PrivateSettings:
     def promised(self) -> int:
         """Fewest clients of any total that is released."""
         return self.survivors if self.promised_survivors is None else self.promised_survivors
+
+    @property
+    def threshold(self) -> int:
+        """Clients whose answers a masked sum of this cohort waits for."""
+        return max(self.promised, self.n_clients // 2 + 1)
+
+    @property
+    def learner(self) -> str:
+        """The closed form and its depth."""
+        return "afl" if self.terms.n_layers is None else f"deepafl with T = {self.terms.n_layers}"
+
+    @property
+    def title(self) -> str:
+        """Learner, cohort and partition."""
+        return f"{self.learner}, {self.n_clients} clients, {self.partition.name}"
+
+    @property
+    def n_runs(self) -> int:
+        """How many models are trained."""
+        return self.n_seeds * (1 + (len(TRUSTS) - 1) * len(set(self.epsilons)))
 
     @property
     def shares(self) -> int:
@@ -150,6 +175,11 @@ class PrivateComparison:
     settings: PrivateSettings
     dataset: Dataset
     records: tuple[PrivateRecord, ...]
+
+    @property
+    def title(self) -> str:
+        """Learner, cohort and partition."""
+        return self.settings.title
 
     def of(self, trust: Trust, target_epsilon: float | None) -> PrivateRecord:
         """The record of one kind of trust at one epsilon."""

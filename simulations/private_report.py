@@ -1,14 +1,11 @@
-"""A private comparison for people and machines: arguments, table, JSON, curve and the statement behind the numbers."""
+"""A private comparison for people and machines: arguments, table, JSON and the statement behind the numbers."""
 
 from __future__ import annotations
 
 import argparse
-import html
-import io
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
+from itertools import groupby
 from typing import Any
 
 from rich.console import Console
@@ -16,75 +13,76 @@ from rich.table import Table
 
 from analytic.private_deepafl import noise_drowns
 from analytic.sensitivity import ADJACENCIES
+from simulations.arguments import budgets, checked, number, whole
 from simulations.data import Dataset
 from simulations.errors import UsageError
-from simulations.output_files import OutputFile
 from simulations.partitions import Partition
 from simulations.private_compare import (
     TRUSTS,
     PrivateComparison,
     PrivateRecord,
     PrivateSettings,
-    compare_private,
     without_depth,
 )
 from simulations.private_plans import UNITS, PrivacyTerms
 
 SCHEMA, SCHEMA_VERSION = "analytic-secagg/private-compare", 1
-COLOURS = {"distributed": "#3b6ea8", "central": "#d98032", "local": "#8a62a8"}
+
+BESIDE_EPSILON = ("delta", "unit", "adjacency", "promise", "colluders", "mean_share", "gram_share", "seeds")
+"""Arguments that say nothing without ``--epsilon``."""
 
 
 def add_arguments(group: Any) -> None:
     """What ``compare`` understands once ``--epsilon`` is given."""
     group.add_argument(
         "--epsilon",
-        type=epsilons,
+        type=checked(budgets),
         default=None,
         metavar="E,...",
-        help="compare accuracy for these privacy budgets, such as 0.5,1,2,4,8, instead of privacy modes",
+        help="also compare accuracy for these privacy budgets, such as 0.5,1,2,4,8 (learners afl and deepafl)",
     )
-    group.add_argument("--delta", type=float, default=1e-5, help="delta of every guarantee (default: 1e-5)")
+    group.add_argument(
+        "--delta", type=checked(number), default=1e-5, metavar="D", help="delta of every guarantee (default: 1e-5)"
+    )
     group.add_argument("--unit", choices=UNITS, default="record", help="who is protected (default: record)")
     group.add_argument(
         "--adjacency", choices=ADJACENCIES, default="add-remove", help="neighbouring data sets (default: add-remove)"
     )
     group.add_argument(
         "--promise",
-        type=int,
+        type=checked(lambda text: whole(text, at_least=1)),
         default=None,
         metavar="N",
         help="fewest survivors of a released total; the noise is sized for them (default: all that --dropout leaves)",
     )
     group.add_argument(
-        "--colluders", type=int, default=0, metavar="N", help="survivors whose noise counts for nothing (default: 0)"
+        "--colluders",
+        type=checked(lambda text: whole(text, at_least=0)),
+        default=0,
+        metavar="N",
+        help="survivors whose noise counts for nothing (default: 0)",
     )
     group.add_argument(
         "--mean-share",
-        type=float,
+        type=checked(lambda text: number(text, "a number from 0 to below 1", lambda part: 0 <= part < 1)),
         default=0.05,
         metavar="F",
         help="part of the budget that buys the rows' mean, to centre them (default: 0.05; 0 for one release less)",
     )
     group.add_argument(
-        "--gram-share", type=float, default=0.3, metavar="F", help="the Gram's part of the rest (default: 0.3)"
+        "--gram-share",
+        type=checked(lambda text: number(text, "a number between 0 and 1", lambda part: 0 < part < 1)),
+        default=0.3,
+        metavar="F",
+        help="the Gram's part of the rest (default: 0.3)",
     )
-    group.add_argument("--seeds", type=int, default=5, metavar="N", help="repetitions of each (default: 5)")
-    group.add_argument("--plot", metavar="FILE.svg", help="write the curve of accuracy over epsilon")
-
-
-def epsilons(text: str) -> tuple[float, ...]:
-    """The budgets of ``0.5,1,2``.
-
-    Raises:
-        argparse.ArgumentTypeError: no numbers above 0.
-    """
-    try:
-        found = tuple(float(item) for item in text.split(","))
-    except ValueError:
-        found = ()
-    if not found or not all(0 < epsilon <= 64 for epsilon in found):
-        raise argparse.ArgumentTypeError(f"needs numbers above 0 and at most 64, such as 0.5,1,2,4,8, not {text!r}")
-    return found
+    group.add_argument(
+        "--seeds",
+        type=checked(lambda text: whole(text, at_least=1)),
+        default=5,
+        metavar="N",
+        help="repetitions of each (default: 5)",
+    )
 
 
 def settings_from(
@@ -117,33 +115,6 @@ def settings_from(
         n_seeds=arguments.seeds,
         seed=arguments.seed,
     )
-
-
-def run_private(dataset: Dataset, settings: PrivateSettings, arguments: argparse.Namespace, console: Console) -> int:
-    """Compare, write the files that were asked for, print the table; the exit code.
-
-    A deep learner is also run with T = 0 on the same budget, and where that does better it is said.
-
-    Raises:
-        simulations.errors.OutputError, secagg.errors.SecureSumError: a file or a parameter that does not work.
-    """
-    files = [(path and OutputFile(Path(path)), render) for path, render in _renders(arguments)]
-    comparison = compare_private(dataset, settings)
-    for file, render in files:
-        if file:
-            file.write(render(comparison))
-    print_private(comparison, console)
-    if settings.terms.n_layers:
-        for sentence in depth_verdict(comparison, compare_private(dataset, without_depth(settings))):
-            console.print(sentence)
-    return 0
-
-
-def _renders(arguments: argparse.Namespace) -> list[tuple[str | Path | None, Callable[[PrivateComparison], str]]]:
-    return [
-        (arguments.json, lambda comparison: json.dumps(document(comparison), indent=2) + "\n"),
-        (arguments.plot, to_svg),
-    ]
 
 
 def document(comparison: PrivateComparison) -> dict[str, Any]:
@@ -208,6 +179,15 @@ def depth_advice(comparison: PrivateComparison) -> Iterator[str]:
             )
 
 
+def depth_verdicts(comparisons: Sequence[PrivateComparison]) -> Iterator[tuple[PrivateComparison, str]]:
+    """Where a T above 0 does worse than the T = 0 that was run beside it: (which, a sentence)."""
+    flat = {one.title: one for one in comparisons if one.settings.terms.n_layers == 0}
+    for deep in comparisons:
+        if deep.settings.terms.n_layers:
+            for sentence in depth_verdict(deep, flat[without_depth(deep.settings).title]):
+                yield deep, sentence
+
+
 def depth_verdict(deep: PrivateComparison, flat: PrivateComparison) -> Iterator[str]:
     """Where T = 0 really did better with the same budget, in a simulation that ran both."""
     for record in deep.records:
@@ -219,75 +199,31 @@ def depth_verdict(deep: PrivateComparison, flat: PrivateComparison) -> Iterator[
             )
 
 
-def print_private(comparison: PrivateComparison, console: Console) -> None:
-    """Table and statement."""
-    console.print(table_of(comparison))
-    for sentence in statement(comparison):
-        console.print(sentence)
+def print_private(comparisons: Sequence[PrivateComparison], console: Console) -> None:
+    """Tables, each statement below the tables that it is about, and where a deep learner should have been flat."""
+    for said, group in groupby(comparisons, key=lambda one: tuple(statement(one))):
+        for comparison in group:
+            console.print(table_of(comparison))
+        for sentence in said:
+            console.print(sentence)
+    for deep, sentence in depth_verdicts(comparisons):
+        console.print(f"{deep.title}: {sentence}")
 
 
 def table_of(comparison: PrivateComparison) -> Table:
     """A row for each epsilon, a column for each kind of trust; mean and spread over seeds."""
     exact = comparison.of("non-private", None)
-    table = Table(title=f"{comparison.dataset.name}: non-private {_accuracy(exact)}")
+    table = Table(title=f"{comparison.dataset.name}, {comparison.title}: non-private {accuracy_text(exact)}")
     for name in ("epsilon", "tight", "rho", "sigma G", "sigma H", *(t for t in TRUSTS if t != "non-private")):
         table.add_column(name, justify="right")
     for epsilon in dict.fromkeys(r.target_epsilon for r in comparison.records if r.target_epsilon is not None):
         records = [comparison.of(trust, epsilon) for trust in TRUSTS if trust != "non-private"]
         first = records[0]
         numbers = (first.epsilon, first.epsilon_tight, first.rho, first.sigma_gram, first.sigma_cross)
-        table.add_row(*(f"{number:.4g}" for number in numbers), *(_accuracy(record) for record in records))
+        table.add_row(*(f"{number:.4g}" for number in numbers), *(accuracy_text(record) for record in records))
     return table
 
 
-def to_svg(comparison: PrivateComparison) -> str:
-    """Accuracy over epsilon as an ``svg`` element: mean, spread over seeds, the exact model as a line."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "private", "font.family": "sans-serif"}):
-        figure = Figure(figsize=(7.2, 4.0), layout="constrained")
-        FigureCanvasSVG(figure)
-        axes = figure.add_subplot()
-        _draw(axes, comparison)
-        file = io.StringIO()
-        figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    svg = file.getvalue()
-    return svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{html.escape(_alt(comparison))}"', 1)
-
-
-def _draw(axes: Any, comparison: PrivateComparison) -> None:
-    exact = comparison.of("non-private", None)
-    axes.axhline(exact.accuracy_mean, color="#6b6b6b", linestyle="--", label="non-private")
-    for trust, colour in COLOURS.items():
-        records = [record for record in comparison.records if record.trust == trust]
-        axes.errorbar(
-            [record.target_epsilon for record in records],
-            [record.accuracy_mean for record in records],
-            yerr=[record.accuracy_spread for record in records],
-            label=trust,
-            color=colour,
-            marker="o",
-            capsize=3,
-        )
-    axes.set_xscale("log")
-    ticks = sorted({record.target_epsilon for record in comparison.records if record.target_epsilon})
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_xticks([], minor=True)
-    axes.set_xlabel(f"epsilon ({comparison.settings.terms.unit}, {comparison.settings.terms.adjacency})")
-    axes.set_ylabel("test accuracy")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
-
-
-def _alt(comparison: PrivateComparison) -> str:
-    return "Accuracy over epsilon. " + " ".join(
-        f"{record.trust}{'' if record.target_epsilon is None else f' at {record.target_epsilon:g}'}: "
-        f"{_accuracy(record)}."
-        for record in comparison.records
-    )
-
-
-def _accuracy(record: PrivateRecord) -> str:
+def accuracy_text(record: PrivateRecord) -> str:
+    """Mean and spread over repetitions."""
     return f"{record.accuracy_mean:.3f} +- {record.accuracy_spread:.3f}"

@@ -25,6 +25,8 @@ class RunRecord:
     max_abs_weight_deviation: float | None
     float64_ridge_test_accuracy: float
     float64_ridge_max_abs_weight_deviation: float | None
+    float64_gram_sum_max_abs_weight_deviation: float
+    float64_solved_weights_max_abs_weight_deviation: float
     local_test_accuracy: float | None
     personalised_test_accuracy: Mapping[str, float] | None
     personalised_bitwise_equal_to_pooled: bool | None

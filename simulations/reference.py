@@ -17,6 +17,7 @@ from analytic.solve import one_blas_thread
 from analytic.statistics import IntVector
 from secagg import PartyId
 from simulations.data import Dataset
+from simulations.float64_federation import Float64Deviation, float64_deviation
 from simulations.partitions import Indices
 
 
@@ -36,7 +37,7 @@ class Reference:
 
 
 class Float64Ridges:
-    """Float64 ridges of parts of the training rows, each solved once for all learners.
+    """Float64 ridges of parts of the training rows and of federations over them, each solved once for all learners.
 
     Args:
         dataset: whose training rows are pooled.
@@ -46,6 +47,7 @@ class Float64Ridges:
     def __init__(self, dataset: Dataset, *, ridge: float) -> None:
         self._dataset, self._ridge = dataset, ridge
         self._known: dict[bytes, FloatMatrix] = {}
+        self._federated: dict[bytes, Float64Deviation] = {}
 
     def of(self, rows: Indices) -> FloatMatrix:
         """The weights of these rows' ridge, shape (d, c)."""
@@ -54,6 +56,18 @@ class Float64Ridges:
             features, labels = self._dataset.x_train[rows], self._dataset.y_train[rows]
             self._known[key] = float64_ridge(features, labels, self._dataset.n_classes, ridge=self._ridge)
         return self._known[key]
+
+    def deviation(self, clients: Sequence[Indices]) -> Float64Deviation:
+        """How far federations in float64 end from the pooled model, each client holding some of the rows."""
+        key = hashlib.sha256(b"".join(hashlib.sha256(rows.tobytes()).digest() for rows in clients)).digest()
+        if key not in self._federated:
+            data = self._dataset
+            self._federated[key] = float64_deviation(
+                [(data.x_train[rows], data.y_train[rows]) for rows in clients],
+                n_classes=data.n_classes,
+                ridge=self._ridge,
+            )
+        return self._federated[key]
 
 
 class References:
@@ -83,6 +97,12 @@ class References:
                 model=model, weights_bytes=learner.weights_bytes(model), float64_weights=self._float64.of(first_sum)
             )
         return self._known[key]
+
+    def float64_deviation(
+        self, parts: Mapping[PartyId, Indices], survivors: Sequence[tuple[PartyId, ...]]
+    ) -> Float64Deviation:
+        """How far the clients of the first sum end from their pooled rows when they add float64 numbers."""
+        return self._float64.deviation([parts[party] for party in sorted(survivors[0])])
 
     def _pooled(self, learner: AnalyticLearner[Any], groups: Mapping[frozenset[int], Indices]) -> Any:
         pooled = {sums: self._rows(rows) for sums, rows in groups.items()}

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import base64
-import html
-import io
-import re
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from simulations.report.plots import COLOURS
+from simulations.report.svg import COLOURS, MUTED, to_svg
 
 MARKERS = "osD^vP"
 
@@ -52,17 +47,9 @@ class LineChart:
 
     def to_svg(self) -> str:
         """An ``svg`` element for the inside of a page, with its description."""
-        with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": self.title, "font.family": "sans-serif"}):
-            file = io.StringIO()
-            figure = self._figure()
-            figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-        document = file.getvalue()
-        svg = re.sub(r"\s*<metadata>.*?</metadata>", "", document[document.index("<svg") :], flags=re.DOTALL)
-        return svg.replace("<svg", f'<svg role="img" aria-label="{html.escape(self.alt)}"', 1)
+        return to_svg(self._draw, inches=(7.2, 3.6), salt=self.title, alt=self.alt)
 
-    def _figure(self) -> Figure:
-        figure = Figure(figsize=(7.2, 3.6), layout="constrained")
-        FigureCanvasSVG(figure)
+    def _draw(self, figure: Figure) -> None:
         axes = figure.add_subplot()
         for number, (name, (x, y)) in enumerate(self.series.items()):
             style = "" if self.diagonal else MARKERS[number % len(MARKERS)]
@@ -72,15 +59,14 @@ class LineChart:
             )  # fmt: skip
         if self.diagonal:
             line = np.geomspace(1e-4, 1, 50)
-            axes.plot(line, line, color="#888888", linewidth=0.8, label="guessing")
+            axes.plot(line, line, color=MUTED, linewidth=0.8, label="guessing")
         if self.log_x:
             axes.set_xscale("log")
         axes.set_ylim(-0.03, 1.05)
         axes.set_xlabel(self.x_label)
         axes.set_ylabel(self.y_label)
-        axes.grid(visible=True, alpha=0.3)
-        figure.legend(loc="outside right upper", frameon=False, fontsize=8)
-        return figure
+        axes.grid(visible=True)
+        figure.legend(loc="outside right upper", fontsize=8)
 
     @property
     def _drawstyle(self) -> str:

@@ -20,8 +20,32 @@ def findings(comparison: Comparison) -> Iterator[tuple[bool, str]]:
             yield True, f"{whose}{len(hashes)} weights hashes: runs whose surviving rows differ have different models"
     yield from _messages(comparison)
     if comparison.baselines:
-        names = ", ".join(dict.fromkeys(baseline.learner for baseline in comparison.baselines))
+        names = ", ".join(
+            dict.fromkeys(
+                f"{one.learner} with mu {one.mu:g}" if one.mu else one.learner for one in comparison.baselines
+            )
+        )
         yield True, f"gradient baselines, for comparison only ({names}): sums in the clear, no bitwise law, one seed"
+
+
+def verdict(comparison: Comparison) -> tuple[bool, str]:
+    """The answer in one sentence, and whether it is as it must be."""
+    wrong = [sentence for fine, sentence in findings(comparison) if not fine]
+    if wrong:
+        return False, "; ".join(wrong)
+    runs = comparison.runs
+    counted = ", ".join(
+        f"{len(set(values))} {name}"
+        for name, values in (
+            ("learners", [run.learner for run in runs]),
+            ("privacy modes", [run.mode for run in runs]),
+            ("partitions", [run.partition for run in runs]),
+            ("cohort sizes", [run.clients for run in runs]),
+        )
+        if len(set(values)) > 1
+    )
+    where = "The" if len(runs) == 1 else f"In each of {len(runs)} runs{f' ({counted})' if counted else ''} the"
+    return True, f"{where} federated model is the pooled model of the surviving clients, bit for bit."
 
 
 def human_bytes(count: float) -> str:

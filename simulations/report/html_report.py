@@ -1,109 +1,150 @@
-"""A comparison as one self-contained page: the table, and plots that a person reads at a glance."""
+"""A comparison as one self-contained page: a verdict, plots that a person reads at a glance, every number."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import resources
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 from simulations.compare import Comparison
-from simulations.records import BaselineRecord, RunRecord
-from simulations.report.findings import findings, human_bytes
+from simulations.private_compare import TRUSTS
+from simulations.private_report import accuracy_text, depth_verdicts, statement
+from simulations.records import RunRecord
+from simulations.report.compare_charts import accuracy_charts, budget_chart, cost_charts, deviation_chart, distinct
+from simulations.report.findings import findings, human_bytes, verdict
 from simulations.report.json_report import to_json, versions
-from simulations.report.plots import BarChart
+from simulations.report.plots import Chart, error_text
+from simulations.report.published import PUBLISHED
+from simulations.report.svg import THEME
 from simulations.report.table import describe
 
 TEMPLATE = "compare.html"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One group of plots.
+
+    Args:
+        anchor: its id on the page.
+        heading: its name.
+        charts: the plots; none where the run has no data for them.
+        missing: what the run does not have, with the flag that would add it.
+    """
+
+    anchor: str
+    heading: str
+    charts: tuple[Chart, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryRow:
+    """All modes of one learner on one partition and cohort.
+
+    Args:
+        runs: one for each mode.
+    """
+
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def equal(self) -> int:
+        """Modes whose weights, personal ones included, have the pooled bytes."""
+        return sum(run.equal_to_pooled for run in self.runs)
+
+    @property
+    def accuracy(self) -> str:
+        """One number, or the range where modes differ."""
+        found = [run.test_accuracy for run in self.runs]
+        return f"{min(found):.2%}" if min(found) == max(found) else f"{min(found):.2%} to {max(found):.2%}"
+
+    @property
+    def upload(self) -> str:
+        """The smallest and the largest upload of a client."""
+        found = [human_bytes(run.bytes_up_per_client) for run in self.runs]
+        order = sorted(range(len(found)), key=lambda place: self.runs[place].bytes_up_per_client)
+        low, high = found[order[0]], found[order[-1]]
+        return low if low == high else f"{low} to {high}"
+
+
 def to_html(comparison: Comparison) -> str:
     """The page as text. It needs no network, no script and no other file."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["human_bytes"] = human_bytes
+    environment.filters.update(human_bytes=human_bytes, percent="{:.2%}".format, error=error_text, svg=_svg)
     template = resources.files("simulations.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
     personal = [run for run in comparison.runs if run.personalised_test_accuracy is not None]
+    private = list(distinct(comparison))
     return environment.from_string(template).render(
         title=f"{', '.join(learner.name for learner in comparison.settings.learners)} on {comparison.dataset.name}",
         description=describe(comparison),
+        verdict=verdict(comparison),
         findings=list(findings(comparison)),
+        summary=list(_summary(comparison)),
+        sections=list(sections(comparison)),
+        published=PUBLISHED,
         runs=comparison.runs,
         personal=personal,
         alphas=list(dict.fromkeys(alpha for run in personal for alpha in run.personalised_test_accuracy or {})),
         baselines=comparison.baselines,
+        private=private,
+        trusts=[trust for trust in TRUSTS if trust != "non-private"],
+        accuracy_text=accuracy_text,
+        statements=list(dict.fromkeys(sentence for _, one in private for sentence in statement(one))),
+        depth=[(who, said) for deep, said in depth_verdicts(comparison.private) for who, one in private if one is deep],
         explanations=comparison.explanations,
-        charts=[(chart.title, chart.to_svg()) for chart in charts(comparison)],
+        theme=Markup(THEME),  # noqa: S704 - our own style sheet
         versions=versions(),
         document=to_json(comparison),
     )
 
 
-def charts(comparison: Comparison) -> Iterator[BarChart]:
-    """For each learner accuracy by partition and mode, then bytes and seconds by mode."""
-    for learner in comparison.settings.learners:
-        runs = tuple(run for run in comparison.runs if run.learner == learner.name)
-        whose = f"{learner.name}: " if len(comparison.settings.learners) > 1 else ""
-        yield _accuracy(runs, comparison.baselines, f"{whose}Test accuracy by partition and mode")
-        yield _by_mode(
-            runs,
-            f"{whose}Bytes of one client by mode, all sums together",
-            {"up": lambda run: run.bytes_up_per_client, "down": lambda run: run.bytes_down_per_client},
-            human_bytes,
-        )
-        yield _by_mode(
-            runs,
-            f"{whose}Seconds by mode, mean over partitions",
-            {"one client": lambda run: run.client_seconds, "server": lambda run: run.server_seconds},
-            lambda seconds: f"{seconds:.3g} s",
-        )
-
-
-def _accuracy(runs: tuple[RunRecord, ...], baselines: tuple[BaselineRecord, ...], title: str) -> BarChart:
-    cases = list(dict.fromkeys((run.partition, run.clients) for run in runs))
-    found = {(run.mode, run.partition, run.clients): run.test_accuracy for run in runs}
-    series: dict[str, list[float | None]] = {
-        mode: [found.get((mode, *case)) for case in cases] for mode in _modes(runs)
-    }
-    pooled = {(run.partition, run.clients): run.float64_ridge_test_accuracy for run in runs}
-    series["pooled float64 ridge"] = [pooled[case] for case in cases]
-    reached = {(one.learner, one.partition, one.clients): one.test_accuracy for one in baselines}
-    for name in dict.fromkeys(one.learner for one in baselines):
-        series[f"{name} (baseline)"] = [reached.get((name, *case)) for case in cases]
-    return BarChart(
-        title=title,
-        groups=[f"{partition}, {clients} clients" for partition, clients in cases],
-        series=series,
-        label=lambda part: f"{part:.2%}",
+def sections(comparison: Comparison) -> Iterator[Section]:
+    """The four groups of plots, each with what the run lacks."""
+    settings = comparison.settings
+    yield Section(
+        anchor="accuracy",
+        heading="Accuracy by partition",
+        charts=tuple(accuracy_charts(comparison)),
+        missing=tuple(_missing_from_accuracy(comparison)),
+    )
+    alone = len(settings.modes) == 1
+    yield Section(
+        anchor="costs",
+        heading="Bytes and seconds by mode",
+        charts=tuple(cost_charts(comparison)),
+        missing=("Only one mode ran: leave out --modes to compare all that are installed.",) if alone else (),
+    )
+    yield Section(anchor="deviation", heading="Deviation from pooled", charts=(deviation_chart(comparison),))
+    no_budget = "No privacy budget in this run: --epsilon 0.5,1,2,4,8 adds accuracy against epsilon."
+    yield Section(
+        anchor="epsilon",
+        heading="Accuracy against epsilon",
+        charts=tuple(budget_chart(*one) for one in distinct(comparison)),
+        missing=() if comparison.private else (no_budget,),
     )
 
 
-def _by_mode(
-    runs: tuple[RunRecord, ...],
-    title: str,
-    measures: dict[str, Callable[[RunRecord], float]],
-    label: Callable[[float], str],
-) -> BarChart:
-    cohorts = sorted({run.clients for run in runs})
-    return BarChart(
-        title=title,
-        groups=_modes(runs),
-        series={
-            f"{name}, {clients} clients": [
-                _mean(measure(run) for run in runs if (run.mode, run.clients) == (mode, clients))
-                for mode in _modes(runs)
-            ]
-            for clients in cohorts
-            for name, measure in measures.items()
-        },
-        label=label,
-    )
+def _missing_from_accuracy(comparison: Comparison) -> Iterator[str]:
+    if len(comparison.settings.partitions) == 1:
+        yield (
+            "Only one way to deal the rows: --partition iid --partition dirichlet:0.1 --partition dirichlet:0.01 shows "
+            "what heterogeneity does."
+        )
+    if not comparison.baselines:
+        yield "No gradient baselines in this run: --baselines all adds FedAvg and FedProx on the same rows."
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return statistics.fmean(found) if found else None
+def _summary(comparison: Comparison) -> Iterator[SummaryRow]:
+    rows: dict[tuple[str, int, str], list[RunRecord]] = {}
+    for run in comparison.runs:
+        rows.setdefault((run.learner, run.clients, run.partition), []).append(run)
+    for runs in rows.values():
+        yield SummaryRow(runs=tuple(runs))
 
 
-def _modes(runs: tuple[RunRecord, ...]) -> list[str]:
-    return list(dict.fromkeys(run.mode for run in runs))
+def _svg(chart: Chart) -> Markup:
+    return Markup(chart.to_svg())  # noqa: S704 - our own SVG

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from importlib import metadata, resources
 from typing import Any
 
+from simulations import private_report
 from simulations.compare import Comparison
 
 SCHEMA_VERSION = 2
@@ -46,6 +47,7 @@ def to_document(comparison: Comparison) -> dict[str, Any]:
         "all_bitwise_equal_to_pooled": comparison.all_bitwise_equal,
         "runs": [asdict(run) for run in comparison.runs],
         "baselines": [asdict(baseline) for baseline in comparison.baselines],
+        "private": [private_report.document(one) for one in comparison.private],
     }
     plain: dict[str, Any] = _plain(document)
     return plain

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from simulations import backbones, features_command
-from simulations.__main__ import _Parser
 from simulations.backbones import (
     BACKBONES,
     FeatureSettings,
@@ -19,6 +18,7 @@ from simulations.backbones import (
     image_transform,
     load_backbone,
 )
+from simulations.command_parser import CommandParser
 from simulations.data import load_npz
 from simulations.errors import DataError, OutputError, SimulationError, UsageError
 from simulations.image_files import find_images
@@ -359,7 +359,7 @@ class TestRefusals:
 
 class TestCommand:
     def _run(self, *argv: str) -> int:
-        parser = _Parser(prog="features")
+        parser = CommandParser(prog="features")
         features_command.add_arguments(parser)
         return features_command.run(parser.parse_args([str(text) for text in argv]))
 

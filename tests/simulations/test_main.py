@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from secagg import PlainSum
-from simulations.__main__ import COMMANDS, main
+from simulations.__main__ import main
 from simulations.learners import LEARNERS
 from simulations.modes import MODES, Mode
 from simulations.report.json_report import load_schema
@@ -142,10 +142,9 @@ def test_a_difference_from_pooled_ends_with_code_1_and_says_so(
 
 
 WRONG: list[tuple[list[str], str]] = [
-    ([], "the following arguments are required: COMMAND; see python -m simulations --help"),
-    (["contrast"], "invalid choice: 'contrast'"),
-    (["compare", "--speed", "9"], "unrecognized arguments: --speed 9"),
-    (comparing("--dataset", "iris"), "argument --dataset: invalid choice: 'iris'"),
+    (["contrast"], "argument COMMAND: needs one of compare, audit, features, parameters, bench, not 'contrast'"),
+    (["compare", "--speed", "9"], "unknown argument --speed"),
+    (comparing("--dataset", "iris"), "argument --dataset: needs one of digits, breast_cancer, not 'iris'"),
     (
         comparing("--learner", "svm"),
         "argument --learner: a learner is one of afl, fedhip, deepafl, safle, or all of them",
@@ -161,18 +160,21 @@ WRONG: list[tuple[list[str], str]] = [
     (comparing("--data", "missing.npz"), "cannot read missing.npz: No such file or directory"),
     (comparing("--modes", "plain,telepathy"), "argument --modes: a mode is one of plain, masked"),
     (comparing("--modes", "plain,,masked"), "argument --modes: a list reads like one,two"),
-    (comparing("--clients", "0"), "argument --clients: needs a whole number of at least 1, not '0'"),
-    (comparing("--clients", "ten"), "argument --clients: needs a whole number of at least 1, not 'ten'"),
+    (comparing("--clients", "0"), "argument --clients: needs a whole number from 1 to 1048576, not '0'"),
+    (comparing("--clients", "ten"), "argument --clients: needs a whole number from 1 to 1048576, not 'ten'"),
     (comparing("--clients", "1"), "masks need at least 2 clients"),
     (comparing("--partition", "even"), "argument --partition: a partition is iid, dirichlet:ALPHA or shards:S"),
     (comparing("--partition", "dirichlet:-1"), "ALPHA from 1e-06 to 1e+06, not -1"),
     (comparing("--partition", "shards:1000"), "needs at least 4000 training rows, there are 1438; use fewer"),
-    (comparing("--dropout", "some"), "argument --dropout: needs a number, not 'some'"),
-    (comparing("--dropout", "1"), "a dropout rate must be at least 0 and below 1, not 1.0"),
+    (
+        comparing("--dropout", "some"),
+        "argument --dropout: needs a number of at least 0 and below 1",
+    ),
+    (comparing("--dropout", "1"), "needs a number of at least 0 and below 1, such as 0.1 for a tenth, not '1'"),
     (comparing("--dropout", "0.5"), "masked needs 3 of 4 clients to stay to the end; --dropout 0.5 leaves 2"),
-    (comparing("--ridge", "-1"), "a ridge must be a finite number >= 0, not -1.0"),
-    (comparing("--ridge", "nan"), "a ridge must be a finite number >= 0, not nan"),
-    (comparing("--ri", "-1"), "gamma must be a finite number >= 0, not -1.0"),
+    (comparing("--ridge", "-1"), "argument --ridge: needs a finite number of at least 0, not '-1'"),
+    (comparing("--ridge", "nan"), "argument --ridge: needs a finite number of at least 0, not 'nan'"),
+    (comparing("--ri", "-1"), "argument --ri: needs a finite number of at least 0, not '-1'"),
     (comparing("--ri", "1e30"), "does not fit an int64 Gram; use a smaller one"),
     (comparing("--format", "float32"), "argument --format: a row format reads like Q5.11"),
     (comparing("--format", "Q20.20"), "add up to 1 to 26"),
@@ -298,11 +300,3 @@ def test_nobody_reading_the_output_is_no_error(tmp_path: Path) -> None:
     os.close(writing)
     assert (process.returncode, process.stderr) == (141, b"")
     assert os.listdir(tmp_path) == ["out.json"]
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.NAME)
-def test_every_command_has_help(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main([command.NAME, "--help"])
-    assert stop.value.code == 0
-    assert "examples:" in capsys.readouterr().out

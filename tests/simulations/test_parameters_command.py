@@ -26,12 +26,17 @@ def test_other_sizes_and_threat_models(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--clients", "ten"], "--clients needs whole numbers"),
+        (["--clients", "ten"], "--clients: needs a whole number from 2 to 1048576, not 'ten'"),
         (["--clients", "10", "--corruption", "0.6", "--dropout", "0.6"], "cannot be summed safely"),
-        (["--corruption", "2"], "fractions from 0 to below 1"),
-        (["--clients", "1"], "cannot be summed safely|at least 2 clients"),
+        (["--corruption", "2"], "--corruption: needs a number from 0 to below 1, such as 0.1, not '2'"),
+        (["--clients", "1"], "--clients: needs a whole number from 2 to"),
+        (["--clients", "5,"], "without empty places"),
+        (["--security-bits", "inf"], "needs a number above 0, such as 40, not 'inf'"),
+        (["--features", "0"], "needs a whole number from 1 to"),
     ],
 )
 def test_wrong_input(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["parameters", *arguments]) == 2
-    assert re.search(complaint, capsys.readouterr().err)
+    output = capsys.readouterr()
+    assert re.search(complaint, output.err)
+    assert output.out == ""

@@ -21,9 +21,11 @@ from simulations.data import bundled
 from simulations.learners import LEARNERS, ChosenLearner
 from simulations.modes import Mode, choose_modes
 from simulations.partitions import parse_partition
+from simulations.private_compare import PrivateRecord, PrivateSettings
+from simulations.private_plans import PrivacyTerms
 from simulations.records import BaselineRecord, RunRecord
 from simulations.report.findings import findings, human_bytes
-from simulations.report.html_report import charts, to_html
+from simulations.report.html_report import sections, to_html
 from simulations.report.json_report import load_schema, to_document, to_json
 from simulations.report.plots import BarChart
 from simulations.report.table import describe, print_comparison
@@ -63,6 +65,7 @@ def everything() -> Comparison:
             partitions=(parse_partition("iid"), parse_partition("dirichlet:0.1")),
             baselines=tuple(ChosenBaseline(entry=entry, options={"rounds": 2}) for entry in ENTRIES.values()),
             explain=True,
+            private=(PrivateSettings(epsilons=(2.0,), terms=PrivacyTerms(), n_clients=5, n_seeds=1, carrier="plain"),),
         ),
     )
 
@@ -114,6 +117,14 @@ def test_the_schema_asks_for_every_number_of_a_baseline(everything: Comparison, 
         jsonschema.validate(document, load_schema())
 
 
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(PrivateRecord)])
+def test_the_schema_asks_for_every_number_of_a_private_record(everything: Comparison, name: str) -> None:
+    document = to_document(everything)
+    del document["private"][0]["records"][0][name]
+    with pytest.raises(jsonschema.ValidationError, match=f"'{name}' is a required property"):
+        jsonschema.validate(document, load_schema())
+
+
 def test_the_json_report_marks_baselines_and_lists_alphas(everything: Comparison) -> None:
     document = to_document(everything)
     assert document["learner_options"] == {"fedhip": {"alphas": [2.0, 0.5]}, "afl": {}}
@@ -126,7 +137,8 @@ def test_the_json_report_marks_baselines_and_lists_alphas(everything: Comparison
 def test_the_reference_page_says_what_the_schema_says() -> None:
     schema, text = load_schema(), REFERENCE.read_text(encoding="utf-8")
     described = re.findall(r"^\| `(\w+)` \| .+? \| (.+) \|$", text, flags=re.MULTILINE)
-    tables = (schema, *(schema["$defs"][name] for name in ("dataset", "run", "baseline")))
+    names = ("dataset", "run", "baseline", "private", "private_record")
+    tables = (schema, *(schema["$defs"][name] for name in names))
     properties = [item for table in tables for item in table["properties"].items()]
     assert described == [(name, entry["description"]) for name, entry in properties]
     assert f"`{schema['properties']['schema_version']['const']}`" in text
@@ -134,6 +146,9 @@ def test_the_reference_page_says_what_the_schema_says() -> None:
         field.name for field in dataclasses.fields(BaselineRecord)
     }
     assert set(schema["$defs"]["run"]["properties"]) == {field.name for field in dataclasses.fields(RunRecord)}
+    assert set(schema["$defs"]["private_record"]["properties"]) == {
+        field.name for field in dataclasses.fields(PrivateRecord)
+    }
     for part in (schema, *schema["$defs"].values()):
         assert part["required"] == list(part["properties"])
 
@@ -164,7 +179,10 @@ def test_the_tables_show_personal_models_and_mark_baselines(everything: Comparis
         assert line.split()[2:] == [str(run.clients), run.partition, *(f"{number:.2%}" for number in numbers), "yes"]
     marked = re.findall(r"^baseline +(\w+) +5 (\S+) +5 +(\S+%) +- +2 \(2\)", text, flags=re.MULTILINE)
     assert marked == [(one.learner, one.partition, f"{one.test_accuracy:.2%}") for one in everything.baselines]
-    assert "gradient baselines, for comparison only (fedavg, fedprox): sums in the clear, no bitwise law" in text
+    assert (
+        "gradient baselines, for comparison only (fedavg, fedprox with mu 0.01): sums in the clear, no bitwise law"
+        in text
+    )
 
 
 def test_the_words_below_the_table_count_messages_and_explain(comparison: Comparison, everything: Comparison) -> None:
@@ -234,9 +252,11 @@ def test_the_page_is_self_contained_and_describes_its_plots(comparison: Comparis
     assert not {"script", "link", "img", "iframe", "object"} & set(reader.tags)
     assert "@import" not in page
     assert not re.search(r"url\((?!#)", page)
-    assert reader.tags.count("svg") == 3 == len(reader.labels)
-    assert reader.labels == [chart.alt for chart in charts(comparison)]
-    assert f"masked {comparison.runs[1].test_accuracy:.2%}" in reader.labels[0]
+    charts = [chart for section in sections(comparison) for chart in section.charts]
+    assert len(charts) == 5  # accuracy for each of two cohorts, bytes, seconds, deviation
+    assert reader.labels == [chart.alt for chart in charts]
+    assert reader.tags.count("svg") == len(charts)
+    assert f"afl, all 2 modes: iid {comparison.runs[0].test_accuracy:.2%}" in reader.labels[0]
     assert html.escape(to_json(comparison)) in page.replace("&#34;", "&quot;")
 
 
@@ -244,12 +264,13 @@ def test_the_page_holds_the_table(comparison: Comparison) -> None:
     page = to_html(comparison)
     assert "Gradient baselines" not in page
     assert "Personal models" not in page
-    rows = re.findall(r"<tr>\n<td.*?</tr>", page, flags=re.DOTALL)
+    table = page[page.index('aria-label="Table of runs"') :]
+    rows = re.findall(r"<tr>\n<th scope=\"row\".*?</tr>", table, flags=re.DOTALL)
     assert len(rows) == len(comparison.runs)
     for row, run in zip(rows, comparison.runs, strict=True):
-        cells = [re.sub("<.*?>", "", cell) for cell in re.findall("<td.*?>(.*?)</td>", row)]
+        cells = [re.sub("<.*?>", "", cell) for cell in re.findall("<t[dh].*?>(.*?)</t[dh]>", row)]
         assert cells[:5] == [run.mode, run.learner, str(run.clients), run.partition, str(run.survivors)]
-        assert cells[5] == f"{100 * run.test_accuracy:.2f} %"
+        assert cells[5] == f"{run.test_accuracy:.2%}"
         assert cells[7] == "yes"
         assert cells[-1] == run.weights_sha256[:8]
 
@@ -259,20 +280,22 @@ def test_the_page_holds_personal_models_baselines_and_explanations(everything: C
     reader = Links()
     reader.feed(page)
     assert reader.loads == []
-    assert len(reader.labels) == 6
-    rows = re.findall(r'<tr>\n<th scope="row".*?</tr>', page, flags=re.DOTALL)
+    assert len(reader.labels) == 7  # accuracy, bytes and seconds of two learners, deviation, epsilon
+    rows = re.findall(r'<tr>\n<th scope="row".*?</tr>', page[page.index("<h2>Personal models") :], flags=re.DOTALL)
     cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
     personal = [run for run in everything.runs if run.learner == "fedhip"]
     assert len(cells) == len(personal) + len(everything.baselines)
     for row, run in zip(cells, personal, strict=False):
         assert run.personalised_test_accuracy is not None
         numbers = [run.local_test_accuracy, *run.personalised_test_accuracy.values()]
-        assert row[4:] == [*(f"{100 * number:.2f} %" for number in numbers if number is not None), "yes"]
+        assert row[4:] == [*(f"{number:.2%}" for number in numbers if number is not None), "yes"]
     for row, one in zip(cells[len(personal) :], everything.baselines, strict=True):
         assert row[0] == one.learner
-        assert row[4] == f"{100 * one.test_accuracy:.2f} %"
+        assert row[4] == f"{one.test_accuracy:.2%}"
     assert "For comparison only" in page
-    assert f"fedprox (baseline) {everything.baselines[2].test_accuracy:.2%}" in html.unescape(reader.labels[0])
+    assert f"fedprox, 2 rounds: iid {everything.baselines[2].test_accuracy:.2%}" in html.unescape(
+        reader.labels[0]
+    ) or "fedavg = fedprox, 2 rounds" in html.unescape(reader.labels[0])
     assert html.escape(everything.explanations[-1][1]) in page
 
 

@@ -1,0 +1,257 @@
+"""What a comparison draws: accuracy by partition, costs by mode, deviation from pooled, accuracy by privacy budget."""
+
+from __future__ import annotations
+
+import statistics
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from matplotlib.figure import Figure
+
+from simulations.compare import Comparison
+from simulations.private_compare import PrivateComparison, Trust
+from simulations.records import RunRecord
+from simulations.report.findings import human_bytes, verdict
+from simulations.report.plots import BarChart, BudgetChart, Chart, DeviationChart, SlopeChart, error_text
+from simulations.report.published import PUBLISHED
+from simulations.report.svg import as_file, to_svg
+
+TRUST_TITLES: Mapping[Trust, str] = {
+    "distributed": "distributed (secure sum)",
+    "central": "central (trusted server)",
+    "local": "local (no secure sum)",
+}
+OVERVIEW_INCHES = (10.6, 4.3)
+
+
+def accuracy_charts(comparison: Comparison) -> Iterator[Chart]:
+    """For each cohort the closed forms and the gradient baselines over the ways to deal the rows."""
+    cohorts = dict.fromkeys(run.clients for run in comparison.runs)
+    for n_clients in cohorts:
+        closed, gradient = _closed_forms(comparison, n_clients), _baselines(comparison, n_clients)
+        partitions = list(dict.fromkeys(run.partition for run in comparison.runs))
+        where = f"{n_clients} clients: " if len(cohorts) > 1 else ""
+        if len(partitions) == 1:
+            named = {name: values[0] for name, values in (closed | gradient).items()}
+            yield BarChart(
+                title=f"{where}{_on_one_partition(closed, gradient, partitions[0])}",
+                groups=list(named),
+                series={"test accuracy": list(named.values())},
+                label=lambda part: f"{part:.2%}",
+            )
+        else:
+            yield SlopeChart(
+                title=f"{where}{_over_partitions(closed, gradient)}",
+                cases=partitions,
+                series=closed | gradient,
+                dashed=frozenset(gradient),
+                x_label=f"test accuracy by how rows are dealt to {n_clients} clients",
+            )
+
+
+def cost_charts(comparison: Comparison) -> Iterator[Chart]:
+    """For each learner the bytes and the seconds of its modes."""
+    for learner in comparison.settings.learners:
+        runs = [run for run in comparison.runs if run.learner == learner.name]
+        whose = f"{learner.name}: " if len(comparison.settings.learners) > 1 else ""
+        yield bytes_chart(runs, whose)
+        client = _by_mode(runs, lambda run: run.client_seconds)
+        fastest, slowest = min(client, key=client.__getitem__), max(client, key=client.__getitem__)
+        yield BarChart(
+            title=f"{whose}A client computes for {_seconds(client[fastest])}"
+            + (f" in {fastest} and {_seconds(client[slowest])} in {slowest}" if fastest != slowest else ""),
+            groups=list(client),
+            series=_by_cohort(
+                runs, {"one client": lambda run: run.client_seconds, "server": lambda run: run.server_seconds}
+            ),
+            label=_seconds,
+        )
+
+
+def bytes_chart(runs: list[RunRecord], whose: str = "", *, down: bool = True) -> BarChart:
+    """What a client sends and receives in each mode, all sums together."""
+    measures: dict[str, Callable[[RunRecord], float]] = {"up": lambda run: run.bytes_up_per_client}
+    if down and any(run.bytes_down_per_client for run in runs):
+        measures["down"] = lambda run: run.bytes_down_per_client
+    up = _by_mode(runs, measures["up"])
+    return BarChart(
+        title=f"{whose}{_bytes_finding(up)}", groups=list(up), series=_by_cohort(runs, measures), label=human_bytes
+    )
+
+
+def deviation_chart(comparison: Comparison) -> DeviationChart:
+    """Our runs' distance from pooled, that of float64 federations on the same rows, and what others published."""
+    runs = comparison.runs
+    ours = max((run.max_abs_weight_deviation or 0.0 for run in runs), default=0.0)
+    by_gram = max(run.float64_gram_sum_max_abs_weight_deviation for run in runs)
+    by_weights = max(run.float64_solved_weights_max_abs_weight_deviation for run in runs)
+    if comparison.all_bitwise_equal:
+        title = (
+            "Federated minus pooled is exactly 0 in every run; in float64 the same rows end up to "
+            f"{error_text(max(by_gram, by_weights))} apart"
+        )
+    else:
+        title = "NOT EQUAL: federated models differ from their pooled ones"
+    return DeviationChart(
+        title=title,
+        groups={
+            "here": {"federated, every run": ours},
+            "float64 on the same rows": {"clients send Grams": by_gram, "clients send weights": by_weights},
+            "published": {one.name: one.value for one in PUBLISHED},
+        },
+        x_label="largest difference from pooled",
+    )
+
+
+def distinct(comparison: Comparison) -> Iterator[tuple[str, PrivateComparison]]:
+    """(title, private comparison), once for partitions on which everything came out the same."""
+    groups: dict[tuple[object, ...], list[PrivateComparison]] = {}
+    for one in comparison.private:
+        measured = tuple(record.accuracies for record in one.records)
+        groups.setdefault((one.settings.learner, one.settings.n_clients, measured), []).append(one)
+    for group in groups.values():
+        first = group[0].settings
+        partitions = ", ".join(one.settings.partition.name for one in group)
+        yield f"{first.learner}, {first.n_clients} clients, {partitions}", group[0]
+
+
+def budget_chart(who: str, private: PrivateComparison) -> BudgetChart:
+    """Accuracy over epsilon under every kind of trust."""
+    settings = private.settings
+    budgets = sorted(set(settings.epsilons))
+
+    def mean(trust: Trust, epsilon: float | None) -> float:
+        return private.of(trust, epsilon).accuracy_mean
+
+    most = max(budgets, key=lambda epsilon: mean("distributed", epsilon) - mean("local", epsilon))
+    return BudgetChart(
+        title=f"{who}: at epsilon {most:g}, {mean('distributed', most):.1%} with a secure sum, "
+        f"{mean('local', most):.1%} without; no noise {mean('non-private', None):.1%}",
+        series={
+            title: (
+                budgets,
+                [mean(trust, epsilon) for epsilon in budgets],
+                [private.of(trust, epsilon).accuracy_spread for epsilon in budgets],
+            )
+            for trust, title in TRUST_TITLES.items()
+        },
+        reference=("no noise", mean("non-private", None)),
+        x_label=f"epsilon at delta {settings.terms.delta:g}, one {settings.terms.unit}, {settings.terms.adjacency}; "
+        f"{settings.n_seeds} repetitions",
+    )
+
+
+def overview(comparison: Comparison) -> str:
+    """One picture as an SVG file: accuracy by partition and bytes by mode of the first cohort and learner."""
+    learner = comparison.settings.learners[0].name
+    cohort = comparison.runs[0].clients
+    runs = [run for run in comparison.runs if (run.learner, run.clients) == (learner, cohort)]
+    charts = (next(accuracy_charts(comparison)), bytes_chart(runs, down=False))
+    _, sentence = verdict(comparison)
+
+    def draw(figure: Figure) -> None:
+        figure.suptitle("\n".join(textwrap.wrap(sentence, 96)), x=0.014, ha="left", fontsize=12, fontweight="bold")
+        for axes, chart in zip(figure.subplots(1, 2, width_ratios=(1.15, 1)), charts, strict=True):
+            chart.draw(axes)
+            axes.set_title("\n".join(textwrap.wrap(chart.title, 52)), loc="left", fontsize=10, pad=10)
+
+    alt = " ".join((sentence, *(chart.alt for chart in charts)))
+    return as_file(to_svg(draw, inches=OVERVIEW_INCHES, salt="overview", alt=alt, margin=0.14))
+
+
+def _closed_forms(comparison: Comparison, n_clients: int) -> dict[str, list[float]]:
+    """Accuracies by line; a learner's modes are one line as long as they agree."""
+    lines: dict[str, list[float]] = {}
+    for learner in comparison.settings.learners:
+        by_mode: dict[str, list[float]] = {}
+        for run in comparison.runs:
+            if (run.learner, run.clients) == (learner.name, n_clients):
+                by_mode.setdefault(run.mode, []).append(run.test_accuracy)
+        for modes, values in _merged(by_mode):
+            which = f"all {len(modes)} modes" if len(modes) == len(by_mode) else ", ".join(modes)
+            lines[f"{learner.name}, {which}" if len(by_mode) > 1 else learner.name] = values
+    return lines
+
+
+def _baselines(comparison: Comparison, n_clients: int) -> dict[str, list[float]]:
+    """Accuracies by line; baselines that agree everywhere are one."""
+    by_name: dict[str, list[float]] = {}
+    rounds = {one.learner: f"{one.rounds} rounds" for one in comparison.baselines}
+    for one in comparison.baselines:
+        if one.clients == n_clients:
+            by_name.setdefault(one.learner, []).append(one.test_accuracy)
+    return {f"{' = '.join(names)}, {rounds[names[0]]}": values for names, values in _merged(by_name)}
+
+
+def _merged(lines: Mapping[str, list[float]]) -> Iterator[tuple[list[str], list[float]]]:
+    """Equal lines once, with the names of all of them."""
+    groups: dict[tuple[float, ...], list[str]] = {}
+    for name, values in lines.items():
+        groups.setdefault(tuple(values), []).append(name)
+    for same, names in groups.items():
+        yield names, list(same)
+
+
+def _over_partitions(closed: Mapping[str, list[float]], gradient: Mapping[str, list[float]]) -> str:
+    who = next(iter(closed)) if len(closed) == 1 else "Closed forms"
+    swing = max(_swing(values) for values in closed.values())
+    if swing:
+        words = f"{who} move by at most {swing:.2f} points from one partition to another"
+    else:
+        words = f"{who}: the same accuracy however rows are dealt"
+    if gradient:
+        name, values = max(gradient.items(), key=lambda line: _swing(line[1]))
+        words += f"; {name} between {min(values):.2%} and {max(values):.2%}"
+    return words
+
+
+def _on_one_partition(closed: Mapping[str, list[float]], gradient: Mapping[str, list[float]], partition: str) -> str:
+    best = max(closed, key=lambda name: closed[name][0])
+    words = f"{best} reaches {closed[best][0]:.2%} on {partition}"
+    if gradient:
+        other = max(gradient, key=lambda name: gradient[name][0])
+        words += f", the best gradient baseline ({other}) {gradient[other][0]:.2%}"
+    return words
+
+
+def _swing(values: list[float]) -> float:
+    """The largest difference, in points, between two partitions."""
+    return 100 * (max(values) - min(values))
+
+
+def _bytes_finding(up: Mapping[str, float]) -> str:
+    least, most = min(up, key=up.__getitem__), max(up, key=up.__getitem__)
+    if len(up) == 1:
+        return f"A client sends {human_bytes(up[least])} in {least}"
+    hidden = {mode: sent for mode, sent in up.items() if mode != "plain"}
+    if "plain" not in up or not hidden:
+        return f"A client sends {human_bytes(up[least])} in {least} and {human_bytes(up[most])} in {most}"
+    cheapest = min(hidden, key=hidden.__getitem__)
+    extra = hidden[cheapest] / up["plain"] - 1
+    words = f"Hiding an upload of {human_bytes(up['plain'])} adds {100 * extra:.2g}% in {cheapest}"
+    return f"{words}; {most} sends {up[most] / up['plain']:.1f} times as much" if most != cheapest else words
+
+
+def _by_mode(runs: Iterable[RunRecord], measure: Callable[[RunRecord], float]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        found.setdefault(run.mode, []).append(measure(run))
+    return {mode: statistics.fmean(values) for mode, values in found.items()}
+
+
+def _by_cohort(
+    runs: list[RunRecord], measures: Mapping[str, Callable[[RunRecord], float]]
+) -> dict[str, list[float | None]]:
+    """Means over partitions, a series for each measure and cohort."""
+    cohorts, modes = sorted({run.clients for run in runs}), list(dict.fromkeys(run.mode for run in runs))
+    series: dict[str, list[float | None]] = {}
+    for clients in cohorts:
+        for name, measure in measures.items():
+            found = _by_mode((run for run in runs if run.clients == clients), measure)
+            label = f"{name}, {clients} clients" if len(cohorts) > 1 else name
+            series[label] = [found.get(mode) for mode in modes]
+    return series
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
