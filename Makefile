@@ -7,16 +7,19 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Two BLAS threads a process and two test processes would fight for the same cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: compare test test-long lint types clean
+.PHONY: compare test test-long docs lint types clean
 
 compare: $(VENV)/.core        ## the main job on bundled data: every installed privacy mode side by side
 	$(BIN)/python -m simulations compare
 
-test: lint types              ## install every extra, check style and types, run all tests in short form
-	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m "not slow"
+test: lint types              ## install every extra, check style and types, run all tests in short form, name what they miss
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m "not slow" --cov --cov-report=term
 
 test-long: lint types         ## the same with every sweep whole and long random searches; takes hours
 	$(TEST_ENV) HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto
+
+docs: $(VENV)/.docs           ## the site in build/docs; a warning, such as a dead local link, is an error
+	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs build/docs
 
 lint: $(VENV)/.all
 	$(BIN)/ruff check .
@@ -33,9 +36,13 @@ $(VENV)/.core: pyproject.toml $(VENV)/.venv
 	$(PIP) install -e .
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.core
+	$(PIP) install -e '.[docs]'
+	touch $@
+
 $(VENV)/.all: pyproject.toml $(VENV)/.venv
 	$(PIP) install -e '.[all,dev]'
 	touch $@ $(VENV)/.core
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

@@ -1,0 +1,150 @@
+"""The site builds without a warning and without a network, and the tutorial works as it is printed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from secagg.masked.diagram import state_diagram
+from secagg.masked.states import AUTHENTICATED_CLIENT, ClientState
+from simulations.modes import MODES
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+TUTORIAL = DOCS / "tutorials" / "first-model.md"
+PACKAGES_WITH_NAMES = ("secagg", "secagg.masked", "secagg.committee", "secagg.he", "secagg.dp")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built pages. An orphan, a dead local link or anchor, a name that is nowhere: each fails the build."""
+    pytest.importorskip("sphinx", reason="the site needs the docs extra: pip install 'analytic-secagg[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", "html"]
+    done = subprocess.run(
+        [*build, "-d", str(folder / "doctrees"), str(DOCS), str(folder / "html")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+def test_every_page_is_on_the_site(site: Path) -> None:
+    pages = [path for path in DOCS.rglob("*") if path.suffix in (".md", ".rst") and "_build" not in path.parts]
+    assert len(pages) > 20
+    for page in pages:
+        assert (site / page.relative_to(DOCS)).with_suffix(".html").exists()
+
+
+def test_every_room_lists_its_pages() -> None:
+    """As plain links too, so that the rooms can be walked on a code host."""
+    for room in ("tutorials", "how-to", "reference", "explanation"):
+        text = (DOCS / room / "index.md").read_text(encoding="utf-8")
+        for page in (DOCS / room).glob("*.md"):
+            if page.name != "index.md":
+                assert f"]({page.name})" in text, f"{room}/index.md does not link to {page.name}"
+                assert f"\n{page.stem}\n" in text.split("```{toctree}")[1]
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    """No fonts, scripts, styles or pictures of another host: reading a page tells nobody."""
+    loaded = re.compile(
+        r"<(?:script|img|iframe|source)[^>]+src=[\"']?(?:https?:)?//|<link[^>]+href=[\"']?(?:https?:)?//"
+    )
+    for page in site.rglob("*.html"):
+        assert not loaded.search(page.read_text(encoding="utf-8")), page.name
+    for style in site.rglob("*.css"):
+        assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", style.read_text(encoding="utf-8")), style.name
+
+
+def test_public_names_are_in_the_reference(site: Path) -> None:
+    """What the packages hand on is documented where it is defined, with an anchor to link to."""
+    text = "".join(page.read_text(encoding="utf-8") for page in (site / "reference" / "api").glob("*.html"))
+    for package in map(importlib.import_module, PACKAGES_WITH_NAMES):
+        for name in package.__all__:
+            value = getattr(package, name)
+            anchor = re.compile(rf'id="(secagg|numpy)[\w.]*\.{name}"')
+            assert anchor.search(text), f"{package.__name__}.{name} ({value!r:.60}) is not in the reference"
+
+
+def test_schemas_are_on_the_site(site: Path) -> None:
+    schemas = _words(site / "reference" / "json-schemas.html")
+    assert "analytic-secagg/compare" in schemas
+    assert "analytic-secagg/audit" in schemas
+
+
+def test_the_architecture_shows_the_automaton_as_it_is() -> None:
+    """The masked sum's own page is held to the table by the automaton's tests."""
+    page = DOCS / "explanation" / "architecture.md"
+    assert f"```mermaid\n{state_diagram(AUTHENTICATED_CLIENT)}\n```" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("page", "n_pictures"), [("architecture", 1), ("masked-sum", 2)])
+def test_state_diagrams_are_pictures(site: Path, page: str, n_pictures: int) -> None:
+    text = (site / "explanation" / f"{page}.html").read_text(encoding="utf-8")
+    pictures = re.findall(r"<svg viewBox.*?</svg>", text, re.DOTALL)
+    assert len(pictures) == n_pictures
+    drawn = set(re.findall(r"<text [^>]+>([^<]+)</text>", pictures[0]))
+    assert drawn >= {state.name for state in ClientState}
+    assert drawn >= {f"{due.name} / {answer.name}" for due, _, answer in AUTHENTICATED_CLIENT.values()}
+    assert pictures[0].count('stroke-dasharray="4 4"') == len(AUTHENTICATED_CLIENT)
+
+
+def _words(page: Path) -> str:
+    return re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8"))
+
+
+def test_the_tutorial_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snippets in one namespace, commands in real processes; every line of a ``text`` block is printed by the last."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__tutorial__"}
+    printed, commands = "", 0
+    for language, block in re.findall(r"^```(\w+)\n(.*?)^```", TUTORIAL.read_text(encoding="utf-8"), re.DOTALL | re.M):
+        if language == "python":
+            exec(compile(block, TUTORIAL.name, "exec"), names)
+        elif language == "console":
+            for command in re.findall(r"^\$ (.+)$", block, re.MULTILINE):
+                printed, commands = _output_of(command), commands + 1
+        else:
+            assert language == "text"
+            assert all(line in printed for line in block.splitlines()), printed
+    assert commands == 3
+    assert {"features.npz", "model", "report.html", "report.json"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def _output_of(command: str) -> str:
+    program, *arguments = shlex.split(command)
+    assert program == "python"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "240"}
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_costs_of_the_modes_are_what_their_command_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / "how-to" / "choose-a-privacy-mode.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^\$ (.+)$", page, re.MULTILINE)
+    _output_of(command)
+    counted = [
+        (
+            run["mode"],
+            *(run[f"{name}_per_client"] for name in ("messages", "bytes_up", "bytes_down")),
+            *(run[f"helper_bytes_{way}"] for way in ("up", "down")),
+        )
+        for run in json.loads((tmp_path / "modes.json").read_text(encoding="utf-8"))["runs"]
+    ]
+    table = page.split("| mode | messages of a client |")[1].split("\n\n")[0].splitlines()[2:]
+    printed = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in table]
+    installed = [row for row in printed if MODES[row[0]].installed]
+    assert [list(map(str, row)) for row in counted] == installed
