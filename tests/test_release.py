@@ -1,0 +1,237 @@
+"""What a user installs: wheel and sdist hold what they should, and run the main job where nothing else is installed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("secagg", "analytic", "simulations")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+NEEDED_BY_EXTRAS = ("torch", "torchvision", "tenseal", "opacus", "dp_accounting", "flwr", "pytest", "coverage")
+"""Must be missing from the clean environment, or what it shows would be worth nothing."""
+
+IMPORT_EVERYTHING = """
+import importlib, importlib.util, json, pkgutil, sys
+missing = {}
+for package in ("secagg", "analytic", "simulations"):
+    found = pkgutil.walk_packages(importlib.import_module(package).__path__, package + ".")
+    for name in (package, *(module.name for module in found)):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            missing[name] = error.name
+unwanted = [name for name in sys.argv[1:] if importlib.util.find_spec(name)]
+print(json.dumps({"missing": missing, "unwanted": unwanted, "modules": sorted(
+    name for name in sys.modules if name.split(".")[0] in ("secagg", "analytic", "simulations"))}))
+"""
+
+SHOW_ORIGIN = "import importlib.metadata, secagg; print(importlib.metadata.version('analytic-secagg'), secagg.__file__)"
+
+
+def files_of(root: Path) -> set[str]:
+    """Files by relative path, without those that git would ignore; git itself need not be there."""
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text(encoding="utf-8").split()]
+    skipped = shutil.ignore_patterns(".git", *ignored)
+    found = set()
+    for folder, folders, files in os.walk(root):
+        leave = skipped(folder, [*folders, *files])
+        folders[:] = [name for name in folders if name not in leave]
+        found |= {str(Path(folder, name).relative_to(root)) for name in files if name not in leave}
+    return found
+
+
+def under(files: set[str], *folders: str) -> set[str]:
+    return {name for name in files if name.startswith(tuple(f"{folder}/" for folder in folders))}
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """What the command prints; how it failed otherwise. Nothing of this environment reaches it but the named."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COVERAGE", "COV_"))}
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=kept | environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """The folder, made by the first of the test processes that asks for it."""
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            half_made = folder.with_suffix(".half")
+            make(half_made)
+            half_made.rename(folder)
+    return folder
+
+
+@dataclass(frozen=True)
+class Built:
+    """What `python -m build` made, beside the sources that it was made from."""
+
+    folder: Path
+
+    @property
+    def sources(self) -> set[str]:
+        return files_of(self.folder / "sources")
+
+    @property
+    def wheel(self) -> Path:
+        (path,) = (self.folder / "dist").glob("*.whl")
+        return path
+
+    @property
+    def sdist(self) -> Path:
+        (path,) = (self.folder / "dist").glob("*.tar.gz")
+        return path
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Built:
+    here = tmp_path_factory.getbasetemp()
+    return Built(once((here if worker_id == "master" else here.parent) / "built", build))
+
+
+def build(folder: Path) -> None:
+    """From a copy, since setuptools leaves folders beside the sources; the wheel is built from the sdist alone."""
+    for name in files_of(ROOT):
+        copy = folder / "sources" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, copy)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", cwd=folder / "sources")
+
+
+def test_the_wheel_holds_the_packages_and_nothing_else(built: Built) -> None:
+    files = set(zipfile.ZipFile(built.wheel).namelist())
+    about = f"analytic_secagg-{PROJECT['version']}.dist-info"
+    assert under(files, *PACKAGES) == under(built.sources, *PACKAGES)
+    assert {f"{package}/py.typed" for package in PACKAGES} <= files
+    assert {name.split("/")[0] for name in files} == {*PACKAGES, about}
+    assert f"{about}/licenses/LICENSE" in files
+
+
+def test_the_sdist_holds_sources_tests_and_documents(built: Built) -> None:
+    root = f"analytic_secagg-{PROJECT['version']}/"
+    with tarfile.open(built.sdist) as archive:
+        files = {member.name.removeprefix(root) for member in archive if member.isfile()}
+    rooms = (*PACKAGES, "docs", "tests")
+    assert under(files, *rooms) == under(built.sources, *rooms)
+    pages = {name for name in built.sources if "/" not in name and name.endswith((".md", ".cff"))}
+    assert {*pages, "LICENSE", "Makefile", "pyproject.toml"} <= files
+
+
+def test_a_clean_environment_runs_the_main_job_from_wheel_and_sdist(built: Built, tmp_path: Path) -> None:
+    """Without extras all three packages load and `plain`, `masked` and `committee` compute one model."""
+    nowhere = tmp_path / "empty"
+    nowhere.mkdir()
+    venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
+    bin_ = tmp_path / "venv" / "bin"
+    pip = (bin_ / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
+
+    run(*pip, built.wheel, cwd=nowhere)
+    check_imports(bin_, nowhere, built.sources)
+    check_main_job(bin_, nowhere)
+
+    run(*pip, "--force-reinstall", "--no-deps", built.sdist, cwd=nowhere)
+    check_main_job(bin_, nowhere)
+
+
+def check_imports(bin_: Path, cwd: Path, sources: set[str]) -> None:
+    """All modules load but those that are written in an extra's own classes, and no extra is there."""
+    found = json.loads(run(bin_ / "python", "-c", IMPORT_EVERYTHING, *NEEDED_BY_EXTRAS, cwd=cwd))
+    assert found["unwanted"] == []
+    without_flower = {name for name, wanted in found["missing"].items() if wanted == "flwr"}
+    assert without_flower == found["missing"].keys()
+    assert all(name.startswith(("simulations.flower.", "simulations.bench.flower_")) for name in without_flower)
+    paths = {name for name in under(sources, *PACKAGES) if name.endswith(".py")}
+    assert {*found["modules"], *without_flower} == {module_name(path) for path in paths if "/template/" not in path}
+
+
+def module_name(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def check_main_job(bin_: Path, cwd: Path) -> None:
+    version, origin = run(bin_ / "python", "-c", SHOW_ORIGIN, cwd=cwd).split()
+    assert version == PROJECT["version"]
+    assert Path(origin).is_relative_to(bin_.parent)
+    modes = ("--modes", "plain,masked,committee")
+    printed = run(bin_ / "analytic-secagg", "compare", "--clients", "5", *modes, cwd=cwd)
+    assert "all 3 runs equal the pooled model of the surviving clients, bit for bit" in printed
+    assert re.search(r"^one weights hash in all runs: [0-9a-f]{64}$", printed, re.MULTILINE)
+    assert list(cwd.iterdir()) == []
+
+
+def test_every_place_names_one_version() -> None:
+    """`pyproject.toml` says it; all others repeat it."""
+    version = PROJECT["version"]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert metadata.version("analytic-secagg") == version
+    assert re.findall(r"^## \[(\d\S*)\] - \d{4}-\d\d-\d\d$", changelog, re.MULTILINE)[0] == version
+    assert citation()["version"] == version
+
+
+def test_the_changelog_keeps_its_form() -> None:
+    """An unreleased section first, then versions with their dates, newest first, and no other kinds of entries."""
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    first, *released = [line for line in lines if line.startswith("## ")]
+    assert first == "## [Unreleased]"
+    named = [re.fullmatch(r"## \[(\d+)\.(\d+)\.(\d+)\] - (\d{4}-\d\d-\d\d)", line) for line in released]
+    order = [(match[4], *map(int, match.groups()[:3])) for match in named if match is not None]
+    assert len(order) == len(released)
+    assert order == sorted(order, reverse=True)
+    kinds = {line for line in lines if line.startswith("### ")}
+    assert kinds <= {f"### {kind}" for kind in ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")}
+
+
+CITED = ("type", "title", "authors", "year")
+CITATION_KEYS = {"abstract", "authors", "cff-version", "date-released", "keywords", "license", "message", "references"}
+CITATION_KEYS |= {"title", "type", "version", "repository-code", "url", "doi"}
+
+
+def citation() -> dict[str, Any]:
+    found = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_citation_file_follows_its_format() -> None:
+    """What the Citation File Format 1.2.0 requires, and no key that it does not know."""
+    found = citation()
+    assert found["cff-version"] == "1.2.0"
+    assert {"cff-version", "message", "title", "authors"} <= found.keys() <= CITATION_KEYS
+    assert found["license"] == PROJECT["license"]
+    released = re.search(r"^## \[\d.*\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert released is not None
+    assert str(found["date-released"]) == released[1]
+    for work in (found, *found["references"]):
+        assert work["authors"]
+        for author in work["authors"]:
+            assert author.keys() in ({"name"}, {"family-names", "given-names"})
+    for reference in found["references"]:
+        assert all(reference[key] for key in CITED), reference
+
+
+def test_the_citation_names_the_papers_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("## The papers")[1]
+    listed = re.findall(r"^- .*?\*(.+?)\*", readme, re.MULTILINE)
+    assert sorted(listed) == sorted(reference["title"] for reference in citation()["references"])
