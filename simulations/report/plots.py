@@ -311,7 +311,7 @@ def spread(values: Sequence[float], gap: float, *, low: float, high: float) -> l
     places = np.array(values, dtype=np.float64)[order]
     for index in range(1, len(places)):
         places[index] = max(places[index], places[index - 1] + gap)
-    places -= max(0.0, places[-1] - high) if len(places) else 0.0
+    places[-1:] = np.minimum(places[-1:], high)
     for index in range(len(places) - 2, -1, -1):
         places[index] = min(places[index], places[index + 1] - gap)
     places += max(0.0, low - places[0]) if len(places) else 0.0

@@ -20,7 +20,7 @@ from simulations.bench.rows import Goal, Row
 from simulations.bench.sections import SECTIONS
 from simulations.bench.settings import Settings
 from simulations.bench.tables import as_json, section_table
-from simulations.errors import OutputError, SimulationError, UsageError
+from simulations.errors import OutputError, SimulationError
 from simulations.modes import MODES
 
 QUICK = Settings(quick=True)
@@ -149,16 +149,21 @@ def test_a_missed_goal_stands_in_table_and_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "complaint"),
+    ("arguments", "complaint"),
     [
-        (("--sections", "a,z"), UsageError, "--sections needs letters of a,b,c,d,e,f,g,h"),
-        (("--runs", "4"), UsageError, "at least 5 rounds"),
-        (("--json", "nowhere/bench.json"), OutputError, "does not exist"),
+        (("--sections", "a,z"), "--sections: needs letters out of a,b,c,d,e,f,g,h"),
+        (("--runs", "4"), "--runs: needs a whole number of at least 5"),
     ],
 )
-def test_wrong_input(arguments: tuple[str, ...], error: type[Exception], complaint: str) -> None:
-    with pytest.raises(error, match=complaint):
-        bench_command.run(_arguments(*arguments))
+def test_wrong_input(arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        _arguments(*arguments)
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_file_in_no_folder_is_refused_before_anything_is_measured() -> None:
+    with pytest.raises(OutputError, match="does not exist"):
+        bench_command.run(_arguments("--json", "nowhere/bench.json"))
 
 
 def _arguments(*argv: str) -> argparse.Namespace:

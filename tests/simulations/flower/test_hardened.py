@@ -41,6 +41,7 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
         running.close()
 
 
+@pytest.mark.slow  # minutes of real processes; not yet timed beside the other tests
 def test_the_hardened_set_up(deployment: Deployment) -> None:
     """A run completes exactly; who has no secret gets no task; an app that was not approved does not run."""
     _start_server(deployment)
@@ -64,7 +65,7 @@ def test_the_hardened_set_up(deployment: Deployment) -> None:
 def _start_server(deployment: Deployment) -> None:
     """The SuperLink, which runs no app itself, and the process that does."""
     _write_secret(deployment, "server")
-    deployment.start_superlink("--isolation process --superexec-auth-secret-file server.secret")
+    deployment.start_superlink("--database flower.db --isolation process --superexec-auth-secret-file server.secret")
     deployment.start(
         "server-superexec",
         f"flower-superexec --runtime-api-address {deployment.address} --root-certificates tls/ca.crt "
