@@ -153,7 +153,7 @@ def overview(comparison: Comparison) -> str:
         figure.suptitle("\n".join(textwrap.wrap(sentence, 96)), x=0.014, ha="left", fontsize=12, fontweight="bold")
         for axes, chart in zip(figure.subplots(1, 2, width_ratios=(1.15, 1)), charts, strict=True):
             chart.draw(axes)
-            axes.set_title("\n".join(textwrap.wrap(chart.title, 52)), loc="left", fontsize=10, pad=10)
+            axes.set_title("\n".join(textwrap.wrap(chart.title, 44)), loc="left", fontsize=10, pad=10)
 
     alt = " ".join((sentence, *(chart.alt for chart in charts)))
     return as_file(to_svg(draw, inches=OVERVIEW_INCHES, salt="overview", alt=alt, margin=0.14))
@@ -201,7 +201,7 @@ def _over_partitions(closed: Mapping[str, list[float]], gradient: Mapping[str, l
         words = f"{who}: the same accuracy however rows are dealt"
     if gradient:
         name, values = max(gradient.items(), key=lambda line: _swing(line[1]))
-        words += f"; {name} between {min(values):.2%} and {max(values):.2%}"
+        words += f"; {name}: between {min(values):.2%} and {max(values):.2%}"
     return words
 
 

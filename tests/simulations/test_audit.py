@@ -356,8 +356,8 @@ def test_a_finding_ends_with_code_1_and_is_an_error(
     ("arguments", "words"),
     [
         (("--attacks", "magic"), "an attack is one of"),
-        (("--clients", "1"), "at least 2"),
-        (("--epsilon", "much"), "numbers above 0, or none"),
+        (("--clients", "1"), "from 2 to"),
+        (("--epsilon", "much"), "numbers above 0 and at most 64"),
         (("--modes", "sealed"), "a mode is one of"),
     ],
 )

@@ -73,8 +73,8 @@ def test_an_option_goes_to_all_that_have_it_or_to_one() -> None:
         ("safle", "encoding=hot", "encoding of safle must be one of integer, one-hot, binary-overlapping, not 'hot'"),
         ("safle", "thresholds=odd", "thresholds of safle must be one of quantiles, even, not 'odd'"),
         ("fedhip", "alphas=1,", "alphas of fedhip must be numbers with commas between, such as 0,1,10, not '1,'"),
-        ("afl,safle", "n_layers=2", "an option reads NAME=VALUE.* out of safle.n_buckets, safle.group_size"),
-        ("afl,safle", "afl.seed=2", "an option reads NAME=VALUE"),
+        ("afl,safle", "n_layers=2", "--option reads NAME=VALUE.* out of safle.n_buckets, safle.group_size"),
+        ("afl,safle", "afl.seed=2", "--option reads NAME=VALUE"),
     ],
 )
 def test_wrong_options_are_refused(learners: str, option: str, message: str) -> None:

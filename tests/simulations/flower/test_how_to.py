@@ -46,14 +46,18 @@ def test_every_setting_is_explained_and_in_the_template() -> None:
 
 
 def test_the_files_of_the_how_to_are_read_as_they_stand(trial: Trial) -> None:
-    """Its site.toml for site 3, made a helper too, with the trial's keys; its server.toml for the trial's server."""
+    """Its site.toml for site 3, made helper and key holder too, with the trial's keys; its server.toml for the trial's server."""
     folder = trial.folder / "site-3"
     (folder / "site.toml").write_text(toml_block('roster = "roster.toml"\nstate'))
     write_secret(folder / "helper.key", bytes.fromhex((trial.folder / "site-1" / "helper.key").read_text()))
+    (holder,) = trial.folder.glob("site-*/key-holder.key")
+    write_secret(folder / "key-holder.key", bytes.fromhex(holder.read_text()))
     site = SiteFile.read(folder / "site.toml")
     assert site.client is not None
     assert site.helper is not None
-    assert (site.client.party, site.helper.party, site.policy.modes) == (3, 101, {"masked"})
+    assert site.key_holder is not None
+    parties = (site.client.party, site.helper.party, site.key_holder.party)
+    assert (parties, site.policy.modes) == ((3, 101, 201), {"masked"})
     (trial.folder / "server" / "server.toml").write_text(toml_block('roster = "roster.toml"\nidentity'))
     assert ServerFile.read(trial.folder / "server" / "server.toml").output.name == "models"
 
