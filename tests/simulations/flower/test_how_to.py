@@ -46,7 +46,7 @@ def test_every_setting_is_explained_and_in_the_template() -> None:
 
 
 def test_the_files_of_the_how_to_are_read_as_they_stand(trial: Trial) -> None:
-    """Its site.toml for site 3, made helper and key holder too, with the trial's keys; its server.toml for the trial's server."""
+    """Its site.toml for site 3, made helper and key holder too, with the keys of the trial, and its server.toml."""
     folder = trial.folder / "site-3"
     (folder / "site.toml").write_text(toml_block('roster = "roster.toml"\nstate'))
     write_secret(folder / "helper.key", bytes.fromhex((trial.folder / "site-1" / "helper.key").read_text()))
