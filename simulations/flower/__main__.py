@@ -29,10 +29,9 @@ from simulations.flower.site_file import SiteFile
 from simulations.flower.state import SessionFolder
 from simulations.flower.toml_files import Table
 from simulations.flower.trial import MIN_SITES, Trial, check_address, copy_template
+from simulations.process import FAILED, run_as_process
 
 DEFAULT_ADDRESS = "127.0.0.1:8000"
-
-FAILED, INTERRUPTED = 2, 130
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +54,17 @@ class Command:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code: 0, 2 for an error, 130 if it was stopped by Ctrl-C."""
+    """Run one command; the exit code: 0, 2 an error, or how the process was stopped (``simulations.process``)."""
+    return run_as_process(lambda: _run(argv), alone=argv is None)
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         arguments = _parse(sys.argv[1:] if argv is None else argv)
         arguments.run(arguments)
     except (SimulationError, SecureSumError, AnalyticError) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
-    except OSError as error:
-        print(f"error: cannot use {error.filename or 'the output'}: {error.strerror or error}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print("stopped; no file is half-written", file=sys.stderr)
-        return INTERRUPTED
     return 0
 
 
