@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,27 @@ from secagg.layout import Segment
 from secagg.primitives.derivation import derive_key
 from secagg.ring import RingVector, Words
 
-PIECE_BYTES = 1 << 17
+PIECE_BYTES = 1 << 18
 """A piece of the vector stays in the cache while all masks are added to it."""
+
+PART_BYTES = 1 << 21
+"""A thread of its own for less would cost more than it brings."""
+
+MOST_THREADS = 2
+"""OpenSSL runs under the interpreter's lock and additions do not: while one thread adds, the other draws its keystream.
+A third would wait for the lock."""
 
 STREAMS_AT_ONCE = 256
 _BLOCK_BYTES = 16
 _ZEROS = bytes(PIECE_BYTES)
 
+_StreamKey = tuple[bytes, int]
+"""The key of one mask's keystream in one segment, and its sign."""
 
-def add_masks(vector: RingVector, masks: Sequence[tuple[bytes, int]], digest: bytes) -> None:
+
+def add_masks(
+    vector: RingVector, masks: Sequence[tuple[bytes, int]], digest: bytes, *, max_threads: int = MOST_THREADS
+) -> None:
     """Add (+1) or subtract (-1) the mask of each seed, in place.
 
     A seed's mask is, for each segment, the keystream of a key that is derived from the seed, the configuration
@@ -31,18 +45,42 @@ def add_masks(vector: RingVector, masks: Sequence[tuple[bytes, int]], digest: by
         vector: what is masked or unmasked.
         masks: (32-byte seed, sign) pairs.
         digest: the session's configuration digest.
+        max_threads: a large segment is shared by so many, if there are cores for them.
     """
     for segment, words in zip(vector.layout.segments, vector.words, strict=True):
-        for start in range(0, len(masks), STREAMS_AT_ONCE):
-            group = masks[start : start + STREAMS_AT_ONCE]
-            streams = [(_keystream(seed, segment, digest), sign) for seed, sign in group]
-            _add_streams(words, streams)
+        keys = [(_stream_key(seed, segment, digest), sign) for seed, sign in masks]
+        parts = _parts(words, max_threads)
+        if len(parts) == 1:
+            _add_keystreams(words, parts[0], keys)
+        else:
+            with ThreadPoolExecutor(len(parts)) as pool:
+                list(pool.map(lambda part: _add_keystreams(words, part, keys), parts))  # noqa: B023  (ends in here)
 
 
-def _keystream(seed: bytes, segment: Segment, digest: bytes) -> CipherContext:
+def _stream_key(seed: bytes, segment: Segment, digest: bytes) -> bytes:
     shape = segment.size.to_bytes(8, "big") + segment.word.itemsize.to_bytes(1, "big")
-    key = derive_key(seed, "mask stream", digest, segment.name.encode(), shape)
-    return Cipher(algorithms.AES(key), modes.CTR(bytes(_BLOCK_BYTES))).encryptor()
+    return derive_key(seed, "mask stream", digest, segment.name.encode(), shape)
+
+
+def _parts(words: Words, max_threads: int) -> list[slice]:
+    """Whole pieces one after the other, as many parts as threads are worth it."""
+    n_threads = min(max_threads, _usable_cores(), words.nbytes // PART_BYTES)
+    piece = PIECE_BYTES // words.itemsize
+    part = -(-len(words) // max(1, n_threads) // piece) * piece
+    return [slice(start, start + part) for start in range(0, len(words), part)]
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _add_keystreams(words: Words, part: slice, keys: Sequence[_StreamKey]) -> None:
+    """Add one part of each keystream, which counter mode gives without what comes before it."""
+    counter = (part.start * words.itemsize // _BLOCK_BYTES).to_bytes(_BLOCK_BYTES, "big")
+    for start in range(0, len(keys), STREAMS_AT_ONCE):
+        group = keys[start : start + STREAMS_AT_ONCE]
+        streams = [(Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor(), sign) for key, sign in group]
+        _add_streams(words[part], streams)
 
 
 def _add_streams(words: Words, streams: Sequence[tuple[CipherContext, int]]) -> None:

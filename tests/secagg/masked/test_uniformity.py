@@ -8,7 +8,7 @@ ALPHA (Bonferroni), so a sound mask is rejected with probability at most 1e-6 a 
 - words: chi-square of each entry's leading byte over the even, the odd and the last quarter of entries (25 a cell);
 - serial: correlation of successive entries, normal with variance 1 / n under independence;
 - two samples: chi-square of homogeneity against as many bytes of the operating system's generator;
-- repetition: equal 8-byte entries; the chance of a single one is below 26 000^2 / 2^65 < 1e-10.
+- repetition: equal 8-byte entries; the chance of a single one is below 40 000^2 / 2^65 < 1e-10.
 
 Each twin feeds one broken mask and must be rejected. The seeds are fixed; the slow form runs seeds 0 to 99.
 """
@@ -30,7 +30,7 @@ from secagg.ring import RingVector
 from secagg.wire import HEADER_BYTES, MessageType, message_type
 
 ALPHA = 1e-6
-LAYOUT = Layout.of([("gram", 26_000, 2**62), ("cross", 26_000, 2**30), ("count", 26_000, 100)])
+LAYOUT = Layout.of([("gram", 40_000, 2**62), ("cross", 26_000, 2**30), ("count", 26_000, 100)])
 """8, 4 and 1 bytes an entry; the first two segments are longer than a piece of the mask stream."""
 
 CLIENTS = (1, 2, 3)

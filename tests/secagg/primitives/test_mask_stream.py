@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.layout import Layout, Segment
-from secagg.primitives.mask_stream import PIECE_BYTES, STREAMS_AT_ONCE, add_masks
+from secagg.primitives import mask_stream
+from secagg.primitives.mask_stream import MOST_THREADS, PART_BYTES, PIECE_BYTES, STREAMS_AT_ONCE, add_masks
 from secagg.ring import RingVector
 
 DIGEST = bytes(range(32))
@@ -167,6 +168,33 @@ def test_borders_of_pieces(width: int, beyond: int) -> None:
     add_masks(ring, [(seed, 1)], DIGEST)
     stream = library_keystream(slow_stream_key(seed, layout.segments[0], DIGEST), size * segment.word.itemsize)
     assert ring.words[0].tobytes() == stream
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+@pytest.mark.parametrize("width", [1, 3, 8])
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_threads_add_the_same_masks(width: int, beyond: int, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment just below, at and above what a second thread is worth, and one of an odd number of pieces."""
+    monkeypatch.setattr(mask_stream, "_usable_cores", lambda: cores)
+    item = Segment(name="s", size=1, bound=WIDTH_BOUNDS[width]).word.itemsize
+    sizes = (2 * PART_BYTES // item + beyond, (2 * PART_BYTES + PIECE_BYTES) // item + beyond)
+    layout = Layout.of((f"s{i}", size, WIDTH_BOUNDS[width]) for i, size in enumerate(sizes))
+    seeds = [b"\7" * 32, b"\x08" * 32]
+    ring = RingVector.zeros(layout)
+    add_masks(ring, [(seeds[0], 1), (seeds[1], -1)], DIGEST, max_threads=cores)
+    for segment, words in zip(layout.segments, ring.words, strict=True):
+        plus, minus = (
+            np.frombuffer(library_keystream(slow_stream_key(seed, segment, DIGEST), words.nbytes), dtype=words.dtype)
+            for seed in seeds
+        )
+        assert words.tobytes() == (plus - minus).tobytes()
+
+
+def test_large_segments_are_shared_by_two_threads() -> None:
+    words = np.zeros(2 * PART_BYTES // 8, dtype=np.uint64)
+    assert len(mask_stream._parts(words, MOST_THREADS)) == min(2, mask_stream._usable_cores())
+    assert mask_stream._parts(words[:-1], MOST_THREADS) == [slice(0, len(words))]
+    assert mask_stream._parts(words, 1) == [slice(0, len(words))]
 
 
 def test_more_masks_than_streams_at_once() -> None:
