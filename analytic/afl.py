@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from analytic.learner import ClientRows, canonical_context
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve import Solution, solve_ridge
 from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec
+from analytic.whole_numbers import settle_whole_numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,6 +67,7 @@ class AFL:
     clip: bool = False
 
     def __post_init__(self) -> None:
+        settle_whole_numbers(self, "n_features", "n_targets", "max_rows", "max_clients")
         if not (isinstance(self.feature_format, RowFormat) and isinstance(self.target_format, RowFormat)):
             raise SpecificationError(
                 f"formats are RowFormats, not {self.feature_format!r} and {self.target_format!r}; RowFormat.parse "
@@ -134,12 +136,7 @@ class AFL:
 
     def without_ri(self, total: Statistics, survivors: int) -> Statistics:
         """The survivors' pooled statistics: the total without the K gamma I that they added."""
-        if self.ri_units and not 0 <= survivors <= self.max_clients:
-            raise InvalidRowsError(
-                f"the RI process has room for {self.max_clients} clients and {survivors} took part; "
-                "agree on a larger max_clients"
-            )
-        return total.with_diagonal(-survivors * self.ri_units)
+        return ri_taken_off(total, survivors, units=self.ri_units, max_clients=self.max_clients)
 
     def solve(self, pooled: Statistics) -> Solution:
         """Weights of exact statistics: each entry rounded to float64 once, then one solve."""
@@ -165,6 +162,33 @@ class AFL:
     def context_bytes(self, model: LinearModel) -> bytes:
         """The configuration, and W once there is one: before its sum a client receives nothing."""
         return canonical_context(self, *([] if model.solution is None else [model.weights.tobytes()]))
+
+
+class _WithDiagonal(Protocol):
+    def with_diagonal(self, units: int) -> Self: ...
+
+
+_Total = TypeVar("_Total", bound=_WithDiagonal)
+
+
+def ri_taken_off(total: _Total, survivors: int, *, units: int, max_clients: int) -> _Total:
+    """A total without the K gamma I that K survivors added to its Gram (the RI process), exact.
+
+    Args:
+        total: statistics or counts.
+        survivors: K.
+        units: gamma in units of the Gram.
+        max_clients: for how many clients the layout had room.
+
+    Raises:
+        InvalidRowsError: more survivors than that, whose diagonals may have wrapped around.
+    """
+    if units and not 0 <= survivors <= max_clients:
+        raise InvalidRowsError(
+            f"the RI process has room for {max_clients} clients and {survivors} took part; agree on a larger "
+            "max_clients"
+        )
+    return total.with_diagonal(-survivors * units)
 
 
 def dequantised(

@@ -25,6 +25,7 @@ from analytic.bucketing import Digits, too_many_rows
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.row_format import FloatMatrix
 from analytic.statistics import INT64_MAX, IntMatrix, IntVector, count_segment
+from analytic.whole_numbers import settle_whole_numbers
 
 MAX_CELLS = 2**14
 """Largest E V: beyond it the float64 Gram alone needs more than 2 GiB."""
@@ -61,6 +62,7 @@ class CountSpec:
     diagonal_allowance: int = 0
 
     def __post_init__(self) -> None:
+        settle_whole_numbers(self, "n_groups", "n_values", "n_classes", "max_rows", "diagonal_allowance")
         if min(self.n_groups, self.n_values - 1, self.n_classes, self.max_rows) < 1 or self.diagonal_allowance < 0:
             raise SpecificationError(
                 "counts need at least one group, two values, one class, one row and a diagonal allowance >= 0, not "
@@ -290,6 +292,10 @@ class _IndicatorProducts:
         self._rows = 0
 
     def add(self, indices: Digits) -> None:
+        for start in range(0, len(indices), EXACT_FLOAT32):
+            self._add(indices[start : start + EXACT_FLOAT32])
+
+    def _add(self, indices: Digits) -> None:
         if self._rows + len(indices) > EXACT_FLOAT32:
             self.finish()
             self._start()

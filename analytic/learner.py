@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, SpecificationError
-from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_format import FloatMatrix, RowFormat, refuse_mask
 from analytic.statistics import IntVector
 
 M = TypeVar("M")
@@ -23,7 +23,7 @@ class ClientRows:
     """One client's private rows, and what its learner keeps from one sum to the next.
 
     Args:
-        features: shape (n, d), any real type; n may be 0.
+        features: shape (n, d), any real type of at most 64 bits; n may be 0.
         targets: integer class labels of shape (n,), or real targets of shape (n, c).
         memory: the learner's own; a client holds it between sums and never sends it.
     """
@@ -38,6 +38,8 @@ class ClientRows:
                 f"features and targets are numpy arrays, not {type(self.features).__name__} and "
                 f"{type(self.targets).__name__}; convert them with numpy.asarray"
             )
+        refuse_mask(self.features)
+        refuse_mask(self.targets)
         if self.features.ndim != 2 or len(self.features) != len(self.targets):
             raise InvalidRowsError(
                 f"features must be a matrix with one target a row; their shape is {self.features.shape}, "
@@ -49,13 +51,19 @@ class ClientRows:
 
     @staticmethod
     def pool(parts: list[ClientRows]) -> ClientRows:
-        """All rows of several clients in one place, which is what a federation avoids."""
+        """All rows of several clients in one place, which is what a federation avoids.
+
+        Arrays of clients without rows are left out, since their types and shapes say nothing. Class labels of several
+        integer types become int64: numpy would join int64 and uint64 to floats.
+        """
         if not parts:
             raise InvalidRowsError("pooling needs at least one client, even one without rows")
-        return ClientRows(
-            np.concatenate([part.features for part in parts]),
-            np.concatenate([part.targets for part in parts]),
-        )
+        held = [part for part in parts if len(part)] or parts[:1]
+        targets = [part.targets for part in held]
+        labels = all(own.ndim == 1 and own.dtype.kind in "biu" for own in targets)
+        if labels and len({own.dtype for own in targets}) > 1:
+            targets = [own.astype(np.int64) for own in targets]
+        return ClientRows(np.concatenate([part.features for part in held]), np.concatenate(targets))
 
 
 class SumSpec(Protocol[S]):

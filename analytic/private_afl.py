@@ -15,7 +15,7 @@ from analytic.learner import ClientRows, SumSpec, canonical_context
 from analytic.noisy_solve import solve_noisy
 from analytic.private_mean import MeanSpec
 from analytic.row_format import FloatMatrix
-from analytic.sensitivity import JointClip, RowClip, without_count
+from analytic.sensitivity import JointClip, RowClip, check_labels_only, without_count
 from analytic.solve import Solution
 from analytic.statistics import Statistics, StatisticsSpec
 
@@ -168,7 +168,12 @@ class PrivateAFL:
         return self.mean_spec if self.centred and model.centre is None else self.spec
 
     def client_statistics(self, model: PrivateModel, rows: ClientRows) -> Any:
-        """The client's part of the next sum, every row clipped; what was clipped stays in ``rows.memory``."""
+        """The client's part of the next sum, every row clipped; what was clipped stays in ``rows.memory``.
+
+        Raises:
+            InvalidRowsError: targets that are no class labels of shape (n,), which the noise does not cover.
+        """
+        check_labels_only(rows.targets)
         first = self.first_clip.apply(rows.features)
         rows.memory[CLIPPED_ROWS] = first.n_clipped
         if self.centred and model.centre is None:

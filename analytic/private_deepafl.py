@@ -19,7 +19,7 @@ from analytic.private_afl import CLIPPED_ROWS, NO_NOISE, GramNoise
 from analytic.projections import PROJECTION_VERSION, Projection, check_projection, random_projection
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.sandwich import sandwiched_least_squares
-from analytic.sensitivity import RecordSensitivity, RowClip, without_count
+from analytic.sensitivity import RecordSensitivity, RowClip, check_labels_only, without_count
 from analytic.solve import one_blas_thread
 from analytic.statistics import Statistics, StatisticsSpec, one_hot
 
@@ -160,7 +160,12 @@ class PrivateDeepAFL:
         return None if len(model.transforms) == self.n_layers else self.block_spec
 
     def client_statistics(self, model: PrivateDeepModel, rows: ClientRows) -> Statistics:
-        """One client's statistics of the layer that is next, every row inside its ball, without the count."""
+        """One client's statistics of the layer that is next, every row inside its ball, without the count.
+
+        Raises:
+            InvalidRowsError: targets that are no class labels of shape (n,), which the noise does not cover.
+        """
+        check_labels_only(rows.targets)
         spec = self.next_sum(model)
         assert spec is not None
         features = self._features(model, rows.features)

@@ -18,6 +18,7 @@ from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.sensitivity import SHRINK, Adjacency, check_adjacency
 from analytic.statistics import IntVector
+from analytic.whole_numbers import settle_whole_numbers
 
 COUNT_WEIGHT = 3
 """A row counts with a third of the largest norm, so that its count takes a tenth of the sum's budget."""
@@ -45,6 +46,9 @@ class MeanSpec:
     client_limit: int | None = None
 
     def __post_init__(self) -> None:
+        settle_whole_numbers(self, "n_features", "limit", "max_rows")
+        if self.client_limit is not None:
+            settle_whole_numbers(self, "client_limit")
         if min(self.n_features, self.max_rows) < 1 or self.limit < COUNT_WEIGHT:
             raise SpecificationError(
                 f"a mean needs features, rows and a norm of at least {COUNT_WEIGHT} units, not {self.n_features}, "

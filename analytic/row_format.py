@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
+from analytic.whole_numbers import settle_whole_numbers
 
 FloatMatrix = NDArray[np.float64]
 
@@ -35,6 +36,7 @@ class RowFormat:
     signed: bool = True
 
     def __post_init__(self) -> None:
+        settle_whole_numbers(self, "integer_bits", "fraction_bits")
         bits = self.integer_bits + self.fraction_bits
         if self.integer_bits < 0 or self.fraction_bits < 0 or not 1 <= bits <= MAX_BITS:
             raise SpecificationError(
@@ -80,16 +82,20 @@ class RowFormat:
         """Rows in units of 2^-fraction_bits: integers, carried in float64 so that BLAS multiplies them exactly.
 
         Args:
-            rows: finite numbers of any shape and of any boolean, integer or float type.
+            rows: finite numbers of any shape and of any boolean or integer type, or floats of at most 64 bits.
             clip: replace values outside the range by its nearest end instead of refusing them.
             out: where to write the units, float64 of the shape of ``rows``; a new array when left out.
 
         Raises:
             RowsOutsideFormatError: NaN or infinity, or, without ``clip``, values outside the range.
-            InvalidRowsError: rows that are no real numbers.
+            InvalidRowsError: rows that are no such numbers, or that hide some of their entries under a mask.
         """
-        if rows.dtype.kind not in "biuf":
-            raise InvalidRowsError(f"rows must be booleans, integers or floats, not {rows.dtype}; convert them first")
+        refuse_mask(rows)
+        # A wider float would first be rounded to 64 bits, perhaps away from zero.
+        if rows.dtype.kind not in "biuf" or (rows.dtype.kind == "f" and rows.dtype.itemsize > 8):
+            raise InvalidRowsError(
+                f"rows must be booleans, integers or floats of at most 64 bits, not {rows.dtype}; convert them first"
+            )
         units = np.empty(rows.shape) if out is None else out
         source, target = np.atleast_1d(rows), np.atleast_1d(units)
         for chunk in _chunks(source):
@@ -139,6 +145,19 @@ class RowFormat:
     def _range(self) -> tuple[float, float]:
         end = float(np.ldexp(self.magnitude, -self.fraction_bits))
         return -end if self.signed else 0.0, end
+
+
+def refuse_mask(array: NDArray[Any]) -> None:
+    """Refuse a masked array: comparisons pass over what its mask hides, arithmetic takes whatever lies beneath.
+
+    Raises:
+        InvalidRowsError: it is one, whether or not it hides anything.
+    """
+    if isinstance(array, np.ma.MaskedArray):
+        raise InvalidRowsError(
+            f"rows and targets are plain arrays, and a masked one of shape {array.shape} came: leave out the rows with "
+            "hidden entries, or put numbers in their place with filled()"
+        )
 
 
 def _chunks(rows: NDArray[Any]) -> Iterator[slice]:

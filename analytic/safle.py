@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import helmert
 
+from analytic.afl import ri_taken_off
 from analytic.bucketing import (
     Bucketing,
     Digits,
@@ -26,6 +27,7 @@ from analytic.errors import NotReadyError, SpecificationError
 from analytic.learner import ClientRows, canonical_context
 from analytic.row_format import FloatMatrix
 from analytic.solve import Solution, solve_ridge
+from analytic.whole_numbers import settle_whole_numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,7 +51,7 @@ class SAFLeModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SAFLe:
-    """Single-round scalable analytic federated learning (Bacellar et al., 2026), exact for any partition.
+    """Single-round scalable analytic federated learning (Bacellar et al., 2025), exact for any partition.
 
     Features are bucketed into digits, digits are shuffled and grouped, and each group has an embedding; their
     sum is the score (eq. 3-5). That is a linear model on one-hot rows Phi (eq. 10), so clients add up counts and
@@ -67,7 +69,7 @@ class SAFLe:
         seed: public seed of the shuffle.
         ridge: penalty of the solve, in rows; 0 is the pseudo-inverse.
         ri_gamma: the paper's gamma, a whole number that each client adds to its Gram's diagonal.
-        max_clients: largest cohort; sizes the room that the RI process needs.
+        max_clients: largest cohort; sizes the room that the RI process needs (without one it limits nothing).
     """
 
     n_features: int
@@ -83,16 +85,16 @@ class SAFLe:
     max_clients: int = 1
 
     def __post_init__(self) -> None:
+        settle_whole_numbers(self, "n_features", "n_classes", "max_rows", "n_buckets", "group_size", "seed")
+        settle_whole_numbers(self, "ri_gamma", "max_clients")
         if self.n_features < 1 or self.max_clients < 1:
             raise SpecificationError(
                 f"at least one feature and one client are needed, not {self.n_features} and {self.max_clients}"
             )
         if self.encoding not in list(Encoding):
             raise SpecificationError(f"the encoding must be one of {', '.join(Encoding)}, not {self.encoding!r}")
-        if not isinstance(self.ri_gamma, int) or self.ri_gamma < 0:
-            raise SpecificationError(
-                f"counts have units of 1, so gamma must be a whole number >= 0, not {self.ri_gamma}"
-            )
+        if self.ri_gamma < 0:
+            raise SpecificationError(f"gamma must be a whole number >= 0, not {self.ri_gamma}")
         if not (np.isfinite(self.ridge) and self.ridge >= 0):
             raise SpecificationError(f"a ridge must be a finite number >= 0, not {self.ridge}")
         _ = self.spec
@@ -148,12 +150,17 @@ class SAFLe:
         return Counts.from_blocks(self.spec, self._blocks(model, rows)).with_diagonal(self.ri_gamma)
 
     def update(self, model: SAFLeModel, total: Histograms | Counts, survivors: int) -> SAFLeModel:
-        """Thresholds from a total of histograms; weights from one of counts, K gamma I taken off exactly (eq. 18)."""
+        """Thresholds from a total of histograms; weights from one of counts, K gamma I taken off exactly (eq. 18).
+
+        Raises:
+            InvalidRowsError: more survivors than ``max_clients``, so that the RI process left its room.
+            SpecificationError: a total of histograms where thresholds are fixed.
+        """
         if isinstance(total, Histograms):
             if not isinstance(self.thresholds, QuantileThresholds):
                 raise SpecificationError("fixed thresholds need no histograms; a total of them came")
             return SAFLeModel(thresholds=self.thresholds.table(total, self.bucketing.n_thresholds))
-        restored = total.with_diagonal(-survivors * self.ri_gamma)
+        restored = ri_taken_off(total, survivors, units=self.ri_gamma, max_clients=self.max_clients)
         return SAFLeModel(thresholds=_known(model), solution=solve_counts(restored, self.spec, ridge=self.ridge))
 
     def decision_function(self, model: SAFLeModel, features: NDArray[Any]) -> FloatMatrix:

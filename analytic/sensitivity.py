@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
-from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_format import FloatMatrix, RowFormat, refuse_mask
 from analytic.statistics import Statistics, StatisticsSpec
+from analytic.whole_numbers import settle_whole_numbers
 
 Adjacency = Literal["add-remove", "replace-one"]
 ADJACENCIES: tuple[Adjacency, ...] = ("add-remove", "replace-one")
@@ -127,6 +128,7 @@ class RowClip:
         return ClippedRows(rows=self.row_format.dequantise(units), n_clipped=int(beyond.sum()))
 
     def _finite(self, features: NDArray[Any]) -> FloatMatrix:
+        refuse_mask(features)
         if features.ndim != 2 or features.dtype.kind not in "biuf":
             raise InvalidRowsError(
                 f"features must be a matrix of real numbers, not {features.dtype} of shape {features.shape}"
@@ -177,6 +179,7 @@ class JointClip:
     cross_weight: int
 
     def __post_init__(self) -> None:
+        settle_whole_numbers(self, "limit", "cross_weight")
         if self.limit < 1 or self.cross_weight < 1:
             raise SpecificationError(
                 f"a client's bound and the weight of its cross-correlation are whole numbers >= 1, not {self.limit} "
@@ -235,6 +238,7 @@ class RecordSensitivity:
     nonnegative: bool = False
 
     def __post_init__(self) -> None:
+        settle_whole_numbers(self, "feature_norm", "target_norm")
         check_adjacency(self.adjacency)
         if self.feature_norm < 1 or self.target_norm < 1:
             raise SpecificationError(
@@ -355,6 +359,19 @@ def noise_levels(spec: StatisticsSpec) -> NDArray[np.uint8]:
 def without_count(statistics: Statistics) -> Statistics:
     """The statistics with the count withheld: how many rows there are is a fact about people too."""
     return Statistics(gram=statistics.gram, cross=statistics.cross, count=0)
+
+
+def check_labels_only(targets: NDArray[Any]) -> None:
+    """Refuse target rows where noise covers class labels: a row with k ones is sqrt(k) long, and a label is 1.
+
+    Raises:
+        InvalidRowsError: targets of another shape than (n,).
+    """
+    if targets.ndim != 1:
+        raise InvalidRowsError(
+            f"a private learner needs class labels of shape (n,), not targets of shape {targets.shape}: its noise "
+            "covers target rows of norm 1, and a row of a matrix may be longer. Pass each row's class as an integer"
+        )
 
 
 def check_adjacency(adjacency: str) -> None:

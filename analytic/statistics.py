@@ -12,7 +12,8 @@ from scipy.linalg import blas
 from scipy.sparse import csr_array
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
-from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_format import FloatMatrix, RowFormat, refuse_mask
+from analytic.whole_numbers import settle_whole_numbers
 
 IntMatrix = NDArray[np.int64]
 IntVector = NDArray[np.int64]
@@ -56,6 +57,7 @@ class StatisticsSpec:
     diagonal_allowance: int = 0
 
     def __post_init__(self) -> None:
+        settle_whole_numbers(self, "n_features", "n_targets", "max_rows", "diagonal_allowance")
         if min(self.n_features, self.n_targets, self.max_rows) < 1 or self.diagonal_allowance < 0:
             raise SpecificationError(
                 "statistics need at least one feature, target and row and a diagonal allowance >= 0, not "
@@ -180,13 +182,13 @@ class Statistics:
 
         Args:
             spec: the public specification.
-            features: shape (n, d), any real type; n may be 0.
+            features: shape (n, d), any real type of at most 64 bits; n may be 0.
             targets: shape (n, c), or, where the target format is ``LABELS``, integer class labels of shape (n,)
-                in 0 to c - 1.
+                in 0 to c - 1; a matrix in that format has whole entries.
             clip: clip features and targets into their format instead of refusing them.
 
         Raises:
-            InvalidRowsError: shapes disagree, labels out of range, too many rows.
+            InvalidRowsError: shapes disagree, labels out of range or soft, too many rows.
             RowsOutsideFormatError: NaN, infinity or values outside the format.
         """
         return cls.from_batches(spec, [(features, targets)], clip=clip)
@@ -291,7 +293,13 @@ class _Accumulator:
 
     def _goals(self, targets: NDArray[Any], place: slice) -> FloatMatrix | csr_array:
         if targets.ndim == 2:
-            return self._quantised(self._spec.target_format, targets, place)
+            goals = self._quantised(self._spec.target_format, targets, place)
+            if self._spec.target_format == LABELS and _soft_rows(targets[place]):
+                raise InvalidRowsError(
+                    f"targets in the format LABELS are 0 or 1, and {_soft_rows(targets)} of {len(targets)} rows have a "
+                    "fraction, which would be cut off; give soft labels and real targets a format with fraction bits"
+                )
+            return goals
         if self._appended:
             return one_hot(targets[place], self._spec.n_targets)
         labels = targets[place].astype(np.intp)
@@ -344,7 +352,13 @@ def one_hot(labels: NDArray[Any], n_classes: int) -> FloatMatrix:
     return rows
 
 
+def _soft_rows(targets: NDArray[Any]) -> int:
+    """How many rows of a matrix hold a fraction."""
+    return int(np.count_nonzero((np.trunc(targets) != targets).any(axis=1)))
+
+
 def _check_labels(labels: NDArray[Any], n_classes: int) -> None:
+    refuse_mask(labels)
     if not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == np.bool_):
         raise InvalidRowsError(
             f"class labels must be integers, not {labels.dtype}; pass regression targets as a matrix of shape (n, c)"

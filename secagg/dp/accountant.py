@@ -24,6 +24,9 @@ RESERVE = 1e-6
 MAX_LOG_RATIO = 1e-9
 """Shares of two lattice units stay far below it. A larger Lambda would not fit in the reserve."""
 
+UNITS = ("record", "client")
+ADJACENCIES = ("add-remove", "replace-one")
+
 REACH_SIGMAS = 15
 """How far out the law of a sum is compared with a continuous one: the mass beyond, 2 exp(-112), is below a tail's."""
 
@@ -34,6 +37,8 @@ class Release:
 
     Args:
         label: what was released, for people.
+        unit: whom its price is about: ``record`` or ``client``.
+        adjacency: what neighbours its price is about: ``add-remove`` or ``replace-one``.
         rho: its zCDP cost if the noise were independent discrete Gaussians of the stated variances, exact.
         log_ratio: Lambda, how far the law of the honest shares' sum is from that, as the log of a ratio.
         tail_mass: total variation that the sampler's cut tail adds.
@@ -41,22 +46,29 @@ class Release:
     """
 
     label: str
+    unit: str
+    adjacency: str
     rho: Fraction
     log_ratio: float = 0.0
     tail_mass: float = 0.0
     rounding: float = 0.0
 
     def __post_init__(self) -> None:
+        check_unit_and_adjacency(self.unit, self.adjacency)
         if self.rho <= 0 or min(self.log_ratio, self.tail_mass, self.rounding) < 0:
             raise PrivacyError("a release costs a rho above 0, and its slacks are at least 0")
 
     @classmethod
-    def of(cls, label: str, rho: Fraction, noise: DistributedNoise | CoordinateNoise) -> Release:
+    def of(
+        cls, label: str, rho: Fraction, noise: DistributedNoise | CoordinateNoise, *, unit: str, adjacency: str
+    ) -> Release:
         """The bill of a release whose sensitivity against ``noise`` (its *total* variances) costs ``rho``."""
         total = noise.total if isinstance(noise, DistributedNoise) else noise
         pairs = zip(total.variances, total.counts, strict=True)
         return cls(
             label=label,
+            unit=unit,
+            adjacency=adjacency,
             rho=rho,
             log_ratio=noise.log_ratio if isinstance(noise, DistributedNoise) else 0.0,
             tail_mass=noise.tail_mass,
@@ -91,9 +103,16 @@ def guarantee(releases: Sequence[Release], delta: float) -> Guarantee:
     (e, d)-DP, Y is (e + 2 Lambda, e^Lambda d + (1 + e^(e + 2 Lambda)) T)-DP.
 
     Raises:
-        PrivacyError: a delta out of range, or slacks that are no longer negligible in it.
+        PrivacyError: a delta out of range, releases priced for different units or adjacencies, or slacks that are no
+            longer negligible in it.
     """
     check_delta(delta)
+    kinds = sorted({f"{release.unit}, {release.adjacency}" for release in releases})
+    if len(kinds) > 1:
+        raise PrivacyError(
+            f"releases add up when they are priced for one unit and one adjacency, not for {'; '.join(kinds)}: price "
+            "them anew, or state a guarantee for each"
+        )
     ratio, tail = math.fsum(r.log_ratio for r in releases), math.fsum(r.tail_mass for r in releases)
     rho = sum((release.rho for release in releases), Fraction(0))
     if ratio > MAX_LOG_RATIO:
@@ -129,6 +148,19 @@ def calibrate(epsilon: float, delta: float, *, releases: int = 1) -> Fraction:
     if releases < 1:
         raise PrivacyError(f"a budget is for at least one release, not {releases}")
     return Fraction(zcdp_rho(epsilon * (1.0 - RESERVE), delta * (1.0 - 3.0 * RESERVE))) / releases
+
+
+def check_unit_and_adjacency(unit: str, adjacency: str) -> None:
+    """Refuse what is no unit of privacy or no notion of neighbouring data sets.
+
+    Raises:
+        PrivacyError: what they may be.
+    """
+    if unit not in UNITS or adjacency not in ADJACENCIES:
+        raise PrivacyError(
+            f"a unit is one of {', '.join(UNITS)} and an adjacency one of {', '.join(ADJACENCIES)}, not {unit!r} and "
+            f"{adjacency!r}"
+        )
 
 
 def rounding_log_ratio(variance: int) -> float:

@@ -124,11 +124,14 @@ def discrete_gaussian(variance: int | Fraction) -> DiscreteGaussian:
 
 
 def _scaled_exp(exponent: Fraction, scale: int) -> tuple[int, int]:
-    """Integers low <= scale exp(-exponent) <= high, at most two apart; exponent is 0 to some hundreds."""
+    """Integers low <= scale exp(-exponent) <= high, at most two apart; exponent is 0 to some hundreds.
+
+    Every operation is the context's own: operators, unary minus among them, round to the calling thread's precision.
+    """
     digits = len(str(scale)) + 20
     context = Context(prec=digits)
     ratio = context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
-    value = context.multiply(context.exp(-ratio), Decimal(scale))
+    value = context.multiply(context.exp(ratio.copy_negate()), Decimal(scale))
     # Each of the three operations is correctly rounded; the first error, relative 10^-digits, grows by the exponent.
-    slack = context.multiply(value, Decimal(10) ** (6 - digits))
+    slack = context.multiply(value, Decimal(1).scaleb(6 - digits, context))
     return math.floor(context.subtract(value, slack)), math.ceil(context.add(value, slack))

@@ -1,11 +1,12 @@
 """The file that a deployment keeps: every release that was started on some data, and what they may cost together.
 
-One line of JSON a release, each with the SHA-256 of the line before, appended and synced before the release may
-start. A release is charged when it starts: if it is aborted, or made again, the charge stays, because a server that
-aborts on purpose may have seen something. Nothing is ever given back or written over.
+One line of JSON a release, each with the SHA-256 of the line before and of its own rest, appended and synced before
+the release may start. A release is charged when it starts: if it is aborted, or made again, the charge stays, because a
+server that aborts on purpose may have seen something. Nothing is ever given back or written over.
 
-What the chain shows: a line that was changed, left out or moved. What it cannot show: that whole lines at the end
-were cut off. Whoever needs that keeps ``head`` elsewhere and passes it to ``open``.
+The digests show accidents: a line that was changed, left out or moved. They cannot show that whole lines at the end
+were cut off, and nothing at all against a forger, who writes them anew. Against both stands ``head`` alone: keep it
+elsewhere and pass it to ``open``.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
-from secagg.dp.accountant import Guarantee, Release, guarantee
+from secagg.dp.accountant import Guarantee, Release, check_unit_and_adjacency, guarantee
 from secagg.dp.conversions import check_epsilon_delta
-from secagg.dp.errors import BudgetExceededError, LedgerError
+from secagg.dp.errors import BudgetExceededError, LedgerError, PrivacyError
 
-FORMAT = "analytic-secagg/privacy-ledger/1"
+FORMAT = "analytic-secagg/privacy-ledger/2"
 _START = "0" * 64
 
 
@@ -38,6 +39,9 @@ class Budget:
         unit: who is protected: ``record`` or ``client``.
         adjacency: ``add-remove`` or ``replace-one``.
         population: which data it is about, for people; one ledger for each.
+
+    Raises:
+        PrivacyError: an epsilon, delta, unit or adjacency out of range.
     """
 
     epsilon: float
@@ -48,6 +52,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         check_epsilon_delta(self.epsilon, self.delta)
+        check_unit_and_adjacency(self.unit, self.adjacency)
 
 
 class Ledger:
@@ -94,7 +99,10 @@ class Ledger:
         """
         lines = _read(path)
         if expected_head is not None and expected_head not in [_digest(line) for line in lines]:
-            raise LedgerError(f"{path} has lost lines: the head noted before is no longer in its chain; restore it")
+            raise LedgerError(
+                f"{path} has lost lines, or they were rewritten: the head noted before is no longer in its chain; "
+                "restore it from a copy"
+            )
         return cls(path, _checked(path, lines)[0])
 
     @property
@@ -104,7 +112,7 @@ class Ledger:
 
     @property
     def head(self) -> str:
-        """The digest of the last line: note it elsewhere, and a later ``open`` can tell that nothing was cut off."""
+        """The digest of the last line: note it elsewhere, and a later ``open`` tells whether all up to it stands."""
         return _digest(_read(self.path)[-1])
 
     def spent(self) -> Guarantee | None:
@@ -120,11 +128,18 @@ class Ledger:
 
         Raises:
             BudgetExceededError: it would go beyond the budget; nothing was written.
+            PrivacyError: it is priced for another unit or adjacency than the budget's; nothing was written.
             LedgerError: the file is not what was written, or cannot be written.
         """
         with self._locked() as descriptor:
             lines = _read(self.path)
             budget, before = _checked(self.path, lines)
+            if (release.unit, release.adjacency) != (budget.unit, budget.adjacency):
+                raise PrivacyError(
+                    f"the budget of {budget.population!r} is for {budget.unit}, {budget.adjacency}, and "
+                    f"{release.label!r} is priced for {release.unit}, {release.adjacency}: it is not made. Price it by "
+                    "the budget's sensitivity"
+                )
             together = guarantee([*before, release], budget.delta)
             if together.epsilon > budget.epsilon:
                 raise BudgetExceededError(
@@ -158,15 +173,21 @@ class Ledger:
 
 
 _BUDGET_FIELDS = ("epsilon", "delta", "unit", "adjacency", "population")
-_RELEASE_FIELDS = ("label", "log_ratio", "tail_mass", "rounding")
+_RELEASE_FIELDS = ("label", "unit", "adjacency", "log_ratio", "tail_mass", "rounding")
 
 
 def _written(release: Release) -> dict[str, Any]:
     return {"rho": str(release.rho)} | {name: getattr(release, name) for name in _RELEASE_FIELDS}
 
 
+def _line(entry: dict[str, Any]) -> bytes:
+    """An entry as its line, with the digest of the rest in it."""
+    rest = json.dumps(entry, sort_keys=True, allow_nan=False).encode()
+    return json.dumps(entry | {"sha256": _digest(rest)}, sort_keys=True, allow_nan=False).encode()
+
+
 def _append(descriptor: int, entry: dict[str, Any]) -> None:
-    line = json.dumps(entry, sort_keys=True, allow_nan=False).encode() + b"\n"
+    line = _line(entry) + b"\n"
     if os.write(descriptor, line) != len(line):
         raise OSError("the disk took only part of a line")
     os.fsync(descriptor)
@@ -197,11 +218,19 @@ def _read(path: Path) -> list[bytes]:
 def _checked(path: Path, lines: list[bytes]) -> tuple[Budget, tuple[Release, ...]]:
     try:
         entries = [json.loads(line) for line in lines]
+        if entries[0]["format"] != FORMAT:
+            raise LedgerError(
+                f"a ledger has the format {FORMAT!r} and {path} has {entries[0]['format']!r}; open it with the release "
+                "that began it"
+            )
         previous = [_START, *(_digest(line) for line in lines)]
-        broken = [n for n, entry in enumerate(entries, start=1) if entry["previous"] != previous[n - 1]]
-        if entries[0]["format"] != FORMAT or broken:
-            where = f"line {broken[0]} does not follow from the one before" if broken else "another format"
-            raise LedgerError(f"{path} is not the ledger that was written ({where}); restore it from a copy")
+        for number, (line, entry) in enumerate(zip(lines, entries, strict=True), start=1):
+            changed = line != _line({key: value for key, value in entry.items() if key != "sha256"})
+            if changed or entry["previous"] != previous[number - 1]:
+                where = "was changed" if changed else "does not follow from the one before"
+                raise LedgerError(
+                    f"{path} is not the ledger that was written (line {number} {where}); restore it from a copy"
+                )
         budget = Budget(**entries[0]["budget"])
         return budget, tuple(_release(entry["release"]) for entry in entries[1:])
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -143,6 +143,12 @@ class DistributedNoise:
                 f"at least one honest client must add noise: {self.promised_survivors} survivors are promised and "
                 f"{self.colluders} of them may collude. Promise more survivors or tolerate fewer colluders"
             )
+        if min(self.total.variances) < self.honest * LEAST_SIGMA**2:
+            raise PrivacyError(
+                f"{self.honest} shares of noise of {math.sqrt(min(self.total.variances)):.3g} lattice units are each "
+                f"below {LEAST_SIGMA:g}: their sum is no discrete Gaussian. Give rows more fraction bits, or let fewer "
+                "clients share the noise"
+            )
         object.__setattr__(self, "share", self.total.split(self.honest))
 
     @property

@@ -285,6 +285,17 @@ class TestBadInput:
         with pytest.raises(InvalidRowsError, match="1200 rows is outside 0 to 1000"):
             federate(learner_of(), clients)
 
+    def test_formats_are_row_formats(self) -> None:
+        for changes in ({"feature_format": "Q5.11"}, {"target_format": 5}):
+            with pytest.raises(SpecificationError, match=r"formats are RowFormats.*RowFormat\.parse"):
+                learner_of(**changes)
+
+    @pytest.mark.parametrize("shape", [(3,), (2, 4), (2, 3, 1)])
+    def test_predicts_for_a_matrix_of_as_many_features(self, shape: tuple[int, ...]) -> None:
+        model = fit_pooled(learner_of(), ClientRows(np.eye(3), np.arange(3)))
+        with pytest.raises(InvalidRowsError, match=r"must have shape \(n, 3\)"):
+            learner_of().decision_function(model, np.zeros(shape))
+
     def test_follows_the_interface(self) -> None:
         learner: AnalyticLearner[LinearModel] = learner_of()
         assert learner.name == "afl"

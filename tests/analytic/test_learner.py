@@ -53,12 +53,44 @@ class TestClientRows:
         with pytest.raises(InvalidRowsError, match="matrix with one target a row"):
             ClientRows(features, targets)
 
+    def test_takes_arrays_and_nothing_else(self) -> None:
+        with pytest.raises(InvalidRowsError, match=r"numpy arrays, not list and ndarray.*asarray"):
+            ClientRows([[1.0]], np.zeros(1))  # type: ignore[arg-type]
+
+    def test_refuses_masks(self) -> None:
+        """The range check would pass over what a mask hides, and the NaN beneath become -2^31."""
+        hidden = np.ma.masked_array([[1.0], [np.nan]], mask=[[False], [True]])
+        for features, targets in ((hidden, np.zeros(2)), (np.zeros((2, 1)), hidden), (hidden[:1], np.zeros(1))):
+            with pytest.raises(InvalidRowsError, match="a masked one of shape"):
+                ClientRows(features, targets)
+
     def test_pools_in_order(self) -> None:
         clients = some_clients(3)
         pooled = ClientRows.pool(clients)
         assert len(pooled) == 15
         assert pooled.features.tobytes() == b"".join(rows.features.tobytes() for rows in clients)
         assert pooled.targets.tobytes() == b"".join(rows.targets.tobytes() for rows in clients)
+
+    @pytest.mark.parametrize(
+        "nothing", [np.empty(0), np.empty((0, 2)), np.empty(0, dtype=np.uint64)], ids=["float", "matrix", "uint64"]
+    )
+    def test_a_client_without_rows_changes_nothing(self, nothing: NDArray[Any]) -> None:
+        clients = some_clients(2)
+        empty = ClientRows(np.empty((0, 2)), nothing)
+        weights = [federate(learner_of(), some)[0].weights.tobytes() for some in (clients, [empty, *clients])]
+        pooled = ClientRows.pool([clients[0], empty, clients[1]])
+        assert {*weights, fit_pooled(learner_of(), pooled).weights.tobytes()} == {weights[0]}
+        assert len(ClientRows.pool([empty, empty])) == 0
+
+    def test_labels_of_several_integer_types_pool_as_integers(self) -> None:
+        parts = [
+            ClientRows(np.ones((1, 2)), np.array([label], dtype=kind))
+            for label, kind in ((0, np.uint64), (1, np.int64), (1, np.bool_))
+        ]
+        pooled = ClientRows.pool(parts)
+        assert (pooled.targets.dtype, pooled.targets.tolist()) == (np.int64, [0, 1, 1])
+        federated = federate(learner_of(), parts)[0]
+        assert federated.weights.tobytes() == fit_pooled(learner_of(), pooled).weights.tobytes()
 
     def test_pooling_nobody_is_an_error(self) -> None:
         with pytest.raises(InvalidRowsError, match="at least one client"):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import pickle
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -131,6 +132,15 @@ def test_every_finite_number_survives(weights, ridge, tmp_path_factory):
     saved = load_model(folder)
     assert saved.learner == learner
     assert saved.model.weights.tobytes() == np.array(weights).tobytes()
+
+
+@pytest.mark.parametrize("ridge", [np.float32(0.1), np.float64(0.1), np.int64(3)])
+def test_parameters_of_numpy_types_come_back_as_numbers(ridge, tmp_path):
+    learner = replace(LEARNERS["afl"], ridge=ridge, max_rows=np.int64(N))
+    save_model(tmp_path, learner, histories("afl")[0])
+    saved = load_model(tmp_path)
+    assert saved.learner == learner
+    assert saved.learner.context_bytes(saved.model) == learner.context_bytes(histories("afl")[0])
 
 
 def test_memory_order_does_not_matter(tmp_path):
@@ -315,3 +325,9 @@ class TestSaving:
             save_model(tmp_path, mine, fit_pooled(mine, ClientRows(ROWS, LABELS)))
         with pytest.raises(SpecificationError, match="strings or integers, not as float"):
             save_model(tmp_path, LEARNERS["afl"], histories("afl")[-1], classes=[0.5, 1.5, 2.5])
+
+    def test_parameters_without_a_json_form(self, tmp_path):
+        exact = replace(LEARNERS["deepafl"], ridge=Fraction(1, 3))
+        with pytest.raises(SpecificationError, match="cannot be saved with a Fraction in it"):
+            save_model(tmp_path, exact, histories("deepafl")[0])
+        assert list(tmp_path.iterdir()) == []

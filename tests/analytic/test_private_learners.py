@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,6 +63,17 @@ def test_no_sum_says_how_many_rows_there_are_or_leaves_its_ball(learner: Private
             target = 1 if spec.target_format.fraction_bits == 0 else DEEP.residual_clip.limit
             assert sum(int(v) ** 2 for v in own.cross.ravel()) <= (limit * target) ** 2
         model = learner.update(model, learner.client_statistics(model, all_rows), 1)
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=["afl", "centred", "bias", "deep"])
+@pytest.mark.parametrize("targets", [np.ones((60, 3)), np.ones((60, 3), dtype=int), np.eye(3)[[0] * 60]])
+def test_target_rows_that_the_noise_does_not_cover_never_enter_a_sum(learner: PrivateAFL, targets: Any) -> None:
+    """A row with a one in each of three classes has norm sqrt 3; the noise is for 1. No sum takes it."""
+    model, given = learner.init(), rows(1)
+    while learner.next_sum(model) is not None:
+        with pytest.raises(InvalidRowsError, match=r"class labels of shape \(n,\).*noise covers target rows of norm 1"):
+            learner.client_statistics(model, ClientRows(given.features, targets))
+        model = learner.update(model, learner.client_statistics(model, given), 1)
 
 
 def test_what_was_clipped_stays_with_its_owner() -> None:
@@ -125,6 +137,14 @@ def test_a_mean_of_noise_stays_in_the_ball() -> None:
         spec.sum_of(np.zeros((101, 2)))
     with pytest.raises(SpecificationError):
         MeanSpec(n_features=2, limit=2, row_format=FORMAT, max_rows=1)
+
+
+def test_a_mean_needs_a_bound_and_a_budget() -> None:
+    with pytest.raises(SpecificationError, match="bound is at least one unit, not 0"):
+        MeanSpec(n_features=2, limit=60, row_format=FORMAT, max_rows=1, client_limit=0)
+    sensitivity = MeanSensitivity(spec=MeanSpec(n_features=2, limit=60, row_format=FORMAT, max_rows=1))
+    with pytest.raises(SpecificationError, match="budget above 0"):
+        sensitivity.variance_for(Fraction(0))
 
 
 def test_residuals_are_clipped_and_counted() -> None:

@@ -66,6 +66,10 @@ def test_features_that_nobody_uses_do_not_count_against_the_rank() -> None:
     assert POLICY.before_release(total, range(10)) == ()
 
 
+def test_a_total_of_nothing_has_rank_0() -> None:
+    assert gram_rank(Statistics(gram=np.zeros((3, 3), np.int64), cross=np.zeros((3, 1), np.int64), count=9)) == 0
+
+
 def test_totals_that_differ_by_few_clients_are_refused() -> None:
     earlier = [frozenset(range(20))]
     with pytest.raises(ReleaseRefusedError, match="by 1 clients") as error:

@@ -68,6 +68,12 @@ class TestNames:
         with pytest.raises(SpecificationError, match="not exact"):
             RowFormat(integer_bits=m, fraction_bits=f)
 
+    def test_numpy_integers_become_integers_that_never_wrap(self) -> None:
+        wide = RowFormat(integer_bits=np.int8(10), fraction_bits=np.int8(10))  # type: ignore[arg-type]
+        assert wide.magnitude**3 == (2**20 - 1) ** 3
+        with pytest.raises(SpecificationError, match=r"fraction_bits must be a whole number, not 2\.0"):
+            RowFormat(integer_bits=1, fraction_bits=2.0)  # type: ignore[arg-type]
+
     def test_products_of_the_widest_format_are_exact(self) -> None:
         magnitude = RowFormat(integer_bits=0, fraction_bits=MAX_BITS).magnitude
         assert int(float(magnitude) * float(magnitude)) == magnitude**2
@@ -162,6 +168,19 @@ class TestShapesAndMemoryOrders:
     def test_refuses_what_is_no_real_number(self, rows: NDArray[Any]) -> None:
         with pytest.raises(InvalidRowsError, match="not " + str(rows.dtype)):
             RowFormat.parse("Q3.9").quantise(rows)
+
+    @pytest.mark.skipif(np.dtype(np.longdouble).itemsize == 8, reason="no wider float here")
+    def test_refuses_wider_floats_which_would_round_up_first(self) -> None:
+        below_one = np.array([1 - np.longdouble(2) ** -60])
+        with pytest.raises(InvalidRowsError, match=f"at most 64 bits, not {below_one.dtype}"):
+            RowFormat.parse("Q3.9").quantise(below_one)
+
+    @pytest.mark.parametrize("hidden", [[False, True], [False, False]])
+    def test_refuses_masks(self, hidden: list[bool]) -> None:
+        rows = np.ma.masked_array([1.0, np.nan], mask=hidden)
+        for clip in (False, True):
+            with pytest.raises(InvalidRowsError, match=r"a masked one of shape \(2,\)"):
+                RowFormat.parse("Q3.9").quantise(rows, clip=clip)
 
 
 class TestRefusal:

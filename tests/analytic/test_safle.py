@@ -75,6 +75,16 @@ def test_histograms_and_products_agree(n_values: int, monkeypatch: pytest.Monkey
     assert found[0] == found[1] == found[2]
 
 
+def test_one_block_may_hold_more_rows_than_float32_counts() -> None:
+    """2^24 + 1 is the first count that float32 does not have."""
+    spec = CountSpec(n_groups=1, n_values=2, n_classes=1, max_rows=2**25)
+    triangle = np.zeros(3, dtype=np.int64)
+    products = counts_module._IndicatorProducts(spec, triangle)
+    products.add(np.ones((2**24 + 1, 1), dtype=np.uint8))
+    products.finish()
+    assert triangle.tolist() == [0, 0, 2**24 + 1]
+
+
 @given(indexed_rows(max_values=6), st.integers(-5, 5))
 def test_counts_add_up_and_the_diagonal_comes_off_again(rows: Any, units: int) -> None:
     spec, indices, labels = rows
@@ -192,6 +202,15 @@ def test_survivors_equal_the_survivors_pooled(encoding: Encoding, data: st.DataO
     assert learner.weights_bytes(model) == refitted.weights_bytes(
         fit_pooled(refitted, ClientRows.pool([clients[k] for k in second]))
     )
+
+
+def test_more_clients_than_the_ri_process_has_room_for_are_refused() -> None:
+    """Ten times gamma 27 leave the byte that one client's diagonal needs: the model would silently be all zero."""
+    clients = [some_rows(5, seed) for seed in range(10)]
+    learner = replace(small_learner(Encoding.INTEGER, "fixed"), ri_gamma=27)
+    with pytest.raises(InvalidRowsError, match="room for 1 clients and 10 took part"):
+        federate(learner, clients)
+    federate(replace(learner, ri_gamma=0), clients)  # without an RI process nothing needs room
 
 
 @given(st.integers(0, 2**32), st.sampled_from(Encoding))

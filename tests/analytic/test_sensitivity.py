@@ -104,6 +104,8 @@ def test_rows_that_are_no_numbers_are_refused() -> None:
             clip.apply(np.array([[bad]]))
     with pytest.raises(InvalidRowsError):
         clip.apply(np.array(["x"]))
+    with pytest.raises(InvalidRowsError, match="a masked one"):
+        clip.apply(np.ma.masked_array([[0.5, math.nan]], mask=[[False, True]]))
 
 
 # --- worst pairs ---------------------------------------------------------------------------------------------------
@@ -238,6 +240,14 @@ def test_clients_never_cost_more_than_their_bound(seed: int, adjacency: str) -> 
     change, moved = one.gram - other.gram, one.cross - other.cross
     real = Fraction(int((change**2).sum()), 2 * gram) + Fraction(int((moved**2).sum()), 2 * cross)
     assert real <= ClientSensitivity(clip=clip, adjacency=adjacency).rho(gram, cross)  # type: ignore[arg-type]
+
+
+def test_numpy_integers_do_not_wrap_in_what_a_release_costs() -> None:
+    """L^4 of a norm of 2^16 is 0 in int64: such a release would seem to cost next to nothing."""
+    by_norm = RecordSensitivity(feature_norm=np.int64(2**16), target_norm=np.int64(1))  # type: ignore[arg-type]
+    assert by_norm.rho(2, 2) == Fraction(2**64 + 2**32, 4)
+    clip = JointClip(limit=np.int64(2**32), cross_weight=np.int64(1))  # type: ignore[arg-type]
+    assert ClientSensitivity(clip=clip).rho(2, 2) == 2**62
 
 
 def test_bad_parameters_are_refused() -> None:

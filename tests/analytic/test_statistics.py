@@ -324,6 +324,23 @@ class TestBadInput:
         with pytest.raises(InvalidRowsError, match=r"targets in Q5\.11 must have shape \(n, 2\).*LABELS"):
             Statistics.from_rows(spec, np.zeros((4, 3)), np.zeros(4, dtype=int))
 
+    @pytest.mark.parametrize("clip", [False, True])
+    @pytest.mark.parametrize("c", [2, APPENDED_TARGETS + 1])
+    def test_soft_labels_are_refused_where_they_would_be_cut_to_nothing(self, c: int, clip: bool) -> None:
+        targets = np.zeros((2 * BLOCK_ROWS, c))
+        targets[[0, -1], :2] = 0.9, 0.1
+        features = np.zeros((len(targets), 3))
+        with pytest.raises(InvalidRowsError, match=f"2 of {2 * BLOCK_ROWS} rows have a fraction.*fraction bits"):
+            Statistics.from_rows(spec_of(3, c), features, targets, clip=clip)
+        Statistics.from_rows(spec_of(3, c, target_format=Q("Q1.15")), features, targets)
+        for hard in (targets.round(), targets.round().astype(bool), targets.round().astype(np.int8)):
+            Statistics.from_rows(spec_of(3, c), features, hard)
+
+    def test_masked_targets_are_refused(self) -> None:
+        for targets in (np.ma.masked_array(np.zeros(4, dtype=int)), np.ma.masked_array(np.zeros((4, 2)))):
+            with pytest.raises(InvalidRowsError, match="a masked one"):
+                Statistics.from_rows(spec_of(), np.zeros((4, 3)), targets)
+
     def test_counts_the_bad_rows_of_all_blocks(self) -> None:
         features = np.zeros((3 * BLOCK_ROWS, 3))
         features[::BLOCK_ROWS] = 99.0
@@ -357,6 +374,24 @@ class TestBadInput:
             spec_of(features="Q13.13", max_rows=1, diagonal_allowance=INT64_MAX)
         with pytest.raises(SpecificationError, match="cross-correlation total"):
             spec_of(features="Q1.0", target_format=Q("Q13.13"), max_rows=2**38)
+
+    def test_numpy_integers_do_not_wrap_in_the_proof(self) -> None:
+        """In int64 the bound of 2^39 rows of 26 bits wraps to a small number, and the proof would pass."""
+        with pytest.raises(SpecificationError, match="Gram total of 549755813888 rows"):
+            spec_of(features="Q13.13", max_rows=np.int64(2**39))
+        spec = spec_of(np.int32(3), np.uint8(2), max_rows=np.int16(100), diagonal_allowance=np.int8(7))
+        assert spec == spec_of(3, 2, max_rows=100, diagonal_allowance=7)
+        assert {type(value) for value in (spec.n_features, spec.n_targets, spec.max_rows)} == {int}
+
+    def test_parameters_are_whole_numbers(self) -> None:
+        for changes in ({"d": 3.0}, {"max_rows": 1e4}, {"c": "2"}):
+            with pytest.raises(SpecificationError, match=r"must be a whole number, not .*; convert it with int\(\)"):
+                spec_of(**changes)
+
+    def test_refuses_so_many_rows_that_their_count_could_wrap(self) -> None:
+        assert spec_of(features="UQ1.0", max_rows=2**42).segments[-1] == ("count", 1, 2**62)
+        with pytest.raises(SpecificationError, match=r"at most 2\^42"):
+            _ = spec_of(features="UQ1.0", max_rows=2**42 + 1).segments
 
 
 class TestOneHot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -27,7 +28,11 @@ from secagg.dp.discrete_gaussian import TAIL_MASS
 
 
 def release(rho: Fraction, **slacks: float) -> Release:
-    return Release(label="test", rho=rho, **slacks)
+    return Release(label="test", unit="record", adjacency="add-remove", rho=rho, **slacks)
+
+
+def bill_of(noise: CoordinateNoise | DistributedNoise) -> Release:
+    return Release.of("x", Fraction(1, 10), noise, unit="record", adjacency="add-remove")
 
 
 @given(st.floats(0.01, 20), st.floats(1e-10, 0.01), st.integers(1, 12))
@@ -62,11 +67,11 @@ def test_every_slack_is_on_the_bill() -> None:
 def test_a_bill_reads_its_slacks_from_the_noise() -> None:
     levels = np.array([1] * 10 + [0], dtype=np.uint8)
     noise = CoordinateNoise(levels=levels, variances=(128,))
-    bill = Release.of("x", Fraction(1, 10), DistributedNoise(total=noise, promised_survivors=40, colluders=8))
+    bill = bill_of(DistributedNoise(total=noise, promised_survivors=40, colluders=8))
     assert bill.tail_mass == pytest.approx(10 * 32 * TAIL_MASS)
     assert 0 < bill.log_ratio < 1e-9
     assert bill.rounding == pytest.approx(10 * 225 / 24 / 128)
-    central = Release.of("x", Fraction(1, 10), noise)
+    central = bill_of(noise)
     assert central.log_ratio == 0
     assert central.tail_mass == pytest.approx(10 * TAIL_MASS)
 
@@ -74,7 +79,7 @@ def test_a_bill_reads_its_slacks_from_the_noise() -> None:
 def test_shares_of_one_unit_are_refused_by_the_bill() -> None:
     """Each is wide enough to exist, and a hundred of them are no discrete Gaussian."""
     noise = CoordinateNoise(levels=np.ones(2720, dtype=np.uint8), variances=(100,))
-    bill = Release.of("x", Fraction(1, 10), DistributedNoise(total=noise, promised_survivors=100))
+    bill = bill_of(DistributedNoise(total=noise, promised_survivors=100))
     with pytest.raises(PrivacyError, match="fraction bits"):
         guarantee([bill], 1e-5)
 
@@ -92,6 +97,15 @@ def test_releases_cost_something() -> None:
         release(Fraction(0))
     with pytest.raises(PrivacyError, match="slacks"):
         release(Fraction(1), tail_mass=-1.0)
+
+
+@pytest.mark.parametrize("change", [{"unit": "client"}, {"adjacency": "replace-one"}])
+def test_prices_for_different_promises_do_not_add_up(change: dict[str, str]) -> None:
+    one = release(Fraction(1, 30))
+    with pytest.raises(PrivacyError, match=r"one unit and one adjacency, not for .*record, add-remove"):
+        guarantee([one, replace(one, **change)], 1e-5)  # type: ignore[arg-type]
+    with pytest.raises(PrivacyError, match="a unit is one of record, client and an adjacency one of add-remove"):
+        replace(one, **dict.fromkeys(change, "row"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("epsilon", "releases"), [(0.5, 1), (1.0, 5), (8.0, 1)])

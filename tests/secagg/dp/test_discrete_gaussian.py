@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from decimal import Context, Decimal
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from statistics import NormalDist
 
@@ -166,12 +166,15 @@ def test_clear_answers_of_floats_are_the_exact_ones(variance: Fraction, seed: in
         assert sampler._lies_below(value, height, counted) == fine
 
 
-@given(st.fractions(Fraction(0), Fraction(200)), st.integers(1, 2**200))
-def test_the_decimal_bounds_hold_the_true_value(exponent: Fraction, scale: int) -> None:
-    low, high = _scaled_exp(exponent, scale)
+@pytest.mark.parametrize("thread_digits", [6, 28])
+@given(st.fractions(Fraction(0), Fraction(200)), st.integers(1, 2**200) | st.sampled_from([2**62, 2**126, 2**190]))
+def test_the_decimal_bounds_hold_the_true_value(thread_digits: int, exponent: Fraction, scale: int) -> None:
+    """Whatever precision the calling thread has set for itself: a step rounded to it would miss at large scales."""
+    with localcontext(prec=thread_digits):
+        low, high = _scaled_exp(exponent, scale)
     finer = Context(prec=200)
     ratio = finer.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
-    true = finer.multiply(finer.exp(-ratio), Decimal(scale))
+    true = finer.multiply(finer.exp(ratio.copy_negate()), Decimal(scale))
     assert low <= true <= high
     assert high - low <= 2
 

@@ -6,21 +6,23 @@ import json
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from secagg.dp import Budget, BudgetExceededError, Ledger, LedgerError, PrivacyError, Release, calibrate, guarantee
+from secagg.dp.ledger import _line
 
 BUDGET = Budget(epsilon=1.0, delta=1e-5, unit="record", adjacency="add-remove", population="site 3, 2024")
 HALF = calibrate(1.0, 1e-5, releases=2)
 
 
 def release(rho: Fraction = HALF, label: str = "statistics") -> Release:
-    return Release(label=label, rho=rho, tail_mass=1e-37)
+    return Release(label=label, unit="record", adjacency="add-remove", rho=rho, tail_mass=1e-37)
 
 
 @pytest.fixture
@@ -44,6 +46,15 @@ def test_a_first_release_beyond_the_budget_is_refused(ledger: Ledger) -> None:
     with pytest.raises(BudgetExceededError, match="not made"):
         ledger.charge(release(3 * HALF), session_id=bytes(16))
     assert ledger.releases == ()
+
+
+@pytest.mark.parametrize("change", [{"unit": "client"}, {"adjacency": "replace-one"}])
+def test_a_release_that_was_priced_for_another_promise_is_not_charged(ledger: Ledger, change: dict[str, str]) -> None:
+    """An add-remove price is less than a replace-one budget has to pay."""
+    before = ledger.path.read_bytes()
+    with pytest.raises(PrivacyError, match=r"is for record, add-remove, and 'statistics' is priced for .*not made"):
+        ledger.charge(replace(release(), **change), session_id=bytes(16))  # type: ignore[arg-type]
+    assert ledger.path.read_bytes() == before
 
 
 def test_a_repeated_session_is_charged_again(ledger: Ledger) -> None:
@@ -75,21 +86,29 @@ def _three(ledger: Ledger) -> list[bytes]:
     return ledger.path.read_bytes().split(b"\n")[:-1]
 
 
-@pytest.mark.parametrize("change", ["a number", "left out", "swapped", "first line", "not json", "another format"])
-def test_every_change_is_noticed(ledger: Ledger, change: str) -> None:
+def _edit(lines: list[bytes], number: int, old: bytes, new: bytes) -> None:
+    assert lines[number].count(old) == 1
+    lines[number] = lines[number].replace(old, new)
+
+
+CHANGES: dict[str, Callable[[list[bytes]], object]] = {
+    "the budget": lambda lines: _edit(lines, 0, b'"epsilon": 1.0', b'"epsilon": 9.0'),
+    "the first release": lambda lines: _edit(lines, 1, b'"tail_mass": 1e-37', b'"tail_mass": 0.0'),
+    "a release between": lambda lines: _edit(lines, 2, b'"adjacency": "add-remove"', b'"adjacency": "replace-one"'),
+    "the last release": lambda lines: _edit(lines, 3, b'"tail_mass": 1e-37', b'"tail_mass": 0.0'),
+    "a space in the last line": lambda lines: _edit(lines, 3, b'"release": {', b'"release":  {'),
+    "left out": lambda lines: lines.pop(2),
+    "swapped": lambda lines: lines.insert(1, lines.pop(2)),
+    "not json": lambda lines: lines.insert(3, b"rubbish"),
+    "no number": lambda lines: _edit(lines, 3, b'"tail_mass": 1e-37', b'"tail_mass": NaN'),
+    "another format": lambda lines: _edit(lines, 0, b"privacy-ledger/2", b"privacy-ledger/1"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_every_change_is_noticed(ledger: Ledger, change: Callable[[list[bytes]], object]) -> None:
     lines = _three(ledger)
-    if change == "a number":
-        lines[1] = lines[1].replace(b'"tail_mass": 1e-37', b'"tail_mass": 0.0')
-    elif change == "left out":
-        del lines[2]
-    elif change == "swapped":
-        lines[1], lines[2] = lines[2], lines[1]
-    elif change == "first line":
-        lines[0] = lines[0].replace(b'"epsilon": 1.0', b'"epsilon": 9.0')
-    elif change == "not json":
-        lines[2] = b"rubbish"
-    else:
-        lines = [json.dumps({"format": "x", "previous": "0" * 64}).encode()]
+    change(lines)
     ledger.path.write_bytes(b"\n".join(lines) + b"\n")
     for attempt in (
         lambda: Ledger.open(ledger.path),
@@ -111,6 +130,18 @@ def test_a_cut_off_end_is_noticed_by_whoever_kept_the_head(ledger: Ledger) -> No
         Ledger.open(ledger.path, expected_head=head)
 
 
+def test_a_forger_is_noticed_by_whoever_kept_the_head(ledger: Ledger) -> None:
+    """Digests have no key: whoever writes them anew passes, except where an old head is known."""
+    lines = _three(ledger)
+    head = ledger.head
+    forged = {key: value for key, value in json.loads(lines[3]).items() if key != "sha256"}
+    forged["release"]["rho"] = "1/1000000"
+    ledger.path.write_bytes(b"\n".join([*lines[:3], _line(forged)]) + b"\n")
+    assert Ledger.open(ledger.path).releases[-1].rho == Fraction(1, 10**6)
+    with pytest.raises(LedgerError, match="lost lines"):
+        Ledger.open(ledger.path, expected_head=head)
+
+
 def test_half_a_line_stops_everything(ledger: Ledger) -> None:
     with ledger.path.open("ab") as file:
         file.write(b'{"previous": "ab')
@@ -128,6 +159,9 @@ def test_a_missing_file_is_no_fresh_budget(tmp_path: Path) -> None:
 def test_budgets_out_of_range_are_refused() -> None:
     with pytest.raises(PrivacyError, match="epsilon"):
         Budget(epsilon=0.0, delta=1e-5, unit="record", adjacency="add-remove", population="x")
+    for change in ({"unit": "row"}, {"adjacency": "swap"}):
+        with pytest.raises(PrivacyError, match="a unit is one of record, client and an adjacency one of"):
+            replace(BUDGET, **change)  # type: ignore[arg-type]
 
 
 SPENDER = """
@@ -138,7 +172,8 @@ from fractions import Fraction
 ledger, charged = Ledger.open(Path(sys.argv[1])), 0
 try:
     while True:
-        ledger.charge(Release(label="x", rho=Fraction(sys.argv[2])), session_id=bytes(16))
+        release = Release(label="x", unit="record", adjacency="add-remove", rho=Fraction(sys.argv[2]))
+        ledger.charge(release, session_id=bytes(16))
         charged += 1
 except BudgetExceededError:
     print(charged)

@@ -27,7 +27,8 @@ def claimed(epsilon: float) -> tuple[CoordinateNoise, float]:
     rho = calibrate(epsilon, DELTA)
     variance = math.ceil(SENSITIVITY**2 / (2 * rho))
     noise = CoordinateNoise(levels=np.ones(32, dtype=np.uint8), variances=(variance,))
-    bill = Release.of("audit", SENSITIVITY**2 / (2 * variance * rho) * rho, _shared(noise))
+    spent = SENSITIVITY**2 / (2 * variance * rho) * rho
+    bill = Release.of("audit", spent, _shared(noise), unit="record", adjacency="add-remove")
     return noise, guarantee([bill], DELTA).epsilon
 
 

@@ -62,6 +62,14 @@ def test_nobody_left_to_add_noise_is_refused(promised: int, colluders: int) -> N
         DistributedNoise(total=noise(100, 100), promised_survivors=promised, colluders=colluders)
 
 
+@pytest.mark.parametrize(("promised", "colluders"), [(101, 0), (120, 19)])
+def test_shares_below_one_lattice_unit_are_refused(promised: int, colluders: int) -> None:
+    """Rounded up to one unit each, they would pass for noise that was asked for."""
+    with pytest.raises(PrivacyError, match=r"101 shares of noise of 10 lattice units are each below 1.*fewer clients"):
+        DistributedNoise(total=noise(100, 10**9), promised_survivors=promised, colluders=colluders)
+    DistributedNoise(total=noise(100, 10**9), promised_survivors=100)
+
+
 def test_the_layout_gets_room_for_every_possible_share() -> None:
     layout = Layout.of([("a", 2, 10), ("withheld", 1, 0), ("b", 1, 2**40)])
     distributed = DistributedNoise(total=noise(900, 400), promised_survivors=4)
