@@ -108,6 +108,15 @@ class SumConfig:
         return ()
 
 
+def harmless_colluders(survivors_needed: int) -> int:
+    """Most clients that may collude with the server while a total still hides every other client's vector.
+
+    Colluders take their own vectors off a total, and a server may choose whom it holds: then it holds all of them. At
+    least two others must be left in it.
+    """
+    return max(0, survivors_needed - 2)
+
+
 def check_min_survivors(min_survivors: int, clients: tuple[PartyId, ...]) -> None:
     """Refuse a sum that could be one client's vector, or could never be released.
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from secagg.config import SERVER
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import LocalProtocolError, MalformedMessageError, SecureSumError, SnapshotError
-from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
+from secagg.errors import (
+    ConfigurationError,
+    LocalProtocolError,
+    MalformedMessageError,
+    SecureSumError,
+    SnapshotError,
+)
+from secagg.primitives.sealing import KEY_BYTES, SealBrokenError, open_sealed, seal
 from secagg.sessions import ClientSession, PartyId, ServerSession, SumResult
 from secagg.wire import Reader
 
@@ -23,7 +30,7 @@ _UNASKED = b"\xff" * 32
 
 
 class Store(Protocol):
-    """Where one client keeps one session."""
+    """Where one party keeps one session. One process at a time works on it: two would answer two requests."""
 
     def load(self) -> bytes | None:
         """What was saved last; None if nothing was."""
@@ -38,35 +45,73 @@ class Store(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FileStore:
-    """One file of mode 0600, replaced as a whole and flushed to the disk before ``save`` returns."""
+    """One file of mode 0600, replaced as a whole and flushed to the disk before ``save`` returns.
+
+    A store that has read its file writes over nothing else: where another process went on with the session, ``save``
+    refuses, and the answer that it was for does not leave. The folder is locked while it looks and writes (``flock``,
+    so on a local disk of a POSIX system; elsewhere bring a store of your own).
+    """
 
     path: Path
+    _known: bytes | None = field(default=None, init=False, repr=False, compare=False)
+    """The hash of what was read or written last; None before."""
 
     def load(self) -> bytes | None:
         """The file's bytes; None if there is no file."""
-        return self.path.read_bytes() if self.path.exists() else None
+        record = self._read()
+        self._known = _hash(record)
+        return record
 
     def save(self, record: bytes) -> None:
-        """Write beside the file, flush, then rename over it."""
+        """Write beside the file, flush, then rename over it.
+
+        Raises:
+            SnapshotError: the file is not what this store read or wrote last.
+        """
         fresh = self.path.with_name(self.path.name + ".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(record)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
+        with _locked(self.path.parent) as folder:
+            if self._known not in (None, _hash(self._read())):
+                raise SnapshotError(
+                    f"{self.path.name} was changed by another process, which went on with this session; this one "
+                    "answers nothing. One process at a time may work on a stored session"
+                )
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(record)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.path)
+            self._known = _hash(record)
             os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def wipe(self) -> None:
         """Remove the file (the disk may keep its blocks: see the threat model)."""
         self.path.unlink(missing_ok=True)
         self.path.with_name(self.path.name + ".new").unlink(missing_ok=True)
+        self._known = _hash(None)
+
+    def _read(self) -> bytes | None:
+        return self.path.read_bytes() if self.path.exists() else None
+
+
+def _hash(record: bytes | None) -> bytes:
+    """What tells records apart, and a file from none."""
+    return b"" if record is None else hashlib.sha256(record).digest()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    """The folder's descriptor, while no other process has it."""
+    import fcntl  # POSIX alone; a store of one's own needs none of it
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 class DurableClient:
@@ -81,6 +126,7 @@ class DurableClient:
         entropy: where the seal's nonces come from.
 
     Raises:
+        ConfigurationError: no key of 32 bytes.
         SnapshotError: the store holds another session's record, or its bytes were changed.
     """
 
@@ -94,8 +140,10 @@ class DurableClient:
         snapshot: Callable[[ClientSession], bytes],
         entropy: Entropy = os_entropy,
     ) -> None:
+        if type(key) is not bytes or len(key) != KEY_BYTES:
+            raise ConfigurationError(f"a stored session is sealed under {KEY_BYTES} bytes that only its owner knows")
         self._store, self._key, self._snapshot, self._entropy = store, key, snapshot, entropy
-        self._asked, self._answer = b"", b""
+        self._asked, self._answer, self._is_stored = b"", b"", True
         record = store.load()
         if record is None:
             self._session = fresh()
@@ -116,16 +164,19 @@ class DurableClient:
     def start(self) -> bytes | None:
         """The first message; the same one if it was made before."""
         if self._asked == _NOTHING:
-            return self._answer or None
+            return self._again()
         if self._asked:
             raise LocalProtocolError("this session is past its first message; pass on what the server asks")
         return self._keep(_NOTHING, self._session.start())
 
     def receive(self, message: bytes) -> bytes | None:
-        """The answer, stored before it is given; the stored one if this request was the last one answered."""
+        """The answer, stored before it is given; the stored one if this request was the last one answered.
+
+        What ``save`` raises passes through (a full disk, say). Nothing has left then: ask the same again.
+        """
         fingerprint = hashlib.sha256(message).digest()
         if fingerprint == self._asked:
-            return self._answer or None
+            return self._again()
         try:
             answer = self._session.receive(message)
         except SecureSumError:
@@ -133,15 +184,22 @@ class DurableClient:
             raise
         return self._keep(fingerprint, answer)
 
+    def _again(self) -> bytes | None:
+        if not self._is_stored:  # the store refused it when it was made, so it has not left either
+            self._save()
+        return self._answer or None
+
     def _keep(self, asked: bytes, answer: bytes | None) -> bytes | None:
-        self._asked, self._answer = asked, answer or b""
+        self._is_stored, self._asked, self._answer = False, asked, answer or b""
         self._save()
         return answer
 
     def _save(self) -> None:
+        self._is_stored = False
         record = self._asked.ljust(32, b"\xff") + len(self._answer).to_bytes(8, "big") + self._answer
         record += self._snapshot(self._session)
         self._store.save(seal(self._key, record, _BINDING, entropy=self._entropy))
+        self._is_stored = True
 
 
 class DurableServer:
@@ -165,8 +223,9 @@ class DurableServer:
         restore: Callable[[bytes], ServerSession],
         snapshot: Callable[[ServerSession], bytes],
     ) -> None:
-        self._store, self._snapshot = store, snapshot
+        self._store, self._snapshot, self._is_stored = store, snapshot, True
         self.requests: Mapping[PartyId, bytes] = {}
+        self._unstored: Mapping[PartyId, bytes] | None = None
         record = store.load()
         if record is None:
             self._session = fresh()
@@ -191,21 +250,38 @@ class DurableServer:
         return self._session.waiting_for
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        """Take a message; once this returns it survives a crash."""
+        """Take a message; once this returns, or says that the message was taken before, it survives a crash."""
+        if not self._is_stored:  # the store refused what was taken before, and its sender asks again
+            self._save()
         self._session.receive(sender, message)
         self._save()
 
     def close_round(self) -> Mapping[PartyId, bytes]:
-        """End the round; the next messages are stored before they are returned."""
-        try:
-            self.requests = self._session.close_round()
-        finally:
-            self._save()
+        """End the round; the next messages are stored before they are returned.
+
+        Where the store refuses them the round is closed all the same: call again for the same messages. A stop halfway
+        (Ctrl-C) stores nothing and ends this object: make another one, which begins with what is stored.
+        """
+        if self._unstored is None:
+            if not self._is_stored:
+                self._save()
+            try:
+                self._unstored = self._session.close_round()
+            except LocalProtocolError:
+                raise  # nothing happened, so what is stored stands
+            except SecureSumError:
+                self._save()  # an aborted session stays aborted after a restart
+                raise
+        self._save()
+        self.requests, self._unstored = self._unstored, None
         return self.requests
 
     def _save(self) -> None:
-        parts = [len(self.requests).to_bytes(4, "big")]
-        for party, message in self.requests.items():
+        self._is_stored = False
+        requests = self.requests if self._unstored is None else self._unstored
+        parts = [len(requests).to_bytes(4, "big")]
+        for party, message in requests.items():
             parts += [party.to_bytes(4, "big"), len(message).to_bytes(4, "big"), message]
         record = b"".join([*parts, self._snapshot(self._session)])
         self._store.save(hashlib.sha256(record).digest() + record)
+        self._is_stored = True

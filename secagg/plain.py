@@ -95,10 +95,10 @@ class PlainServer(ServerRounds):
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Add one client's vector."""
-        round_ = self._current()
-        frame = round_.open(sender, message)
-        self._sum.add(RingVector.from_bytes(self._config.layout, frame.payload))
-        round_.accept(sender, message)
+        with self._taking() as round_:
+            frame = round_.open(sender, message)
+            self._sum.add(RingVector.from_bytes(self._config.layout, frame.payload))
+            round_.accept(sender, message)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         """Release the total over those who answered."""

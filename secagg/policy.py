@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from secagg.committee.parameters import CommitteeParameters
+from secagg.config import harmless_colluders
 from secagg.errors import ConfigurationError, PolicyError
+from secagg.he.config import EncryptedSumParameters
+from secagg.he.masked_config import MaskedEncryptedParameters
 from secagg.masked.assumptions import Assumptions
 from secagg.masked.parameters import MaskedParameters
 from secagg.sessions import PartyId, SumProtocol
@@ -21,9 +24,14 @@ class ClientPolicy:
             ``ckks`` and ``bfv`` know no identities of clients: list them only where the server does not lie.
         min_clients: smallest cohort.
         min_survivors: fewest clients that a released total may hold.
-        min_corruption: fraction of clients whose collusion with the server must not hurt.
+        min_corruption: fraction of clients whose collusion with the server must not hurt: they open no secret, and
+            every total holds at least two clients beside them.
         identities: the operator's roster, public key by client; every client of the cohort must be in it with
             that key. Empty accepts sessions without identities (semi-honest: for simulations only).
+        helpers: the operator's helpers, public key by number; every helper of a committee must be in it with that
+            key. Empty accepts whatever helpers a sum has.
+        server_identity: the key with which a committee's server signs its survivors. Empty accepts any.
+        holder_identity: the key with which the key holder of an encrypted sum signs its context. Empty accepts any.
     """
 
     modes: frozenset[str] = frozenset({"masked"})
@@ -31,8 +39,16 @@ class ClientPolicy:
     min_survivors: int = 3
     min_corruption: float = 0.0
     identities: Mapping[PartyId, bytes] = field(default_factory=dict)
+    helpers: Mapping[PartyId, bytes] = field(default_factory=dict)
+    server_identity: bytes = b""
+    holder_identity: bytes = b""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.modes, set | frozenset) or not all(isinstance(mode, str) for mode in self.modes):
+            raise ConfigurationError(
+                f"modes is a set of names such as {{'masked'}}, not {type(self.modes).__name__}; a text would accept "
+                "every part of it"
+            )
         if self.min_clients < 1 or self.min_survivors < 1 or not 0 <= self.min_corruption < 1:
             raise ConfigurationError("a policy needs cohorts and survivors of at least 1 and a corruption below 1")
 
@@ -47,11 +63,16 @@ class ClientPolicy:
         self._at_least("a cohort", self.min_clients, len(protocol.clients))
         self._at_least("survivors in a total", self.min_survivors, protocol.survivors_needed)
         inner = _innermost(protocol)
-        if isinstance(inner, MaskedParameters):
-            tolerated = Assumptions(corruption=self.min_corruption).corrupt(len(inner.clients))
-            self._at_least("collusion with the server that does no harm", tolerated, inner.corrupt)
+        tolerated = Assumptions(corruption=self.min_corruption).corrupt(len(protocol.clients))
+        harmless = (
+            inner.harmless_colluders
+            if isinstance(inner, MaskedParameters)
+            else harmless_colluders(protocol.survivors_needed)
+        )
+        self._at_least("collusion with the server that does no harm", tolerated, harmless)
         if self.identities and isinstance(inner, MaskedParameters | CommitteeParameters):
             self._check_roster(inner)
+        self._check_beside_the_clients(inner)
 
     def _check_roster(self, config: MaskedParameters | CommitteeParameters) -> None:
         if not config.is_authenticated:
@@ -63,6 +84,20 @@ class ClientPolicy:
                 f"{len(unknown)} of the {len(config.clients)} clients have another key in this site's roster, or none: "
                 f"{unknown[:10]}"
             )
+
+    def _check_beside_the_clients(self, inner: SumProtocol) -> None:
+        if isinstance(inner, CommitteeParameters):
+            others = [party for party, key in inner.helper_keys if self.helpers.get(party) != key]
+            if self.helpers and others:
+                raise PolicyError(f"helpers {others[:10]} have another key in this site's list of helpers, or none")
+            self._same_identity("server", self.server_identity, inner.server_identity)
+        if isinstance(inner, EncryptedSumParameters | MaskedEncryptedParameters):
+            self._same_identity("key holder", self.holder_identity, inner.holder_identity)
+
+    def _same_identity(self, whose: str, needed: bytes, offered: bytes) -> None:
+        if needed and needed != offered:
+            came = "another one" if offered else "none"
+            raise PolicyError(f"this site knows the {whose} by its identity key, and the sum has {came}")
 
     def _at_least(self, what: str, needed: int, offered: int) -> None:
         if offered < needed:

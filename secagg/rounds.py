@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from secagg.config import SERVER
-from secagg.errors import LocalProtocolError, RemoteProtocolError, RepeatedMessageError
+from secagg.errors import LocalProtocolError, RemoteProtocolError, RepeatedMessageError, SecureSumError
 from secagg.sessions import PartyId, SumResult
 from secagg.wire import Frame, MessageType, open_frame
 
@@ -85,7 +86,35 @@ class ServerRounds:
         """Who was asked in this round and has not answered."""
         return self._round.waiting_for if self._round else frozenset()
 
+    @contextmanager
+    def _taking(self) -> Iterator[Round]:
+        """The round in which a message is taken: refused it changes nothing, stopped halfway it ends the session.
+
+        What is stopped halfway (Ctrl-C, no memory left) may have added half a vector. To go on from there would give a
+        wrong total that looks like a right one; a snapshot from before is whole.
+        """
+        round_ = self._current()
+        try:
+            yield round_
+        except SecureSumError:
+            raise
+        except BaseException:
+            self._round = None
+            raise
+
+    @contextmanager
+    def _closing(self) -> Iterator[Round]:
+        """The round that is closed; what keeps it from being closed, a refusal or a stop halfway, ends the session."""
+        try:
+            yield self._current()
+        except BaseException:
+            self._round = None
+            raise
+
     def _current(self) -> Round:
         if self._round is None:
-            raise LocalProtocolError("this session is over: it released its sum or was aborted; start a new one")
+            raise LocalProtocolError(
+                "this session is over: it released its sum, was aborted or was stopped halfway; start a new one, or go "
+                "on from a snapshot"
+            )
         return self._round

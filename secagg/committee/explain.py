@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from secagg.committee.messages import entry_bytes
 from secagg.committee.parameters import CommitteeParameters
+from secagg.config import harmless_colluders
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.primitives.identity import SIGNATURE_BYTES
 
@@ -37,8 +38,9 @@ def explain(config: CommitteeParameters) -> str:
             f"{config.name} sum over {len(config.clients)} clients, {helpers}, session "
             f"{config.session_id.hex()[:16]}...",
             f"  {server}",
-            f"  private unless the server colludes with {all_helpers}; colluding clients only take their own "
-            "vectors off",
+            f"  private unless the server colludes with {all_helpers}, and while at most "
+            f"{harmless_colluders(config.survivors_needed)} of the {len(config.clients)} clients collude with the "
+            "server: they take their own vectors off a total",
             f"  a total holds at least {config.survivors_needed} clients, else no helper takes its masks off",
             f"  {all_helpers} must answer, else no total is released; a client may vanish whenever it likes",
             f"  a client {client_cost(config)}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from secagg.config import SERVER, SumConfig, check_min_survivors
+from secagg.config import MAX_PARTY, SumConfig, check_min_survivors
 from secagg.errors import ConfigurationError
 from secagg.primitives.agreement import PUBLIC_KEY_BYTES, BadPublicKeyError, check_public_key
 from secagg.primitives.identity import IDENTITY_BYTES
@@ -33,10 +33,11 @@ class CommitteeParameters(SumConfig):
 
     def _check(self) -> None:
         parties = [party for party, _ in self.helper_keys]
-        if not parties or parties != sorted(set(parties)) or SERVER in parties or set(parties) & set(self.clients):
+        are_numbers = all(type(party) is int and 1 <= party <= MAX_PARTY for party in parties)
+        if not parties or not are_numbers or parties != sorted(set(parties)) or set(parties) & set(self.clients):
             raise ConfigurationError(
-                "a committee needs at least one helper, ascending, with numbers that no client has; "
-                f"these came: {parties[:10]}"
+                "a committee needs at least one helper, ascending, with numbers that no client has, "
+                f"from 1 to {MAX_PARTY}; these came: {parties[:10]}"
             )
         for party, key in self.helper_keys:
             _check_key(party, key)
@@ -96,7 +97,7 @@ class CommitteeParameters(SumConfig):
 
 def _check_key(party: PartyId, key: bytes) -> None:
     try:
-        if len(key) != PUBLIC_KEY_BYTES:
+        if type(key) is not bytes or len(key) != PUBLIC_KEY_BYTES:
             raise BadPublicKeyError
         check_public_key(key)
     except BadPublicKeyError as error:

@@ -34,10 +34,10 @@ class CommitteeSum(CommitteeParameters):
     """Each client sends one message and may vanish; helpers take the masks off the sum.
 
     A vector is masked with one seed for each helper (a sum of one-time pads over the ring, each from a seed that is
-    sealed to its helper), so the server learns the total alone unless it colludes with *all* helpers; helpers see
-    seeds and survivors but no vector. The shape is that of the server-aided and "decryptor" protocols in the
-    literature (Flamingo, Ma et al., IEEE S&P 2023; Willow, Bell-Clark et al., 2024) with symmetric masks and honest
-    helpers for each sum.
+    sealed to its helper), so the server learns the total alone unless it colludes with *all* helpers, or with all
+    clients but one of a total (``min_survivors - 1`` of them); helpers see seeds and survivors but no vector. The shape
+    is that of the server-aided and "decryptor" protocols in the literature (Flamingo, Ma et al., IEEE S&P 2023; Willow,
+    Bell-Clark et al., 2024) with symmetric masks and honest helpers for each sum.
 
     Args:
         helper_secrets: the helpers' key pairs, where one process simulates everybody; neither public nor in the digest.

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from secagg.committee.messages import CommitteeInput, MaskRequest, MaskSum, SealedSeed, survivors_statement
+from secagg.committee.messages import (
+    CommitteeInput,
+    MaskRequest,
+    MaskSum,
+    SealedSeed,
+    seed_is_signed,
+    survivors_statement,
+)
 from secagg.committee.parameters import CommitteeParameters
 from secagg.config import SERVER
-from secagg.errors import (
-    ConfigurationError,
-    HelperMissingError,
-    RemoteProtocolError,
-    SecureSumError,
-    TooFewSurvivorsError,
-)
+from secagg.errors import ConfigurationError, HelperMissingError, RemoteProtocolError, TooFewSurvivorsError
+from secagg.primitives.agreement import BadPublicKeyError, check_public_key
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
 from secagg.rounds import Round, ServerRounds
@@ -34,31 +36,41 @@ class CommitteeServer(ServerRounds):
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one client's vector or one helper's mask sum."""
-        round_ = self._current()
-        frame = round_.open(sender, message)
-        reader = Reader(frame.payload, peer=sender, max_entries=len(self._config.clients))
-        if round_.answer is MessageType.COMMITTEE_INPUT:
-            self._take_vector(sender, CommitteeInput.read(reader, self._config))
-        else:
-            self._take_masks(sender, MaskSum.read(reader, self._config))
-        round_.accept(sender, message)
+        with self._taking() as round_:
+            frame = round_.open(sender, message)
+            reader = Reader(frame.payload, peer=sender, max_entries=len(self._config.clients))
+            if round_.answer is MessageType.COMMITTEE_INPUT:
+                self._take_vector(sender, CommitteeInput.read(reader, self._config))
+            else:
+                self._take_masks(sender, MaskSum.read(reader, self._config))
+            round_.accept(sender, message)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         """Ask the helpers; then release the sum."""
-        round_ = self._current()
-        try:
+        with self._closing() as round_:
             if round_.answer is MessageType.COMMITTEE_INPUT:
                 return self._ask_helpers(round_)
             return self._release(round_)
-        except SecureSumError:
-            self._round = None
-            raise
 
     def _take_vector(self, sender: PartyId, message: CommitteeInput) -> None:
         if message.seeds.keys() != dict(self._config.helper_keys).keys():
             raise RemoteProtocolError("it must seal one seed for each helper of this sum", peer=sender)
+        for helper, seed in message.seeds.items():
+            self._check_seed(sender, helper, seed)
         self._sum.add(RingVector.from_bytes(self._config.layout, message.vector))
         self._seeds[sender] = message.seeds
+
+    def _check_seed(self, sender: PartyId, helper: PartyId, seed: SealedSeed) -> None:
+        """Refuse here what every helper would refuse later: then it costs one client its place, and not all the sum."""
+        try:
+            check_public_key(seed.ephemeral)
+        except BadPublicKeyError as error:
+            raise RemoteProtocolError(
+                f"it sealed its seed for helper {helper} with a key of small order; it must draw a fresh one",
+                peer=sender,
+            ) from error
+        if self._config.is_authenticated and not seed_is_signed(self._config, seed, sender, helper):
+            raise RemoteProtocolError(f"its seed for helper {helper} is not signed by its identity", peer=sender)
 
     def _ask_helpers(self, round_: Round) -> Mapping[PartyId, bytes]:
         config, came = self._config, len(round_.answered)

@@ -1,7 +1,7 @@
 """Differential privacy of a sum: exact integer noise, what it costs, and a ledger of what was spent."""
 
 from secagg.dp.accountant import Guarantee, Release, calibrate, guarantee
-from secagg.dp.audit import NoiseAudit, audit_noise
+from secagg.dp.audit import audit_noise
 from secagg.dp.cross_checks import SecondOpinion, second_opinions
 from secagg.dp.discrete_gaussian import DiscreteGaussian
 from secagg.dp.errors import BudgetExceededError, LedgerError, MissingExtraError, PrivacyError
@@ -20,7 +20,6 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "MissingExtraError",
-    "NoiseAudit",
     "NoisySum",
     "PrivacyError",
     "Release",

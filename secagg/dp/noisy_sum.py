@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +12,14 @@ from secagg.contribution import check_now, resolve
 from secagg.dp.errors import PrivacyError
 from secagg.dp.noise import CoordinateNoise, DistributedNoise
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import LocalProtocolError
+from secagg.errors import ConfigurationError, LocalProtocolError, SnapshotError
 from secagg.layout import IntVector, Layout
+from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumProtocol, SumResult
+from secagg.snapshots import own_session
+
+_MAGIC = b"SAGN\x01"
+"""Before the snapshot of a client with noise, so that the sum without noise does not restore it."""
 
 
 def make_room(layout: Layout, n_clients: int, noise: DistributedNoise) -> Layout:
@@ -30,6 +36,10 @@ class NoisySum:
 
     Bounds of sums hold with certainty, because the sampler has no tail beyond 14 standard deviations: no vector is
     ever refused or clipped for its noise, which would tell something.
+
+    Snapshots of its clients are its own: the sum under it neither takes nor restores their sessions, since it would
+    send the vector without noise. Store a snapshot before the answer that led to it leaves (``DurableClient`` does): a
+    client that is restored before its upload draws its noise then, and two uploads would average two noises out.
 
     Args:
         protocol: the sum under it, with the layout that ``make_room`` gives.
@@ -71,25 +81,77 @@ class NoisySum:
         """Fewest clients whose vectors a released total holds."""
         return self.protocol.survivors_needed
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+    def client(
+        self,
+        party: PartyId,
+        contribution: Contribution,
+        *,
+        entropy: Entropy = os_entropy,
+        identity: IdentityKey | None = None,
+    ) -> ClientSession:
         """A client's session. A given vector is checked now; noise is drawn when the vector is needed, once.
 
         Raises:
             InvalidVectorError: it does not fit the layout, or is not zero where nothing is released.
+            ConfigurationError: a signing key for a sum without identities.
         """
-        if not callable(contribution):
-            check_now(self.layout, contribution)
-            self.noise.total.check_withheld(contribution)
-        noised = _noised_once(self.layout, contribution, self.noise.share, self.noise_entropy)
-        return self.protocol.client(party, noised, entropy=entropy)
+        noised, signing = self._noised(contribution), _signing(self.protocol, identity)
+        return NoisyClient(self.protocol.client(party, noised, entropy=entropy, **signing))
+
+    def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
+        """A client's session as bytes, sealed under 32 bytes that only its owner knows; this sum alone restores it."""
+        client = own_session(session, NoisyClient, "client of a sum with noise")
+        exact: bytes = _with_snapshots(self.protocol).snapshot_client(client.exact, key, entropy=entropy)
+        return _MAGIC + exact
+
+    def restore_client(
+        self,
+        party: PartyId,
+        contribution: Contribution,
+        snapshot: bytes,
+        key: bytes,
+        *,
+        entropy: Entropy = os_entropy,
+        identity: IdentityKey | None = None,
+    ) -> ClientSession:
+        """The client's session that a snapshot holds, with noise still to be drawn if its vector has not left.
+
+        Args:
+            party: the same client.
+            contribution: the same vector, without noise.
+            snapshot: what ``snapshot_client`` of this sum gave.
+            key: the key it was sealed with.
+            entropy: where secrets come from that are not drawn yet.
+            identity: the same signing key.
+
+        Raises:
+            SnapshotError: another client, session or key, a session without noise, or changed bytes.
+        """
+        if not snapshot.startswith(_MAGIC):
+            raise SnapshotError("this snapshot is of a session without noise; restore it with the sum that made it")
+        exact: ClientSession = _with_snapshots(self.protocol).restore_client(
+            party,
+            self._noised(contribution),
+            snapshot.removeprefix(_MAGIC),
+            key,
+            entropy=entropy,
+            **_signing(self.protocol, identity),
+        )
+        return NoisyClient(exact)
 
     def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
-        """The server's session: that of the sum under it."""
+        """The server's session: that of the sum under it, which also snapshots and restores it (``protocol``)."""
         return self.protocol.server(entropy=entropy)
 
     def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
         """The helpers of the sum under it."""
         return self.protocol.helpers(entropy=entropy)
+
+    def _noised(self, contribution: Contribution) -> Callable[[], IntVector]:
+        if not callable(contribution):
+            check_now(self.layout, contribution)
+            self.noise.total.check_withheld(contribution)
+        return _noised_once(self.layout, contribution, self.noise.share, self.noise_entropy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,29 +191,87 @@ class CentralNoisySum:
         """Fewest clients whose vectors a released total holds."""
         return self.protocol.survivors_needed
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
-        """A client's session, without noise; it must be zero where nothing is released.
+    def client(
+        self,
+        party: PartyId,
+        contribution: Contribution,
+        *,
+        entropy: Entropy = os_entropy,
+        identity: IdentityKey | None = None,
+    ) -> ClientSession:
+        """A client's session, without noise; its vector must be zero where nothing is released.
 
         Raises:
             InvalidVectorError: it does not fit the layout, or is not zero where nothing is released.
+            ConfigurationError: a signing key for a sum without identities.
         """
-        if not callable(contribution):
-            self.noise.check_withheld(contribution)
-            return self.protocol.client(party, contribution, entropy=entropy)
-        return self.protocol.client(party, lambda: self._checked(contribution), entropy=entropy)
+        checked, signing = self._checked(contribution), _signing(self.protocol, identity)
+        return self.protocol.client(party, checked, entropy=entropy, **signing)
+
+    def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
+        """A client's session as bytes, sealed under 32 bytes that only its owner knows."""
+        snapshot: bytes = _with_snapshots(self.protocol).snapshot_client(session, key, entropy=entropy)
+        return snapshot
+
+    def restore_client(
+        self,
+        party: PartyId,
+        contribution: Contribution,
+        snapshot: bytes,
+        key: bytes,
+        *,
+        entropy: Entropy = os_entropy,
+        identity: IdentityKey | None = None,
+    ) -> ClientSession:
+        """The client's session that a snapshot holds; its vector must be the same as before."""
+        checked, signing = self._checked(contribution), _signing(self.protocol, identity)
+        session: ClientSession = _with_snapshots(self.protocol).restore_client(
+            party, checked, snapshot, key, entropy=entropy, **signing
+        )
+        return session
 
     def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
-        """A server that shows its total with noise only, and the same noise however often it is asked."""
+        """A server that shows its total with noise only, and the same noise however often it is asked.
+
+        It has no snapshot: restored, it would draw a second noise for one total.
+        """
         return _NoisyServer(self.protocol.server(entropy=entropy), self.noise, self.noise_entropy)
 
     def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
         """The helpers of the sum under it."""
         return self.protocol.helpers(entropy=entropy)
 
-    def _checked(self, contribution: Contribution) -> IntVector:
-        vector = resolve(self.layout, contribution)
-        self.noise.check_withheld(vector)
-        return vector
+    def _checked(self, contribution: Contribution) -> Contribution:
+        """The contribution, if it is zero where nothing is released; a call's vector is looked at when it is made."""
+        if not callable(contribution):
+            self.noise.check_withheld(contribution)
+            return contribution
+
+        def make() -> IntVector:
+            vector = resolve(self.layout, contribution)
+            self.noise.check_withheld(vector)
+            return vector
+
+        return make
+
+
+class NoisyClient:
+    """A client whose vector gets its noise; of a class of its own, so that no sum without noise takes it for its own.
+
+    Args:
+        exact: the session of the sum under the noise.
+    """
+
+    def __init__(self, exact: ClientSession) -> None:
+        self.exact, self.party = exact, exact.party
+
+    def start(self) -> bytes | None:
+        """The first message."""
+        return self.exact.start()
+
+    def receive(self, message: bytes) -> bytes | None:
+        """Answer the server's message."""
+        return self.exact.receive(message)
 
 
 class _NoisyServer:
@@ -201,3 +321,19 @@ def _noised_once(
         return np.add(vector, share.draw(entropy))
 
     return make
+
+
+def _signing(protocol: SumProtocol, identity: IdentityKey | None) -> dict[str, Any]:
+    """A signing key as the sums with a roster of identities take it; no other sum knows the word."""
+    if identity is None:
+        return {}
+    if not getattr(protocol, "is_authenticated", False):
+        raise ConfigurationError("this sum has no roster of identities; a signing key serves no purpose in it")
+    return {"identity": identity}
+
+
+def _with_snapshots(protocol: SumProtocol) -> Any:
+    """The sum, if its clients outlive their process."""
+    if not hasattr(protocol, "restore_client"):
+        raise ConfigurationError(f"a client of a {protocol.name} sum has no snapshot: put the noise on another sum")
+    return protocol

@@ -99,9 +99,9 @@ def best_candidate(layout: Layout, n_clients: int, *, scheme: Scheme | None = No
     return min(found, key=_preference)
 
 
-def explain_choice(layout: Layout, n_clients: int, *, masked: bool = False) -> str:
+def explain_choice(layout: Layout, n_clients: int) -> str:
     """Both schemes' best parameters side by side, for people: the choice, its margin and its bytes."""
-    best = [best_candidate(layout, n_clients, scheme=name, masked=masked) for name in SCHEMES]
+    best = [best_candidate(layout, n_clients, scheme=name) for name in SCHEMES]
     chosen = min(best, key=_preference)
     lines = [f"{'chosen' if c is chosen else 'passed over'}: {c.explain()}" for c in best]
     rest = f"errors must be proven below {MARGIN} (rounding fails at 0.5), but for a probability of 2^-{FAILURE_BITS}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import count
 
-from secagg.config import MAX_PARTY, SumConfig, check_min_survivors
+from secagg.config import MAX_PARTY, SumConfig, check_min_survivors, harmless_colluders
 from secagg.errors import ConfigurationError
 from secagg.he.authenticity import check_signature, fingerprint
 from secagg.he.carrier import EncryptedCarrier
@@ -76,6 +76,8 @@ class EncryptedSumParameters(SumConfig):
                 Candidate(parameters=self.parameters, plan=self.carrier.plan).explain(),
                 "  SEMI-HONEST: the server may look on but not lie; one that lies has the key holder decrypt a single "
                 f"client's vector (masked+{self.name} prevents it). Server and key holder must not collude",
+                f"  and private while at most {harmless_colluders(self.survivors_needed)} of the {len(self.clients)} "
+                "clients collude with the server: they take their own vectors off a total",
                 f"  public context {fingerprint(self.public_context).hex()[:16]}..., "
                 + describe_origin(self.holder_identity),
             ]

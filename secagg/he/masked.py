@@ -32,7 +32,7 @@ class MaskedEncryptedSum(KeyHolding, MaskedEncryptedParameters):
     The rounds are those of ``MaskedSum``; the one heavy message carries ciphertexts of the masked words, and after the
     unmasking the key holder decrypts their sum. Who sees what: the key holder a masked sum, which is uniform words; the
     server no masked vector, and the total; both together what the server of a masked sum sees, so nothing about one
-    client while at most ``corrupt`` clients collude with them.
+    client while at most ``harmless_colluders`` clients collude with them.
 
     Args:
         secret_context: the secret key, where it is held; neither public nor in the digest.

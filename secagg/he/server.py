@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from secagg.config import SERVER
-from secagg.errors import HelperMissingError, SecureSumError, TooFewSurvivorsError
+from secagg.errors import HelperMissingError, TooFewSurvivorsError
 from secagg.he.config import EncryptedSumParameters
 from secagg.he.messages import DecryptedSumMessage, DecryptionRequest, EncryptedInput
 from secagg.he.residues import CiphertextSum
@@ -28,13 +28,13 @@ class EncryptedServer(ServerRounds):
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take a client's ciphertexts or the key holder's answer, or refuse it and stay as before."""
-        round_ = self._current()
-        reader = Reader(round_.open(sender, message).payload, peer=sender)
-        if self._sum is not None:
-            self._sum.add(EncryptedInput.read(reader, self._carrier).ciphertexts, peer=sender)
-        else:
-            self._total = DecryptedSumMessage.read(reader, self._config.layout).vector
-        round_.accept(sender, message)
+        with self._taking() as round_:
+            reader = Reader(round_.open(sender, message).payload, peer=sender)
+            if self._sum is not None:
+                self._sum.add(EncryptedInput.read(reader, self._carrier).ciphertexts, peer=sender)
+            else:
+                self._total = DecryptedSumMessage.read(reader, self._config.layout).vector
+            round_.accept(sender, message)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         """Ask the key holder, or release the total that it decrypted.
@@ -44,11 +44,11 @@ class EncryptedServer(ServerRounds):
             HelperMissingError: the key holder has not answered.
             SumOutOfBoundsError: the total lies outside its bound.
         """
-        round_ = self._current()
         try:
-            return self._request_decryption(round_) if self._sum is not None else self._release(round_)
-        except SecureSumError:
-            self._round = self._sum = self._total = None
+            with self._closing() as round_:
+                return self._request_decryption(round_) if self._sum is not None else self._release(round_)
+        except BaseException:
+            self._sum = self._total = None
             raise
 
     def _request_decryption(self, round_: Round) -> Mapping[PartyId, bytes]:

@@ -78,7 +78,8 @@ def _guarantees(config: MaskedParameters) -> list[str]:
     return [
         f"  {server}",
         f"  a secret is shared among {config.holders} holders; {config.shares_needed} of them open it",
-        f"  private while at most {config.corrupt} of the {len(config.clients)} clients collude with the server",
+        f"  private while at most {config.harmless_colluders} of the {len(config.clients)} clients collude with the "
+        "server",
         f"  a total holds at least {config.survivors_needed} clients, else none is released"
         + (f"; {config.signatures_needed} must sign the survivor set" if config.is_authenticated else ""),
         *_probabilities(config),
@@ -90,8 +91,7 @@ def _probabilities(config: MaskedParameters) -> list[str]:
     if promised is None:
         return ["  no corruption or dropout rate was promised: the two lines above hold for certain"]
     plan = complete_plan(n, promised) if config.degree is None else promised.plan_for(n, config.degree)
-    if plan is None:  # the parameters check themselves, so this line is for readers of half-made objects only
-        return []
+    assert plan is not None, "the parameters checked that there is a plan"
     return [
         f"  promised: at most {promised.corrupt(n)} corrupt clients and {promised.dropouts(n)} dropouts; then",
         f"    some client's secrets can be opened with probability <= {_power(plan.log2_opened)}",

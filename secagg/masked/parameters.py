@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-from secagg.config import SumConfig
+from secagg.config import SumConfig, harmless_colluders
 from secagg.encoding import length_prefixed
 from secagg.errors import ConfigurationError
 from secagg.masked.assumptions import Assumptions, Plan, complete_plan, plan
@@ -80,7 +80,7 @@ class MaskedParameters(SumConfig):
 
     @property
     def corrupt(self) -> int:
-        """Largest number of clients that may collude with the server."""
+        """Largest number of clients that may collude with the server and open no other client's secrets."""
         n = len(self.clients)
         if self.assumptions is not None:
             return self.assumptions.corrupt(n)
@@ -92,6 +92,11 @@ class MaskedParameters(SumConfig):
         n = len(self.clients)
         fewest = self.shares_needed if self.degree is None else n - self._promised().dropouts(n)
         return max(fewest, self.signatures_needed)
+
+    @property
+    def harmless_colluders(self) -> int:
+        """Largest number that may collude with the server: they open no secret, and every total holds two others."""
+        return min(self.corrupt, harmless_colluders(self.survivors_needed))
 
     @property
     def signatures_needed(self) -> int:
@@ -127,6 +132,8 @@ class MaskedParameters(SumConfig):
 
     def _check_graph(self) -> None:
         n = len(self.clients)
+        if type(self.graph_seed) is not bytes:
+            raise ConfigurationError(f"a graph seed is bytes, not {type(self.graph_seed).__name__}; encode it")
         if self.degree is None:
             return
         self._promised()
@@ -170,11 +177,6 @@ class MaskedParameters(SumConfig):
             )
         if self.assumptions is not None:
             self._check_promise(self.assumptions)
-        if self.survivors_needed > n:
-            raise ConfigurationError(
-                f"{self.signatures_needed} signatures are needed so that no two survivor sets can stand beside each "
-                f"other, more than the {n} clients; promise less corruption or ask more clients"
-            )
 
     def _check_promise(self, assumptions: Assumptions) -> None:
         """Refuse a graph and threshold that do not keep what the assumptions ask for."""

@@ -59,6 +59,8 @@ class MaskedSeries:
     identities: tuple[bytes, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
+        if type(self.series_id) is not bytes:
+            raise ConfigurationError(f"a series id is bytes, not {type(self.series_id).__name__}; draw a fresh one")
         if not 16 <= len(self.series_id) <= 64:
             raise ConfigurationError(f"a series id takes 16 to 64 bytes, not {len(self.series_id)}; draw a fresh one")
         self.sum(0, NOT_YET, b"")
@@ -106,18 +108,20 @@ class SeriesClient:
         self._next: MaskedClient | None = None
 
     def begin_sum(self, layout: Layout, context: bytes, contribution: Contribution) -> ClientSession:
-        """The session of the next sum; the one before must be over for this client."""
-        self._index += 1
-        config = self._series.sum(self._index, layout, context)
-        if self._index and self._next is not None and self._next.state is ClientState.SHARES_SENT:
-            self._next.begin_sum(config, contribution)
-            self._current, starts = self._next, False
+        """The session of the next sum; the one before must be over for this client. A refused one does not count.
+
+        Raises:
+            InvalidVectorError: the vector does not fit the layout.
+        """
+        index = self._index + 1
+        config = self._series.sum(index, layout, context)
+        if index and self._next is not None and self._next.state is ClientState.SHARES_SENT:
+            current, starts = self._next, False
+            current.begin_sum(config, contribution)
         else:
-            self._current = MaskedClient(
-                config, self.party, contribution, entropy=self._entropy, identity=self._identity
-            )
-            starts = self._index == 0
-        self._next = None
+            current = MaskedClient(config, self.party, contribution, entropy=self._entropy, identity=self._identity)
+            starts = index == 0
+        self._index, self._current, self._next = index, current, None
         return _SeriesClientSession(self, starts)
 
     def start(self) -> bytes:
@@ -176,23 +180,23 @@ class SeriesServer:
         self._next: MaskedServer | None = None
 
     def begin_sum(self, layout: Layout, context: bytes) -> ServerSession:
-        """The session of the next sum; the one before must have its result.
+        """The session of the next sum; the one before must have its result. A refused one does not count.
 
         Raises:
             LocalProtocolError: the next sum's set-up did not come through; begin a new series.
         """
-        self._index += 1
-        config = self._series.sum(self._index, layout, context)
-        upcoming = MaskedServer(self._series.sum(self._index + 1, NOT_YET, b""))
-        if self._index == 0:
+        index = self._index + 1
+        config = self._series.sum(index, layout, context)
+        upcoming = MaskedServer(self._series.sum(index + 1, NOT_YET, b""))
+        if index == 0:
             current = MaskedServer(config)
         elif self._next is None:
             raise LocalProtocolError("too few clients finished the set-up of this sum; begin a new series")
         else:
             current = self._next
             current.begin_sum(config)
-        self._next = upcoming
-        return _SeriesServerSession(self, current, is_set_up=self._index > 0)
+        self._index, self._next = index, upcoming
+        return _SeriesServerSession(self, current, is_set_up=index > 0)
 
     @property
     def digest(self) -> bytes:
@@ -222,7 +226,6 @@ class _SeriesServerSession:
     def __init__(self, series: SeriesServer, current: MaskedServer, *, is_set_up: bool) -> None:
         self._series, self._current = series, current
         self._is_set_up = is_set_up
-        self._carries_keys = False
 
     @property
     def result(self) -> SumResult | None:
@@ -308,11 +311,16 @@ class SeriesSum:
     @property
     def survivors_needed(self) -> int:
         """Fewest clients whose vectors a released total holds."""
-        return self._parameters.survivors_needed
+        return self.protocol.survivors_needed
+
+    @property
+    def protocol(self) -> MaskedSum:
+        """The parameters of every sum of this layout, but for the session: what a ``ClientPolicy`` looks at."""
+        return self.simulation.series.sum(0, self.layout, self.context)
 
     def explain(self) -> str:
         """What the series guarantees and what a sum of this layout costs in it, in words and numbers."""
-        return explain_series(self._parameters)
+        return explain_series(self.protocol)
 
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
         """A client's session; its entropy was given to the series."""
@@ -325,11 +333,6 @@ class SeriesSum:
     def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
         """None."""
         return {}
-
-    @property
-    def _parameters(self) -> MaskedSum:
-        """Those of every sum of this layout, but for the session."""
-        return self.simulation.series.sum(0, self.layout, self.context)
 
 
 def _seal_bundle(parts: list[bytes], *, digest: bytes, sender: PartyId, recipient: PartyId) -> bytes:

@@ -10,7 +10,6 @@ from secagg.errors import (
     ConfigurationError,
     LocalProtocolError,
     RemoteProtocolError,
-    SecureSumError,
     TooFewSurvivorsError,
 )
 from secagg.masked.messages import (
@@ -84,22 +83,18 @@ class MaskedServer(ServerRounds):
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one client's message of the current round, or refuse it and stay as before."""
-        round_ = self._current()
-        frame = round_.open(sender, message)
-        reader = Reader(frame.payload, peer=sender, max_entries=len(self._config.clients))
-        self._takers()[round_.answer](sender, reader)
-        round_.accept(sender, message)
+        with self._taking() as round_:
+            frame = round_.open(sender, message)
+            reader = Reader(frame.payload, peer=sender, max_entries=len(self._config.clients))
+            self._takers()[round_.answer](sender, reader)
+            round_.accept(sender, message)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         """End the round; the next messages by recipient, or nothing once the sum stands."""
-        round_ = self._current()
-        try:
+        with self._closing() as round_:
             self._need_enough(round_)
             self._transcript.append(round_.transcript())
             return self._closers()[round_.answer](frozenset(round_.answered))
-        except SecureSumError:
-            self._round = None
-            raise
 
     def _takers(self) -> dict[MessageType, Callable[[PartyId, Reader], None]]:
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -252,3 +253,49 @@ def test_the_threshold_follows_from_what_is_promised() -> None:
     assert careless.shares_needed <= 10 - 4
     assert cautious.shares_needed > 3
     assert make(MaskedSum, clients=tuple(range(1, 11))).shares_needed == 7
+
+
+@pytest.mark.parametrize("graph_seed", ["0" * 16, None, bytearray(16)], ids=str)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_graph_seed_is_bytes(graph_seed: object, sparse: bool) -> None:
+    change = SPARSE | {"degree": 4, "threshold": 3} if sparse else {}
+    with pytest.raises(ConfigurationError, match="a graph seed is bytes"):
+        make(MaskedSum, **change, graph_seed=graph_seed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("layout", [None, [("s", 2, 100)], "s"], ids=str)
+def test_a_layout_is_one(kind: type, layout: object) -> None:
+    with pytest.raises(ConfigurationError, match="make it with Layout"):
+        make(kind, layout=layout)
+
+
+def test_a_planned_sum_is_bound_to_what_clients_received() -> None:
+    promise = Assumptions(corruption=0.1, dropout=0.1)
+    public: dict[str, Any] = {"layout": LAYOUT, "clients": (1, 2, 3), "session_id": SESSION, "assumptions": promise}
+    planned = MaskedSum.planned(**public, context=b"a model")
+    assert planned == MaskedSum(**public, context=b"a model", threshold=planned.threshold)
+    assert planned.digest != MaskedSum.planned(**public).digest
+
+
+@given(
+    n=st.integers(2, 40),
+    corruption=st.floats(0, 1, exclude_max=True),
+    dropout=st.floats(0, 1, exclude_max=True),
+    threshold=st.none() | st.integers(1, 40),
+)
+def test_the_signatures_that_are_needed_are_never_more_than_clients(
+    n: int, corruption: float, dropout: float, threshold: int | None
+) -> None:
+    """A promise of so much corruption is refused before: no threshold would keep it."""
+    identities = tuple(number.to_bytes(32, "big") for number in range(1, n + 1))
+    for promise in (None, Assumptions(corruption=corruption, dropout=dropout, malicious_server=True)):
+        with suppress(ConfigurationError):
+            config = make(
+                MaskedSum,
+                clients=tuple(range(1, n + 1)),
+                identities=identities,
+                threshold=threshold,
+                assumptions=promise,
+            )
+            assert config.signatures_needed <= config.survivors_needed <= n

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,14 @@ import pytest
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum
 from secagg.config import SERVER
-from secagg.durable import DurableClient, DurableServer, FileStore
-from secagg.errors import LocalProtocolError, RemoteProtocolError, SnapshotError
+from secagg.durable import DurableClient, DurableServer, FileStore, Store
+from secagg.errors import (
+    ConfigurationError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RepeatedMessageError,
+    SnapshotError,
+)
 from secagg.wire import MessageType, seal_frame
 
 LAYOUT = Layout.of([("counts", 4, 100)])
@@ -145,3 +152,144 @@ def test_a_server_record_that_does_not_read_is_refused(tmp_path: Path) -> None:
             restore=CONFIG.restore_server,
             snapshot=CONFIG.snapshot_server,
         )
+
+
+class FullDisk:
+    """A store whose next saves fail, as many as are asked for."""
+
+    def __init__(self) -> None:
+        self.record: bytes | None = None
+        self.failures = 0
+
+    def load(self) -> bytes | None:
+        return self.record
+
+    def save(self, record: bytes) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(28, "No space left on device")
+        self.record = record
+
+    def wipe(self) -> None:
+        self.record = None
+
+
+def durable_in(store: Store) -> DurableClient:
+    vector = np.ones(4, dtype=np.int64)
+    return DurableClient(
+        store,
+        KEY,
+        fresh=lambda: CONFIG.client(1, vector),
+        restore=lambda snapshot: CONFIG.restore_client(1, vector, snapshot, KEY),
+        snapshot=lambda session: CONFIG.snapshot_client(session, KEY),
+    )
+
+
+def test_no_answer_leaves_that_the_disk_refused() -> None:
+    """Two answers to two requests would be both shares of a peer: what left must be what is stored."""
+    store = FullDisk()
+    client = durable_in(store)
+    store.failures = 2
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            client.start()
+    first = client.start()
+    assert durable_in(store).start() == first
+    others = {party: CONFIG.client(party, np.ones(4, dtype=np.int64)) for party in (2, 3)}
+    server = CONFIG.server()
+    for party, message in [(1, first), *[(party, other.start()) for party, other in others.items()]]:
+        server.receive(party, message or b"")
+    roster = server.close_round()[1]
+    before, store.failures = store.record, 2
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            client.receive(roster)
+    assert store.record == before
+    answer = client.receive(roster)
+    assert durable_in(store).receive(roster) == answer
+
+
+@pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), "0" * 32], ids=["none", "short", "long", "text"])
+def test_a_record_is_sealed_under_32_bytes(key: bytes, tmp_path: Path) -> None:
+    """Else the first answer would be made and could never be stored."""
+    with pytest.raises(ConfigurationError, match="32 bytes that only its owner knows"):
+        durable(tmp_path / "session", key)
+
+
+def durable_server(store: Store) -> DurableServer:
+    return DurableServer(store, fresh=CONFIG.server, restore=CONFIG.restore_server, snapshot=CONFIG.snapshot_server)
+
+
+def test_a_server_whose_disk_was_full_repeats_what_it_could_not_store() -> None:
+    store = FullDisk()
+    server = durable_server(store)
+    clients = {party: CONFIG.client(party, np.ones(4, dtype=np.int64)) for party in CONFIG.clients}
+    firsts = {party: client.start() or b"" for party, client in clients.items()}
+    store.failures = 1
+    with pytest.raises(OSError, match="No space left"):
+        server.receive(1, firsts[1])
+    with pytest.raises(RepeatedMessageError):
+        server.receive(1, firsts[1])
+    assert durable_server(store).waiting_for == {2, 3}, "what is called a repetition is stored"
+    for party in (2, 3):
+        server.receive(party, firsts[party])
+    store.failures = 1
+    with pytest.raises(OSError, match="No space left"):
+        server.close_round()
+    assert server.requests == {}, "nothing to send that is not stored"
+    rosters = server.close_round()
+    assert rosters.keys() == {1, 2, 3}
+    assert durable_server(store).requests == server.requests == rosters
+    for party, roster in rosters.items():
+        server.receive(party, clients[party].receive(roster) or b"")
+    assert server.close_round().keys() == {1, 2, 3}
+
+
+def test_two_processes_on_one_file_do_not_both_answer(tmp_path: Path) -> None:
+    """Each has read the empty store; one of them answers, the others see that it did."""
+    clients = [durable(tmp_path / "session") for _ in range(8)]
+    barrier, answers, refusals = threading.Barrier(8), [], []
+
+    def speak(client: DurableClient) -> None:
+        barrier.wait()
+        try:
+            answers.append(client.start())
+        except SnapshotError as error:
+            refusals.append(str(error))
+
+    threads = [threading.Thread(target=speak, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(answers), len(refusals)) == (1, 7)
+    assert all("another process, which went on with this session" in refusal for refusal in refusals)
+    assert durable(tmp_path / "session").start() == answers[0]
+
+
+def test_a_store_that_was_wiped_or_changed_elsewhere_is_not_written_over(tmp_path: Path) -> None:
+    one, other = FileStore(tmp_path / "session"), FileStore(tmp_path / "session")
+    one.save(b"nobody looked: there is nothing to be lost")
+    assert other.load() is not None
+    one.wipe()
+    with pytest.raises(SnapshotError, match="another process"):
+        other.save(b"late")
+    one.save(b"a new session")
+    assert other.load() == b"a new session"
+    other.save(b"goes on")
+    with pytest.raises(SnapshotError, match="another process"):
+        one.save(b"behind")
+    assert other.load() == b"goes on"
+
+
+def test_a_server_that_was_aborted_on_a_full_disk_stays_aborted() -> None:
+    store = FullDisk()
+    server = durable_server(store)
+    server.receive(1, CONFIG.client(1, np.ones(4, dtype=np.int64)).start() or b"")
+    store.failures = 1
+    with pytest.raises(OSError, match="No space left"):
+        server.close_round()
+    with pytest.raises(LocalProtocolError, match="over"):
+        server.close_round()
+    with pytest.raises(LocalProtocolError, match="over"):
+        durable_server(store).close_round()

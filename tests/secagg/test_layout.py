@@ -119,6 +119,12 @@ def test_layouts_need_segments_with_different_names() -> None:
         Layout.of([("s", 1, 1), ("s", 2, 1)])
 
 
+@pytest.mark.parametrize("triples", [[("s", 1)], [("s", 1, 1, 1)], ["s"]], ids=str)
+def test_a_layout_reads_triples(triples: list[tuple[str, int, int]]) -> None:
+    with pytest.raises(ConfigurationError, match="state all three"):
+        Layout.of(triples)
+
+
 def test_configuration_errors_are_value_errors_of_this_package() -> None:
     with pytest.raises(ValueError, match="bound"):
         Segment(name="s", size=1, bound=-1)

@@ -11,6 +11,7 @@ from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PlainSum, SumPr
 from secagg.dp import CentralNoisySum, CoordinateNoise
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked import SimulatedIdentities
+from secagg.masked.series import MaskedSeries, SimulatedSeries
 from secagg.policy import ClientPolicy
 
 LAYOUT = Layout.of([("counts", 3, 10)])
@@ -22,11 +23,17 @@ ROSTER = dict(zip(CLIENTS, IDENTITIES, strict=True))
 NOISE = CoordinateNoise(levels=np.ones(3, dtype=np.uint8), variances=(4,))
 COMMITTEE = CommitteeSum.generate(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16))
 SIGNED_COMMITTEE = replace(COMMITTEE, identities=IDENTITIES, server_identity=bytes(32))
+SERIES = SimulatedSeries.begin(MaskedSeries(clients=CLIENTS, series_id=bytes(16)))
 
 
 def noisy(protocol: SumProtocol) -> CentralNoisySum:
     """A sum under noise, which hides the class of the one that protects the vectors."""
     return CentralNoisySum(protocol=protocol, noise=NOISE)
+
+
+def knows_helpers(helpers: dict[int, bytes]) -> ClientPolicy:
+    """A policy of committees with these helpers."""
+    return ClientPolicy(modes=frozenset({"committee"}), helpers=helpers)
 
 
 def accepts(*modes: str, identities: dict[int, bytes] = ROSTER) -> ClientPolicy:
@@ -38,6 +45,10 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
     ClientPolicy(min_clients=5, min_survivors=4, min_corruption=0.2, identities=ROSTER).check(SIGNED)
     accepts("committee").check(SIGNED_COMMITTEE)
     accepts("masked+central-noise").check(noisy(SimulatedIdentities(protocol=SIGNED, keys={})))
+    ClientPolicy(modes=frozenset({"committee"}), min_corruption=0.4).check(COMMITTEE)
+    knows_helpers({**dict(COMMITTEE.helper_keys), 99: bytes(32)}).check(COMMITTEE)
+    ClientPolicy(modes={"committee"}, server_identity=bytes(32)).check(SIGNED_COMMITTEE)  # type: ignore[arg-type]
+    ClientPolicy(helpers={9: bytes(32)}, server_identity=bytes(32)).check(SEMI_HONEST)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +58,39 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
         (ClientPolicy(min_clients=6), SEMI_HONEST, "a cohort of at least 6 clients, the sum has 5"),
         (ClientPolicy(min_survivors=5), SEMI_HONEST, "survivors in a total of at least 5 clients, the sum has 4"),
         (ClientPolicy(min_corruption=0.8), SIGNED, "collusion with the server that does no harm of at least 4"),
+        (ClientPolicy(min_corruption=0.6), SEMI_HONEST, "no harm of at least 3 clients, the sum has 2"),
+        (
+            ClientPolicy(modes=frozenset({"committee"}), min_corruption=0.4),
+            replace(COMMITTEE, min_survivors=3),
+            "no harm of at least 2 clients, the sum has 1",
+        ),
+        (
+            ClientPolicy(modes=frozenset({"plain"}), min_survivors=1, min_corruption=0.2),
+            PlainSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16)),
+            "no harm of at least 1 clients, the sum has 0",
+        ),
+        (
+            ClientPolicy(modes=frozenset({"masked+central-noise"}), min_corruption=0.6),
+            noisy(SEMI_HONEST),
+            "no harm of at least 3 clients, the sum has 2",
+        ),
+        (ClientPolicy(identities=ROSTER), SERIES.next_sum(LAYOUT), "this sum has none and trusts the server"),
+        (knows_helpers({1: COMMITTEE.helper_keys[0][1]}), COMMITTEE, r"helpers \[6, 7\] have another key"),
+        (
+            knows_helpers(dict(COMMITTEE.helper_keys) | {7: bytes(32)}),
+            COMMITTEE,
+            r"helpers \[7\] have another key in this site's list of helpers, or none",
+        ),
+        (
+            ClientPolicy(modes=frozenset({"committee"}), server_identity=b"s" * 32),
+            SIGNED_COMMITTEE,
+            "knows the server by its identity key, and the sum has another one",
+        ),
+        (
+            ClientPolicy(modes=frozenset({"committee"}), server_identity=b"s" * 32),
+            COMMITTEE,
+            "knows the server by its identity key, and the sum has none",
+        ),
         (ClientPolicy(identities=ROSTER), SEMI_HONEST, "this sum has none and trusts the server"),
         (ClientPolicy(identities=ROSTER | {2: IDENTITIES[2]}), SIGNED, "1 of the 5 clients have another key"),
         (ClientPolicy(), COMMITTEE, "not in committee"),
@@ -77,6 +121,13 @@ def test_what_falls_short_is_refused(policy: ClientPolicy, protocol: SumProtocol
 def test_an_impossible_policy_cannot_be_made() -> None:
     with pytest.raises(ConfigurationError):
         ClientPolicy(min_clients=0)
+
+
+@pytest.mark.parametrize("modes", ["masked+ckks", ["masked"], frozenset({1}), None], ids=str)
+def test_modes_are_a_set_of_names(modes: object) -> None:
+    """A text would accept each mode whose name is a part of it: "masked+ckks" also "masked" and "ckks"."""
+    with pytest.raises(ConfigurationError, match="modes is a set of names"):
+        ClientPolicy(modes=modes)  # type: ignore[arg-type]
 
 
 def test_a_planned_sum_tells_what_it_tolerates() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from secagg import CommitteeSum, InsecureSeededEntropy, Layout, run_in_memory
 from secagg.committee.helper import CommitteeHelper
-from secagg.committee.messages import CommitteeInput, MaskRequest, MaskSum
+from secagg.committee.messages import CommitteeInput, MaskRequest, MaskSum, SealedSeed
 from secagg.config import SERVER
 from secagg.errors import (
     ConfigurationError,
@@ -268,6 +269,14 @@ def test_one_helper_alone_sees_noise_and_all_together_with_the_server_see_the_ve
         ({"helper_keys": ((12, HELPERS[12].public), (11, HELPERS[11].public))}, "ascending"),
         ({"helper_keys": ((11, bytes(32)),)}, "small order"),
         ({"helper_keys": ((11, b"short"),)}, "none, or has small order"),
+        ({"helper_keys": ((11, "x" * 32),)}, "none, or has small order"),
+        ({"helper_keys": ((-1, HELPERS[11].public),)}, "from 1 to 4294967295"),
+        ({"helper_keys": ((0, HELPERS[11].public),)}, "from 1 to 4294967295"),
+        ({"helper_keys": ((2**32, HELPERS[11].public),)}, "from 1 to 4294967295"),
+        ({"helper_keys": (("11", HELPERS[11].public),)}, "from 1 to 4294967295"),
+        ({"helper_keys": ((11, HELPERS[11].public), (12, HELPERS[11].public))}, "two helpers with one key"),
+        ({"identities": (*SIGNED.identities[:4], b"short"), "server_identity": SERVER_KEY.public}, "has 32 bytes"),
+        ({"identities": SIGNED.identities, "server_identity": b"short"}, "has 32 bytes"),
         ({"min_survivors": 1}, "the sum of one client is its vector"),
         ({"min_survivors": 6}, "2 to the cohort's 5"),
         ({"identities": SIGNED.identities}, "give both or neither"),
@@ -302,3 +311,86 @@ def test_masks_of_the_wrong_size_are_refused() -> None:
     message = seal_frame(MessageType.MASK_SUM, short.to_payload(), digest=CONFIG.digest, sender=11, recipient=SERVER)
     with pytest.raises(RemoteProtocolError, match="1 bytes early"):
         server.receive(11, message)
+
+
+@pytest.mark.parametrize("parties", [(1, 2, 9), (9,), (1, 2, 3, 9)])
+def test_a_helper_takes_no_masks_of_strangers_off(parties: tuple[int, ...]) -> None:
+    _, requests = asked()
+    request = request_of(CONFIG, requests[11], 11)
+    seeds = {party: request.seeds[min(party, 5)] for party in parties}
+    helper = CommitteeHelper(CONFIG, 11, HELPERS[11])
+    with pytest.raises(RemoteProtocolError, match="names 1 parties outside the cohort"):
+        helper.receive(forged(CONFIG, MaskRequest(seeds=seeds, signature=b""), 11))
+    assert helper.receive(requests[11]), "a request that was refused reveals nothing, so the right one is answered"
+
+
+def changed_upload(config: CommitteeSum, party: int, change: Callable[[SealedSeed], SealedSeed]) -> bytes:
+    """A client's upload with another seed for helper 12."""
+    frame = open_frame(uploads(config)[party], digest=config.digest, sender=party, recipient=SERVER)
+    message = CommitteeInput.read(Reader(frame.payload, peer=party), config)
+    seeds = message.seeds | {12: change(message.seeds[12])}
+    payload = CommitteeInput(seeds=seeds, vector=message.vector).to_payload()
+    return seal_frame(MessageType.COMMITTEE_INPUT, payload, digest=config.digest, sender=party, recipient=SERVER)
+
+
+@pytest.mark.parametrize(
+    ("config", "change", "told"),
+    [
+        (SIGNED, lambda seed: replace(seed, signature=bytes(64)), "seed for helper 12 is not signed by its identity"),
+        (SIGNED, lambda seed: replace(seed, sealed=bytes(60)), "seed for helper 12 is not signed by its identity"),
+        (SIGNED, lambda seed: replace(seed, ephemeral=bytes(32)), "helper 12 with a key of small order"),
+        (CONFIG, lambda seed: replace(seed, ephemeral=bytes(32)), "helper 12 with a key of small order"),
+    ],
+    ids=["signature", "sealed", "order with identities", "order"],
+)
+def test_one_client_s_bad_seed_costs_it_its_place_and_nobody_the_sum(
+    config: CommitteeSum, change: Callable[[SealedSeed], SealedSeed], told: str
+) -> None:
+    """Taken, it would have every helper refuse the server's request, and the server blame the helpers."""
+    server = config.server(identity=SERVER_KEY if config.is_authenticated else None)
+    with pytest.raises(RemoteProtocolError, match=told) as caught:
+        server.receive(1, changed_upload(config, 1, change))
+    assert caught.value.peer == 1
+    assert 1 in server.waiting_for
+    for party, message in uploads(config, (2, 3, 4, 5)).items():
+        server.receive(party, message)
+    for helper, request in server.close_round().items():
+        server.receive(helper, CommitteeHelper(config, helper, HELPERS[helper]).receive(request))
+    server.close_round()
+    assert server.result is not None
+    assert server.result.survivors == (2, 3, 4, 5)
+    assert server.result.total.tobytes() == sum(map(vector, (2, 3, 4, 5))).tobytes()
+
+
+def test_one_colluder_more_than_stated_opens_a_vector_with_every_helper_honest() -> None:
+    """The server names its target and its colluders as the survivors; helpers cannot know better."""
+    tolerated = CONFIG.min_survivors - 2
+    assert f"at most {tolerated} of the 5 clients collude with the server" in CONFIG.explain()
+    for n_colluders in (tolerated, tolerated + 1):
+        named = tuple(range(1, CONFIG.min_survivors + 1))
+        colluders = named[1 : 1 + n_colluders]
+        server, requests = asked(parties=named)
+        for helper, request in requests.items():
+            server.receive(helper, CommitteeHelper(CONFIG, helper, HELPERS[helper]).receive(request))
+        server.close_round()
+        assert server.result is not None
+        left = server.result.total - sum(map(vector, colluders))
+        assert (left.tobytes() == vector(1).tobytes()) is (n_colluders > tolerated)
+
+
+def test_a_helper_that_lies_shifts_the_total_unnoticed() -> None:
+    """What no committee protects from, and the threat model says so."""
+    server, requests = asked()
+    for helper, request in requests.items():
+        answer = CommitteeHelper(CONFIG, helper, HELPERS[helper]).receive(request)
+        if helper == 11:
+            frame = open_frame(answer, digest=CONFIG.digest, sender=11, recipient=SERVER)
+            masks = MaskSum.read(Reader(frame.payload, peer=11), CONFIG)
+            shifted = RingVector.from_bytes(LAYOUT, masks.vector).copy()
+            shifted.subtract(RingVector.encode(LAYOUT, np.full(LAYOUT.size, 3)))
+            lie = MaskSum(survivors=masks.survivors, vector=shifted.to_bytes()).to_payload()
+            answer = seal_frame(MessageType.MASK_SUM, lie, digest=CONFIG.digest, sender=11, recipient=SERVER)
+        server.receive(helper, answer)
+    server.close_round()
+    assert server.result is not None
+    assert server.result.total.tobytes() == (sum(map(vector, CLIENTS)) + 3).tobytes()

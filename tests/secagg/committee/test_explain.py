@@ -43,3 +43,4 @@ def test_the_stated_costs_are_the_measured_ones(n_helpers: int, signed: bool) ->
     assert ("SEMI-HONEST" in text) is not signed
     assert ("colludes with all helpers" in text) is (n_helpers > 1)
     assert ("colludes with the helper" in text) is (n_helpers == 1)
+    assert "and while at most 1 of the 4 clients collude with the server" in text

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from secagg import Layout, run_in_memory
-from secagg.errors import ConfigurationError
+from secagg.errors import ConfigurationError, PolicyError
 from secagg.he import (
     BfvSum,
     CkksSum,
@@ -22,6 +22,7 @@ from secagg.he import (
     pin_context,
     sign_context,
 )
+from secagg.policy import ClientPolicy
 from secagg.primitives.identity import IdentityKey
 
 LAYOUT = Layout.of([("s", 5, 100)])
@@ -96,3 +97,27 @@ def test_who_the_key_holder_is_belongs_to_the_digest(kind: Any) -> None:
     protocol = signed(kind)
     assert replace(protocol, holder_identity=b"", context_signature=b"").digest != protocol.digest
     assert "context_signature" not in repr(protocol)
+
+
+@KINDS
+def test_a_site_knows_the_key_holder_by_its_identity(kind: Any) -> None:
+    protocol = signed(kind)
+    modes = frozenset({protocol.name})
+    ClientPolicy(modes=modes, holder_identity=IDENTITY.public).check(protocol)
+    with pytest.raises(PolicyError, match="knows the key holder by its identity key, and the sum has another one"):
+        ClientPolicy(modes=modes, holder_identity=IdentityKey(b"x" * 32).public).check(protocol)
+    unsigned = replace(protocol, holder_identity=b"", context_signature=b"")
+    with pytest.raises(PolicyError, match="and the sum has none"):
+        ClientPolicy(modes=modes, holder_identity=IDENTITY.public).check(unsigned)
+
+
+@KINDS
+def test_a_site_s_corruption_counts_in_encrypted_sums_too(kind: Any) -> None:
+    """Of a total of three, two colluders leave one vector."""
+    protocol = signed(kind)
+    modes = frozenset({protocol.name})
+    assert protocol.survivors_needed == 3
+    assert "private while at most 1 of the 3 clients collude" in protocol.explain()
+    ClientPolicy(modes=modes, min_corruption=0.4).check(protocol)
+    with pytest.raises(PolicyError, match="no harm of at least 2 clients, the sum has 1"):
+        ClientPolicy(modes=modes, min_corruption=0.7).check(protocol)

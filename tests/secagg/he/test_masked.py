@@ -19,6 +19,7 @@ from secagg.config import SERVER
 from secagg.errors import (
     ConfigurationError,
     HelperMissingError,
+    InvalidVectorError,
     LocalProtocolError,
     MalformedMessageError,
     RemoteProtocolError,
@@ -364,3 +365,9 @@ def masked_vector_of(protocol: MaskedEncryptedSum, party: int, vector: IntVector
             server.receive(p, answer)
         answers = {p: sessions[p].receive(request) for p, request in server.close_round().items()}
     return seen[0]
+
+
+@PAIRS
+def test_a_client_without_a_vector_gets_no_session(kind: type[MaskedEncryptedSum], alone: object) -> None:
+    with pytest.raises(InvalidVectorError, match="needs its vector"):
+        protocol_of(kind).client(3, None)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from secagg.errors import ConfigurationError
 from secagg.he import choose_parameters, explain_choice
 from secagg.he.carrier import EncryptedCarrier
 from secagg.he.choice import best_candidate
-from secagg.he.noise import FAILURE_BITS, MARGIN
+from secagg.he.noise import FAILURE_BITS, MARGIN, MAX_SLOTS
 from secagg.he.ntt_primes import largest_prime_below
 from secagg.he.parameters import MAX_MODULUS_BITS, EncryptionParameters, Scheme
 from secagg.layout import Layout
@@ -116,3 +116,19 @@ def test_the_explanation_names_choice_margin_probability_and_bytes(capsys: pytes
 def test_two_choices_never_share_their_canonical_bytes() -> None:
     choices = [BFV, CKKS, replace(BFV, n_clients=49), replace(CKKS, scale_bits=CKKS.scale_bits - 1)]
     assert len({choice.canonical() for choice in choices}) == len(choices)
+
+
+def test_a_cohort_that_nothing_carries_is_refused() -> None:
+    for scheme in ("bfv", "ckks", None):
+        with pytest.raises(ConfigurationError, match="no parameters carry the exact sum of"):
+            choose_parameters(LAYOUT, 2**62, scheme=scheme)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scheme", ["bfv", "ckks"])
+def test_more_slots_than_the_failure_bound_counts_are_refused(scheme: Scheme) -> None:
+    wide = choose_parameters(Layout.of([("s", 1, 1)]), 2, scheme=scheme)
+    most = Layout.of((f"s{place}", 2**32, 1) for place in range(256))
+    assert EncryptedCarrier(layout=most, parameters=wide, n_clients=2).plan.n_slots == MAX_SLOTS
+    beyond = Layout.of([*((f"s{place}", 2**32, 1) for place in range(256)), ("one more", 1, 1)])
+    with pytest.raises(ConfigurationError, match=f"counts {MAX_SLOTS} slots, these vectors take {MAX_SLOTS + 1}"):
+        EncryptedCarrier(layout=beyond, parameters=wide, n_clients=2)

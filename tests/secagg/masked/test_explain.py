@@ -72,3 +72,32 @@ def test_the_wire_keeps_its_promise() -> None:
     config = MaskedSum(layout=layout, clients=tuple(range(1, 102)), session_id=bytes(16))
     cost = client_cost(config)
     assert cost.bytes_up <= 1.02 * cost.vector_bytes + 2048 * 100
+
+
+@pytest.mark.parametrize(
+    ("n_clients", "signed", "stated"), [(2, False, 0), (3, False, 1), (3, True, 1), (10, False, 5), (10, True, 3)]
+)
+def test_the_stated_collusion_leaves_two_others_in_every_total(n_clients: int, signed: bool, stated: int) -> None:
+    """Not only must no secret open: from a total of as few as are needed, colluders take their own vectors off."""
+    clients = CLIENTS[:n_clients]
+    config = MaskedSum(
+        layout=LAYOUT, clients=clients, session_id=bytes(16), identities=SIGNED[:n_clients] if signed else ()
+    )
+    assert config.survivors_needed - stated >= 2
+    assert stated <= config.corrupt
+    assert f"private while at most {stated} of the {n_clients} clients collude" in config.explain()
+    run = MaskedSeries(clients=clients, series_id=bytes(16), identities=SIGNED[:n_clients] if signed else ())
+    assert (
+        f"private while at most {stated} of the"
+        in SimulatedSeries.begin(run, keys=KEYS if signed else None).next_sum(LAYOUT).explain()
+    )
+
+
+def test_one_colluder_more_than_stated_can_be_left_with_one_vector() -> None:
+    """Three honest clients of ten vanish; six colluders take their own vectors off the total of seven."""
+    config = MaskedSum(layout=Layout.of([("counts", 2, 1000)]), clients=CLIENTS[:10], session_id=bytes(16))
+    assert (config.corrupt, config.harmless_colluders) == (6, 5)
+    vectors = {party: np.array([party, -party], dtype=np.int64) for party in config.clients}
+    run = run_in_memory(config, vectors, dropouts={8: 0, 9: 0, 10: 0})
+    left = run.result.total - sum(vectors[party] for party in range(2, 8))
+    assert left.tolist() == vectors[1].tolist()

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg import InsecureSeededEntropy, IntVector, Layout, MaskedSum, os_entropy
+from secagg import Assumptions, InsecureSeededEntropy, IntVector, Layout, MaskedSum, os_entropy
 from secagg.config import SERVER
 from secagg.errors import (
+    InvalidVectorError,
+    LocalProtocolError,
     MalformedMessageError,
     RemoteProtocolError,
     SecureSumError,
@@ -37,6 +39,7 @@ from secagg.masked.states import ClientState
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.primitives.mask_stream import add_masks
+from secagg.primitives.sealing import seal
 from secagg.primitives.shamir import PRIME, SHARE_BYTES
 from secagg.ring import RingVector
 from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type
@@ -711,3 +714,87 @@ def test_boxes_are_bound_to_their_direction_twice() -> None:
         seal_binding(b"\1" * 32, 1, 2, mine, yours),
     }
     assert len(bindings) == 5
+
+
+# What takes a lie about keys or a neighbourhood that vanished
+
+
+@pytest.mark.parametrize("key", SMALL_ORDER_KEYS, ids=range(len(SMALL_ORDER_KEYS)))
+def test_a_peer_that_the_server_plays_with_a_masking_key_of_small_order_gets_no_vector(key: bytes) -> None:
+    """Without identities the server may be party 2, seal a box that opens, and know the mask between the two."""
+    cohort = Cohort()
+    own = AdvertisedKeys.read(reader(cohort.said[1]), **NO_SIGNATURE)
+    requests = cohort.until(MessageType.ROSTER)
+    listed = dict(Roster.read(reader(requests[1]), **NO_SIGNATURE).keys)
+    played = KeyPair.generate(os_entropy)
+    listed[2] = replaced(listed[2], sealing_key=played.public, masking_key=key)
+    requests[1] = with_payload(requests[1], Roster(keys=listed).to_payload())
+    cohort.to_clients()
+    delivery = cohort.to_server()[1]
+    setup = cohort.config.setup_digest
+    box = seal(
+        sealing_key(played, own.sealing_key, setup, 2, 1),
+        bytes(2 * SHARE_BYTES),
+        seal_binding(setup, 2, 1, key, own.masking_key),
+        entropy=os_entropy,
+    )
+    sealed = ShareDelivery.read(reader(delivery)).sealed | {2: box}
+    refuses(
+        cohort,
+        1,
+        with_payload(delivery, ShareDelivery(sealed=sealed).to_payload()),
+        "party 2's masking key is no safe key",
+    )
+
+
+def test_a_client_that_was_aborted_while_its_vector_was_made_sends_none() -> None:
+    """Its own caller lets a request out of turn in meanwhile: the secrets are gone, and no vector leaves."""
+    cohort = Cohort()
+    requests = cohort.until(MessageType.SHARE_DELIVERY)
+    client = cohort.clients[1]
+
+    def meanwhile() -> IntVector:
+        wrong = requests[1][:5] + bytes([MessageType.UNMASK_REQUEST]) + requests[1][6:]
+        with pytest.raises(RemoteProtocolError, match="SHARE_DELIVERY is due"):
+            client.receive(wrong)
+        return VECTORS[1]
+
+    client._contribution = meanwhile
+    with pytest.raises(LocalProtocolError, match="has forgotten its secrets"):
+        client.receive(requests[1])
+    assert client.state is ClientState.ABORTED
+
+
+def test_a_survivor_whose_neighbours_all_vanish_is_named_and_nothing_is_released() -> None:
+    """On a sparse graph enough clients may help and yet too few of those that hold shares about one."""
+    clients = tuple(range(1, 41))
+    config = MaskedSum.planned(
+        layout=LAYOUT,
+        clients=clients,
+        session_id=SESSION,
+        assumptions=Assumptions(corruption=0.05, dropout=0.05, security_bits=20, correctness_bits=10),
+        graph_seed=bytes(16),
+    )
+    assert config.degree is not None
+    sessions = {party: config.client(party, VECTORS[1]) for party in clients}
+    server, said = config.server(), {party: session.start() for party, session in sessions.items()}
+    near = {1, *config.neighbours(1)}
+    for _ in range(3):
+        for party, message in said.items():
+            server.receive(party, message or b"")
+        said = {party: sessions[party].receive(request) for party, request in server.close_round().items()}
+    helping = sorted(set(clients) - near)
+    assert len(helping) >= config.shares_needed
+    for party in helping:
+        server.receive(party, said[party] or b"")
+    with pytest.raises(TooFewSurvivorsError, match="UNMASK_SHARES about party 1: 0 of 40") as caught:
+        server.close_round()
+    assert caught.value.needed == config.shares_needed
+    assert server.result is None
+
+
+@pytest.mark.parametrize("identities", [False, True])
+def test_a_client_without_a_vector_gets_no_session(identities: bool) -> None:
+    """None stands for a vector that comes later, in a series alone."""
+    with pytest.raises(InvalidVectorError, match="needs its vector"):
+        Cohort(identities=identities).protocol.client(1, None)

@@ -9,9 +9,16 @@ from hypothesis import strategies as st
 
 from secagg import InsecureSeededEntropy, Layout, run_in_memory
 from secagg.config import SERVER
-from secagg.errors import ConfigurationError, MalformedMessageError, TooFewSurvivorsError
+from secagg.errors import (
+    ConfigurationError,
+    InvalidVectorError,
+    LocalProtocolError,
+    MalformedMessageError,
+    TooFewSurvivorsError,
+)
 from secagg.in_memory import Envelope
-from secagg.masked.series import MaskedSeries, SeriesServer, SimulatedSeries
+from secagg.masked.series import NOT_YET, MaskedSeries, SeriesServer, SimulatedSeries
+from secagg.masked.server import MaskedServer
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import MessageType, seal_frame
 
@@ -123,3 +130,55 @@ def test_broken_bundles_are_refused(payload: bytes) -> None:
 def test_a_series_needs_a_fresh_id() -> None:
     with pytest.raises(ConfigurationError, match="16 to 64 bytes"):
         MaskedSeries(clients=CLIENTS, series_id=b"short", threshold=4)
+
+
+def test_a_sum_that_was_refused_does_not_count() -> None:
+    """Counted, it would leave its party one session id behind all others for the rest of the series."""
+    layout = Layout.of([("counts", 5, 1000)])
+    simulated = begin(PLAIN_SERIES)
+    for index in range(2):
+        for party in simulated.parties.values():
+            with pytest.raises(InvalidVectorError):
+                party.begin_sum(layout, b"", np.zeros(4, dtype=np.int64))
+        with pytest.raises(ConfigurationError, match="at most 64 bytes"):
+            simulated.server.begin_sum(layout, bytes(65))
+        run = run_in_memory(simulated.next_sum(layout), vectors(layout, index))
+        assert run.result.survivors == CLIENTS
+        assert run.result.total.tobytes() == sum(vectors(layout, index).values()).tobytes()
+
+
+@pytest.mark.parametrize("wrong", ["0" * 16, None, 16, bytearray(16)], ids=str)
+def test_a_series_id_is_bytes(wrong: object) -> None:
+    with pytest.raises(ConfigurationError, match="a series id is bytes"):
+        MaskedSeries(clients=CLIENTS, series_id=wrong)  # type: ignore[arg-type]
+
+
+def test_the_public_face_of_a_sum_in_a_series() -> None:
+    simulated, layout = begin(PLAIN_SERIES), Layout.of([("counts", 5, 1000)])
+    for index in range(2):
+        protocol = simulated.next_sum(layout)
+        assert (protocol.name, protocol.clients, protocol.survivors_needed) == ("masked", CLIENTS, 4)
+        assert protocol.protocol == PLAIN_SERIES.sum(0, layout, b"")
+        assert protocol.helpers() == {}
+        sessions = {party: protocol.client(party, v) for party, v in vectors(layout, 0).items()}
+        server = protocol.server()
+        assert server.waiting_for == (frozenset() if index else set(CLIENTS)), "from the second on nobody speaks first"
+        answers = {party: session.start() for party, session in sessions.items()}
+        while server.result is None:
+            for party, answer in answers.items():
+                if answer is not None:
+                    server.receive(party, answer)
+                    assert party not in server.waiting_for
+            requests = server.close_round()
+            assert server.waiting_for == requests.keys()
+            answers = {party: sessions[party].receive(request) for party, request in requests.items()}
+
+
+def test_a_server_that_was_set_up_begins_its_own_sum_once() -> None:
+    layout = Layout.of([("counts", 5, 1000)])
+    server = MaskedServer(PLAIN_SERIES.sum(1, NOT_YET, b""))
+    with pytest.raises(ConfigurationError, match="differs from its set-up"):
+        server.begin_sum(PLAIN_SERIES.sum(2, layout, b""))
+    server.begin_sum(PLAIN_SERIES.sum(1, layout, b""))
+    with pytest.raises(LocalProtocolError, match="has begun"):
+        server.begin_sum(PLAIN_SERIES.sum(1, layout, b"another model"))

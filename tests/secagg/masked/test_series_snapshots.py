@@ -158,3 +158,9 @@ def test_a_client_that_was_not_set_up_sends_no_vector() -> None:
     message = seal_frame(MessageType.BUNDLE, bundle, digest=SERIES.digest, sender=0, recipient=1)
     with pytest.raises(LocalProtocolError, match="takes no SHARE_DELIVERY"):
         late.receive(message)
+
+
+def test_a_client_of_a_single_sum_is_no_client_of_a_series() -> None:
+    single = SERIES.sum(0, LAYOUTS[0], b"").client(1, vector(1, 0), identity=KEYS[1])
+    with pytest.raises(LocalProtocolError, match="no client of a series: MaskedClient"):
+        snapshot_series_client(single, bytes(32))

@@ -1,0 +1,215 @@
+"""Sessions under noise: signed, killed and restored; the vector never leaves without its noise, nor with two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
+from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
+from secagg.durable import DurableClient
+from secagg.errors import ConfigurationError, InvalidVectorError, LocalProtocolError, SnapshotError
+from secagg.he import BfvSum
+from secagg.primitives.agreement import KeyPair
+from secagg.primitives.identity import IdentityKey
+from secagg.sessions import ClientSession
+
+CLIENTS = (1, 2, 3)
+LAYOUT = Layout.of([("gram", 6, 10**6), ("count", 1, 100)])
+NOISE = CoordinateNoise(levels=np.array([1, 1, 1, 1, 1, 1, 0], dtype=np.uint8), variances=(2**40,))
+SHARES = DistributedNoise(total=NOISE, promised_survivors=2)
+ROOM = make_room(LAYOUT, len(CLIENTS), SHARES)
+KEYS = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
+ROSTER = tuple(key.public for key in KEYS.values())
+SERVER_KEY, HELPER = IdentityKey(b"s" * 32), KeyPair(b"h" * 32)
+KEY = bytes(range(32))
+PUBLIC: dict[str, Any] = {"layout": ROOM, "clients": CLIENTS, "session_id": bytes(16)}
+MASKED = MaskedSum(**PUBLIC, threshold=2)
+SIGNED = MaskedSum(**PUBLIC, threshold=2, identities=ROSTER)
+COMMITTEE = CommitteeSum(
+    **PUBLIC, helper_keys=((9, HELPER.public),), min_survivors=2, identities=ROSTER, server_identity=SERVER_KEY.public
+)
+
+
+def vector(party: int) -> IntVector:
+    return np.array([party] * 6 + [0], dtype=np.int64)
+
+
+class Counted:
+    """Entropy that counts the draws of noise."""
+
+    def __init__(self) -> None:
+        self.calls, self._rng = 0, np.random.default_rng(5)
+
+    def __call__(self, n: int) -> bytes:
+        self.calls += 1
+        return self._rng.bytes(n)
+
+
+class Memory:
+    """What survives a process."""
+
+    record: bytes | None = None
+
+    def load(self) -> bytes | None:
+        return self.record
+
+    def save(self, record: bytes) -> None:
+        self.record = record
+
+    def wipe(self) -> None:
+        self.record = None
+
+
+def noisy(protocol: Any, entropy: Callable[[int], bytes] | None = None) -> NoisySum:
+    named = {} if entropy is None else {"noise_entropy": entropy}
+    return NoisySum(protocol=protocol, layout=LAYOUT, noise=SHARES, **named)
+
+
+def signing(protocol: Any, party: int) -> dict[str, IdentityKey]:
+    return {"identity": KEYS[party]} if protocol.is_authenticated else {}
+
+
+def summed(server: Any, speak: Callable[[int, bytes | None], bytes | None]) -> IntVector:
+    """The total; ``speak`` is a party's answer to a message, or its first one."""
+    answers = {party: speak(party, None) for party in CLIENTS}
+    while True:
+        for party, answer in answers.items():
+            server.receive(party, answer)
+        requests = server.close_round()
+        if server.result is not None:
+            total: IntVector = server.result.total
+            return total
+        answers = {party: speak(party, message) for party, message in requests.items()}
+
+
+def speaking(sessions: Mapping[int, ClientSession]) -> Callable[[int, bytes | None], bytes | None]:
+    """Parties that live through the whole sum."""
+    return lambda party, message: sessions[party].receive(message) if message else sessions[party].start()
+
+
+def is_noisy(total: IntVector) -> bool:
+    residual = total - sum(vector(party) for party in CLIENTS)
+    return bool(residual[-1] == 0 and (residual[:-1] != 0).all())
+
+
+@pytest.mark.parametrize("protocol", [MASKED, SIGNED], ids=["masked", "signed"])
+def test_a_client_that_dies_after_every_message_sends_its_vector_with_one_noise(protocol: MaskedSum) -> None:
+    whole, killed, totals = Counted(), Counted(), []
+    for entropy, is_killed in ((whole, False), (killed, True)):
+        under, stores = noisy(protocol, entropy), {party: Memory() for party in CLIENTS}
+        kept: dict[int, DurableClient] = {}
+
+        def session(
+            party: int,
+            under: NoisySum = under,
+            stores: dict[int, Memory] = stores,
+            kept: dict[int, DurableClient] = kept,
+            is_killed: bool = is_killed,
+        ) -> DurableClient:
+            if is_killed or party not in kept:
+                kept[party] = DurableClient(
+                    stores[party],
+                    KEY,
+                    fresh=lambda: under.client(party, vector(party), **signing(protocol, party)),
+                    restore=lambda stored: under.restore_client(
+                        party, vector(party), stored, KEY, **signing(protocol, party)
+                    ),
+                    snapshot=lambda running: under.snapshot_client(running, KEY),
+                )
+            return kept[party]
+
+        def speak(party: int, message: bytes | None, session: Any = session) -> bytes | None:
+            answers = [session(party).receive(message) if message else session(party).start() for _ in range(2)]
+            assert answers[0] == answers[1]
+            return answers[0]
+
+        totals.append(summed(under.server(), speak))
+    assert is_noisy(totals[1])
+    assert totals[0].tobytes() == totals[1].tobytes(), "the same draws, so each client drew its noise once"
+    assert whole.calls == killed.calls > 0
+
+
+def test_the_sum_under_the_noise_neither_snapshots_nor_restores_its_clients() -> None:
+    """The natural mistake: it would send the vector without noise."""
+    under = noisy(MASKED)
+    client = under.client(1, vector(1))
+    client.start()
+    with pytest.raises(LocalProtocolError, match="no session of a masked sum: NoisyClient"):
+        MASKED.snapshot_client(client, KEY)
+    stored = under.snapshot_client(client, KEY)
+    with pytest.raises(SnapshotError, match="another party, session, configuration or version"):
+        MASKED.restore_client(1, vector(1), stored, KEY)
+    exact = MASKED.client(1, vector(1))
+    exact.start()
+    with pytest.raises(LocalProtocolError, match="no client of a sum with noise: MaskedClient"):
+        under.snapshot_client(exact, KEY)
+    with pytest.raises(SnapshotError, match="session without noise"):
+        under.restore_client(1, vector(1), MASKED.snapshot_client(exact, KEY), KEY)
+
+
+def test_a_restored_client_s_vector_is_checked_as_before() -> None:
+    wrong = vector(1) + 1
+    for under in (noisy(MASKED), CentralNoisySum(protocol=MASKED, noise=NOISE)):
+        client = under.client(1, vector(1))
+        client.start()
+        stored = under.snapshot_client(client, KEY)
+        assert under.restore_client(1, vector(1), stored, KEY).party == 1
+        with pytest.raises(InvalidVectorError, match="1 coordinates get no noise"):
+            under.restore_client(1, wrong, stored, KEY)
+
+
+def test_signed_sums_of_every_kind_carry_noise() -> None:
+    under = noisy(SIGNED)
+    sessions = {party: under.client(party, vector(party), identity=KEYS[party]) for party in CLIENTS}
+    assert is_noisy(summed(under.server(), speaking(sessions)))
+    under = noisy(COMMITTEE)
+    spoken: dict[int, ClientSession] = {
+        party: under.client(party, vector(party), identity=KEYS[party]) for party in CLIENTS
+    }
+    spoken[9] = COMMITTEE.helper(9, HELPER)
+    server = COMMITTEE.server(identity=SERVER_KEY)
+    assert is_noisy(summed(server, speaking(spoken)))
+    central = CentralNoisySum(protocol=SIGNED, noise=NOISE)
+    exact = {party: central.client(party, vector(party), identity=KEYS[party]) for party in CLIENTS}
+    assert is_noisy(summed(central.server(), speaking(exact)))
+
+
+def test_a_one_message_client_that_has_spoken_draws_no_second_noise() -> None:
+    for protocol in (COMMITTEE, BfvSum.generate(**PUBLIC, min_survivors=2)):
+        entropy = Counted()
+        under = noisy(protocol, entropy)
+        who = {"identity": KEYS[1]} if protocol is COMMITTEE else {}
+        client = under.client(1, vector(1), **who)
+        assert client.start()
+        drawn, stored = entropy.calls, under.snapshot_client(client, KEY)
+        with pytest.raises(LocalProtocolError, match="one session sends one vector"):
+            under.restore_client(1, vector(1), stored, KEY, **who).start()
+        assert entropy.calls == drawn > 0
+
+
+def test_what_the_sum_under_the_noise_does_not_know_is_refused_by_name() -> None:
+    plain = PlainSum(**PUBLIC, min_survivors=2)
+    for under in (noisy(plain), CentralNoisySum(protocol=plain, noise=NOISE)):
+        with pytest.raises(ConfigurationError, match="no roster of identities"):
+            under.client(1, vector(1), identity=KEYS[1])
+        client = under.client(1, vector(1))
+        with pytest.raises(ConfigurationError, match="a client of a plain sum has no snapshot"):
+            under.snapshot_client(client, KEY)
+        with pytest.raises((ConfigurationError, SnapshotError), match=r"no snapshot|without noise"):
+            under.restore_client(1, vector(1), b"", KEY)
+
+
+def test_a_central_client_is_killed_and_restored_too() -> None:
+    central = CentralNoisySum(protocol=MASKED, noise=NOISE)
+    client = central.client(1, lambda: vector(1))
+    first = client.start()
+    again = central.restore_client(1, lambda: vector(1), central.snapshot_client(client, KEY), KEY)
+    others = {party: central.client(party, vector(party)) for party in (2, 3)}
+    firsts = {1: first} | {party: other.start() for party, other in others.items()}
+    sessions = {1: again, **others}
+    assert is_noisy(summed(central.server(), lambda p, m: sessions[p].receive(m) if m else firsts[p]))
+    assert is_noisy(run_in_memory(central, {party: vector(party) for party in CLIENTS}).result.total)

@@ -1,0 +1,160 @@
+"""A server that is stopped in the middle of a step (Ctrl-C, no memory left) never goes on to a wrong total."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import secagg.committee.server
+import secagg.he.server
+import secagg.masked.server
+from secagg import CommitteeSum, Layout, MaskedSum, PlainSum, SumProtocol
+from secagg.durable import DurableServer
+from secagg.errors import LocalProtocolError
+from secagg.he import BfvSum, MaskedBfvSum
+from secagg.he.residues import CiphertextSum
+from secagg.primitives.mask_stream import add_masks
+from secagg.ring import RingVector
+from secagg.sessions import ServerSession
+
+CLIENTS = (1, 2, 3)
+LAYOUT = Layout.of([("counts", 4, 1000), ("wide", 3, 2**40)])
+PUBLIC: dict[str, Any] = {"layout": LAYOUT, "clients": CLIENTS, "session_id": bytes(16)}
+TOTAL = [6] * LAYOUT.size
+
+
+class Memory:
+    """What survives a process."""
+
+    record: bytes | None = None
+
+    def load(self) -> bytes | None:
+        return self.record
+
+    def save(self, record: bytes) -> None:
+        self.record = record
+
+    def wipe(self) -> None:
+        self.record = None
+
+
+@lru_cache
+def protocol_of(name: str) -> Any:
+    make: dict[str, Callable[[], SumProtocol]] = {
+        "plain": lambda: PlainSum(**PUBLIC),
+        "masked": lambda: MaskedSum(**PUBLIC, threshold=2),
+        "committee": lambda: CommitteeSum.generate(**PUBLIC, min_survivors=2),
+        "bfv": lambda: BfvSum.generate(**PUBLIC, min_survivors=2),
+        "masked+bfv": lambda: MaskedBfvSum.generate(**PUBLIC, threshold=2),
+    }
+    return make[name]()
+
+
+def durable(protocol: Any, store: Memory) -> DurableServer:
+    return DurableServer(
+        store, fresh=protocol.server, restore=protocol.restore_server, snapshot=protocol.snapshot_server
+    )
+
+
+def finish(protocol: Any, server: ServerSession, restart: Callable[[], ServerSession]) -> list[int]:
+    """The total of a sum whose server is asked again, after ``restart``, whatever stops it."""
+    sessions = {party: protocol.client(party, np.full(LAYOUT.size, party)) for party in CLIENTS} | protocol.helpers()
+    answers = {party: session.start() for party, session in sessions.items()}
+    while server.result is None:
+        for party, answer in answers.items():
+            if answer is not None:
+                try:
+                    server.receive(party, answer)
+                except KeyboardInterrupt:
+                    server = restart()
+                    server.receive(party, answer)
+        try:
+            requests = server.close_round()
+        except KeyboardInterrupt:
+            server = restart()
+            requests = server.close_round()
+        answers = {party: sessions[party].receive(request) for party, request in requests.items()}
+    return server.result.total.tolist()
+
+
+def stop_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, halfway: Callable[..., None]) -> None:
+    """Replace a function: its first call does what ``halfway`` does and is then stopped by Ctrl-C."""
+    whole, left = getattr(owner, name), [1]
+
+    def stopped(*arguments: Any, **named: Any) -> Any:
+        if not left:
+            return whole(*arguments, **named)
+        left.clear()
+        halfway(*arguments, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(owner, name, stopped)
+
+
+def half_of_the_masks(vector: RingVector, masks: Sequence[tuple[bytes, int]], digest: bytes) -> None:
+    add_masks(vector, masks[: len(masks) // 2], digest)
+
+
+def half_of_the_vector(mine: RingVector, other: RingVector) -> None:
+    mine.words[0] += other.words[0]
+
+
+def nothing(*arguments: Any, **named: Any) -> None:
+    pass
+
+
+ALL_CIPHERTEXTS = CiphertextSum.add
+STOPS = [
+    ("masked", secagg.masked.server, "add_masks", half_of_the_masks),
+    ("masked+bfv", secagg.masked.server, "add_masks", half_of_the_masks),
+    ("plain", RingVector, "add", half_of_the_vector),
+    ("masked", RingVector, "add", half_of_the_vector),
+    ("committee", RingVector, "add", half_of_the_vector),
+    ("committee", RingVector, "subtract", half_of_the_vector),
+    ("bfv", CiphertextSum, "add", ALL_CIPHERTEXTS),
+    ("masked+bfv", CiphertextSum, "add", ALL_CIPHERTEXTS),
+    ("masked", RingVector, "decode", nothing),
+    ("masked", secagg.masked.server, "seal_frame", nothing),
+    ("committee", secagg.committee.server, "seal_frame", nothing),
+    ("bfv", secagg.he.server, "seal_frame", nothing),
+]
+NAMED = [pytest.param(*stop, id=f"{stop[0]}-{stop[2]}") for stop in STOPS]
+each_stop = pytest.mark.parametrize(("name", "owner", "function", "halfway"), NAMED)
+
+
+@each_stop
+def test_a_server_that_was_stopped_halfway_says_nothing_more(
+    name: str, owner: Any, function: str, halfway: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have added half a vector, or taken off half of the masks: going on would give a total that looks right."""
+    protocol = protocol_of(name)
+    server = protocol.server()
+    stop_once(monkeypatch, owner, function, halfway)
+    with pytest.raises(LocalProtocolError, match="stopped halfway"):
+        finish(protocol, server, lambda: server)
+    assert server.result is None
+    with pytest.raises(LocalProtocolError, match="stopped halfway"):
+        server.close_round()
+
+
+@pytest.mark.parametrize(("name", "owner", "function", "halfway"), [stop for stop in NAMED if stop.id[:5] != "plain"])
+def test_a_durable_server_that_was_stopped_halfway_goes_on_from_what_was_stored(
+    name: str, owner: Any, function: str, halfway: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored is from before the step, also where the stopped object is asked again before it is given up."""
+    protocol, store = protocol_of(name), Memory()
+    server = durable(protocol, store)
+    stop_once(monkeypatch, owner, function, halfway)
+
+    def restart() -> DurableServer:
+        stored = store.record
+        with pytest.raises(LocalProtocolError, match="stopped halfway"):
+            server.close_round()
+        assert store.record == stored
+        return durable(protocol, store)
+
+    assert finish(protocol, server, restart) == TOTAL
