@@ -57,6 +57,15 @@ def test_a_client_that_dies_is_a_dropout(tmp_path: Path) -> None:
     assert run(source, tmp_path) == f"1 3 4 {pooled_weights((1, 3, 4))}"
 
 
+def test_a_client_that_sends_anything_else_is_a_dropout(tmp_path: Path) -> None:
+    """One client cannot stop the server."""
+    line = "    pipe.send_bytes(session.start())\n"
+    source = example()
+    assert source.count(line) == 1
+    source = source.replace(line, '    pipe.send_bytes(b"abc" if party == 2 else session.start())\n')
+    assert run(source, tmp_path) == f"1 3 4 {pooled_weights((1, 3, 4))}"
+
+
 def test_the_example_is_short() -> None:
     """Imports and blank lines do not count."""
     lines = [line for line in example().splitlines() if line.strip() and not line.startswith(("import ", "from "))]

@@ -23,10 +23,10 @@ from simulations.data import BUNDLED, bundled
 from simulations.errors import SimulationError, UsageError
 from simulations.flower.errors import RunSettingsError, SiteFileError
 from simulations.flower.key_files import write_secret
-from simulations.flower.modes import missing_extra
+from simulations.flower.modes import MODES, missing_extra
 from simulations.flower.roster import Roster
+from simulations.flower.site import Site
 from simulations.flower.site_file import SiteFile
-from simulations.flower.state import SessionFolder
 from simulations.flower.toml_files import Table
 from simulations.flower.trial import MIN_SITES, Trial, check_address, copy_template
 from simulations.process import FAILED, run_as_process
@@ -126,8 +126,7 @@ def _roster(arguments: argparse.Namespace) -> None:
 
 def _check_site(arguments: argparse.Namespace) -> None:
     site = SiteFile.read(arguments.file)
-    with SessionFolder(site.state).locked():
-        pass
+    Site(site).sweep()
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
     if site.helper is not None:
         print(f"helper {site.helper.party}: key fits the roster")
@@ -139,6 +138,19 @@ def _check_site(arguments: argparse.Namespace) -> None:
     for mode in sorted(site.policy.modes):
         if missing := missing_extra(mode):
             print(f"{mode}: declined until this host has more: {missing}")
+    _warn_of_idle_roles(site)
+
+
+def _warn_of_idle_roles(site: SiteFile) -> None:
+    """A role whose site declines every sum that needs it."""
+    needed = {MODES[mode].table for mode in site.policy.modes}
+    for table, role in (("helpers", site.helper), ("key_holder", site.key_holder)):
+        if role is not None and table not in needed:
+            listed, fitting = sorted(site.policy.modes), [mode.name for mode in MODES.values() if mode.table == table]
+            print(
+                f"warning: party {role.party} has nothing to do: modes of [policy] names {', '.join(listed)} only; add "
+                f"one of {', '.join(fitting)}, or this site declines every sum that needs it"
+            )
 
 
 def _app(arguments: argparse.Namespace) -> None:
@@ -274,7 +286,7 @@ trial/server/models/rehearsal.
     ),
     Command(
         name="check-site",
-        summary="check a site's file, keys, state folder and rows without talking to anybody",
+        summary="check a site's file, keys, state folder and rows without talking to anybody; forget old sessions",
         examples="""example:
   python -m simulations.flower check-site site.toml
 """,

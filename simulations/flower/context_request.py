@@ -17,7 +17,7 @@ TITLE = "PUBLIC_CONTEXT"
 
 
 def ask_for_context(
-    question: Invitation, roster: Roster, exchange: SessionExchange, nodes: list[NodeId], deadlines: Deadlines
+    question: Invitation, roster: Roster, exchange: SessionExchange, deadlines: Deadlines
 ) -> Invitation:
     """The invitation with the context. All nodes are asked: only an answer tells where the key holder is.
 
@@ -25,7 +25,6 @@ def ask_for_context(
         question: the invitation without a context.
         roster: names the key holder and its identity.
         exchange: the way to the nodes.
-        nodes: who is asked.
         deadlines: the exchange is over once the key holder has answered and the quorum is reached.
 
     Raises:
@@ -46,7 +45,7 @@ def ask_for_context(
 
     record = write_invitation(question)
     complete = replace(deadlines, complete=lambda: bool(found))
-    exchange.ask(TITLE, CONTEXT, dict.fromkeys(nodes, record), take, complete)
+    exchange.ask(TITLE, CONTEXT, dict.fromkeys(exchange.everybody(), record), take, complete)
     if not found:
         raise UnreachableError(
             f"key holder {holder} did not answer; without it nothing can be decrypted, and no client was asked. "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from secagg import PartyId, SumResult
+from secagg import SumResult
 from secagg.errors import LocalProtocolError, TooFewSurvivorsError
 from secagg.masked.series import SeriesServer
 from simulations.flower.errors import DeploymentError
-from simulations.flower.exchange import Deadlines, NodeId
-from simulations.flower.grid_sum import GridSum
+from simulations.flower.exchange import Deadlines
+from simulations.flower.grid_sum import GridSum, Seats
 from simulations.flower.invitation import Invitation
 from simulations.flower.roster import Roster
 from simulations.flower.session_exchange import SessionExchange
@@ -30,9 +30,9 @@ class GridSeries:
     def __init__(self, first: Invitation, roster: Roster, exchange: SessionExchange, deadlines: Deadlines) -> None:
         self._server = SeriesServer(first.basis(roster).series)
         self._roster, self._exchange, self._deadlines = roster, exchange, deadlines
-        self._node_of: dict[PartyId, NodeId] = {}
+        self._seats = Seats()
 
-    def run_first(self, invitation: Invitation, nodes: list[NodeId]) -> SumResult:
+    def run_first(self, invitation: Invitation) -> SumResult:
         """The first sum.
 
         Raises:
@@ -40,7 +40,7 @@ class GridSeries:
         """
         basis = invitation.agree(self._roster).basis
         session = self._server.begin_sum(basis.layout, basis.context)
-        return GridSum(session, self._exchange, self._deadlines, node_of=self._node_of).begin(invitation, nodes)
+        return GridSum(session, self._exchange, self._deadlines, seats=self._seats).begin(invitation)
 
     def run_next(self, invitation: Invitation) -> SumResult:
         """The next sum, of those who were set up for it.
@@ -55,5 +55,5 @@ class GridSeries:
             requests = session.close_round()
         except (LocalProtocolError, TooFewSurvivorsError) as error:
             raise SeriesOverError(str(error)) from error
-        sum_ = GridSum(session, self._exchange, self._deadlines, node_of=self._node_of)
+        sum_ = GridSum(session, self._exchange, self._deadlines, seats=self._seats)
         return sum_.go_on(invitation, requests)

@@ -3,37 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from secagg import CommitteeSum, PartyId, ServerSession, SumResult
 from secagg.errors import RemoteProtocolError
 from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, message_type
 from simulations.flower.context_request import ask_for_context
-from simulations.flower.errors import UnreachableError
+from simulations.flower.errors import UnreachableError, WireError
 from simulations.flower.exchange import Deadlines, NodeId
 from simulations.flower.invitation import Invitation
 from simulations.flower.server_file import ServerFile
-from simulations.flower.session_exchange import SessionExchange
+from simulations.flower.session_exchange import SessionExchange, Take
+from simulations.flower.signed_messages import open_message
 from simulations.flower.terms import Terms
 from simulations.flower.wire import INVITE, STEP, write_invitation, write_messages
 
 
-def run_sum(
-    invitation: Invitation, server: ServerFile, exchange: SessionExchange, nodes: list[NodeId], deadlines: Deadlines
-) -> SumResult:
+@dataclass(slots=True)
+class Seats:
+    """Where the parties of a sum, or of all sums of a series, are.
+
+    Args:
+        node_of: each party's node.
+        n_invited: how many nodes were invited at first, of which every later quorum is a fraction.
+    """
+
+    node_of: dict[PartyId, NodeId] = field(default_factory=dict)
+    n_invited: int = 0
+
+
+def run_sum(invitation: Invitation, server: ServerFile, exchange: SessionExchange, deadlines: Deadlines) -> SumResult:
     """The sum that is proposed, by itself; the key holder, where there is one, is asked for its context first.
 
     Raises:
         UnreachableError: a helper of the committee or the key holder is not there.
         SecureSumError: too few clients stayed, or another reason for which no total is released.
     """
-    if invitation.basis(server.roster).mode.encrypts is not None:
-        invitation = ask_for_context(invitation, server.roster, exchange, nodes, deadlines)
+    mode = invitation.basis(server.roster).mode
+    if mode.encrypts is not None:
+        invitation = ask_for_context(invitation, server.roster, exchange, deadlines)
     protocol = invitation.agree(server.roster).protocol
     session: ServerSession = (
         protocol.server(identity=server.identity) if isinstance(protocol, CommitteeSum) else protocol.server()
     )
-    return GridSum(session, exchange, deadlines, Terms.from_bytes(invitation.terms).helpers).begin(invitation, nodes)
+    helpers = Terms.from_bytes(invitation.terms).helpers
+    return GridSum(session, exchange, deadlines, helpers, mode.signers(server.roster)).begin(invitation)
 
 
 class GridSum:
@@ -44,7 +58,8 @@ class GridSum:
         exchange: the way to the nodes.
         deadlines: of every exchange.
         helpers: who must be there beside clients.
-        node_of: where parties are that were met before, in a series; it is kept up to date.
+        signers: who signs what it says, with its public key (``Mode.signers``).
+        seats: in a series, where the parties are that were met before; they are kept up to date.
     """
 
     def __init__(
@@ -53,21 +68,23 @@ class GridSum:
         exchange: SessionExchange,
         deadlines: Deadlines,
         helpers: Sequence[PartyId] = (),
-        node_of: dict[PartyId, NodeId] | None = None,
+        signers: Mapping[PartyId, bytes] | None = None,
+        seats: Seats | None = None,
     ) -> None:
         self._session, self._exchange, self._deadlines, self._helpers = session, exchange, deadlines, helpers
-        self._node_of = {} if node_of is None else node_of
+        self._signers, self._seats = signers or {}, seats or Seats()
 
-    def begin(self, invitation: Invitation, nodes: list[NodeId]) -> SumResult:
-        """The sum, from its invitation on.
+    def begin(self, invitation: Invitation) -> SumResult:
+        """The sum, from its invitation on. Every node is invited that is there by now.
 
         Raises:
             UnreachableError: a helper is not there.
             SecureSumError: too few clients stayed, or another reason for which no total is released.
         """
-        record = write_invitation(invitation)
-        deadlines = replace(self._deadlines, complete=lambda: not self._helpers_missing())
-        self._exchange.ask("INVITATION", INVITE, dict.fromkeys(nodes, record), self._take_first, deadlines)
+        contents = dict.fromkeys(self._exchange.everybody(), write_invitation(invitation))
+        self._seats.n_invited = len(contents)
+        deadlines = replace(self._deadlines, of=self._seats.n_invited, complete=lambda: not self._helpers_missing())
+        self._exchange.ask("INVITATION", INVITE, contents, self._signed(self._take_first), deadlines)
         if missing := self._helpers_missing():
             raise UnreachableError(
                 f"{len(missing)} of the {len(self._helpers)} helpers did not answer (party "
@@ -83,7 +100,8 @@ class GridSum:
             SecureSumError: as in ``begin``.
         """
         contents = {node: write_invitation(invitation, asked) for node, asked in self._by_node(requests).items()}
-        self._exchange.ask("INVITATION", INVITE, contents, self._take, self._deadlines)
+        deadlines = replace(self._deadlines, of=self._n_client_nodes)
+        self._exchange.ask("INVITATION", INVITE, contents, self._signed(self._take), deadlines)
         return self._finish()
 
     def _finish(self) -> SumResult:
@@ -94,25 +112,48 @@ class GridSum:
     def _by_node(self, requests: Mapping[PartyId, bytes]) -> dict[NodeId, dict[PartyId, bytes]]:
         by_node: dict[NodeId, dict[PartyId, bytes]] = {}
         for party, message in requests.items():
-            by_node.setdefault(self._node_of[party], {})[party] = message
+            by_node.setdefault(self._seats.node_of[party], {})[party] = message
         return by_node
 
     def _request(self, requests: Mapping[PartyId, bytes]) -> None:
         session = self._exchange.session
         contents = {node: write_messages(asked, session=session) for node, asked in self._by_node(requests).items()}
-        asks_helpers = not requests.keys().isdisjoint(self._helpers)
-        deadlines = replace(self._deadlines, quorum=1.0) if asks_helpers else self._deadlines
-        self._exchange.ask(_name(next(iter(requests.values()))), STEP, contents, self._take, deadlines)
+        if requests.keys().isdisjoint(self._helpers):
+            deadlines = replace(self._deadlines, of=self._n_client_nodes)
+        else:
+            deadlines = replace(self._deadlines, quorum=1.0, complete=lambda: not self._session.waiting_for)
+        self._exchange.ask(_name(next(iter(requests.values()))), STEP, contents, self._signed(self._take), deadlines)
+
+    @property
+    def _n_client_nodes(self) -> int:
+        """How many nodes were invited as clients, as far as is known: all but those that only help."""
+        node_of, helpers = self._seats.node_of, set(self._helpers)
+        helping = {node for party, node in node_of.items() if party in helpers}
+        return self._seats.n_invited - len(helping - {node for party, node in node_of.items() if party not in helpers})
+
+    def _signed(self, take: Take) -> Take:
+        """``take`` for what a party signed, where it has to."""
+
+        def take_signed(node: NodeId, party: PartyId, said: bytes) -> None:
+            try:
+                public = self._signers.get(party)
+                message = said if public is None else open_message(public, self._exchange.session, party, said)
+            except WireError as error:
+                self._exchange.refuse(node, str(error))
+            else:
+                take(node, party, message)
+
+        return take_signed
 
     def _take_first(self, node: NodeId, party: PartyId, message: bytes) -> None:
         """A party belongs to the first node whose message for it was good; a helper only says that it is there."""
-        if party in self._node_of:
+        if party in self._seats.node_of:
             self._take(node, party, message)
         elif (message or party in self._helpers) and self._feed(node, party, message):
-            self._node_of[party] = node
+            self._seats.node_of[party] = node
 
     def _take(self, node: NodeId, party: PartyId, message: bytes) -> None:
-        if self._node_of.get(party) != node:
+        if self._seats.node_of.get(party) != node:
             self._exchange.refuse(node, f"party {party} is at another node")
         else:
             self._feed(node, party, message)
@@ -130,7 +171,7 @@ class GridSum:
         return True
 
     def _helpers_missing(self) -> list[PartyId]:
-        return sorted(set(self._helpers) - self._node_of.keys())
+        return sorted(set(self._helpers) - self._seats.node_of.keys())
 
 
 def _name(message: bytes) -> str:

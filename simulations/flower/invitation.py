@@ -77,7 +77,7 @@ class Invitation:
 
         Raises:
             WireError: no terms or no model, or a model that needs no sum.
-            ConfigurationError: parties that this roster lacks, unsafe terms, or a context that is not the key holder's.
+            ConfigurationError: other parties than this roster's, unsafe terms, or no context of the key holder.
         """
         learner, model, spec = self._load()
         basis = self._basis(roster, learner, model, spec)

@@ -48,18 +48,29 @@ class Basis:
         """The sum.
 
         Raises:
-            ConfigurationError: the roster lacks a party, the terms are unsafe, or the context is not the key holder's.
+            ConfigurationError: the terms name others than the roster, are unsafe, or the context is not the key
+                holder's.
         """
         mode = self.mode
         if self.terms.place and not mode.has_series:
             raise ConfigurationError(f"sums of the mode {mode.name} stand by themselves; there is no series of them")
-        if strangers := set(self.terms.clients) - self.roster.clients.keys():
-            raise ConfigurationError(f"{len(strangers)} clients of these terms are not in the roster")
-        if strangers := set(self.terms.helpers) - mode.helpers(self.roster).keys():
-            raise ConfigurationError(
-                f"{len(strangers)} helpers or key holders of these terms are not in the roster's table for {mode.name}"
-            )
+        self._check_parties("clients", self.terms.clients, self.roster.clients)
+        self._check_parties(mode.table.replace("_", " ") or "helpers", self.terms.helpers, mode.helpers(self.roster))
         return mode.make(self)
+
+    def _check_parties(self, who: str, named: tuple[PartyId, ...], listed: Mapping[PartyId, bytes]) -> None:
+        """Only the roster says who takes part.
+
+        A server that could leave helpers out would keep the one that it colludes with; one that could leave clients
+        out would surround a client with its own. Who is away has a place in the terms, and is a dropout.
+        """
+        if named != tuple(sorted(listed)):
+            raise ConfigurationError(
+                f"the terms of a sum in the mode {self.mode.name} must name exactly the {len(listed)} {who} that this "
+                f"party's roster lists, in their order; they name {len(named)}, of which "
+                f"{len(set(named) - listed.keys())} are not in the roster. Compare fingerprints of rosters; if they "
+                "agree, the server chose for itself"
+            )
 
     @property
     def mode(self) -> Mode:
@@ -131,6 +142,7 @@ class Mode:
         table: which of the roster's parties it needs beside clients; empty for none.
         encrypts: its class where vectors are encrypted to a key holder.
         has_series: whether sums can carry each other's set-up.
+        checks_identities: whether the server learns within the sum whose a client's messages are.
     """
 
     name: str
@@ -138,10 +150,20 @@ class Mode:
     table: Literal["", "helpers", "key_holder"] = ""
     encrypts: type[Encrypted] | None = None
     has_series: bool = False
+    checks_identities: bool = False
 
     def helpers(self, roster: Roster) -> Mapping[PartyId, bytes]:
         """The parties of a roster that it needs beside clients, with their public keys."""
         return getattr(roster, self.table) if self.table else {}
+
+    def signers(self, roster: Roster) -> Mapping[PartyId, bytes]:
+        """Who signs what it says to the server (``signed_messages``), with its public key.
+
+        These are the parties that have a signing key and that nothing else ties to their number. A committee's helpers
+        have no such key.
+        """
+        clients = {} if self.checks_identities else roster.clients
+        return {**clients, **(roster.key_holder if self.encrypts else {})}
 
 
 def _plain(basis: Basis) -> PlainSum:
@@ -196,7 +218,7 @@ def _encryption(basis: Basis) -> dict[str, Any]:
 MODES: Mapping[str, Mode] = {
     mode.name: mode
     for mode in (
-        Mode(name="masked", make=_masked, has_series=True),
+        Mode(name="masked", make=_masked, has_series=True, checks_identities=True),
         Mode(name="committee", make=_committee, table="helpers"),
         Mode(name="ckks", make=partial(_encrypted, kind=CkksSum), table="key_holder", encrypts=CkksSum),
         Mode(name="bfv", make=partial(_encrypted, kind=BfvSum), table="key_holder", encrypts=BfvSum),
@@ -205,12 +227,14 @@ MODES: Mapping[str, Mode] = {
             make=partial(_masked_encrypted, kind=MaskedCkksSum),
             table="key_holder",
             encrypts=MaskedCkksSum,
+            checks_identities=True,
         ),
         Mode(
             name="masked+bfv",
             make=partial(_masked_encrypted, kind=MaskedBfvSum),
             table="key_holder",
             encrypts=MaskedBfvSum,
+            checks_identities=True,
         ),
         Mode(name="plain", make=_plain),
     )

@@ -25,6 +25,22 @@ from simulations.flower.server_file import ServerFile
 
 NODE_GONE = 5
 
+
+class RehearsalClock:
+    """Seconds that pass as ever, and at once while somebody sleeps: nobody else works meanwhile."""
+
+    def __init__(self) -> None:
+        self._slept = 0.0
+
+    def __call__(self) -> float:
+        """The time in seconds, which only goes forward."""
+        return time.monotonic() + self._slept
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        self._slept += seconds
+
+
 Fault = Callable[[NodeId, Message], bool]
 """Whether a node is gone when this message reaches it."""
 
@@ -119,8 +135,9 @@ def rehearse(folder: Path, run_config: Mapping[str, Any], **grid_options: Any) -
     grid = InProcessGrid({node: {"site": str(file)} for node, file in enumerate(files, start=1001)}, **grid_options)
     output = server.output / "rehearsal"
     progress = ProgressLog(output / "progress.jsonl")
-    exchange = Exchange(grid, progress, sleep=lambda seconds: None)
-    return Training(settings, server, exchange, progress, clock=time.monotonic).run(output)
+    clock = RehearsalClock()
+    exchange = Exchange(grid, progress, clock=clock, sleep=clock.sleep)
+    return Training(settings, server, exchange, progress, clock=clock, sleep=clock.sleep).run(output)
 
 
 def _pretend_to_be_a_task() -> None:

@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner
+from analytic.release_gates import Gate, ReleasePolicy
 from analytic.row_format import RowFormat
 from simulations.errors import UsageError
 from simulations.flower.errors import RunSettingsError
@@ -34,11 +35,13 @@ class RunSettings:
         corruption: fraction of clients that may collude with the server (modes with masks of clients).
         dropout: fraction of clients that may vanish (the same).
         min_survivors: fewest clients in a total (the other modes).
-        nodes: how many nodes must be online before a sum begins; 0 is one for each client of the roster.
+        nodes: how many nodes must be online before the first sum begins; 0 is one for each client of the roster.
         join_seconds: how long they are waited for.
         round_seconds: deadline of each exchange.
-        quorum: fraction of those asked whose answers close a round before its deadline.
+        quorum: fraction of the nodes invited to a sum whose answers close each of its rounds before the deadline.
         at_once: how many nodes are asked at a time, 0 for all; fewer keep the SuperLink small where uploads are large.
+        allow_low_rank: make a model even of a total whose rank is below the number of features in use, from which every
+            row can be rebuilt.
     """
 
     learner: str
@@ -57,6 +60,7 @@ class RunSettings:
     round_seconds: float
     quorum: float
     at_once: int
+    allow_low_rank: bool
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -94,6 +98,12 @@ class RunSettings:
                 raise RunSettingsError(f"the run configuration needs {key} as {NAMES[kind]}, not {came}")
             values[name] = value
         return cls(**values)
+
+    @property
+    def release_policy(self) -> ReleasePolicy:
+        """What a total must be before a model is made of it; how many clients it holds is for sites and sums to say."""
+        allowed = {Gate.RANK} if self.allow_low_rank else set()
+        return ReleasePolicy(min_survivors=2, allow=frozenset(allowed))
 
     def check_roster(self, roster: Roster) -> None:
         """Refuse a mode that needs parties whom nobody listed.

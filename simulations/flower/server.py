@@ -12,10 +12,11 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from analytic.afl import AFL
 from analytic.model_files import save_model
 from secagg import PartyId, SumResult, new_session_id
 from simulations.flower.errors import UnreachableError
-from simulations.flower.exchange import Deadlines, Exchange, NodeId
+from simulations.flower.exchange import Deadlines, Exchange
 from simulations.flower.grid_series import GridSeries, SeriesOverError
 from simulations.flower.grid_sum import run_sum
 from simulations.flower.invitation import Invitation
@@ -79,26 +80,43 @@ class Training:
             UnreachableError: too few nodes, or a helper or the key holder is missing.
             SecureSumError, AnalyticError: no total, or none that gives a model.
         """
-        started, nodes, model = self._clock(), self._wait_for_nodes(), self._learner.init()
+        started, model = self._clock(), self._learner.init()
+        self._wait_for_nodes()
         try:
             while (spec := self._learner.next_sum(model)) is not None:
-                result = self._sum(model, nodes)
+                result = self._sum(model)
                 self._survivors.append(result.survivors)
                 self._progress.say("sum", number=len(self._survivors), survivors=list(result.survivors))
-                model = self._learner.update(model, spec.from_vector(result.total), len(result.survivors))
+                total = spec.from_vector(result.total)
+                self._judge(total, result.survivors)
+                model = self._learner.update(model, total, len(result.survivors))
             self._save(folder, model, self._clock() - started)
         finally:
-            self._end(nodes)
+            self._end()
         return model
 
-    def _end(self, nodes: list[NodeId]) -> None:
-        """Tell the nodes that the last session is over, so that they forget its secrets now."""
+    def _judge(self, total: Any, survivors: tuple[PartyId, ...]) -> None:
+        """Refuse a total of raw features that gives rows away, and say what a total gives away besides.
+
+        DeepAFL's and SAFLe's totals are of other features, whose rank says less; they are not judged.
+
+        Raises:
+            ReleaseRefusedError: the settings do not allow it.
+        """
+        if isinstance(self._learner, AFL):
+            exact = self._learner.without_ri(total, len(survivors))
+            for concern in self._settings.release_policy.before_release(exact, survivors):
+                self._progress.say("concern", gate=concern.gate.value, reason=concern.message)
+
+    def _end(self) -> None:
+        """Tell all nodes, lost ones too, that the last session is over, so that they forget its secrets now."""
         record = write_messages({}, session=self._session)
         seconds = Deadlines(seconds=self._settings.round_seconds)
-        self._exchange.ask("END", END, dict.fromkeys(nodes, record), lambda node, content: 0, seconds)
+        contents = dict.fromkeys(self._exchange.everybody(), record)
+        self._exchange.ask("END", END, contents, lambda node, content: 0, seconds)
 
-    def _wait_for_nodes(self) -> list[NodeId]:
-        """The nodes that are online once enough are."""
+    def _wait_for_nodes(self) -> None:
+        """Wait until enough nodes are online. Which they are is looked up again before each sum."""
         needed = self._settings.nodes or len(self._server.roster.clients)
         ends = self._clock() + self._settings.join_seconds
         while len(nodes := self._exchange.online()) < needed and self._clock() < ends:
@@ -108,9 +126,8 @@ class Training:
             raise UnreachableError(
                 f"no node is online after {self._settings.join_seconds:g} seconds; start the SuperNodes"
             )
-        return nodes
 
-    def _sum(self, model: Any, nodes: list[NodeId]) -> SumResult:
+    def _sum(self, model: Any) -> SumResult:
         """The next sum; in a series it goes on with the one before where enough clients are left."""
         if self._series is not None:
             last, series = self._series
@@ -125,10 +142,10 @@ class Training:
         invitation = Invitation.make(terms, self._learner, model)
         exchange = SessionExchange(terms.session, self._exchange, self._progress)
         if not terms.place:
-            return run_sum(invitation, self._server, exchange, nodes, self._deadlines)
+            return run_sum(invitation, self._server, exchange, self._deadlines)
         series = GridSeries(invitation, self._server.roster, exchange, self._deadlines)
         self._series = terms, series
-        return series.run_first(invitation, nodes)
+        return series.run_first(invitation)
 
     @property
     def _deadlines(self) -> Deadlines:

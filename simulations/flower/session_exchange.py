@@ -29,6 +29,10 @@ class SessionExchange:
         self.session = session
         self._exchange, self._progress = exchange, progress
 
+    def everybody(self) -> list[NodeId]:
+        """As ``Exchange.everybody``."""
+        return self._exchange.everybody()
+
     def ask(
         self, title: str, kind: str, contents: Mapping[NodeId, RecordDict], take: Take, deadlines: Deadlines
     ) -> None:

@@ -13,6 +13,7 @@ from simulations.flower.errors import DeclinedError, NoSessionError
 from simulations.flower.invitation import Agreement, Invitation
 from simulations.flower.key_pair import SessionKeyPair
 from simulations.flower.parties import KEY_PAIR, parties_of
+from simulations.flower.signed_messages import sign_message
 from simulations.flower.site_file import SiteFile
 from simulations.flower.state import SessionFolder
 from simulations.flower.terms import Terms
@@ -73,8 +74,8 @@ class Site:
             self._folder.begin(invitation)
             sessions = self._parties(agreement)
             if terms.place > 1:
-                return _answers(sessions, requests or {})
-            return {party: session.start() or b"" for party, session in sessions.items()}
+                return self._signed(agreement, _answers(sessions, requests or {}))
+            return self._signed(agreement, {party: session.start() or b"" for party, session in sessions.items()})
 
     def answer(self, session: bytes, requests: Messages) -> Messages:
         """The answers to the server's requests; the same ones if this was asked last.
@@ -84,13 +85,20 @@ class Site:
             SecureSumError: the server broke the protocol.
         """
         with self._folder.locked():
-            invitation = self._folder.invitation(session)
-            return _answers(self._parties(self._agree(invitation)), requests)
+            self._sweep(spare=session)
+            agreement = self._agree(self._folder.invitation(session))
+            return self._signed(agreement, _answers(self._parties(agreement), requests))
 
     def end(self, session: bytes) -> None:
         """Forget a session's secrets; one that is not running is left as it is."""
         with self._folder.locked():
             self._end(session)
+            self._sweep()
+
+    def sweep(self) -> None:
+        """Forget the sessions of servers that are gone."""
+        with self._folder.locked():
+            self._sweep()
 
     def _agree(self, invitation: Invitation) -> Agreement:
         """The agreement, if this site's own file allows it."""
@@ -121,13 +129,26 @@ class Site:
             raise DeclinedError("this site has no part in this sum: none of its parties is in its terms")
         return found
 
+    def _signed(self, agreement: Agreement, messages: Messages) -> Messages:
+        """What this site's parties say, with signatures where the mode has parties sign."""
+        basis, roles = agreement.basis, (self._file.client, self._file.key_holder)
+        signers = basis.mode.signers(basis.roster)
+        keys = {role.party: role.identity for role in roles if role is not None and role.party in signers}
+        return {
+            party: sign_message(keys[party], basis.terms.session, party, message) if party in keys else message
+            for party, message in messages.items()
+        }
+
     def _end_what_is_over(self, terms: Terms) -> None:
         """The sessions of a server that is gone, and this run's sum before."""
-        self._folder.end_older_than(self._now() - 3600 * self._file.forget_hours)
+        self._sweep()
         self._end(terms.previous)
 
+    def _sweep(self, *, spare: bytes = b"") -> None:
+        self._folder.end_older_than(self._now() - 3600 * self._file.forget_hours, spare=spare)
+
     def _end(self, session: bytes) -> None:
-        if session in self._folder.running():
+        if session in self._folder.held():
             self._folder.end(session)
 
 

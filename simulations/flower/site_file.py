@@ -29,6 +29,9 @@ SITES_VARIABLE = "ANALYTIC_SECAGG_SITES"
 
 DEFAULT_FORGET_HOURS = 24.0
 
+MIN_CORRUPTION = 0.2
+"""Fraction of clients that may collude with the server and hurt nobody, where a site's file demands nothing else."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRole:
@@ -187,7 +190,7 @@ def _policy(table: Table, roster: Roster) -> ClientPolicy:
         modes=modes,
         min_clients=table.take("min_clients", int, 3),
         min_survivors=table.take("min_survivors", int, 3),
-        min_corruption=table.take("min_corruption", float, 0.0),
+        min_corruption=table.take("min_corruption", float, MIN_CORRUPTION),
         identities=roster.clients,
     )
     table.end()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -98,21 +99,33 @@ class SessionFolder:
         return FileStore(self._file(session, _KEY_PAIR))
 
     def end(self, session: bytes) -> None:
-        """Forget all secrets of a session, and remember that it was."""
+        """Forget all secrets of a session, and remember that it was.
+
+        The invitation, which is public, goes last: a session that still has one has not been wiped to the end.
+        """
         FileStore(self._file(session, _OVER)).save(b"")
-        for path in self.path.glob(f"{session.hex()}.*"):
-            if path.suffix != _OVER:
-                path.unlink(missing_ok=True)
+        for path in sorted(self._files(session), key=lambda path: path.suffix == _INVITATION):
+            path.unlink(missing_ok=True)
 
-    def running(self) -> tuple[bytes, ...]:
-        """The sessions that are not over."""
-        return tuple(bytes.fromhex(path.stem) for path in sorted(self.path.glob(f"*{_INVITATION}")))
+    def held(self) -> tuple[bytes, ...]:
+        """The sessions of which more is here than that they are over."""
+        names = {path.name.partition(".")[0] for path in self.path.glob("*.*") if path.suffix != _OVER}
+        return tuple(bytes.fromhex(name) for name in sorted(names) if re.fullmatch("([0-9a-f]{2}){16,64}", name))
 
-    def end_older_than(self, moment: float) -> None:
-        """End what nobody has touched since ``moment`` (seconds of the epoch): its server is gone."""
-        for session in self.running():
-            if max(path.stat().st_mtime for path in self.path.glob(f"{session.hex()}.*")) < moment:
+    def end_older_than(self, moment: float, *, spare: bytes = b"") -> None:
+        """End what nobody has touched since ``moment`` (seconds of the epoch), whose server is gone.
+
+        A session whose wiping a crash cut short is wiped to the end; ``spare`` is left as it is.
+        """
+        for session in self.held():
+            is_half_wiped = self._file(session, _OVER).exists()
+            newest = max(path.stat().st_mtime for path in self._files(session))
+            if session != spare and (is_half_wiped or newest < moment):
                 self.end(session)
+
+    def _files(self, session: bytes) -> list[Path]:
+        """All of a session but the word that it is over."""
+        return [path for path in self.path.glob(f"{session.hex()}.*") if path.suffix != _OVER]
 
     def _file(self, session: bytes, suffix: str) -> Path:
         if not 16 <= len(session) <= 64:

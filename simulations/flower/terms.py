@@ -18,8 +18,8 @@ class Terms:
     Args:
         mode: one of ``MODES``.
         session: a fresh session id.
-        clients: the cohort, by number.
-        helpers: who it needs beside clients, by number: the committee, or the key holder; empty in other modes.
+        clients: the cohort, by number: all of the roster's, in ascending order.
+        helpers: who it needs beside clients, likewise: the committee, or the key holder; empty in other modes.
         corruption: largest fraction of clients that may collude with the server (modes with masks of clients).
         dropout: largest fraction of clients that may vanish (the same).
         min_survivors: fewest clients in a total (the other modes).

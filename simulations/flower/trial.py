@@ -54,6 +54,7 @@ learners = ["afl"]
 modes = [{modes}]
 min_clients = {n_sites}
 min_survivors = {min_survivors}
+min_corruption = 0.0
 """
 
 HELPER = """
@@ -186,11 +187,15 @@ def check_address(text: str) -> str:
 
 
 def _fit_app(path: Path, dataset: Dataset, n_sites: int) -> None:
-    """Settings that these rows and so many sites can keep; the rows of a trial are public."""
+    """Settings that these rows and so many sites can keep.
+
+    The rows of a trial are public, and so few sites can bear dropouts or colluders, not both: it takes the dropouts.
+    """
     settings = {
         "n-features": dataset.n_features,
         "n-classes": dataset.n_classes,
         "feature-format": f'"{RowFormat.covering(dataset.x_train)}"',
+        "corruption": 0.0,
         "dropout": min(DROPOUT, (n_sites - MIN_SURVIVORS) / n_sites),
     }
     text = path.read_text(encoding="utf-8")

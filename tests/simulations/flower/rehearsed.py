@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from secagg import new_session_id
 from simulations.flower.invitation import Invitation
+from simulations.flower.rehearsal import InProcessGrid
 from simulations.flower.run_settings import RunSettings
 from simulations.flower.site import Site
 from simulations.flower.site_file import SiteFile
@@ -23,13 +25,30 @@ from simulations.flower.trial import Trial, copy_template
 CLIENTS = (1, 2, 3, 4, 5)
 
 
+class ForgedGrid(InProcessGrid):
+    """Changes what nodes are told and what they say."""
+
+    tell: Callable[[int, Message], None] = staticmethod(lambda node, message: None)
+    hear: Callable[[int, Message, Message], None] = staticmethod(lambda node, message, reply: None)
+
+    def push_messages(self, messages: Any) -> Any:
+        for message in messages:
+            self.tell(message.metadata.dst_node_id, message)
+        return super().push_messages(messages)
+
+    def _deliver(self, message: Message) -> Message:
+        reply = super()._deliver(message)
+        self.hear(message.metadata.dst_node_id, message, reply)
+        return reply
+
+
 def run_config(tmp_path: Path, **changes: Any) -> dict[str, Any]:
-    """What the template says, with changes."""
+    """What the template says, with a trial's promises and with changes."""
     copy_template(tmp_path / "app")
     content = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
     config = content["tool"]["flwr"]["app"]["config"]
     assert changes.keys() <= config.keys()
-    return dict(config | changes)
+    return dict(config | {"corruption": 0.0, "dropout": 0.4} | changes)
 
 
 def edit(trial: Trial, party: int, *replacements: tuple[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def test_every_help_has_examples_that_parse(command: object, capsys: pytest.Capt
         (["app", "trial"], "trial must be a new folder and exists already; name another"),
         (["rehearse", "nowhere"], "make a folder with the command trial"),
         (["rehearse", "trial", "mode=bfv"], "texts in quotes, such as 'mode=\"committee\" ridge=0.5', not 'mode=bfv'"),
-        (["rehearse", "trial", 'mod="bfv"'], "the app's configuration has no mod; it has at-once, "),
+        (["rehearse", "trial", 'mod="bfv"'], "the app's configuration has no mod; it has allow-low-rank, at-once, "),
         (["rehearse", "trial", 'mode="none"'], "mode must be one of masked, committee, ckks"),
         (["rehearse", "trial", "nodes=1.5"], "needs nodes as a whole number, not a number"),
         (["identity", ""], "needs the name of a file or folder"),
@@ -114,6 +115,31 @@ def test_check_site_tries_the_state_folder_and_names_missing_extras(
     assert "masked+bfv: declined until this host has more: pip install 'analytic-secagg[he]'" in printed
     state(trial, 5).chmod(0o755)
     assert "chmod 700" in printed_error(["check-site", path], capsys)
+
+
+@pytest.mark.parametrize(
+    ("party", "modes", "warning"),
+    [
+        (
+            1,
+            '"masked", "bfv"',
+            "party 101 has nothing to do: modes of [policy] names bfv, masked only; add one of committee",
+        ),
+        (1, '"committee"', ""),
+        (5, '"masked", "committee"', "add one of ckks, bfv, masked+ckks, masked+bfv"),
+        (5, '"masked+bfv"', ""),
+        (3, '"masked"', ""),
+    ],
+)
+def test_check_site_warns_of_a_role_without_work(
+    trial: Trial, party: int, modes: str, warning: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trial.folder / f"site-{party}" / "site.toml"
+    path.write_text(re.sub(r"modes = \[.*\]", f"modes = [{modes}]", path.read_text()))
+    assert main(["check-site", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert warning in printed
+    assert ("warning" in printed) == bool(warning)
 
 
 def test_without_flower_only_the_rehearsal_is_missing(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from simulations.flower.errors import REASONS, Refusal, UnreachableError
 from simulations.flower.exchange import Deadlines, Exchange
@@ -51,6 +52,12 @@ class SlowGrid(InProcessGrid):
         super().__init__({node: {} for node in seconds})
         self.clock, self.seconds, self.payload, self.errors = clock, seconds, payload, errors or {}
         self.largest_pull = 0
+        self.pushed: list[tuple[float, int]] = []
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        messages = list(messages)
+        self.pushed += [(round(self.clock.now, 1), message.metadata.dst_node_id) for message in messages]
+        return super().push_messages(messages)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         ready = [i for i in message_ids if i in self._sent and self._is_due(self._sent[i])]
@@ -111,6 +118,89 @@ def test_a_lost_node_that_answers_is_back(tmp_path: Path) -> None:
     assert ask(running, [1, 2], Deadlines(seconds=10)) == [1, 2]
     grid.seconds = {1: 0.0, 2: 105.0}
     assert ask(running, [1, 2], Deadlines(seconds=10)) == [1, 2]
+
+
+def test_who_is_asked_alone_is_asked_and_waited_for_however_often_it_was_lost(tmp_path: Path) -> None:
+    clock = Clock()
+    running = exchange(SlowGrid(clock, {1: 0.0, 2: 20.0}), clock, tmp_path)
+    assert ask(running, [1, 2], Deadlines(seconds=10)) == [1]
+    assert ask(running, [2], Deadlines(seconds=5)) == []
+    assert 15.0 <= clock.now < 15.5
+    assert ask(running, [2], Deadlines(seconds=10)) == [2]
+
+
+def test_a_quorum_may_be_a_fraction_of_more_nodes_than_are_asked(tmp_path: Path) -> None:
+    """Eight of ten are left and nine tenths of ten are nine: all eight are waited for."""
+    clock = Clock()
+    seconds = {node: float(node) for node in range(1, 9)}
+    running = exchange(SlowGrid(clock, seconds), clock, tmp_path)
+    assert ask(running, seconds, Deadlines(seconds=60, quorum=0.9, of=10)) == list(seconds)
+    assert ask(running, seconds, Deadlines(seconds=60, quorum=0.9, of=8)) == list(seconds)
+    assert ask(running, seconds, Deadlines(seconds=60, quorum=0.5, of=10)) == list(seconds)
+
+
+@pytest.mark.parametrize("code", [3, 4, 5, 8])
+def test_an_indispensable_node_that_died_is_asked_again_until_the_deadline(tmp_path: Path, code: int) -> None:
+    clock = Clock()
+    grid = SlowGrid(clock, {1: 0.0, 2: 0.0}, errors={2: code})
+    running = exchange(grid, clock, tmp_path)
+    taken: list[int] = []
+    late = Deadlines(seconds=18, complete=lambda: 2 in taken)
+    record = write_messages({}, session=SESSION)
+
+    def take(node: int, content: RecordDict) -> int:
+        taken.append(node)
+        return 0
+
+    running.ask("ROUND", "query.step", {1: record, 2: record}, take, late)
+    assert taken == [1]
+    assert [node for _, node in grid.pushed] == [1, 2, 2, 2, 2]
+    assert [b - a >= 5.0 for (a, _), (b, _) in zip(grid.pushed[1:], grid.pushed[2:], strict=False)] == [True] * 3
+    assert 18.0 <= clock.now < 18.5
+    grid.errors.clear()
+    running.ask("ROUND", "query.step", {2: record}, take, late)
+    assert taken == [1, 2]
+    assert clock.now < 18.5
+
+
+@pytest.mark.parametrize("code", [1, 2, Refusal.DECLINED, Refusal.NO_SESSION, Refusal.FAILED])
+def test_a_node_that_refuses_is_not_asked_again(tmp_path: Path, code: int) -> None:
+    clock = Clock()
+    grid = SlowGrid(clock, {1: 0.0}, errors={1: code})
+    assert ask(exchange(grid, clock, tmp_path), [1], Deadlines(seconds=60, complete=lambda: False)) == []
+    assert grid.pushed == [(0.0, 1)]
+    assert clock.now < 1.0
+
+
+def test_a_dispensable_node_that_died_is_not_asked_again(tmp_path: Path) -> None:
+    clock = Clock()
+    grid = SlowGrid(clock, {1: 0.0, 2: 8.0}, errors={1: 5})
+    assert ask(exchange(grid, clock, tmp_path), [1, 2], Deadlines(seconds=60)) == [2]
+    assert [node for _, node in grid.pushed] == [1, 2]
+
+
+@pytest.mark.parametrize("error", [KeyError, ValueError, DecodeError])
+def test_an_answer_that_flower_cannot_put_together_loses_its_node(tmp_path: Path, error: type[Exception]) -> None:
+    class Forged(SlowGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            replies = list(super().pull_messages(message_ids))
+            if replies and replies[0].metadata.src_node_id == 1:
+                raise error("no such class of objects")
+            return replies * 2
+
+    clock = Clock()
+    assert ask(exchange(Forged(clock, {1: 0.0, 2: 0.0}), clock, tmp_path), [1, 2], Deadlines(seconds=60)) == [2]
+    assert f"its answer does not read ({error.__name__})" in (tmp_path / "progress.jsonl").read_text()
+
+
+def test_a_superlink_that_cannot_be_reached_ends_the_run(tmp_path: Path) -> None:
+    class Unreachable(SlowGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            raise ConnectionError("gone")
+
+    clock = Clock()
+    with pytest.raises(ConnectionError, match="gone"):
+        ask(exchange(Unreachable(clock, {1: 0.0}), clock, tmp_path), [1], Deadlines(seconds=60))
 
 
 def test_a_quorum_closes_early_unless_somebody_is_indispensable(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from flwr.app import Context, RecordDict
-from rehearsed import invitation, site, state, template_config
+from rehearsed import edit, invitation, site, state, template_config
 
 from secagg import PlainSum
 from secagg.config import SERVER
@@ -121,10 +121,11 @@ def test_the_next_sum_of_a_run_ends_the_one_before(trial: Trial) -> None:
     ("changes", "reason"),
     [
         ({"mode": "plain"}, "masked"),
-        ({"clients": (1, 2, 3), "dropout": 0.0}, "cohort of at least 5"),
-        ({"mode": "committee", "helpers": (101,), "min_survivors": 2}, "survivors in a total of at least 3"),
-        ({"clients": (1, 2, 3, 4, 6)}, "not in the roster"),
-        ({"clients": (2, 3, 4, 5)}, "cohort of at least 5"),
+        ({"clients": (1, 2, 3), "dropout": 0.0}, "exactly the 5 clients"),
+        ({"mode": "committee", "helpers": (101, 102), "min_survivors": 2}, "survivors in a total of at least 3"),
+        ({"mode": "committee", "helpers": (101,), "min_survivors": 3}, "exactly the 2 helpers"),
+        ({"clients": (1, 2, 3, 4, 6)}, "they name 5, of which 1 are not in the roster"),
+        ({"clients": (2, 3, 4, 5)}, "exactly the 5 clients"),
     ],
 )
 def test_a_site_declines_what_its_own_file_forbids(trial: Trial, changes: dict[str, Any], reason: str) -> None:
@@ -133,10 +134,17 @@ def test_a_site_declines_what_its_own_file_forbids(trial: Trial, changes: dict[s
     assert [path.name for path in state(trial, 1).iterdir()] == [".lock"]
 
 
+def test_a_site_wants_as_many_clients_as_its_own_file_says(trial: Trial) -> None:
+    """The cohort is the roster; a site may still find the roster too small."""
+    edit(trial, 1, ("min_clients = 5", "min_clients = 6"))
+    with pytest.raises(DeclinedError, match="a cohort of at least 6 clients, the sum has 5"):
+        site(trial, 1).join(invitation())
+
+
 def test_min_corruption_of_the_site_decides(trial: Trial) -> None:
     path = trial.folder / "site-1" / "site.toml"
     path.write_text(path.read_text() + "\n")
-    path.write_text(path.read_text().replace("min_survivors = 3", "min_survivors = 3\nmin_corruption = 0.2"))
+    path.write_text(path.read_text().replace("min_corruption = 0.0", "min_corruption = 0.2"))
     with pytest.raises(DeclinedError, match="collusion"):
         site(trial, 1).join(invitation())
     site(trial, 1).join(invitation(corruption=0.2, dropout=0.2))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytic.afl import AFL
+from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from secagg.errors import ConfigurationError
 from simulations.flower.errors import WireError
@@ -65,6 +66,7 @@ def records(**changes: Any) -> RecordDict:
         records(light=ConfigRecord({"01": b"x"})),
         records(light=ConfigRecord({str(1 << 32): b"x"})),
         records(light=ConfigRecord({"²": b"x"})),
+        records(light=ConfigRecord({"9" * 5000: b"x"})),
         records(heavy=ArrayRecord({"1": Array(np.zeros(3))})),
         records(heavy=ArrayRecord({"1": Array(np.zeros((2, 2), np.uint8))})),
         records(heavy=ArrayRecord({"1": Array(dtype="uint8", shape=(3,), stype="numpy.ndarray", data=b"rubbish")})),
@@ -100,6 +102,19 @@ def test_a_model_file_cannot_leave_its_folder(name: str) -> None:
     terms = Terms(mode="plain", session=bytes(16), clients=(1, 2, 3))
     with pytest.raises(WireError, match="plain names"):
         Invitation(terms=terms.to_bytes(), model_files={name: b"x"}).agree(ROSTER)
+
+
+def test_a_complete_model_needs_no_sum() -> None:
+    rows = ClientRows(np.eye(2), np.array([0, 1]))
+    terms = Terms(mode="plain", session=bytes(16), clients=(1, 2, 3))
+    with pytest.raises(WireError, match="this model is complete"):
+        Invitation.make(terms, AFL_OF_TWO, fit_pooled(AFL_OF_TWO, rows)).agree(ROSTER)
+
+
+@pytest.mark.parametrize("data", [b"", b"short", bytes(8), bytes(24), bytes(7) + b"\x02x"])
+def test_bytes_that_are_no_stored_invitation(data: bytes) -> None:
+    with pytest.raises(WireError, match="no stored invitation"):
+        Invitation.from_bytes(data)
 
 
 def test_what_is_no_model_is_refused() -> None:
