@@ -9,11 +9,7 @@ from simulations.process import run_as_process
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code.
-
-    0 as it should be, 1 a finding, 2 an error, 130 stopped by Ctrl-C, 143 by SIGTERM, 141 nobody reads the output any
-    more.
-    """
+    """Run one command; the exit code: 0 as it should be, 1 a finding, or one of ``simulations.process.EXIT_CODES``."""
     return run_as_process(lambda: _run(argv), alone=argv is None)
 
 

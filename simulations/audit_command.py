@@ -8,19 +8,19 @@ from typing import Any
 
 from rich.console import Console
 
-from analytic.row_format import RowFormat
 from secagg.config import MAX_CLIENTS
 from simulations.arguments import budgets, checked, file, items, whole, wholes
 from simulations.attacks.catalogue import NAMES, choose_attacks
 from simulations.attacks.population import MAX_CANDIDATES
 from simulations.audit import AuditSettings, audit
-from simulations.data import BUNDLED, Dataset, bundled, load_npz
 from simulations.errors import UsageError
 from simulations.learners import LEARNERS
-from simulations.modes import MODES, choose_modes
 from simulations.output_files import OutputFile, refuse_same_file
+from simulations.printing import print_tables
+from simulations.process import exit_codes
 from simulations.report.audit_findings import findings, print_audit
 from simulations.report.audit_json import to_json
+from simulations.shared_arguments import add_data_arguments, add_format_argument, add_modes_argument, dataset_of
 
 NAME = "audit"
 SUMMARY = "attack what clients really send, in every privacy mode, and report what of their data comes back"
@@ -34,10 +34,10 @@ EXAMPLES = """examples:
   python -m simulations audit --attacks row_count,class_means --cohorts 5 --epsilon none --trials 1
       two attacks only, in seconds
 
-exit code: 0 every protection held and every planted fault was caught, 1 not so, 2 wrong input, 130 stopped by Ctrl-C
-"""
+{exit_codes}"""
 
 WIDTH_WITHOUT_TERMINAL = 240
+"""The matrix has a column for each mode."""
 
 MOST_COLLUDERS = 6
 """Of the seven clients of the sum that coalitions are tried on, one is attacked."""
@@ -45,13 +45,12 @@ MOST_COLLUDERS = 6
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what ``audit`` understands."""
-    parser.description, parser.epilog = f"{SUMMARY[0].upper()}{SUMMARY[1:]}.", EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    data = parser.add_argument_group("data").add_mutually_exclusive_group()
-    data.add_argument("--dataset", choices=tuple(BUNDLED), help="real data bundled with scikit-learn (default: digits)")
-    data.add_argument(
-        "--data", type=checked(file), metavar="FILE.npz", help="x_train, y_train, x_test, y_test: features, labels"
+    parser.description = f"{SUMMARY[0].upper()}{SUMMARY[1:]}."
+    parser.epilog = EXAMPLES.format(
+        exit_codes=exit_codes("every protection held and every planted fault was caught", "not so")
     )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add_data_arguments(parser)
     _add_federation(parser.add_argument_group("federation"))
     _add_attacks(parser.add_argument_group("attacks"))
     output = parser.add_argument_group("output")
@@ -66,13 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_federation(group: Any) -> None:
     group.add_argument("--learner", choices=tuple(LEARNERS), default="afl", help="the closed form (default: afl)")
-    group.add_argument(
-        "--modes",
-        type=checked(lambda text: choose_modes(items(text))),
-        default=choose_modes(None),
-        metavar="MODE,...",
-        help=f"out of {', '.join(MODES)} (default: all that are installed)",
-    )
+    add_modes_argument(group)
     group.add_argument(
         "--clients",
         type=checked(lambda text: whole(text, at_least=2, at_most=MAX_CLIENTS)),
@@ -97,14 +90,10 @@ def _add_federation(group: Any) -> None:
         type=checked(lambda text: wholes(text, at_least=0, at_most=MOST_COLLUDERS)),
         default=None,
         metavar="T,...",
-        help="numbers of clients that collude with the server of a masked sum of 7 (default: all)",
+        help="numbers of clients that collude with the server of a masked sum, in a cohort of its own of 7 clients, "
+        "whatever --clients says (default: all)",
     )
-    group.add_argument(
-        "--format",
-        type=checked(lambda text: None if text == "auto" else RowFormat.parse(text)),
-        default=None,
-        help="fixed-point format of features: Q5.11 (signed), UQ5.11, or auto, which looks at all rows (default: auto)",
-    )
+    add_format_argument(group, "all rows")
 
 
 def _add_attacks(group: Any) -> None:
@@ -153,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--no-pictures needs a page to leave them out of, and there is none; add --html FILE")
     json_file = OutputFile(arguments.json) if arguments.json else None
     html_file = OutputFile(arguments.html) if arguments.html else None
-    settings, dataset = _settings(arguments), _dataset(arguments)
+    settings, dataset = _settings(arguments), dataset_of(arguments)
     console = Console(file=sys.stderr)
     with console.status("audit") as status:
         report = audit(dataset, settings, lambda what: status.update(f"audit: {what}"))
@@ -165,7 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
 
             html_file.write(to_html(report, pictures=not arguments.no_pictures))
     finally:  # whatever became of the files, the verdicts are not lost
-        print_audit(report, Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL))
+        print_tables(lambda console: print_audit(report, console), width_without_terminal=WIDTH_WITHOUT_TERMINAL)
     for fine, finding in findings(report):
         if not fine:
             print(f"error: {finding}", file=sys.stderr)
@@ -187,7 +176,3 @@ def _settings(arguments: argparse.Namespace) -> AuditSettings:
         feature_format=arguments.format,
         seed=arguments.seed,
     )
-
-
-def _dataset(arguments: argparse.Namespace) -> Dataset:
-    return load_npz(arguments.data) if arguments.data else bundled(arguments.dataset or "digits")

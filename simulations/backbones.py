@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -122,13 +121,13 @@ def extract_features(
         DataError: an image or the weights cannot be used, or the chunks belong to a run with other settings.
         OutputError: something cannot be written.
     """
-    OutputFile(out)  # says at once what would be in the way
+    output = OutputFile(out)  # says at once what would be in the way
     device = _device(settings.device)
     fingerprint = _fingerprint(settings, device)
     parts = out.with_name(f"{out.name}.parts")
     try:
         _open_parts(parts, fingerprint)
-        _write(out, partial(np.savez, **_arrays(train, test, _Computation(settings, device), parts, fingerprint, tick)))
+        output.fill(partial(np.savez, **_arrays(train, test, _Computation(settings, device), parts, fingerprint, tick)))
         shutil.rmtree(parts)
     except OutputError:
         raise
@@ -258,7 +257,7 @@ def _chunks(
             tick(len(paths))
         else:
             features = compute.features(paths, tick)
-            _write(file, partial(np.save, arr=features))
+            OutputFile(file).fill(partial(np.save, arr=features))
             yield features
 
 
@@ -279,7 +278,7 @@ def _open_parts(parts: Path, fingerprint: Mapping[str, Any]) -> None:
     file = parts / "settings.json"
     if not file.exists():
         parts.mkdir(exist_ok=True)
-        _write(file, lambda target: target.write(json.dumps(fingerprint, indent=2).encode()))
+        OutputFile(file).write(json.dumps(fingerprint, indent=2))
         return
     try:
         earlier = json.loads(file.read_bytes())
@@ -349,16 +348,3 @@ def _device(asked: str) -> str:
     if asked == "cuda" and not available:
         raise UsageError("torch finds no GPU here; use --device cpu, or auto, which takes one when there is one")
     return "cuda" if available and asked != "cpu" else "cpu"
-
-
-def _write(path: Path, write: Callable[[Any], object]) -> None:
-    """Let ``write`` fill a file beside ``path``, then move it there in one step."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with beside.open("xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ from analytic.learner import ClientRows
 from analytic.row_format import FloatMatrix
 from analytic.solve import one_blas_thread
 from analytic.statistics import one_hot
+from simulations.accuracy import accuracy
 from simulations.errors import SimulationError, UsageError
 
 FEDPROX_MU = 0.01
@@ -177,7 +178,7 @@ def _train(
         # The lock on BLAS threads is taken anew each round, so that nobody waits for it through all of them.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             weights = _round(weights, parts, shares, settings, number)
-            accuracies.append(float(np.mean((test @ weights.T).argmax(axis=1) == y_test)))
+            accuracies.append(accuracy(test @ weights.T, y_test))
         if not np.isfinite(weights).all():
             raise SimulationError(
                 f"{name} diverged in round {number + 1} with a learning rate of {settings.learning_rate:g}; use a "

@@ -13,6 +13,7 @@ from simulations.bench.settings import LEAST_RUNS, Settings
 from simulations.bench.tables import as_json, machine_table, section_table
 from simulations.errors import UsageError
 from simulations.output_files import OutputFile
+from simulations.process import exit_codes
 
 NAME = "bench"
 SUMMARY = "measure speed and size beside floors and peers in the same run"
@@ -28,16 +29,16 @@ examples:
       small sizes, seconds; the goals are stated for the full ones
 
 The tables are Markdown, so that they can stand in a document as they are. A ratio is the median of the rounds' own
-ratios, with the smallest and the largest. A goal that is not met is no error: the exit code says only whether
-everything could be measured.
-"""
+ratios, with the smallest and the largest. A goal that is not met is no error.
+
+{exit_codes}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what ``bench`` understands."""
     parser.description = f"{SUMMARY[0].upper()}{SUMMARY[1:]}."
     listed = "\n".join(f"  {section.letter}  {section.title}" for section in SECTIONS.values())
-    parser.epilog = EXAMPLES.format(sections=listed)
+    parser.epilog = EXAMPLES.format(sections=listed, exit_codes=exit_codes("everything could be measured"))
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--sections",

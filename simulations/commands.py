@@ -13,7 +13,7 @@ from secagg.errors import SecureSumError
 from simulations import audit_command, bench_command, compare_command, features_command, parameters_command
 from simulations.command_parser import CommandParser
 from simulations.errors import SimulationError, UsageError
-from simulations.process import FAILED
+from simulations.process import FAILED, exit_codes
 
 COMMANDS = (compare_command, audit_command, features_command, parameters_command, bench_command)
 """Each has ``NAME``, ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments)``, which returns the exit code."""
@@ -29,9 +29,7 @@ EXAMPLES = """examples:
   python -m simulations.flower --help
       the same sums between real hosts, with Flower
 
-exit code: 0 as it should be, 1 a finding, 2 an error, 130 stopped by Ctrl-C, 143 by SIGTERM, 141 nobody reads the
-           output any more
-"""
+{exit_codes}"""
 
 
 def run_command(argv: Sequence[str] | None = None) -> int:
@@ -62,7 +60,7 @@ def _parser() -> CommandParser:
     parser = CommandParser(
         prog=prog,
         description="Secure aggregation for closed-form federated learning, tried out in one process.",
-        epilog=EXAMPLES.format(prog=prog),
+        epilog=EXAMPLES.format(prog=prog, exit_codes=exit_codes(finding="a finding")),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"{DISTRIBUTION} {_version()}")

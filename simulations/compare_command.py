@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
 
-from analytic.row_format import RowFormat
 from secagg.config import MAX_CLIENTS
 from simulations import private_report
 from simulations.arguments import checked, file, items, number, whole, wholes
 from simulations.baseline_runs import ENTRIES as BASELINES
 from simulations.baseline_runs import ChosenBaseline, choose_baselines
 from simulations.compare import CompareSettings, Comparison, compare
-from simulations.data import BUNDLED, Dataset, bundled, load_npz
+from simulations.data import Dataset
 from simulations.dropouts import Dropouts
 from simulations.errors import UsageError
 from simulations.learners import LEARNERS, ChosenLearner, choose_learners
-from simulations.modes import MODES, choose_modes
 from simulations.options import Configurable, parse_options
 from simulations.output_files import OutputFile, refuse_same_file
 from simulations.partitions import Partition, parse_partition
+from simulations.printing import print_tables
 from simulations.private_compare import PrivateSettings, without_depth
+from simulations.process import exit_codes
 from simulations.progress import progress_bar
 from simulations.report.findings import findings
 from simulations.report.json_report import to_json
-from simulations.report.table import WIDTH_WITHOUT_TERMINAL, print_comparison
+from simulations.report.table import print_comparison
+from simulations.shared_arguments import add_data_arguments, add_format_argument, add_modes_argument, dataset_of
 
 NAME = "compare"
 SUMMARY = "train closed forms over several privacy modes and check each run against its pooled model, bit for bit"
@@ -50,30 +51,25 @@ options of learners (--option NAME=VALUE for all that have it, --option LEARNER.
 {options}
   deepafl's d_phi and d_f are, when left out, twice the features rounded up to a power of two, at most 1024
 
-exit code: 0 every run equals its pooled model, 1 one does not, 2 wrong input or a failed sum, 130 stopped by Ctrl-C,
-           141 nobody reads the output any more
-"""
+{exit_codes}"""
 
-DEFAULT_DATASET, DEFAULT_PARTITION = "digits", "dirichlet:0.1"
+DEFAULT_PARTITION = "dirichlet:0.1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what ``compare`` understands."""
     parser.description = f"{SUMMARY[0].upper()}{SUMMARY[1:]}."
-    parser.epilog = EXAMPLES.replace("{options}", "\n".join(_options_of(taker) for taker in _configurable()))
+    parser.epilog = EXAMPLES.format(
+        options="\n".join(_options_of(taker) for taker in _configurable()),
+        exit_codes=exit_codes("every run equals its pooled model", "one does not"),
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    data = parser.add_argument_group("data").add_mutually_exclusive_group()
-    data.add_argument(
-        "--dataset",
-        choices=tuple(BUNDLED),
-        help="real data bundled with scikit-learn (default: digits)",
-    )
-    data.add_argument(
-        "--data", type=checked(file), metavar="FILE.npz", help="x_train, y_train, x_test, y_test: features, labels"
-    )
+    add_data_arguments(parser)
     _add_federation(parser.add_argument_group("federation"))
     _add_learning(parser.add_argument_group("learning"))
-    private_report.add_arguments(parser.add_argument_group("privacy of the result (differential privacy)"))
+    private_report.add_arguments(
+        parser.add_argument_group("privacy of the result (differential privacy)", private_report.DESCRIPTION)
+    )
     output = parser.add_argument_group("output")
     output.add_argument(
         "--json", type=checked(file), metavar="FILE", help="write every number (docs/reference/compare-json.md)"
@@ -91,13 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_federation(group: Any) -> None:
-    group.add_argument(
-        "--modes",
-        type=checked(lambda text: choose_modes(items(text))),
-        default=choose_modes(None),
-        metavar="MODE,...",
-        help=f"out of {', '.join(MODES)} (default: all that are installed)",
-    )
+    add_modes_argument(group)
     group.add_argument(
         "--clients",
         type=checked(lambda text: wholes(text, at_least=1, at_most=MAX_CLIENTS)),
@@ -117,7 +107,8 @@ def _add_federation(group: Any) -> None:
         type=checked(_dropout_rate),
         default=0.0,
         metavar="RATE",
-        help="part of the clients that vanish before their vector is sent, the same in every mode (default: 0)",
+        help="part of the clients that vanish before their vector is sent, the same in every mode; under masks up to "
+        "half as many others vanish after theirs, which costs nobody's rows (default: 0)",
     )
     group.add_argument(
         "--dropout-anew",
@@ -128,7 +119,8 @@ def _add_federation(group: Any) -> None:
         "--seed",
         type=checked(lambda text: whole(text, at_least=0)),
         default=0,
-        help="draws partitions, dropouts and own test rows; keys and masks come from the operating system (default: 0)",
+        help="draws partitions, dropouts, own test rows, the baselines' batches and, with --epsilon, the simulated "
+        "noise; keys and masks come from the operating system (default: 0)",
     )
 
 
@@ -155,7 +147,11 @@ def _add_learning(group: Any) -> None:
         help="a parameter of a learner's or baseline's own, such as n_layers=5 for deepafl; may be repeated",
     )
     group.add_argument(
-        "--ridge", type=checked(_penalty), default=0.0, metavar="PENALTY", help="penalty of the solve (default: 0)"
+        "--ridge",
+        type=checked(_penalty),
+        default=None,
+        metavar="PENALTY",
+        help="penalty of the solve (default: 0; 0.01 for what --epsilon adds)",
     )
     group.add_argument(
         "--ri",
@@ -164,13 +160,7 @@ def _add_learning(group: Any) -> None:
         metavar="GAMMA",
         help="what each client adds to its Gram's diagonal and the server takes off exactly (default: 0)",
     )
-    group.add_argument(
-        "--format",
-        type=checked(lambda text: None if text == "auto" else RowFormat.parse(text)),
-        default=None,
-        help="fixed-point format of features: Q5.11 (signed), UQ5.11, or auto, which looks at all training rows and so "
-        "is for simulations only (default: auto)",
-    )
+    add_format_argument(group, "all training rows and so is for simulations only")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -181,7 +171,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     _check_together(arguments)
     files = list(_files(arguments))
-    dataset = _dataset(arguments)
+    dataset = dataset_of(arguments)
     settings = _settings(arguments, dataset)
     with progress_bar(settings.n_runs) as progress:
         comparison = compare(dataset, settings, progress)
@@ -190,11 +180,7 @@ def run(arguments: argparse.Namespace) -> int:
         for file, text in texts:
             file.write(text)
     finally:  # whatever became of the files, the numbers are not lost
-        console = Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL)
-        with console.capture() as capture:  # rich would end the process itself where nobody reads the output
-            print_comparison(comparison, console)
-            private_report.print_private(comparison.private, console)
-        print(capture.get(), end="", flush=True)
+        print_tables(lambda console: _draw(comparison, console))
     for fine, finding in findings(comparison):
         if not fine:
             print(f"error: {finding}", file=sys.stderr)
@@ -213,6 +199,15 @@ def _check_together(arguments: argparse.Namespace) -> None:
     changed = [n for n in private_report.BESIDE_EPSILON if getattr(arguments, n) != arguments.default_of(n)]
     if changed and arguments.epsilon is None:
         raise UsageError(f"--{changed[0].replace('_', '-')} needs --epsilon to have an effect; add --epsilon E,...")
+    if arguments.ri and arguments.epsilon is not None:
+        raise UsageError(
+            "--ri has no effect on what --epsilon adds: private learners have no RI process; leave out one of the two"
+        )
+
+
+def _draw(comparison: Comparison, console: Console) -> None:
+    print_comparison(comparison, console)
+    private_report.print_private(comparison.private, console)
 
 
 def _files(arguments: argparse.Namespace) -> Iterator[tuple[OutputFile, Callable[[Comparison], str]]]:
@@ -234,14 +229,12 @@ def _private(arguments: argparse.Namespace, dataset: Dataset) -> Iterator[Privat
     if not {"afl", "deepafl"} & set(names):
         raise UsageError(f"--epsilon needs a learner that has a private form, afl or deepafl, not {', '.join(names)}")
     options = parse_options(arguments.option, (*arguments.learner, *arguments.baselines))
-    if options.get("deepafl", {}).keys() - {"n_layers"}:
-        raise UsageError("with --epsilon only n_layers of deepafl's options can be set with --option; leave out others")
-    depths: dict[str, int | None] = {"afl": None, "deepafl": int(str(options.get("deepafl", {}).get("n_layers", 1)))}
-    for name in (known for known in depths if known in names):
+    deep: dict[str, Mapping[str, int] | None] = {"afl": None, "deepafl": options.get("deepafl", {})}
+    for name in (known for known in deep if known in names):
         for n_clients in dict.fromkeys(arguments.clients):
             for partition in _partitions(arguments):
                 settings = private_report.settings_from(
-                    arguments, dataset, n_clients=n_clients, partition=partition, n_layers=depths[name]
+                    arguments, dataset, n_clients=n_clients, partition=partition, deep=deep[name]
                 )
                 yield settings
                 if settings.terms.n_layers:
@@ -262,7 +255,7 @@ def _settings(arguments: argparse.Namespace, dataset: Dataset) -> CompareSetting
         n_clients=tuple(dict.fromkeys(arguments.clients)),
         partitions=_partitions(arguments),
         feature_format=arguments.format,
-        ridge=arguments.ridge,
+        ridge=arguments.ridge or 0.0,
         ri_gamma=arguments.ri,
         dropouts=Dropouts(rate=arguments.dropout, anew=arguments.dropout_anew, seed=arguments.seed),
         seed=arguments.seed,
@@ -277,10 +270,6 @@ def _configurable() -> tuple[Configurable, ...]:
 
 def _options_of(taker: Configurable) -> str:
     return f"  {taker.name:8} {', '.join(taker.options) or 'none'}"
-
-
-def _dataset(arguments: argparse.Namespace) -> Dataset:
-    return load_npz(arguments.data) if arguments.data else bundled(arguments.dataset or DEFAULT_DATASET)
 
 
 def _page(comparison: Comparison) -> str:

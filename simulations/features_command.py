@@ -22,6 +22,7 @@ from simulations.backbones import (
 )
 from simulations.image_files import find_images
 from simulations.output_files import OutputFile, refuse_same_file
+from simulations.process import exit_codes
 
 NAME = "features"
 SUMMARY = "compute features of images with a frozen torchvision backbone, for compare --data"
@@ -35,15 +36,16 @@ EXAMPLES = """examples:
       what the features are for
 
 A run that was stopped goes on from FILE.parts when it is started again.
-exit code: 0 the file is written, 2 wrong input, 130 stopped by Ctrl-C
-"""
+
+{exit_codes}"""
 
 MOST_WORKERS = 256
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what ``features`` understands."""
-    parser.description, parser.epilog = f"{SUMMARY[0].upper()}{SUMMARY[1:]}.", EXAMPLES
+    parser.description = f"{SUMMARY[0].upper()}{SUMMARY[1:]}."
+    parser.epilog = EXAMPLES.format(exit_codes=exit_codes("the file is written"))
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--backbone", choices=tuple(BACKBONES), required=True, help="torchvision's name: 512, 4096 or 768 features"

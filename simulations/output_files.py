@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from simulations.errors import OutputError, UsageError
 
@@ -38,16 +39,21 @@ class OutputFile:
         Raises:
             OutputError: the system refused, for instance because the disk is full; what was there before stays.
         """
+        content = text.encode()
+        self.fill(lambda file: file.write(content))
+
+    def fill(self, write: Callable[[BinaryIO], object]) -> None:
+        """The same for what ``write`` puts into a file of bytes."""
         with self._refusals_explained(), self._beside() as beside:
-            with beside.open("x", encoding="utf-8") as file:
-                file.write(text)
+            with beside.open("xb") as file:
+                write(file)
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(self.path)
 
     @contextmanager
     def _beside(self) -> Iterator[Path]:
-        """Where a text stands until it is whole; nothing is left there."""
+        """Where the content stands until it is whole; nothing is left there."""
         beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
         try:
             yield beside

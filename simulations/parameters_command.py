@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from secagg import Assumptions, Layout, MaskedSum
+from secagg import Assumptions, MaskedSum
 from secagg.config import MAX_CLIENTS
 from secagg.masked.assumptions import Plan, plan
 from secagg.masked.explain import client_cost
 from simulations.arguments import checked, number, whole, wholes
+from simulations.example_layout import layout_of_statistics
+from simulations.process import exit_codes
 
 NAME = "parameters"
 SUMMARY = "show the neighbours, threshold, guarantees and costs of masked sums by cohort size"
@@ -20,7 +22,8 @@ EXAMPLES = """examples:
       your own cohort sizes and threat model
 
 The table is Markdown, so that it can stand in a document as it is.
-"""
+
+{exit_codes}"""
 MOST_COLUMNS = 2**15
 """A Gram of more columns takes gigabytes, and no layout holds much more."""
 
@@ -42,7 +45,8 @@ HEADER = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what ``parameters`` understands."""
-    parser.description, parser.epilog = f"{SUMMARY[0].upper()}{SUMMARY[1:]}.", EXAMPLES
+    parser.description = f"{SUMMARY[0].upper()}{SUMMARY[1:]}."
+    parser.epilog = EXAMPLES.format(exit_codes=exit_codes("the table is printed"))
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--clients",
@@ -115,20 +119,11 @@ def _row(n_clients: int, assumptions: Assumptions, features: int, targets: int) 
 
 
 def _configured(n_clients: int, assumptions: Assumptions, features: int, targets: int) -> MaskedSum:
-    """A sum of 16-bit statistics of 1 000 rows a client."""
-    rows = 1000 * n_clients
-    layout = Layout.of(
-        [
-            ("gram", features * (features + 1) // 2, rows * (2**16 - 1) ** 2),
-            ("cross", features * targets, rows * (2**16 - 1)),
-            ("count", 1, rows),
-        ]
-    )
     identities = (
         tuple(number.to_bytes(32, "big") for number in range(n_clients)) if assumptions.malicious_server else ()
     )
     return MaskedSum.planned(
-        layout=layout,
+        layout=layout_of_statistics(n_clients, n_features=features, n_targets=targets),
         clients=tuple(range(1, n_clients + 1)),
         session_id=bytes(16),
         assumptions=assumptions,

@@ -38,7 +38,9 @@ from secagg.dp import (
     make_room,
     second_opinions,
 )
+from simulations.accuracy import accuracy
 from simulations.data import Dataset
+from simulations.dropouts import NO_DROPOUTS, Dropouts
 from simulations.errors import UsageError
 from simulations.partitions import Partition, parse_partition
 from simulations.private_plans import Plan, PrivacyTerms, Shape, exact_plan, private_plan
@@ -58,10 +60,9 @@ class PrivateSettings:
         partition: how training rows are dealt.
         promised_survivors: fewest clients of a released total; None promises all that the dropouts leave.
         colluders: clients whose shares of noise count for nothing.
-        dropout: part of the cohort that never sends its vector.
+        dropouts: who never sends its vector; each repetition draws anew, with its own seed.
         n_seeds: repetitions, each with another split, deal and noise.
         seed: of the first one.
-        carrier: what the distributed noise travels in: ``masked``, or ``plain`` for the same integers sooner.
 
     Raises:
         UsageError: nothing to compare, or a parameter out of range.
@@ -73,25 +74,22 @@ class PrivateSettings:
     partition: Partition = parse_partition("iid")  # noqa: RUF009  (a frozen value)
     promised_survivors: int | None = None
     colluders: int = 0
-    dropout: float = 0.0
+    dropouts: Dropouts = NO_DROPOUTS
     n_seeds: int = 5
     seed: int = 0
-    carrier: Literal["masked", "plain"] = "masked"
 
     def __post_init__(self) -> None:
         if not self.epsilons or self.n_seeds < 1 or self.seed < 0 or self.n_clients < 2:
             raise UsageError("a private comparison needs an epsilon, a repetition, a seed >= 0 and two clients")
-        if not 0 <= self.dropout < 1 or self.survivors < 1:
-            raise UsageError(f"a dropout rate must be at least 0 and below 1, not {self.dropout}")
         if not 1 <= self.promised <= self.survivors:
             raise UsageError(
                 f"{self.promised} survivors are promised and {self.survivors} of {self.n_clients} stay: no total would "
                 "be released. Promise fewer; each client then adds more noise"
             )
-        if self.carrier == "masked" and self.survivors < self.threshold:
+        if self.survivors < self.threshold:
             raise UsageError(
                 f"a masked sum of {self.n_clients} clients needs {self.threshold} to stay to the end, and a dropout "
-                f"rate of {self.dropout:g} leaves {self.survivors}; use a smaller rate"
+                f"rate of {self.dropouts.rate:g} leaves {self.survivors}; use a smaller rate"
             )
         if not 0 <= self.colluders < self.promised:
             raise UsageError(
@@ -102,7 +100,7 @@ class PrivateSettings:
     @property
     def survivors(self) -> int:
         """Clients whose vectors arrive."""
-        return self.n_clients - round(self.dropout * self.n_clients)
+        return self.n_clients - self.dropouts.n_lost(self.n_clients)
 
     @property
     def promised(self) -> int:
@@ -259,7 +257,8 @@ def _priced(
                     total=release.noise, promised_survivors=settings.promised, colluders=settings.colluders
                 )
             )
-    bill = [Release.of(r.label, r.rho, noise) for r, noise in zip(plan.releases, noises, strict=True)]
+    promise = {"unit": settings.terms.unit, "adjacency": settings.terms.adjacency}
+    bill = [Release.of(r.label, r.rho, noise, **promise) for r, noise in zip(plan.releases, noises, strict=True)]
     return plan, tuple(noises), bill
 
 
@@ -334,7 +333,8 @@ class _Run:
         number = 0
         while (spec := learner.next_sum(model)) is not None:
             contributions = {
-                party: _contribution(learner, model, spec, rows) for party, rows in self._present(clients).items()
+                party: _contribution(learner, model, spec, rows)
+                for party, rows in self._present(clients, number).items()
             }
             protocol = self._protocol(number, Layout.of(spec.segments), learner.context_bytes(model))
             result = run_in_memory(protocol, contributions).result
@@ -343,11 +343,11 @@ class _Run:
         scores = learner.decision_function(model, x_test)
         kept = (CLIPPED_ROWS, CLIPPED_CONTRIBUTION)
         clipped = sum(int(rows.memory.get(key, 0)) for rows in clients.values() for key in kept)
-        return _Outcome(accuracy=float(np.mean(scores.argmax(axis=1) == y_test)), clipped=clipped)
+        return _Outcome(accuracy=accuracy(scores, y_test), clipped=clipped)
 
-    def _present(self, clients: Mapping[PartyId, ClientRows]) -> dict[PartyId, ClientRows]:
-        order = np.random.default_rng([self.seed, *b"dropouts"]).permutation(list(clients))
-        return {int(party): clients[int(party)] for party in sorted(order[: self.settings.survivors])}
+    def _present(self, clients: Mapping[PartyId, ClientRows], number: int) -> dict[PartyId, ClientRows]:
+        lost = replace(self.settings.dropouts, seed=self.seed).lost(tuple(clients), number)
+        return {party: rows for party, rows in clients.items() if party not in lost}
 
     def _protocol(self, number: int, layout: Layout, received: bytes) -> SumProtocol:
         noise = self.noises[number] if self.noises else None
@@ -365,7 +365,7 @@ class _Run:
     def _carrier(self, layout: Layout, context: bytes, *, needed: int) -> SumProtocol:
         """What moves the integers: masks where the server is not trusted, and else anything."""
         clients = tuple(range(1, self.settings.n_clients + 1))
-        if self.trust != "distributed" or self.settings.carrier == "plain":
+        if self.trust != "distributed":
             return PlainSum(
                 layout=layout, clients=clients, session_id=new_session_id(), context=context, min_survivors=needed
             )

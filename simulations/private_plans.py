@@ -49,7 +49,8 @@ class PrivacyTerms:
         fraction_bits: lattice of rows.
         client_rows: for client level: how many rows a client is expected to hold, which sizes its clip. Public.
         n_layers: T of a deep learner; None for the linear one.
-        d_phi: its width.
+        d_phi: columns of its Phi_t.
+        d_f: columns of its F_t.
         ridge: what every solve adds to the noise's own ridge.
 
     Raises:
@@ -65,6 +66,7 @@ class PrivacyTerms:
     client_rows: int = 1
     n_layers: int | None = None
     d_phi: int = 64
+    d_f: int = 64
     ridge: float = 0.01
 
     def __post_init__(self) -> None:
@@ -78,8 +80,8 @@ class PrivacyTerms:
                 f"the Gram's part of the budget lies between 0 and 1 and the mean's is 0 to below 1, not "
                 f"{self.gram_share} and {self.mean_share}"
             )
-        if self.client_rows < 1 or self.d_phi < 1 or (self.n_layers is not None and self.n_layers < 0):
-            raise UsageError("rows of a client and the width are at least 1, layers at least 0")
+        if min(self.client_rows, self.d_phi, self.d_f) < 1 or (self.n_layers is not None and self.n_layers < 0):
+            raise UsageError("rows of a client and the widths are at least 1, layers at least 0")
         if self.unit == "client" and self.n_layers is not None:
             raise UsageError("a deep learner's layers are bounded by record only; take --unit record for it")
 
@@ -219,7 +221,7 @@ def _deep(terms: PrivacyTerms, shape: Shape, classifier: GramNoise, block: GramN
         max_rows=shape.max_rows,
         n_layers=terms.n_layers or 0,
         d_phi=terms.d_phi,
-        d_f=terms.d_phi,
+        d_f=terms.d_f,
         fraction_bits=terms.fraction_bits,
         classifier_noise=classifier,
         block_noise=block,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import groupby
 from typing import Any
 
@@ -15,6 +15,7 @@ from analytic.private_deepafl import noise_drowns
 from analytic.sensitivity import ADJACENCIES
 from simulations.arguments import budgets, checked, number, whole
 from simulations.data import Dataset
+from simulations.dropouts import Dropouts
 from simulations.errors import UsageError
 from simulations.partitions import Partition
 from simulations.private_compare import (
@@ -26,7 +27,17 @@ from simulations.private_compare import (
 )
 from simulations.private_plans import UNITS, PrivacyTerms
 
-SCHEMA, SCHEMA_VERSION = "analytic-secagg/private-compare", 1
+SCHEMA, SCHEMA_VERSION = "analytic-secagg/private-compare", 2
+
+DEEP = {"n_layers": 1, "d_phi": 64, "d_f": 64}
+"""The options that the private form of deepafl has, with its own defaults."""
+
+DESCRIPTION = """\
+With --epsilon a simulation of its own runs beside the others, for afl and deepafl where they are asked for, with
+the cohorts, partitions, dropouts and --seed above. Its distributed noise always travels under masks, whatever
+--modes says; its rows are brought to norm 1 and have formats of their own, whatever --format says; its ridge is
+0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64 unless --option sets them.
+"""
 
 BESIDE_EPSILON = ("delta", "unit", "adjacency", "promise", "colluders", "mean_share", "gram_share", "seeds")
 """Arguments that say nothing without ``--epsilon``."""
@@ -86,22 +97,44 @@ def add_arguments(group: Any) -> None:
 
 
 def settings_from(
-    arguments: argparse.Namespace, dataset: Dataset, *, n_clients: int, partition: Partition, n_layers: int | None
+    arguments: argparse.Namespace,
+    dataset: Dataset,
+    *,
+    n_clients: int,
+    partition: Partition,
+    deep: Mapping[str, int] | None,
 ) -> PrivateSettings:
-    """The settings that arguments ask for; cohort, partition and depth are ``compare``'s own.
+    """The settings that arguments ask for; cohort and partition are ``compare``'s own.
+
+    Args:
+        arguments: what was given.
+        dataset: the rows.
+        n_clients: the cohort.
+        partition: how they are dealt.
+        deep: the options of a deep learner; None for the linear one.
 
     Raises:
-        UsageError: a parameter out of range.
+        UsageError: a parameter out of range, or an option that the private form of a deep learner does not have.
     """
+    unknown = (deep or {}).keys() - DEEP.keys()
+    if unknown:
+        raise UsageError(
+            f"with --epsilon deepafl takes {', '.join(DEEP)} with --option, not {', '.join(sorted(unknown))}; leave "
+            "that out, or --epsilon"
+        )
     terms = PrivacyTerms(
         delta=arguments.delta,
         unit=arguments.unit,
         adjacency=arguments.adjacency,
         gram_share=arguments.gram_share,
-        mean_share=0.0 if n_layers is not None else arguments.mean_share,
+        mean_share=arguments.mean_share if deep is None else 0.0,
         client_rows=-(-len(dataset.x_train) // n_clients),
-        n_layers=n_layers,
     )
+    if deep is not None:
+        chosen: dict[str, Any] = {**DEEP, **deep}
+        terms = replace(terms, **chosen)
+    if arguments.ridge is not None:
+        terms = replace(terms, ridge=arguments.ridge)
     if arguments.epsilon is None:
         raise UsageError("a private comparison needs --epsilon")
     return PrivateSettings(
@@ -111,7 +144,7 @@ def settings_from(
         partition=partition,
         promised_survivors=arguments.promise,
         colluders=arguments.colluders,
-        dropout=arguments.dropout,
+        dropouts=Dropouts(rate=arguments.dropout, anew=arguments.dropout_anew, seed=arguments.seed),
         n_seeds=arguments.seeds,
         seed=arguments.seed,
     )
@@ -126,7 +159,6 @@ def document(comparison: PrivateComparison) -> dict[str, Any]:
         "dataset": {"name": data.name, "sha256": data.sha256, "train_rows": len(data.x_train)},
         "terms": asdict(settings.terms),
         "partition": settings.partition.name,
-        "carrier": settings.carrier,
         "seeds": settings.n_seeds,
         "seed": settings.seed,
         "statement": list(statement(comparison)),

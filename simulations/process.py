@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,9 +14,28 @@ from typing import NoReturn, TextIO
 FAILED, INTERRUPTED, UNREAD, TERMINATED = 2, 130, 141, 143
 """The last three as a shell reports them: 128 and the number of the signal (SIGINT, SIGPIPE, SIGTERM)."""
 
+EXIT_CODES = {
+    FAILED: "wrong input or a failure",
+    INTERRUPTED: "stopped by Ctrl-C",
+    UNREAD: "nobody reads the output any more",
+    TERMINATED: "stopped by SIGTERM",
+}
+"""What the codes above 1 say, the same of every command."""
 
 SIGNALS = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 """What stops a command, and the code that it then ends with."""
+
+
+def exit_codes(fine: str = "as it should be", finding: str | None = None) -> str:
+    """The last lines of a command's help.
+
+    Args:
+        fine: what its code 0 says.
+        finding: what its code 1 says; None for a command that has no such code.
+    """
+    own = {0: fine} if finding is None else {0: fine, 1: finding}
+    listed = ", ".join(f"{code} {meaning}" for code, meaning in (own | EXIT_CODES).items())
+    return textwrap.fill(f"exit code: {listed}", width=118, subsequent_indent=" " * len("exit code: ")) + "\n"
 
 
 class _Stopped(KeyboardInterrupt):

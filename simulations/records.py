@@ -41,8 +41,6 @@ class RunRecord:
     helper_seconds: float
     wall_seconds: float
     peak_rss_bytes: int
-    epsilon: float | None = None
-    delta: float | None = None
 
     @property
     def equal_to_pooled(self) -> bool:

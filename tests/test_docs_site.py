@@ -89,6 +89,15 @@ def test_the_architecture_shows_the_automaton_as_it_is() -> None:
     assert f"```mermaid\n{state_diagram(AUTHENTICATED_CLIENT)}\n```" in page.read_text(encoding="utf-8")
 
 
+def test_the_architecture_says_where_every_package_is() -> None:
+    text = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `([\w/]+)/` \|", text.split("## Where things are")[1], flags=re.MULTILINE)
+    packages = [
+        path.parent for top in ("secagg", "analytic", "simulations") for path in (ROOT / top).rglob("__init__.py")
+    ]
+    assert sorted(listed) == sorted([*(path.relative_to(ROOT).as_posix() for path in packages), "tests"])
+
+
 @pytest.mark.parametrize(("page", "n_pictures"), [("architecture", 1), ("masked-sum", 2)])
 def test_state_diagrams_are_pictures(site: Path, page: str, n_pictures: int) -> None:
     text = (site / "explanation" / f"{page}.html").read_text(encoding="utf-8")

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
+
+from analytic.learner import ClientRows, fit_pooled
+from analytic.model_files import save_model
+from analytic.row_format import RowFormat
+from simulations.learners import LEARNERS, LearnerSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -47,6 +55,24 @@ def test_no_page_names_this_machine() -> None:
         text = page.read_text(encoding="utf-8")
         assert "/root/" not in text
         assert "/work/" not in text
+
+
+def test_the_page_of_model_files_names_all_that_is_in_them(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "reference" / "model-files.md").read_text(encoding="utf-8")
+    described, arrays = page.split("## The arrays")
+    rng, row_format = np.random.default_rng(0), RowFormat.parse("Q5.11")
+    rows = ClientRows(rng.random((60, 4)), rng.integers(0, 3, 60))
+    sizes: dict[str, Any] = {"n_features": 4, "n_classes": 3, "max_rows": 60, "max_clients": 1}
+    for name, entry in LEARNERS.items():
+        narrow = {"n_layers": 1, "d_phi": 8, "d_f": 8} if name == "deepafl" else {}
+        learner = entry.build(LearnerSettings(**sizes, feature_format=row_format, options=narrow))
+        save_model(tmp_path / name, learner, fit_pooled(learner, rows))
+        saved = json.loads((tmp_path / name / "model.json").read_text(encoding="utf-8"))
+        assert list(saved) == re.findall(r"^\| `(\w+)` \|", described, flags=re.MULTILINE)
+        held = load_file(tmp_path / name / saved["weights"]["file"])
+        lines = [line for line in arrays.splitlines() if line.startswith("|") and f"`{name}`" in line]
+        named = {word for line in lines for word in re.findall(r"`([\w.]+)`", line.split("|")[2])}
+        assert {re.sub(r"\.\d+$", ".0", array) for array in held} == named - {"classifier.1", "transform.1"}
 
 
 def _snippets(page: Path) -> list[str]:

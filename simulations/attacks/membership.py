@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.release_gates import RANK_TOLERANCE
 from secagg import PartyId
 from simulations.attacks.attack import Truth
 from simulations.attacks.evaluate import Score, paired
-from simulations.attacks.reading import RANK_TOLERANCE, Reading
+from simulations.attacks.reading import Reading
 from simulations.attacks.view import AdversaryView
 
 Floats = NDArray[np.float64]

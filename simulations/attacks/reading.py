@@ -8,7 +8,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.release_gates import RANK_TOLERANCE, gram_rank
 from analytic.row_format import FloatMatrix
+from analytic.statistics import Statistics
 from secagg import Layout
 from secagg.layout import IntVector
 
@@ -57,8 +59,7 @@ class Reading:
     @property
     def rank(self) -> int:
         """Numerical rank of the Gram."""
-        gram, _ = self.scaled()
-        return int(np.linalg.matrix_rank(gram, hermitian=True, tol=RANK_TOLERANCE * max(1, len(gram))))
+        return gram_rank(Statistics(gram=self.gram, cross=self.cross, count=0))
 
     def class_counts(self) -> NDArray[np.int64] | None:
         """Rows of each class: H^T G^+ H = Y^T Y, as long as the rows are linearly independent; None if they are not."""
@@ -68,7 +69,3 @@ class Reading:
         if not np.isfinite(product).all() or np.abs(product - np.diag(counts)).max() > 0.01 or counts.min() < 0:
             return None
         return counts.astype(np.int64)
-
-
-RANK_TOLERANCE = 1e-10
-"""Relative to the largest entry: above what float64 loses, far below what rows of 16 bits contribute."""

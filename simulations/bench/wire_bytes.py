@@ -7,11 +7,12 @@ from math import ceil
 
 import numpy as np
 
-from secagg import Assumptions, Layout, MaskedSum, run_in_memory
+from secagg import Assumptions, MaskedSum, run_in_memory
 from secagg.masked.explain import client_cost
 from simulations.bench.measure import Spread
 from simulations.bench.rows import Goal, Row, Section
 from simulations.bench.settings import Settings
+from simulations.example_layout import layout_of_statistics
 
 FACTOR, BYTES_A_NEIGHBOUR = 1.02, 2048
 GOAL = Goal(limit=1.0)
@@ -21,7 +22,8 @@ def measure(settings: Settings) -> Iterator[Row]:
     """Runs of real sessions, then larger cohorts from the message formats."""
     features = settings.choose(full=512, quick=48)
     for n_clients in settings.choose(full=(11, 33), quick=(11,)):
-        protocol = MaskedSum(layout=_layout(features, n_clients), clients=_cohort(n_clients), session_id=bytes(16))
+        layout = layout_of_statistics(n_clients, n_features=features)
+        protocol = MaskedSum(layout=layout, clients=_cohort(n_clients), session_id=bytes(16))
         zeros = np.zeros(protocol.layout.size, dtype=np.int64)
         run = run_in_memory(protocol, dict.fromkeys(protocol.clients, zeros))
         traffic = run.traffic[1]
@@ -52,18 +54,6 @@ def _row(case: str, protocol: MaskedSum, bytes_up: int, bytes_down: int) -> Row:
     )
 
 
-def _layout(features: int, n_clients: int) -> Layout:
-    """A sum of 16-bit statistics of 1 000 rows a client and 10 classes."""
-    rows, widest = 1000 * n_clients, 2**16 - 1
-    return Layout.of(
-        [
-            ("gram", features * (features + 1) // 2, rows * widest**2),
-            ("cross", features * 10, rows * widest),
-            ("count", 1, 2**62),
-        ]
-    )
-
-
 def _cohort(n_clients: int) -> tuple[int, ...]:
     return tuple(range(1, n_clients + 1))
 
@@ -71,7 +61,7 @@ def _cohort(n_clients: int) -> tuple[int, ...]:
 def _planned(features: int, n_clients: int, malicious: bool) -> MaskedSum:
     identities = tuple(number.to_bytes(32, "big") for number in range(n_clients)) if malicious else ()
     return MaskedSum.planned(
-        layout=_layout(features, n_clients),
+        layout=layout_of_statistics(n_clients, n_features=features),
         clients=_cohort(n_clients),
         session_id=bytes(16),
         assumptions=Assumptions(malicious_server=malicious),

@@ -12,7 +12,7 @@ from typing import Any
 from simulations import private_report
 from simulations.compare import Comparison
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 PACKAGES = ("analytic-secagg", "numpy", "scipy", "cryptography", "scikit-learn")
 
 

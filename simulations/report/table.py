@@ -13,7 +13,6 @@ from simulations.compare import Comparison
 from simulations.records import BaselineRecord, RunRecord
 from simulations.report.findings import findings, human_bytes
 
-WIDTH_WITHOUT_TERMINAL = 120
 HASH_DIGITS = 8
 TEXT_COLUMNS = ("mode", "learner", "partition")
 COLUMNS = (

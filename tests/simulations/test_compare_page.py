@@ -65,7 +65,6 @@ def full() -> Comparison:
             n_clients=4,
             partition=partition,
             n_seeds=1,
-            carrier="plain",
         )
         for n_layers in (None, 1, 0)
         for partition in PARTITIONS

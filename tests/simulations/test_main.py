@@ -220,6 +220,10 @@ def test_help_has_examples_and_what_exit_codes_mean(capsys: pytest.CaptureFixtur
     text = capsys.readouterr().out
     assert "python -m simulations compare --dataset breast_cancer" in text
     assert "exit code: 0" in text
+    words = " ".join(text.split())
+    assert "under masks up to half as many others vanish after theirs" in words
+    assert "with --epsilon, the simulated noise; keys and masks come from the operating system" in words
+    assert "its ridge is 0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64 unless" in words
     for argument in (
         "--modes",
         "--clients",
@@ -286,12 +290,20 @@ def test_the_module_runs_and_its_bar_goes_to_a_terminal_only(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["out.html"]
 
 
-def test_nobody_reading_the_output_is_no_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "compare --clients 4 --modes plain",
+        "audit --clients 4 --modes plain --attacks row_count --cohorts 2 --epsilon none --trials 1",
+    ],
+    ids=lambda line: line.split()[0],
+)
+def test_nobody_reading_the_output_is_no_error(line: str, tmp_path: Path) -> None:
     """The reading end is closed before the command has anything to say."""
     reading, writing = os.pipe()
     os.close(reading)
     process = subprocess.run(
-        [sys.executable, "-m", "simulations", *comparing("--modes", "plain", "--json", "out.json")],
+        [sys.executable, "-m", "simulations", *line.split(), "--json", "out.json"],
         cwd=tmp_path,
         stdout=writing,
         stderr=subprocess.PIPE,

@@ -19,6 +19,17 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["out.json"]
 
 
+def test_bytes_are_written_in_the_same_way(tmp_path: Path) -> None:
+    path = tmp_path / "out.npy"
+    path.write_bytes(b"before")
+    OutputFile(path).fill(lambda file: file.write(b"\xff\x00"))
+    assert path.read_bytes() == b"\xff\x00"
+    with pytest.raises(ZeroDivisionError):
+        OutputFile(path).fill(lambda file: file.write(bytes(1 // len(b""))))
+    assert path.read_bytes() == b"\xff\x00"
+    assert os.listdir(tmp_path) == ["out.npy"]
+
+
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     path.write_text("before")

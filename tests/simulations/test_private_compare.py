@@ -6,12 +6,16 @@ import argparse
 import io
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from secagg import PlainSum, run_in_memory
 from secagg.dp import PrivacyError, calibrate
+from simulations import private_compare
 from simulations.data import Dataset, bundled
+from simulations.dropouts import Dropouts
 from simulations.errors import UsageError
 from simulations.partitions import parse_partition
 from simulations.private_compare import TRUSTS, PrivateComparison, PrivateSettings, compare_private, shape_of
@@ -25,7 +29,7 @@ from simulations.private_report import (
     statement,
 )
 
-SMALL = PrivateSettings(epsilons=(1.0, 8.0), terms=PrivacyTerms(), n_clients=20, n_seeds=3, carrier="plain")
+SMALL = PrivateSettings(epsilons=(1.0, 8.0), terms=PrivacyTerms(), n_clients=20, n_seeds=3)
 KEYS = {"epsilon", "delta", "rho", "sigma_gram", "sigma_cross", "releases", "accuracy_mean", "accuracy_spread"}
 
 
@@ -70,18 +74,43 @@ def test_records_say_what_the_noise_really_gives(comparison: PrivateComparison) 
             assert value == pytest.approx(expected, abs=0.012, rel=1e-3), name
 
 
+def in_the_clear(*, threshold: int, **settings: Any) -> PlainSum:
+    """What stands in for a masked sum: the same integers sooner."""
+    return PlainSum(min_survivors=threshold, **settings)
+
+
 @pytest.mark.parametrize("n_clients", [8, pytest.param(30, marks=pytest.mark.slow)])
-def test_masks_carry_the_same_noisy_integers(digits: Dataset, n_clients: int) -> None:
+def test_masks_carry_the_same_noisy_integers(digits: Dataset, n_clients: int, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(SMALL, epsilons=(2.0,), n_clients=n_clients, n_seeds=1)
-    plain = compare_private(digits, settings).of("distributed", 2.0)
-    masked = compare_private(digits, replace(settings, carrier="masked")).of("distributed", 2.0)
-    assert masked == plain
+    masked = compare_private(digits, settings).of("distributed", 2.0)
+    monkeypatch.setattr(private_compare, "MaskedSum", in_the_clear)
+    assert compare_private(digits, settings).of("distributed", 2.0) == masked
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_the_clients_vanish_that_vanish_from_exact_runs(
+    digits: Dataset, anew: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present = []
+
+    def recorded(protocol: Any, contributions: Any) -> Any:
+        present.append(set(contributions))
+        return run_in_memory(protocol, contributions)
+
+    monkeypatch.setattr(private_compare, "run_in_memory", recorded)
+    dropouts = Dropouts(rate=0.25, anew=anew, seed=3)
+    compare_private(digits, replace(SMALL, epsilons=(8.0,), n_clients=8, n_seeds=1, seed=3, dropouts=dropouts))
+    clients = tuple(range(1, 9))
+    stay = [set(clients) - set(dropouts.lost(clients, number)) for number in range(2)]
+    assert present == len(TRUSTS) * stay
+    assert (stay[0] != stay[1]) is anew
 
 
 @pytest.mark.slow
-def test_digits_keep_what_is_promised(digits: Dataset) -> None:
+def test_digits_keep_what_is_promised(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """The project's own measure: 100 clients, delta 1e-5, records, add-remove, 20 seeds."""
-    settings = PrivateSettings(epsilons=(1.0, 2.0, 4.0, 8.0), terms=PrivacyTerms(), n_seeds=20, carrier="plain")
+    monkeypatch.setattr(private_compare, "MaskedSum", in_the_clear)
+    settings = PrivateSettings(epsilons=(1.0, 2.0, 4.0, 8.0), terms=PrivacyTerms(), n_seeds=20)
     comparison = compare_private(digits, settings)
     assert comparison.of("non-private", None).accuracy_mean >= 0.93
     for epsilon, least in ((1.0, 0.85), (2.0, 0.87), (4.0, 0.89), (8.0, 0.91)):
@@ -97,7 +126,7 @@ def test_digits_keep_what_is_promised(digits: Dataset) -> None:
         PrivacyTerms(unit="client", client_rows=72),
         PrivacyTerms(adjacency="replace-one"),
         PrivacyTerms(mean_share=0.0),
-        PrivacyTerms(n_layers=1, mean_share=0.0, d_phi=32),
+        PrivacyTerms(n_layers=1, mean_share=0.0, d_phi=32, d_f=16),
         PrivacyTerms(unit="client", client_rows=72, adjacency="replace-one", mean_share=0.0),
     ],
     ids=["client", "replace", "one release", "deep", "client replace"],
@@ -115,7 +144,9 @@ def test_other_terms_run_and_keep_their_budget(digits: Dataset, terms: PrivacyTe
 
 
 def test_more_survivors_than_promised_cost_accuracy_not_privacy(digits: Dataset) -> None:
-    settings = replace(SMALL, epsilons=(1.0,), promised_survivors=10, colluders=2, dropout=0.1, n_seeds=1)
+    settings = replace(
+        SMALL, epsilons=(1.0,), promised_survivors=10, colluders=2, dropouts=Dropouts(rate=0.1), n_seeds=1
+    )
     record = compare_private(digits, settings).of("distributed", 1.0)
     assert (record.survivors, record.promised_survivors, record.colluders) == (18, 10, 2)
     assert record.epsilon is not None
@@ -138,8 +169,8 @@ def test_replacing_one_needs_more_noise_and_signs_matter() -> None:
     [
         ({"epsilons": ()}, "needs an epsilon"),
         ({"colluders": 20}, "nobody whose noise counts"),
-        ({"promised_survivors": 19, "dropout": 0.2}, "19 survivors are promised and 16"),
-        ({"dropout": 1.0}, "dropout"),
+        ({"promised_survivors": 19, "dropouts": Dropouts(rate=0.2)}, "19 survivors are promised and 16"),
+        ({"n_clients": 2, "dropouts": Dropouts(rate=0.9)}, "of 2 clients needs 2 .* leaves 1;"),
         ({"n_seeds": 0}, "needs an epsilon"),
     ],
 )
@@ -157,6 +188,7 @@ def test_settings_that_cannot_work_are_refused(change: dict[str, object], messag
         {"adjacency": "x"},
         {"client_rows": 0},
         {"n_layers": -1},
+        {"d_f": 0},
     ],
 )
 def test_terms_that_mean_nothing_are_refused(change: dict[str, object]) -> None:
@@ -191,16 +223,14 @@ def test_json_and_table_say_the_same(comparison: PrivateComparison) -> None:
 
 
 def test_arguments_become_settings(digits: Dataset) -> None:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = arguments_parser()
     line = ["--epsilon", "4,1", "--adjacency", "replace-one", "--seeds", "1"]
     arguments = parser.parse_args([*line, "--promise", "8"])
-    settings = settings_from(arguments, digits, n_clients=10, partition=parse_partition("dirichlet:0.1"), n_layers=None)
+    settings = settings_from(arguments, digits, n_clients=10, partition=parse_partition("dirichlet:0.1"), deep=None)
     assert settings.epsilons == (4.0, 1.0)
     assert settings.promised == 8
-    records = compare_private(digits, replace(settings, carrier="plain")).records
+    assert settings.terms.ridge == PrivacyTerms().ridge
+    records = compare_private(digits, settings).records
     assert [record.target_epsilon for record in records] == [None, 1.0, 1.0, 1.0, 4.0, 4.0, 4.0]
     with pytest.raises(SystemExit):
         parser.parse_args(["--epsilon", "0,1"])
@@ -208,11 +238,36 @@ def test_arguments_become_settings(digits: Dataset) -> None:
         parser.parse_args(["--epsilon", "one"])
     without = parser.parse_args([])
     with pytest.raises(UsageError, match="--epsilon"):
-        settings_from(without, digits, n_clients=10, partition=parse_partition("iid"), n_layers=None)
+        settings_from(without, digits, n_clients=10, partition=parse_partition("iid"), deep=None)
+
+
+def arguments_parser() -> argparse.ArgumentParser:
+    """What ``settings_from`` reads."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--dropout-anew", action="store_true")
+    parser.add_argument("--ridge", type=float, default=None)
+    parser.add_argument("--seed", type=int, default=0)
+    return parser
+
+
+def test_arguments_of_exact_runs_reach_the_private_ones(digits: Dataset) -> None:
+    line = "--epsilon 1 --ridge 0 --dropout 0.25 --dropout-anew --seed 9"
+    arguments, iid = arguments_parser().parse_args(line.split()), parse_partition("iid")
+    linear = settings_from(arguments, digits, n_clients=8, partition=iid, deep=None)
+    assert linear.terms == PrivacyTerms(ridge=0.0, client_rows=180)
+    assert linear.dropouts == Dropouts(rate=0.25, anew=True, seed=9)
+    deep = settings_from(arguments, digits, n_clients=8, partition=iid, deep={})
+    assert (deep.terms.n_layers, deep.terms.d_phi, deep.terms.d_f, deep.terms.mean_share) == (1, 64, 64, 0.0)
+    deep = settings_from(arguments, digits, n_clients=8, partition=iid, deep={"n_layers": 2, "d_f": 16})
+    assert (deep.terms.n_layers, deep.terms.d_phi, deep.terms.d_f) == (2, 64, 16)
+    with pytest.raises(UsageError, match="takes n_layers, d_phi, d_f with --option, not gamma; leave that out"):
+        settings_from(arguments, digits, n_clients=8, partition=iid, deep={"gamma": 1})
 
 
 def test_a_deep_learner_is_told_when_it_should_be_flat(digits: Dataset) -> None:
-    terms = PrivacyTerms(n_layers=1, mean_share=0.0, d_phi=32)
+    terms = PrivacyTerms(n_layers=1, mean_share=0.0, d_phi=32, d_f=32)
     settings = replace(SMALL, epsilons=(0.5,), terms=terms, n_seeds=1)
     deep = compare_private(digits, settings)
     flat = compare_private(digits, replace(settings, terms=replace(terms, n_layers=0)))

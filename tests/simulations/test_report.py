@@ -65,7 +65,7 @@ def everything() -> Comparison:
             partitions=(parse_partition("iid"), parse_partition("dirichlet:0.1")),
             baselines=tuple(ChosenBaseline(entry=entry, options={"rounds": 2}) for entry in ENTRIES.values()),
             explain=True,
-            private=(PrivateSettings(epsilons=(2.0,), terms=PrivacyTerms(), n_clients=5, n_seeds=1, carrier="plain"),),
+            private=(PrivateSettings(epsilons=(2.0,), terms=PrivacyTerms(), n_clients=5, n_seeds=1),),
         ),
     )
 
