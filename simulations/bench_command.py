@@ -22,7 +22,7 @@ EXAMPLES = """sections:
 
 examples:
   python -m simulations bench --json bench.json
-      everything; on two cores about half an hour, most of it the session of 10 000 clients
+      everything; on two cores about twenty minutes, most of it the session of 10 000 clients
   python -m simulations bench --sections a,c,d
       some of it
   python -m simulations bench --quick --sections c,e

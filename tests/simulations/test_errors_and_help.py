@@ -205,7 +205,7 @@ LONG = {
     "audit --html": "a minute, as in test_audit",
     "audit --data": "a minute, as in test_audit",
     "features --backbone resnet18 --images cifar10": "downloads weights",
-    "bench --json": "half an hour",
+    "bench --json": "twenty minutes",
     "bench --sections a,c,d": "minutes",
 }
 """Examples of the help that are read but not run, by how they begin, and why. Those of one word run in test_main."""

@@ -41,7 +41,7 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
             running.close()
 
 
-@pytest.mark.slow  # starts Ray; not yet timed beside the other tests
+@pytest.mark.slow  # starts Ray, which not every machine lets run; half a minute
 def test_flwr_run_over_a_trial(deployment: Deployment) -> None:
     """Node k is site k + 1, the model is exact, and nobody speaks to another host."""
     size = f"num-supernodes={N_SITES} client-resources-num-cpus=1"

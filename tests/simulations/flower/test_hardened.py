@@ -41,7 +41,7 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
         running.close()
 
 
-@pytest.mark.slow  # minutes of real processes; not yet timed beside the other tests
+@pytest.mark.slow  # more than two minutes of real processes
 def test_the_hardened_set_up(deployment: Deployment) -> None:
     """A run completes exactly; who has no secret gets no task; an app that was not approved does not run."""
     _start_server(deployment)
