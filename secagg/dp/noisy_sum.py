@@ -28,7 +28,28 @@ def make_room(layout: Layout, n_clients: int, noise: DistributedNoise) -> Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoisySum:
+class _OverSum:
+    """What noise leaves as it is in the sum under it."""
+
+    protocol: SumProtocol
+
+    @property
+    def clients(self) -> tuple[PartyId, ...]:
+        """The cohort, ascending."""
+        return self.protocol.clients
+
+    @property
+    def survivors_needed(self) -> int:
+        """Fewest clients whose vectors a released total holds."""
+        return self.protocol.survivors_needed
+
+    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
+        """The helpers of the sum under it."""
+        return self.protocol.helpers(entropy=entropy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisySum(_OverSum):
     """Any secure sum, with each client's share of the noise added before its vector is masked or encrypted.
 
     Noise comes from a source of its own, by default the operating system, whatever entropy a session's keys and masks
@@ -51,7 +72,6 @@ class NoisySum:
         PrivacyError: the protocol releases totals of fewer survivors than promised, or has no room for the noise.
     """
 
-    protocol: SumProtocol
     layout: Layout
     noise: DistributedNoise
     noise_entropy: Entropy = os_entropy
@@ -70,16 +90,6 @@ class NoisySum:
     def name(self) -> str:
         """The mode's name."""
         return f"{self.protocol.name}+noise"
-
-    @property
-    def clients(self) -> tuple[PartyId, ...]:
-        """The cohort, ascending."""
-        return self.protocol.clients
-
-    @property
-    def survivors_needed(self) -> int:
-        """Fewest clients whose vectors a released total holds."""
-        return self.protocol.survivors_needed
 
     def client(
         self,
@@ -143,10 +153,6 @@ class NoisySum:
         """The server's session: that of the sum under it, which also snapshots and restores it (``protocol``)."""
         return self.protocol.server(entropy=entropy)
 
-    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
-        """The helpers of the sum under it."""
-        return self.protocol.helpers(entropy=entropy)
-
     def _noised(self, contribution: Contribution) -> Callable[[], IntVector]:
         if not callable(contribution):
             check_now(self.layout, contribution)
@@ -155,7 +161,7 @@ class NoisySum:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CentralNoisySum:
+class CentralNoisySum(_OverSum):
     """Any secure sum whose server adds all the noise: for those who trust the server with the exact total.
 
     Args:
@@ -164,7 +170,6 @@ class CentralNoisySum:
         noise_entropy: where noise comes from; anything but the default is for simulations.
     """
 
-    protocol: SumProtocol
     noise: CoordinateNoise
     noise_entropy: Entropy = os_entropy
 
@@ -180,16 +185,6 @@ class CentralNoisySum:
     def layout(self) -> Layout:
         """The shape and bounds of vectors before noise."""
         return self.protocol.layout
-
-    @property
-    def clients(self) -> tuple[PartyId, ...]:
-        """The cohort, ascending."""
-        return self.protocol.clients
-
-    @property
-    def survivors_needed(self) -> int:
-        """Fewest clients whose vectors a released total holds."""
-        return self.protocol.survivors_needed
 
     def client(
         self,
@@ -236,10 +231,6 @@ class CentralNoisySum:
         It has no snapshot: restored, it would draw a second noise for one total.
         """
         return _NoisyServer(self.protocol.server(entropy=entropy), self.noise, self.noise_entropy)
-
-    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
-        """The helpers of the sum under it."""
-        return self.protocol.helpers(entropy=entropy)
 
     def _checked(self, contribution: Contribution) -> Contribution:
         """The contribution, if it is zero where nothing is released; a call's vector is looked at when it is made."""
