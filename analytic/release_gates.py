@@ -145,8 +145,9 @@ class ReleasePolicy:
             yield Concern(
                 gate=Gate.RANK,
                 refuses=True,
-                message=f"the total has rank {rank} and {n_features} features in use: below that, every row can be "
-                "rebuilt from an exact total. Add rows or clients, use fewer features, or add noise",
+                message=f"the total has rank {rank} and {n_features} features in use: where rows are so few, each of "
+                "them can be rebuilt from an exact total. Add rows or clients, use fewer features, drop columns that "
+                "follow from others, or add noise",
             )
         auc = predicted_membership_auc(n_rows, rank)
         if auc > self.highest_auc:

@@ -69,7 +69,12 @@ class ClientPolicy:
             if isinstance(inner, MaskedParameters)
             else harmless_colluders(protocol.survivors_needed)
         )
-        self._at_least("collusion with the server that does no harm", tolerated, harmless)
+        if harmless < tolerated:
+            raise PolicyError(
+                f"this site asks for a sum that {tolerated} colluding clients ({self.min_corruption:g} of "
+                f"{len(protocol.clients)}) cannot harm; this one bears {harmless}: release totals of at least "
+                f"{tolerated + 2} clients and, where clients mask for each other, promise that corruption"
+            )
         if self.identities and isinstance(inner, MaskedParameters | CommitteeParameters):
             self._check_roster(inner)
         self._check_beside_the_clients(inner)

@@ -149,9 +149,9 @@ class NoisySum(_OverSum):
         )
         return NoisyClient(exact)
 
-    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+    def server(self, *, entropy: Entropy = os_entropy, identity: IdentityKey | None = None) -> ServerSession:
         """The server's session: that of the sum under it, which also snapshots and restores it (``protocol``)."""
-        return self.protocol.server(entropy=entropy)
+        return self.protocol.server(entropy=entropy, **_server_signing(self.protocol, identity))
 
     def _noised(self, contribution: Contribution) -> Callable[[], IntVector]:
         if not callable(contribution):
@@ -225,12 +225,13 @@ class CentralNoisySum(_OverSum):
         )
         return session
 
-    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+    def server(self, *, entropy: Entropy = os_entropy, identity: IdentityKey | None = None) -> ServerSession:
         """A server that shows its total with noise only, and the same noise however often it is asked.
 
         It has no snapshot: restored, it would draw a second noise for one total.
         """
-        return _NoisyServer(self.protocol.server(entropy=entropy), self.noise, self.noise_entropy)
+        exact = self.protocol.server(entropy=entropy, **_server_signing(self.protocol, identity))
+        return _NoisyServer(exact, self.noise, self.noise_entropy)
 
     def _checked(self, contribution: Contribution) -> Contribution:
         """The contribution, if it is zero where nothing is released; a call's vector is looked at when it is made."""
@@ -320,6 +321,15 @@ def _signing(protocol: SumProtocol, identity: IdentityKey | None) -> dict[str, A
         return {}
     if not getattr(protocol, "is_authenticated", False):
         raise ConfigurationError("this sum has no roster of identities; a signing key serves no purpose in it")
+    return {"identity": identity}
+
+
+def _server_signing(protocol: SumProtocol, identity: IdentityKey | None) -> dict[str, Any]:
+    """A signing key as the sums take it whose server signs, which are those of committees."""
+    if identity is None:
+        return {}
+    if not getattr(protocol, "server_identity", b""):
+        raise ConfigurationError("this sum knows no identity of its server; a signing key serves no purpose in it")
     return {"identity": identity}
 
 

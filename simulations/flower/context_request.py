@@ -49,6 +49,6 @@ def ask_for_context(
     if not found:
         raise UnreachableError(
             f"key holder {holder} did not answer; without it nothing can be decrypted, and no client was asked. "
-            "Start its node and run again"
+            "Start its node, or read in its log why it declined (the node's reason stands above), and run again"
         )
     return found[0]

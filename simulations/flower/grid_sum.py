@@ -25,7 +25,8 @@ class Seats:
 
     Args:
         node_of: each party's node.
-        n_invited: how many nodes were invited at first, of which every later quorum is a fraction.
+        n_invited: how many nodes were invited at first, of which every later quorum is a fraction; no more than there
+            are parties, since other nodes have no part.
     """
 
     node_of: dict[PartyId, NodeId] = field(default_factory=dict)
@@ -82,14 +83,15 @@ class GridSum:
             SecureSumError: too few clients stayed, or another reason for which no total is released.
         """
         contents = dict.fromkeys(self._exchange.everybody(), write_invitation(invitation))
-        self._seats.n_invited = len(contents)
+        n_parties = len(Terms.from_bytes(invitation.terms).clients) + len(self._helpers)
+        self._seats.n_invited = min(len(contents), n_parties)
         deadlines = replace(self._deadlines, of=self._seats.n_invited, complete=lambda: not self._helpers_missing())
         self._exchange.ask("INVITATION", INVITE, contents, self._signed(self._take_first), deadlines)
         if missing := self._helpers_missing():
             raise UnreachableError(
                 f"{len(missing)} of the {len(self._helpers)} helpers did not answer (party "
-                f"{', '.join(map(str, missing))}); without all of them no total can be released. Start their nodes "
-                "and run again"
+                f"{', '.join(map(str, missing))}); without all of them no total can be released. Start their nodes, "
+                "or read in their logs why they declined (a node's reason stands above), and run again"
             )
         return self._finish()
 

@@ -141,7 +141,7 @@ class Site:
 
     def _end_what_is_over(self, terms: Terms) -> None:
         """The sessions of a server that is gone, and this run's sum before."""
-        self._sweep()
+        self._sweep(spare=terms.session)
         self._end(terms.previous)
 
     def _sweep(self, *, spare: bytes = b"") -> None:

@@ -57,22 +57,22 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
         (ClientPolicy(), PlainSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16)), "not in plain"),
         (ClientPolicy(min_clients=6), SEMI_HONEST, "a cohort of at least 6 clients, the sum has 5"),
         (ClientPolicy(min_survivors=5), SEMI_HONEST, "survivors in a total of at least 5 clients, the sum has 4"),
-        (ClientPolicy(min_corruption=0.8), SIGNED, "collusion with the server that does no harm of at least 4"),
-        (ClientPolicy(min_corruption=0.6), SEMI_HONEST, "no harm of at least 3 clients, the sum has 2"),
+        (ClientPolicy(min_corruption=0.8), SIGNED, "asks for a sum that 4 colluding clients .0.8 of 5. cannot harm"),
+        (ClientPolicy(min_corruption=0.6), SEMI_HONEST, "that 3 colluding clients .* this one bears 2:"),
         (
             ClientPolicy(modes=frozenset({"committee"}), min_corruption=0.4),
             replace(COMMITTEE, min_survivors=3),
-            "no harm of at least 2 clients, the sum has 1",
+            "that 2 colluding clients .* this one bears 1:",
         ),
         (
             ClientPolicy(modes=frozenset({"plain"}), min_survivors=1, min_corruption=0.2),
             PlainSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16)),
-            "no harm of at least 1 clients, the sum has 0",
+            "that 1 colluding clients .* this one bears 0:",
         ),
         (
             ClientPolicy(modes=frozenset({"masked+central-noise"}), min_corruption=0.6),
             noisy(SEMI_HONEST),
-            "no harm of at least 3 clients, the sum has 2",
+            "that 3 colluding clients .* this one bears 2:",
         ),
         (ClientPolicy(identities=ROSTER), SERIES.next_sum(LAYOUT), "this sum has none and trusts the server"),
         (knows_helpers({1: COMMITTEE.helper_keys[0][1]}), COMMITTEE, r"helpers \[6, 7\] have another key"),
@@ -140,5 +140,5 @@ def test_a_planned_sum_tells_what_it_tolerates() -> None:
         graph_seed=bytes(16),
     )
     ClientPolicy(min_corruption=0.1, min_survivors=32).check(planned)
-    with pytest.raises(PolicyError, match="collusion"):
+    with pytest.raises(PolicyError, match="that 8 colluding clients"):
         ClientPolicy(min_corruption=0.2).check(planned)

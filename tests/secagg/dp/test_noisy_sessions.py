@@ -171,11 +171,18 @@ def test_signed_sums_of_every_kind_carry_noise() -> None:
         party: under.client(party, vector(party), identity=KEYS[party]) for party in CLIENTS
     }
     spoken[9] = COMMITTEE.helper(9, HELPER)
-    server = COMMITTEE.server(identity=SERVER_KEY)
-    assert is_noisy(summed(server, speaking(spoken)))
+    assert is_noisy(summed(under.server(identity=SERVER_KEY), speaking(spoken)))
     central = CentralNoisySum(protocol=SIGNED, noise=NOISE)
     exact = {party: central.client(party, vector(party), identity=KEYS[party]) for party in CLIENTS}
     assert is_noisy(summed(central.server(), speaking(exact)))
+    with pytest.raises(ConfigurationError, match="no identity of its server"):
+        central.server(identity=SERVER_KEY)
+    central = CentralNoisySum(protocol=COMMITTEE, noise=NOISE)
+    last: dict[int, ClientSession] = {
+        party: central.client(party, vector(party), identity=KEYS[party]) for party in CLIENTS
+    }
+    last[9] = COMMITTEE.helper(9, HELPER)
+    assert is_noisy(summed(central.server(identity=SERVER_KEY), speaking(last)))
 
 
 def test_a_one_message_client_that_has_spoken_draws_no_second_noise() -> None:

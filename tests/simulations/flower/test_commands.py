@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from rehearsed import edit, state
 
+from secagg.durable import FileStore
 from simulations.flower.__main__ import COMMANDS, main
 from simulations.flower.key_files import read_secret
 from simulations.flower.trial import Trial
@@ -115,6 +117,20 @@ def test_check_site_tries_the_state_folder_and_names_missing_extras(
     assert "masked+bfv: declined until this host has more: pip install 'analytic-secagg[he]'" in printed
     state(trial, 5).chmod(0o755)
     assert "chmod 700" in printed_error(["check-site", path], capsys)
+
+
+def test_check_site_says_when_nothing_can_be_stored(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a network disk that cannot lock a folder."""
+
+    def refuse(store: FileStore, record: bytes) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(FileStore, "save", refuse)
+    printed = printed_error(["check-site", str(trial.folder / "site-3" / "site.toml")], capsys)
+    assert "nothing can be stored" in printed
+    assert "state must be a folder on a local disk" in printed
 
 
 @pytest.mark.parametrize(

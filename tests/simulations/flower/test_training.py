@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -125,6 +127,16 @@ def test_a_quorum_is_the_same_number_in_every_round(
     trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     """Three quarters of five nodes are four, also when only four are left to ask."""
+    enough = noted_quorums(monkeypatch)
+    rehearse(trial.folder, run_config(tmp_path, mode=mode, quorum=0.75), is_gone=vanishes(4, INVITE))
+    is_exact(trial, [1, 2, 3, 5])
+    rounds = ["INVITATION", "ROSTER", "SHARE_DELIVERY", "UNMASK_REQUEST", "SURVIVOR_PROOF"]
+    assert {title: enough[title] for title in rounds} == dict.fromkeys(rounds, 4)
+    assert enough.get("DECRYPTION_REQUEST", 1) == 1
+
+
+def noted_quorums(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many answers each round asks for, by the round's name."""
     enough: dict[str, int] = {}
     ask = Exchange.ask
 
@@ -133,11 +145,21 @@ def test_a_quorum_is_the_same_number_in_every_round(
         ask(self, title, kind, contents, take, deadlines)
 
     monkeypatch.setattr(Exchange, "ask", noted)
-    rehearse(trial.folder, run_config(tmp_path, mode=mode, quorum=0.75), is_gone=vanishes(4, INVITE))
-    is_exact(trial, [1, 2, 3, 5])
+    return enough
+
+
+def test_a_node_that_has_no_part_does_not_raise_the_quorum(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Node 6 is a helper's host, and no sum of the mode masked has helpers: nine tenths of five are five, not six."""
+    shutil.copytree(trial.folder / "site-1", trial.folder / "site-6")
+    path = trial.folder / "site-6" / "site.toml"
+    path.write_text(re.sub(r"\[client\].*?\n\n", "", path.read_text(), flags=re.DOTALL))
+    enough = noted_quorums(monkeypatch)
+    rehearse(trial.folder, run_config(tmp_path, mode="masked", quorum=0.9))
+    is_exact(trial, [1, 2, 3, 4, 5])
     rounds = ["INVITATION", "ROSTER", "SHARE_DELIVERY", "UNMASK_REQUEST", "SURVIVOR_PROOF"]
-    assert {title: enough[title] for title in rounds} == dict.fromkeys(rounds, 4)
-    assert enough.get("DECRYPTION_REQUEST", 1) == 1
+    assert {title: enough[title] for title in rounds} == dict.fromkeys(rounds, 5)
 
 
 def few_rows(trial: Trial) -> None:
