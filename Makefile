@@ -13,10 +13,10 @@ compare: $(VENV)/.core        ## the main job on bundled data: every installed p
 	$(BIN)/python -m simulations compare
 
 test: lint types              ## install every extra, check style and types, run all tests in short form, name what they miss
-	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m "not slow" --cov --cov-report=term
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" --cov --cov-report=term
 
 test-long: lint types         ## the same with every sweep whole and long random searches; takes hours
-	$(TEST_ENV) HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto
+	$(TEST_ENV) HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto --dist loadgroup
 
 docs: $(VENV)/.docs           ## the site in build/docs; a warning, such as a dead local link, is an error
 	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs build/docs

@@ -17,6 +17,8 @@ from secagg.masked.diagram import state_diagram
 from secagg.masked.states import AUTHENTICATED_CLIENT, ClientState
 from simulations.modes import MODES
 
+pytestmark = pytest.mark.xdist_group("site")  # one process makes the fixtures, which take long, once
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 TUTORIAL = DOCS / "tutorials" / "first-model.md"

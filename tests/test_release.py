@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 import yaml
 
+pytestmark = pytest.mark.xdist_group("release")  # one process makes the fixtures, which take long, once
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("secagg", "analytic", "simulations")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

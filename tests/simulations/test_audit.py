@@ -31,6 +31,8 @@ from simulations.report.audit_html import to_html
 from simulations.report.audit_json import load_schema, to_document, to_json
 from simulations.report.audit_plots import row_picture
 
+pytestmark = pytest.mark.xdist_group("audit")  # one process makes the fixtures, which take long, once
+
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "audit-json.md"
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None

@@ -32,6 +32,8 @@ from simulations.report.html_report import sections, to_html
 from simulations.report.plots import SlopeChart, spread
 from simulations.report.published import PUBLISHED
 
+pytestmark = pytest.mark.xdist_group("page")  # one process makes the fixtures, which take long, once
+
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
