@@ -329,7 +329,7 @@ class TestRefusals:
         ClientPolicy(modes=frozenset({protocol.name})).check(protocol)
         with pytest.raises(Exception, match="takes part in masked only"):
             ClientPolicy().check(protocol)
-        with pytest.raises(Exception, match="collusion"):
+        with pytest.raises(Exception, match="colluding clients"):
             ClientPolicy(modes=frozenset({protocol.name}), min_corruption=0.9).check(protocol)
 
 
