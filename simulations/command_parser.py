@@ -21,6 +21,13 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
 
+    def parse_command(self, texts: Sequence[str], *, example: str) -> argparse.Namespace:
+        """The arguments; without any the help comes first, and the error names ``example``."""
+        if not texts:
+            self.print_help(sys.stderr)
+            raise UsageError(f"needs a command, such as {self.prog} {example}")
+        return self.parse_args(texts)
+
     def error(self, message: str) -> NoReturn:
         """Raise instead of ending the process."""
         raise UsageError(f"{message}; see {self.prog} --help")

@@ -12,7 +12,7 @@ from analytic.errors import AnalyticError
 from secagg.errors import SecureSumError
 from simulations import audit_command, bench_command, compare_command, features_command, parameters_command
 from simulations.command_parser import CommandParser
-from simulations.errors import SimulationError, UsageError
+from simulations.errors import SimulationError
 from simulations.process import FAILED, exit_codes
 
 COMMANDS = (compare_command, audit_command, features_command, parameters_command, bench_command)
@@ -35,7 +35,7 @@ EXAMPLES = """examples:
 def run_command(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Every error that has a reason is one message on standard error."""
     try:
-        arguments = _parse(sys.argv[1:] if argv is None else argv)
+        arguments = _parser().parse_command(sys.argv[1:] if argv is None else argv, example="compare")
         code: int = arguments.run(arguments)
     except (SimulationError, AnalyticError, SecureSumError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -45,14 +45,6 @@ def run_command(argv: Sequence[str] | None = None) -> int:
         print(f"error: not enough memory{reason}; use fewer features, rows or clients", file=sys.stderr)
         return FAILED
     return code
-
-
-def _parse(texts: Sequence[str]) -> argparse.Namespace:
-    parser = _parser()
-    if not texts:
-        parser.print_help(sys.stderr)
-        raise UsageError(f"needs a command, such as {parser.prog} compare")
-    return parser.parse_args(texts)
 
 
 def _parser() -> CommandParser:

@@ -61,20 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        arguments = _parse(sys.argv[1:] if argv is None else argv)
+        arguments = _parser().parse_command(sys.argv[1:] if argv is None else argv, example="trial trial")
         arguments.run(arguments)
     except (SimulationError, SecureSumError, AnalyticError) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     return 0
-
-
-def _parse(texts: Sequence[str]) -> argparse.Namespace:
-    parser = _parser()
-    if not texts:
-        parser.print_help(sys.stderr)
-        raise UsageError(f"needs a command, such as {parser.prog} trial trial")
-    return parser.parse_args(texts)
 
 
 def _parser() -> CommandParser:

@@ -197,13 +197,17 @@ def _policy(table: Table, roster: Roster) -> ClientPolicy:
     return policy
 
 
-def _client(table: Table, roster: Roster) -> ClientRole:
-    party, identity = table.take("party", int), IdentityKey(read_secret(table.place("identity")))
-    if roster.clients.get(party) != identity.public:
+def _check_listed(table: Table, what: str, listed: bytes | None, own: bytes) -> None:
+    if listed != own:
         raise SiteFileError(
-            f"{table.path}: the roster lists another identity for client {party} than this site's key, or none; "
+            f"{table.path}: the roster lists another {what} than this site's key, or none; "
             "ask the operator which of the two is wrong"
         )
+
+
+def _client(table: Table, roster: Roster) -> ClientRole:
+    party, identity = table.take("party", int), IdentityKey(read_secret(table.place("identity")))
+    _check_listed(table, f"identity for client {party}", roster.clients.get(party), identity.public)
     data = table.take("data", str)
     if data.endswith(".npz"):
         data = str(table.path.parent / data)
@@ -216,21 +220,13 @@ def _client(table: Table, roster: Roster) -> ClientRole:
 
 def _helper(table: Table, roster: Roster) -> HelperRole:
     party, keys = table.take("party", int), KeyPair(read_secret(table.place("key")))
-    if roster.helpers.get(party) != keys.public:
-        raise SiteFileError(
-            f"{table.path}: the roster lists another key for helper {party} than this site's, or none; "
-            "ask the operator which of the two is wrong"
-        )
+    _check_listed(table, f"key for helper {party}", roster.helpers.get(party), keys.public)
     table.end()
     return HelperRole(party=party, keys=keys)
 
 
 def _key_holder(table: Table, roster: Roster) -> KeyHolderRole:
     party, identity = table.take("party", int), IdentityKey(read_secret(table.place("identity")))
-    if roster.key_holder.get(party) != identity.public:
-        raise SiteFileError(
-            f"{table.path}: the roster lists another identity for key holder {party} than this site's key, or none; "
-            "ask the operator which of the two is wrong"
-        )
+    _check_listed(table, f"identity for key holder {party}", roster.key_holder.get(party), identity.public)
     table.end()
     return KeyHolderRole(party=party, identity=identity)

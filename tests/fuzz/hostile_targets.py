@@ -6,9 +6,11 @@ the coverage-guided fuzzer (`run_atheris.py`) and hypothesis (`test_hostile_byte
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +46,10 @@ from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.receipts import Receipt
 from secagg.ring import RingVector
 from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type, open_frame, seal_frame
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "secagg" / "crashes"))
+
+from memory_store import MemoryStore
 
 Target = Callable[[bytes], None]
 LAYOUT = Layout.of([("gram", 3, 1000), ("three bytes", 2, 70_000), ("flags", 1, 1)])
@@ -143,28 +149,12 @@ def _server_snapshot(config: MaskedSum, data: bytes) -> None:
             continue
 
 
-class _Kept:
-    """A store with one record."""
-
-    def __init__(self, record: bytes | None) -> None:
-        self.record = record
-
-    def load(self) -> bytes | None:
-        return self.record
-
-    def save(self, record: bytes) -> None:
-        self.record = record
-
-    def wipe(self) -> None:
-        self.record = None
-
-
 def _durable_client(data: bytes) -> None:
     binding = b"analytic-secagg/1 durable client"
     for record in (data, seal(KEY, data, binding, entropy=entropy("nonce"))):
         try:
             client = DurableClient(
-                _Kept(record),
+                MemoryStore(record),
                 KEY,
                 fresh=lambda: TRUSTING.client(5, VECTORS[5], entropy=entropy("fresh")),
                 restore=lambda state: restore_client(TRUSTING, 5, VECTORS[5], state, KEY, entropy=entropy("on")),
@@ -181,7 +171,7 @@ def _durable_server(data: bytes) -> None:
     for record in (data, bytes(4) + header + data):
         try:
             DurableServer(
-                _Kept(record),
+                MemoryStore(record),
                 fresh=TRUSTING.server,
                 restore=TRUSTING.restore_server,
                 snapshot=TRUSTING.snapshot_server,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import sys
 import threading
 from pathlib import Path
 
@@ -22,6 +23,10 @@ from secagg.errors import (
     SnapshotError,
 )
 from secagg.wire import MessageType, seal_frame
+
+sys.path.append(str(Path(__file__).resolve().parent / "crashes"))
+
+from memory_store import MemoryStore
 
 LAYOUT = Layout.of([("counts", 4, 100)])
 CONFIG = MaskedSum(layout=LAYOUT, clients=(1, 2, 3), session_id=bytes(16), threshold=2)
@@ -154,24 +159,16 @@ def test_a_server_record_that_does_not_read_is_refused(tmp_path: Path) -> None:
         )
 
 
-class FullDisk:
+class FullDisk(MemoryStore):
     """A store whose next saves fail, as many as are asked for."""
 
-    def __init__(self) -> None:
-        self.record: bytes | None = None
-        self.failures = 0
-
-    def load(self) -> bytes | None:
-        return self.record
+    failures = 0
 
     def save(self, record: bytes) -> None:
         if self.failures:
             self.failures -= 1
             raise OSError(28, "No space left on device")
-        self.record = record
-
-    def wipe(self) -> None:
-        self.record = None
+        super().save(record)
 
 
 def durable_in(store: Store) -> DurableClient:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,25 +23,14 @@ from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
 from secagg.sessions import ServerSession
 
+sys.path.append(str(Path(__file__).resolve().parent / "crashes"))
+
+from memory_store import MemoryStore
+
 CLIENTS = (1, 2, 3)
 LAYOUT = Layout.of([("counts", 4, 1000), ("wide", 3, 2**40)])
 PUBLIC: dict[str, Any] = {"layout": LAYOUT, "clients": CLIENTS, "session_id": bytes(16)}
 TOTAL = [6] * LAYOUT.size
-
-
-class Memory:
-    """What survives a process."""
-
-    record: bytes | None = None
-
-    def load(self) -> bytes | None:
-        return self.record
-
-    def save(self, record: bytes) -> None:
-        self.record = record
-
-    def wipe(self) -> None:
-        self.record = None
 
 
 @lru_cache
@@ -54,7 +45,7 @@ def protocol_of(name: str) -> Any:
     return make[name]()
 
 
-def durable(protocol: Any, store: Memory) -> DurableServer:
+def durable(protocol: Any, store: MemoryStore) -> DurableServer:
     return DurableServer(
         store, fresh=protocol.server, restore=protocol.restore_server, snapshot=protocol.snapshot_server
     )
@@ -146,7 +137,7 @@ def test_a_durable_server_that_was_stopped_halfway_goes_on_from_what_was_stored(
     name: str, owner: Any, function: str, halfway: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is stored is from before the step, also where the stopped object is asked again before it is given up."""
-    protocol, store = protocol_of(name), Memory()
+    protocol, store = protocol_of(name), MemoryStore()
     server = durable(protocol, store)
     stop_once(monkeypatch, owner, function, halfway)
 

@@ -71,6 +71,7 @@ def test_a_comparison_reports_what_a_direct_computation_gives() -> None:
             ]
             by_client.append([float((score.argmax(axis=1) == data.y_train[kept]).mean()) for score in scores])
     expected = np.mean(by_client, axis=0)
+    # Means of the clients' accuracies, which are added in another order here; the weights are compared by bytes below.
     for run in (plain, masked):
         assert run.local_test_accuracy == pytest.approx(expected[0], abs=1e-12)
         assert run.personalised_test_accuracy == pytest.approx(

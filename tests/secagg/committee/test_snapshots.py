@@ -21,7 +21,7 @@ from secagg.wire import Reader, open_frame, seal_frame
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "crashes"))
 
-from crash_driver import KEY, Killer, MemoryStore, Process, ServerProcess, run
+from crash_driver import KEY, KillableStore, Killer, Process, ServerProcess, run
 
 LAYOUT = Layout.of([("narrow", 5, 100), ("wide", 7, 2**60)])
 CLIENTS = (1, 2, 3)
@@ -118,7 +118,7 @@ def requests(config: CommitteeSum = TRUSTING) -> dict[int, bytes]:
 
 def test_a_helper_that_answered_answers_no_other_request_after_a_restart() -> None:
     request = requests()[11]
-    store = MemoryStore(Killer())
+    store = KillableStore(Killer())
 
     def durable() -> DurableClient:
         return DurableClient(

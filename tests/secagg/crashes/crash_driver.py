@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from memory_store import MemoryStore
+
 from secagg.durable import DurableClient, DurableServer
 from secagg.errors import RepeatedMessageError
 
@@ -31,24 +33,18 @@ class Killer:
             raise KilledError
 
 
-class MemoryStore:
-    """What survives a process."""
+class KillableStore(MemoryStore):
+    """What survives a process that may be killed right before or right after it stores."""
 
     def __init__(self, killer: Killer) -> None:
+        super().__init__()
         self.killer = killer
-        self.record: bytes | None = None
-
-    def load(self) -> bytes | None:
-        return self.record
 
     def save(self, record: bytes) -> None:
         self.killer.saves += 1
         self.killer.kill("before")
-        self.record = record
+        super().save(record)
         self.killer.kill("after")
-
-    def wipe(self) -> None:
-        self.record = None
 
 
 class Process:
@@ -57,7 +53,7 @@ class Process:
     def __init__(
         self, killer: Killer, fresh: Callable[[], Any], restore: Callable[[bytes], Any], snapshot: Any
     ) -> None:
-        self._store = MemoryStore(killer)
+        self._store = KillableStore(killer)
         self._make = lambda: DurableClient(self._store, KEY, fresh=fresh, restore=restore, snapshot=snapshot)
         self.session = self._make()
 
@@ -84,7 +80,7 @@ class ServerProcess:
     def __init__(
         self, killer: Killer, fresh: Callable[[], Any], restore: Callable[[bytes], Any], snapshot: Any
     ) -> None:
-        self._store = MemoryStore(killer)
+        self._store = KillableStore(killer)
         self._make = lambda: DurableServer(self._store, fresh=fresh, restore=restore, snapshot=snapshot)
         self.session = self._make()
 

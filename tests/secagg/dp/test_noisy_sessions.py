@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,10 @@ from secagg.he import BfvSum
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "crashes"))
+
+from memory_store import MemoryStore
 
 CLIENTS = (1, 2, 3)
 LAYOUT = Layout.of([("gram", 6, 10**6), ("count", 1, 100)])
@@ -47,21 +53,6 @@ class Counted:
     def __call__(self, n: int) -> bytes:
         self.calls += 1
         return self._rng.bytes(n)
-
-
-class Memory:
-    """What survives a process."""
-
-    record: bytes | None = None
-
-    def load(self) -> bytes | None:
-        return self.record
-
-    def save(self, record: bytes) -> None:
-        self.record = record
-
-    def wipe(self) -> None:
-        self.record = None
 
 
 def noisy(protocol: Any, entropy: Callable[[int], bytes] | None = None) -> NoisySum:
@@ -100,13 +91,13 @@ def is_noisy(total: IntVector) -> bool:
 def test_a_client_that_dies_after_every_message_sends_its_vector_with_one_noise(protocol: MaskedSum) -> None:
     whole, killed, totals = Counted(), Counted(), []
     for entropy, is_killed in ((whole, False), (killed, True)):
-        under, stores = noisy(protocol, entropy), {party: Memory() for party in CLIENTS}
+        under, stores = noisy(protocol, entropy), {party: MemoryStore() for party in CLIENTS}
         kept: dict[int, DurableClient] = {}
 
         def session(
             party: int,
             under: NoisySum = under,
-            stores: dict[int, Memory] = stores,
+            stores: dict[int, MemoryStore] = stores,
             kept: dict[int, DurableClient] = kept,
             is_killed: bool = is_killed,
         ) -> DurableClient:

@@ -20,7 +20,7 @@ from secagg.primitives.identity import IdentityKey
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "crashes"))
 
-from crash_driver import KEY, Killer, MemoryStore, Process, ServerProcess, run
+from crash_driver import KEY, KillableStore, Killer, Process, ServerProcess, run
 
 LAYOUT = Layout.of([("narrow", 5, 100), ("wide", 7, 2**60)])
 CLIENTS = (1, 2, 3)
@@ -131,7 +131,7 @@ def holder_and_request(kind: Any) -> tuple[Any, bytes]:
 def test_a_key_holder_that_answered_answers_no_other_request_after_a_restart(kind: Any) -> None:
     protocol, request = holder_and_request(kind)
     _, other = holder_and_request(kind)
-    store = MemoryStore(Killer())
+    store = KillableStore(Killer())
 
     def durable() -> DurableClient:
         return DurableClient(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,27 +17,16 @@ from secagg.masked.series_snapshots import restore_series_client, snapshot_serie
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import MessageType, seal_frame
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "crashes"))
+
+from memory_store import MemoryStore
+
 CLIENTS = (1, 2, 3, 4)
 KEYS = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 SERIES = MaskedSeries(
     clients=CLIENTS, series_id=bytes(16), threshold=3, identities=tuple(KEYS[party].public for party in CLIENTS)
 )
 LAYOUTS = [Layout.of([("counts", size, 1000)]) for size in (5, 3, 8)]
-
-
-class Memory:
-    """A store that outlives its client."""
-
-    record: bytes | None = None
-
-    def load(self) -> bytes | None:
-        return self.record
-
-    def save(self, record: bytes) -> None:
-        self.record = record
-
-    def wipe(self) -> None:
-        self.record = None
 
 
 def vector(party: int, index: int) -> IntVector:
@@ -56,7 +47,7 @@ def restored(party: int, stored: bytes, key: bytes, index: int, series: MaskedSe
     )
 
 
-def session(store: Memory, party: int, index: int) -> DurableClient:
+def session(store: MemoryStore, party: int, index: int) -> DurableClient:
     """A client in a process of its own, in the sum of this number."""
     key = bytes([party]) * 32
 
@@ -74,7 +65,7 @@ def session(store: Memory, party: int, index: int) -> DurableClient:
 
 
 def run(
-    stores: dict[int, Memory], lost: Callable[[int, int, int], bool] = lambda party, index, step: False
+    stores: dict[int, MemoryStore], lost: Callable[[int, int, int], bool] = lambda party, index, step: False
 ) -> list[tuple]:
     """All sums; each message meets a new process, twice. Returns totals and survivors."""
     server, found = SeriesServer(SERIES), []
@@ -99,7 +90,7 @@ def run(
 
 
 def test_every_sum_is_exact_though_every_client_dies_after_every_message() -> None:
-    for index, (total, survivors) in enumerate(run({party: Memory() for party in CLIENTS})):
+    for index, (total, survivors) in enumerate(run({party: MemoryStore() for party in CLIENTS})):
         assert survivors == CLIENTS
         assert total.tobytes() == sum(vector(party, index) for party in CLIENTS).tobytes()
 
@@ -108,7 +99,7 @@ def test_every_sum_is_exact_though_every_client_dies_after_every_message() -> No
 def test_a_client_that_misses_a_message_of_the_second_sum(step: int) -> None:
     """Steps of the second sum: shares, unmask request with the next rosters, survivors' proof."""
     found = run(
-        {party: Memory() for party in CLIENTS}, lost=lambda party, index, at: (party, index, at) == (4, 1, step)
+        {party: MemoryStore() for party in CLIENTS}, lost=lambda party, index, at: (party, index, at) == (4, 1, step)
     )
     missing = [set(CLIENTS) - set(survivors) for _, survivors in found]
     assert missing == [set(), {4} if step == 0 else set(), {4} if step < 2 else set()]
