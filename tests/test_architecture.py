@@ -10,15 +10,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("secagg", "analytic", "simulations")
+PACKAGES = ("secagg", "analytic", "federation", "simulations")
 
 FORBIDDEN_ARROWS = (
     ("secagg", "analytic"),
     ("analytic", "secagg"),
+    ("secagg", "federation"),
+    ("analytic", "federation"),
     ("secagg", "simulations"),
     ("analytic", "simulations"),
+    ("federation", "simulations"),
 )
-"""(from, to): sums know no learning, learning knows no cryptography, and neither knows who puts them together."""
+"""(from, to): sums know no learning, learning knows no cryptography, and neither knows who puts them together; what a
+deployment runs knows no experiments."""
 
 HEAVY = frozenset({"torch", "torchvision", "tenseal", "opacus", "dp_accounting", "flwr"})
 """Optional dependencies: whoever needs one imports it where it is used, so that the core runs without them."""
@@ -45,7 +49,7 @@ class Import:
 
 
 def module_paths() -> dict[str, Path]:
-    """Every module of the three packages by dotted name."""
+    """Every module of the packages by dotted name."""
     found = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -221,13 +225,14 @@ def test_heavy_packages_stay_out_of_the_core_at_load(package: str) -> None:
     assert not heavy, shown(heavy)
 
 
-def test_simulations_load_without_heavy_packages() -> None:
+@pytest.mark.parametrize("package", ["federation", "simulations"])
+def test_the_rest_loads_without_heavy_packages(package: str) -> None:
     """All but the Flower app, which cannot be written without flwr."""
     heavy = [
         a
         for a in IMPORTS
-        if top(a.source) == "simulations"
-        and not a.source.startswith("simulations.flower")
+        if top(a.source) == package
+        and not a.source.startswith("federation.flower")
         and top(a.target) in HEAVY
         and a.at_module_level
         and not a.for_types_only

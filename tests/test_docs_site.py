@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from federation.modes import MODES
 from secagg.masked.diagram import state_diagram
 from secagg.masked.states import AUTHENTICATED_CLIENT, ClientState
-from simulations.modes import MODES
 
 pytestmark = pytest.mark.xdist_group("site")  # one process makes the fixtures, which take long, once
 

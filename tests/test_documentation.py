@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import save_model
 from analytic.row_format import RowFormat
-from simulations.learners import LEARNERS, LearnerSettings
+from federation.learners import LEARNERS, LearnerSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -163,7 +163,7 @@ def check_imports(bin_: Path, cwd: Path, sources: set[str]) -> None:
     assert found["unwanted"] == []
     without_flower = {name for name, wanted in found["missing"].items() if wanted == "flwr"}
     assert without_flower == found["missing"].keys()
-    assert all(name.startswith(("simulations.flower.", "simulations.bench.flower_")) for name in without_flower)
+    assert all(name.startswith(("federation.flower.", "simulations.bench.flower_")) for name in without_flower)
     paths = {name for name in under(sources, *PACKAGES) if name.endswith(".py")}
     assert {*found["modules"], *without_flower} == {module_name(path) for path in paths if "/template/" not in path}
 

@@ -16,7 +16,7 @@ from analytic.row_format import RowFormat
 from analytic.statistics import Statistics, StatisticsSpec
 from secagg import Assumptions, CommitteeSum, IntVector, Layout, MaskedSum, SumProtocol, new_session_id, run_in_memory
 from simulations.bench.machine import one_thread
-from simulations.memory import peak_rss_bytes
+from simulations.compare.memory import peak_rss_bytes
 
 N_CLASSES, ROWS_A_CLIENT, ROOM = 10, 20, 32
 FORMAT = RowFormat(integer_bits=5, fraction_bits=11, signed=False)

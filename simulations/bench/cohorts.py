@@ -11,11 +11,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from federation.errors import FederationError
 from simulations.bench.cohort_process import MODES
 from simulations.bench.measure import Spread
 from simulations.bench.rows import Goal, Row, Section, spaced
 from simulations.bench.settings import Settings
-from simulations.errors import SimulationError
 
 Measured = Mapping[str, float]
 Curve = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -54,7 +54,7 @@ def _in_own_process(mode: str, n_clients: int, n_features: int) -> Measured:
     )
     if done.returncode:
         reason = (done.stderr.strip() or "it was killed, perhaps for memory").splitlines()[-1]
-        raise SimulationError(f"the session of {n_clients} clients ({mode}) did not come to its end: {reason}")
+        raise FederationError(f"the session of {n_clients} clients ({mode}) did not come to its end: {reason}")
     measured: Measured = json.loads(done.stdout)
     return measured
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar
 
-from simulations.errors import UsageError
+from federation.errors import UsageError
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from secagg.masked.explain import client_cost
 from simulations.bench.measure import Spread
 from simulations.bench.rows import Goal, Row, Section
 from simulations.bench.settings import Settings
-from simulations.example_layout import layout_of_statistics
+from simulations.command_line.example_layout import layout_of_statistics
 
 FACTOR, BYTES_A_NEIGHBOUR = 1.02, 2048
 GOAL = Goal(limit=1.0)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.table import Table
 
-from simulations.attacks.catalogue import Expectation, describe
-from simulations.attacks.evaluate import Score, Verdict
-from simulations.audit import TOTAL, Audit
+from simulations.audit.audit import TOTAL, Audit
+from simulations.audit.catalogue import Expectation, describe
+from simulations.audit.evaluate import Score, Verdict
 
 SHORT = {
     Verdict.RECOVERED: "recovered",

@@ -9,9 +9,9 @@ from importlib import resources
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from simulations.attacks.catalogue import describe
-from simulations.attacks.evaluate import ALPHA, Score, Verdict, area_under_roc, roc_curve
-from simulations.audit import Audit, Cell, CurvePoint
+from simulations.audit.audit import Audit, Cell, CurvePoint
+from simulations.audit.catalogue import describe
+from simulations.audit.evaluate import ALPHA, Score, Verdict, area_under_roc, roc_curve
 from simulations.report.audit_findings import findings
 from simulations.report.audit_json import FALSE_POSITIVE_RATES, score_document, to_json
 from simulations.report.audit_plots import LineChart, row_picture

@@ -6,10 +6,10 @@ import json
 from importlib import resources
 from typing import Any
 
-from simulations.attacks.catalogue import describe
-from simulations.attacks.evaluate import ALPHA, CONFIDENCE, Score, area_under_roc, roc_point
-from simulations.attacks.noisy_totals import NoiseEvidence
-from simulations.audit import Audit, Cell, CurvePoint
+from simulations.audit.audit import Audit, Cell, CurvePoint
+from simulations.audit.catalogue import describe
+from simulations.audit.evaluate import ALPHA, CONFIDENCE, Score, area_under_roc, roc_point
+from simulations.audit.noisy_totals import NoiseEvidence
 from simulations.report.json_report import versions
 
 SCHEMA_VERSION = 1

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from matplotlib.figure import Figure
 
-from simulations.compare import Comparison
-from simulations.private_compare import PrivateComparison, Trust
-from simulations.records import RunRecord
+from simulations.compare.comparison import Comparison
+from simulations.compare.private_comparison import PrivateComparison, Trust
+from simulations.compare.records import RunRecord
 from simulations.report.findings import human_bytes, verdict
 from simulations.report.plots import BarChart, BudgetChart, Chart, DeviationChart, SlopeChart, error_text
 from simulations.report.published import PUBLISHED

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from simulations.compare import Comparison
-from simulations.records import RunRecord
+from simulations.compare.comparison import Comparison
+from simulations.compare.records import RunRecord
 
 
 def findings(comparison: Comparison) -> Iterator[tuple[bool, str]]:

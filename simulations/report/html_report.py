@@ -9,10 +9,10 @@ from importlib import resources
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from simulations.compare import Comparison
-from simulations.private_compare import TRUSTS
-from simulations.private_report import accuracy_text, depth_verdicts, statement
-from simulations.records import RunRecord
+from simulations.compare.comparison import Comparison
+from simulations.compare.private_comparison import TRUSTS
+from simulations.compare.private_report import accuracy_text, depth_verdicts, statement
+from simulations.compare.records import RunRecord
 from simulations.report.compare_charts import accuracy_charts, budget_chart, cost_charts, deviation_chart, distinct
 from simulations.report.findings import findings, human_bytes, verdict
 from simulations.report.json_report import to_json, versions

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from importlib import metadata, resources
 from typing import Any
 
-from simulations import private_report
-from simulations.compare import Comparison
+from simulations.compare import private_report
+from simulations.compare.comparison import Comparison
 
 SCHEMA_VERSION = 3
 PACKAGES = ("analytic-secagg", "numpy", "scipy", "cryptography", "scikit-learn")

@@ -9,8 +9,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from simulations.compare import Comparison
-from simulations.records import BaselineRecord, RunRecord
+from simulations.compare.comparison import Comparison
+from simulations.compare.records import BaselineRecord, RunRecord
 from simulations.report.findings import findings, human_bytes
 
 HASH_DIGITS = 8

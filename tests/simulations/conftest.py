@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from federation.modes import Mode
 from secagg import PartyId, PlainSum, ServerSession, SumResult
-from simulations.modes import Mode
 
 
 class OffByOne:

@@ -1,0 +1,1 @@
+"""Learners and privacy modes put together, for who deploys them."""

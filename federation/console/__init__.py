@@ -1,0 +1,1 @@
+"""Command lines: arguments, errors, streams, signals and files, the same for every command."""

@@ -1,0 +1,115 @@
+"""How commands read their arguments: lists, numbers and files, with errors in the form that argparse prints."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from analytic.errors import AnalyticError
+from federation.errors import FederationError, UsageError
+
+T = TypeVar("T")
+
+LARGEST_EPSILON = 64.0
+"""A budget beyond this promises nothing that could be called privacy."""
+
+
+def checked(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """``parse`` with its errors in the form that argparse prints, after the name of the argument."""
+
+    def parse_argument(text: str) -> T:
+        try:
+            return parse(text)
+        except (FederationError, AnalyticError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return parse_argument
+
+
+def items(text: str) -> list[str]:
+    """What stands between the commas.
+
+    Raises:
+        UsageError: an empty place.
+    """
+    found = [item.strip() for item in text.split(",")]
+    if not all(found):
+        raise UsageError(f"a list reads like one,two without empty places, not {text!r}")
+    return found
+
+
+def whole(text: str, *, at_least: int, at_most: int | None = None) -> int:
+    """The whole number that a text is.
+
+    Raises:
+        UsageError: no whole number, one below ``at_least`` or one above ``at_most``.
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        number = at_least - 1
+    if number < at_least or (at_most is not None and number > at_most):
+        wanted = f"of at least {at_least}" if at_most is None else f"from {at_least} to {at_most}"
+        raise UsageError(f"needs a whole number {wanted}, not {text!r}")
+    return number
+
+
+def wholes(text: str, *, at_least: int, at_most: int) -> tuple[int, ...]:
+    """Different whole numbers with commas between, in their order.
+
+    Raises:
+        UsageError: an empty place, no whole number or one out of range.
+    """
+    return tuple(dict.fromkeys(whole(item, at_least=at_least, at_most=at_most) for item in items(text)))
+
+
+def number(text: str, wanted: str = "a finite number", fits: Callable[[float], bool] = lambda value: True) -> float:
+    """The finite number that a text is.
+
+    Args:
+        text: what was given.
+        wanted: what ``fits`` asks for, in words.
+        fits: whether a finite number is in range.
+
+    Raises:
+        UsageError: no number, NaN or infinity, or one that does not fit.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and fits(value)):
+        raise UsageError(f"needs {wanted}, not {text!r}")
+    return value
+
+
+def budgets(text: str) -> tuple[float, ...]:
+    """Different privacy budgets epsilon, such as ``0.5,1,2``, in their order.
+
+    Raises:
+        UsageError: an empty place, or no number above 0 and at most 64.
+    """
+    wanted = f"numbers above 0 and at most {LARGEST_EPSILON:g}, such as 0.5,1,2,4,8"
+    return tuple(dict.fromkeys(number(item, wanted, lambda e: 0 < e <= LARGEST_EPSILON) for item in items(text)))
+
+
+def file(text: str) -> Path:
+    """The path that a text is.
+
+    Raises:
+        UsageError: an empty text, which a path would take for the folder one stands in.
+    """
+    if not text:
+        raise UsageError("needs the name of a file or folder, not an empty text")
+    return Path(text)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``: did you mean ...?`` for the known word that looks most like this one; nothing where none does."""
+    by_folded = {name.casefold(): name for name in known}
+    found = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.7)
+    return f": did you mean {by_folded[found[0]]}?" if found else ""

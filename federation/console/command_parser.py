@@ -1,0 +1,62 @@
+"""A parser of command lines whose complaints are errors like all others."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any, NoReturn
+
+from federation.console.arguments import nearest
+from federation.errors import UsageError
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Says what was needed, what came and what was perhaps meant, and where to read more.
+
+    Names are never abbreviated: a script that says ``--client`` would break when a second name begins like it.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+    def parse_command(self, texts: Sequence[str], *, example: str) -> argparse.Namespace:
+        """The arguments; without any the help comes first, and the error names ``example``."""
+        if not texts:
+            self.print_help(sys.stderr)
+            raise UsageError(f"needs a command, such as {self.prog} {example}")
+        return self.parse_args(texts)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of ending the process."""
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+    def parse_known_args(  # type: ignore[override]  # typeshed's overloads say the same at greater length
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> Any:
+        """Refuse what nobody knows here, with this command's own names at hand.
+
+        Argparse would leave it to the outermost parser, and complain of missing arguments first, which a misspelt one
+        looks like.
+        """
+        texts = sys.argv[1:] if args is None else list(args)
+        own = takewhile(lambda text: text.startswith("-"), texts) if self._subparsers else texts
+        names = [text.partition("=")[0] for text in takewhile(lambda text: text != "--", own)]
+        self._refuse([name for name in names if name.startswith("--") and name not in self._option_string_actions])
+        found, unknown = super().parse_known_args(texts, namespace)
+        self._refuse(unknown)
+        return found, unknown
+
+    def _refuse(self, unknown: Sequence[str]) -> None:
+        if unknown:
+            hint = nearest(unknown[0], (name for name in self._option_string_actions if name.startswith("--")))
+            self.error(f"unknown {'argument' if len(unknown) == 1 else 'arguments'} {' '.join(unknown)}{hint}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Argparse's own check of choices, with a hint."""
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            raise argparse.ArgumentError(
+                action, f"needs one of {', '.join(known)}, not {value!r}{nearest(str(value), known)}"
+            )

@@ -1,0 +1,318 @@
+"""The operator's and the sites' commands: ``python -m federation.flower COMMAND``."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from analytic.errors import AnalyticError
+from federation.console.arguments import checked, file, whole
+from federation.console.command_parser import CommandParser
+from federation.console.process import FAILED, run_as_process
+from federation.datasets import BUNDLED, bundled
+from federation.errors import FederationError, UsageError
+from federation.flower.trial import MIN_SITES, Trial, check_address, copy_template
+from federation.site.errors import RunSettingsError, SiteFileError
+from federation.site.key_files import write_secret
+from federation.site.modes import MODES, missing_extra
+from federation.site.roster import Roster
+from federation.site.site import Site
+from federation.site.site_file import SiteFile
+from federation.site.toml_files import Table
+from secagg import os_entropy
+from secagg.durable import FileStore
+from secagg.errors import SecureSumError
+from secagg.primitives.agreement import KeyPair
+from secagg.primitives.identity import IdentityKey
+
+DEFAULT_ADDRESS = "127.0.0.1:8000"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command.
+
+    Args:
+        name: what is typed.
+        summary: one line for the list of commands.
+        examples: for its own help.
+        add_arguments: says what it understands.
+        run: does it.
+    """
+
+    name: str
+    summary: str
+    examples: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], None]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code: 0, 2 an error, or how the process was stopped."""
+    return run_as_process(lambda: _run(argv), alone=argv is None)
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        arguments = _parser().parse_command(sys.argv[1:] if argv is None else argv, example="trial trial")
+        arguments.run(arguments)
+    except (FederationError, SecureSumError, AnalyticError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        prog="python -m federation.flower",
+        description="Closed-form federated learning between real hosts, with Flower: keys, checks and a trial.",
+        epilog="Start with: python -m federation.flower trial --help. docs/how-to/deploy-with-flower.md leads on.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        subparser = commands.add_parser(
+            command.name,
+            help=command.summary,
+            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+            epilog=command.examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
+    return parser
+
+
+def _takes(name: str, what: str) -> Callable[[argparse.ArgumentParser], None]:
+    """Of a command whose one argument is a path."""
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(name, type=checked(file), metavar=name.upper(), help=what)
+
+    return add_arguments
+
+
+def _identity(arguments: argparse.Namespace) -> None:
+    key = IdentityKey.generate(os_entropy)
+    write_secret(arguments.file, key.secret)
+    print(key.public.hex())
+
+
+def _helper_key(arguments: argparse.Namespace) -> None:
+    keys = KeyPair.generate(os_entropy)
+    write_secret(arguments.file, keys.secret)
+    print(keys.public.hex())
+
+
+def _roster(arguments: argparse.Namespace) -> None:
+    roster = Roster.read(arguments.file)
+    key_holder = f"key holder {next(iter(roster.key_holder))}" if roster.key_holder else "no key holder"
+    print(f"{len(roster.clients)} clients, {len(roster.helpers)} helpers, {key_holder}")
+    print(f"fingerprint {roster.fingerprint}")
+
+
+def _check_site(arguments: argparse.Namespace) -> None:
+    site = SiteFile.read(arguments.file)
+    Site(site).sweep()
+    _try_state(site)
+    print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
+    if site.helper is not None:
+        print(f"helper {site.helper.party}: key fits the roster")
+    if site.key_holder is not None:
+        print(f"key holder {site.key_holder.party}: key fits the roster")
+    if site.client is not None:
+        rows = site.client.rows()
+        print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
+    for mode in sorted(site.policy.modes):
+        if missing := missing_extra(mode):
+            print(f"{mode}: declined until this host has more: {missing}")
+    _warn_of_idle_roles(site)
+
+
+def _try_state(site: SiteFile) -> None:
+    """Store something and forget it: a folder that cannot be locked or flushed loses every session."""
+    probe = FileStore(site.state / "check")
+    try:
+        probe.save(b"")
+        probe.wipe()
+    except OSError as error:
+        raise SiteFileError(
+            f"nothing can be stored in {site.state}: {error.strerror}; state must be a folder on a local disk, where "
+            "folders can be locked (flock)"
+        ) from error
+
+
+def _warn_of_idle_roles(site: SiteFile) -> None:
+    """A role whose site declines every sum that needs it."""
+    needed = {MODES[mode].table for mode in site.policy.modes}
+    for table, role in (("helpers", site.helper), ("key_holder", site.key_holder)):
+        if role is not None and table not in needed:
+            listed, fitting = sorted(site.policy.modes), [mode.name for mode in MODES.values() if mode.table == table]
+            print(
+                f"warning: party {role.party} has nothing to do: modes of [policy] names {', '.join(listed)} only; add "
+                f"one of {', '.join(fitting)}, or this site declines every sum that needs it"
+            )
+
+
+def _app(arguments: argparse.Namespace) -> None:
+    copy_template(arguments.folder)
+    print(f"{arguments.folder}: edit [tool.flwr.app.config] in pyproject.toml, then: flwr run {arguments.folder} NAME")
+
+
+def _add_trial(parser: argparse.ArgumentParser) -> None:
+    _takes("folder", "a new folder")(parser)
+    n_sites, n_helpers = checked(partial(whole, at_least=MIN_SITES)), checked(partial(whole, at_least=0))
+    parser.add_argument("--sites", type=n_sites, default=5, metavar="N", help="clients (default 5)")
+    parser.add_argument("--helpers", type=n_helpers, default=2, metavar="N", help="committee helpers (default 2)")
+    parser.add_argument("--dataset", choices=tuple(BUNDLED), default="digits", help="whose rows (default digits)")
+    parser.add_argument(
+        "--address",
+        type=checked(check_address),
+        default=DEFAULT_ADDRESS,
+        metavar="HOST:PORT",
+        help=f"where the SuperLink will listen, on this host (default {DEFAULT_ADDRESS})",
+    )
+
+
+def _trial(arguments: argparse.Namespace) -> None:
+    Trial.create(
+        arguments.folder,
+        bundled(arguments.dataset),
+        n_sites=arguments.sites,
+        n_helpers=arguments.helpers,
+        address=arguments.address,
+    )
+    print(f"{arguments.folder}: app, tls, server, operator-home, site-1 to site-{arguments.sites}")
+
+
+def _add_rehearse(parser: argparse.ArgumentParser) -> None:
+    _takes("folder", "what the command trial made")(parser)
+    parser.add_argument(
+        "settings", nargs="?", default="", metavar="SETTINGS", help="overrides of the app's configuration, as one word"
+    )
+
+
+def _rehearse(arguments: argparse.Namespace) -> None:
+    try:
+        from federation.flower.rehearsal import rehearse
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"a rehearsal needs Flower, and there is no module {error.name}; pip install 'analytic-secagg[flower]'"
+        ) from error
+    config = _app_config(arguments.folder / "app" / "pyproject.toml")
+    rehearse(arguments.folder, config | _overrides(arguments.settings, config))
+    print(f"the model is in {arguments.folder / 'server' / 'models' / 'rehearsal' / 'model'}")
+
+
+def _app_config(path: Path) -> dict[str, Any]:
+    """The configuration of the app in a trial's folder."""
+    if not path.exists():
+        raise SiteFileError(f"a rehearsal needs {path}, which is not there; make a folder with the command trial")
+    table = Table.read(path)
+    for name in ("tool", "flwr", "app", "config"):
+        table = table.table(name)
+    return dict(table.rest())
+
+
+def _overrides(text: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as ``flwr run -c`` takes them: TOML values with spaces between."""
+    try:
+        found = tomllib.loads("\n".join(shlex.split(text, posix=False)))
+    except (tomllib.TOMLDecodeError, ValueError) as error:
+        raise RunSettingsError(
+            "settings read name=value with spaces between and texts in quotes, such as "
+            f"'mode=\"committee\" ridge=0.5', not {text!r}: {error}"
+        ) from error
+    if unknown := found.keys() - config.keys():
+        raise RunSettingsError(
+            f"the app's configuration has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(config))}"
+        )
+    return found
+
+
+COMMANDS = (
+    Command(
+        name="trial",
+        summary="make a whole deployment in one new folder, for one host",
+        examples="""examples:
+  python -m federation.flower trial trial
+      five sites with the digits data set; two of them are helpers too, one is the key holder
+  python -m federation.flower trial small --sites 4 --helpers 0 --dataset breast_cancer --address 127.0.0.1:9000
+      four sites with other rows, no committee, and a SuperLink on another port
+""",
+        add_arguments=_add_trial,
+        run=_trial,
+    ),
+    Command(
+        name="rehearse",
+        summary="run the apps over a trial's folder in this one process",
+        examples="""examples:
+  python -m federation.flower rehearse trial
+  python -m federation.flower rehearse trial 'mode="committee"'
+  python -m federation.flower rehearse trial 'mode="masked+bfv" dropout=0.2 ridge=0.5'
+
+Settings not named are those of trial/app/pyproject.toml. The model, a summary and a log of all rounds lie in
+trial/server/models/rehearsal.
+""",
+        add_arguments=_add_rehearse,
+        run=_rehearse,
+    ),
+    Command(
+        name="identity",
+        summary="make a signing key (of a client, the server or the key holder); print its public half",
+        examples="""example:
+  python -m federation.flower identity identity.key
+      the printed half goes into the roster; the file stays on this host, readable by its owner alone
+""",
+        add_arguments=_takes("file", "where the secret half goes; never replaced"),
+        run=_identity,
+    ),
+    Command(
+        name="helper-key",
+        summary="make a committee helper's key; print its public half",
+        examples="""example:
+  python -m federation.flower helper-key helper.key
+""",
+        add_arguments=_takes("file", "where the secret half goes; never replaced"),
+        run=_helper_key,
+    ),
+    Command(
+        name="roster",
+        summary="check a roster; print the fingerprint to read to each other",
+        examples="""example:
+  python -m federation.flower roster roster.toml
+""",
+        add_arguments=_takes("file", "the roster, TOML"),
+        run=_roster,
+    ),
+    Command(
+        name="check-site",
+        summary="check a site's file, keys, state folder and rows without talking to anybody; forget old sessions",
+        examples="""example:
+  python -m federation.flower check-site site.toml
+""",
+        add_arguments=_takes("file", "the site's own file, TOML"),
+        run=_check_site,
+    ),
+    Command(
+        name="app",
+        summary="copy the thin Flower app into a new folder",
+        examples="""example:
+  python -m federation.flower app secure-sum-app
+      then edit its pyproject.toml and: flwr run secure-sum-app remote --stream
+""",
+        add_arguments=_takes("folder", "a new folder"),
+        run=_app,
+    ),
+)
+"""In the order of the list that --help prints."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+"""The closed forms that a comparison can run, built from public settings alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from analytic.afl import AFL, LinearModel
+from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThresholds
+from analytic.deepafl import DeepAFL
+from analytic.fedhip import LARGEST_ALPHA, FedHiP, FedHiPModel
+from analytic.learner import AnalyticLearner, ClientRows
+from analytic.row_format import FloatMatrix, RowFormat
+from analytic.safle import SAFLe
+from federation.console.options import Option, Reader, numbers, yes_or_no
+from federation.errors import UsageError
+
+DEFAULT_ALPHAS = (1.0, 10.0, 30.0)
+"""Weights of a client's own rows: FedHiP's table II is best at 10 to 30."""
+
+WIDEST = 1024
+"""DeepAFL's own default of d_phi and d_f, for backbone features; narrower rows get less (see ``_deepafl``)."""
+
+ABOUT_THRESHOLDS = ("thresholds", "n_bins", "low", "high")
+"""SAFLe's options that say where its buckets end."""
+
+Personalise = Callable[[Any, Any, ClientRows, Sequence[float]], list[LinearModel]]
+"""(learner, complete model, a client's own rows, alphas) -> that client's model for each alpha."""
+
+
+class Thresholds(StrEnum):
+    """Where SAFLe's buckets end."""
+
+    QUANTILES = "quantiles"
+    EVEN = "even"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerSettings:
+    """What every learner of a comparison is built from; all of it public.
+
+    Args:
+        n_features: columns of a feature row.
+        n_classes: labels are 0 to n_classes - 1.
+        feature_format: fixed-point format of the features; learners with formats of their own take its range.
+        max_rows: rows of all clients together.
+        max_clients: the cohort's size.
+        ridge: penalty of the solve.
+        ri_gamma: what each client adds to its Gram's diagonal (AFL's RI process).
+        options: the learner's own parameters by name.
+    """
+
+    n_features: int
+    n_classes: int
+    feature_format: RowFormat
+    max_rows: int
+    max_clients: int
+    ridge: float = 0.0
+    ri_gamma: float = 0.0
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+    @property
+    def highest(self) -> float:
+        """No feature of the format reaches it."""
+        return 2.0**self.feature_format.integer_bits
+
+    @property
+    def lowest(self) -> float:
+        """No feature of the format lies below it."""
+        return -self.highest if self.feature_format.signed else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerEntry:
+    """A learner as the command line names it.
+
+    Args:
+        name: the name in ``--learner`` and in reports.
+        build: makes it from settings.
+        options: its own parameters, each with what reads it from text.
+        n_sums: how many sums it asks for with given options, which is public.
+        linear_weights: its weights where they are a linear map of the features, so that they can be compared with
+            a float64 ridge; None where they are not.
+        personalise: makes a model for each client, where it does that. A client's rows are then split for testing.
+    """
+
+    name: str
+    build: Callable[[LearnerSettings], AnalyticLearner[Any]]
+    options: Mapping[str, Reader] = field(default_factory=dict)
+    n_sums: Callable[[Mapping[str, Option]], int] = lambda options: 1
+    linear_weights: Callable[[Any], FloatMatrix] | None = None
+    personalise: Personalise | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenLearner:
+    """A learner with the options that were asked for."""
+
+    entry: LearnerEntry
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The learner's name."""
+        return self.entry.name
+
+    @property
+    def n_sums(self) -> int:
+        """How many sums it asks for."""
+        return self.entry.n_sums(self.options)
+
+    @property
+    def alphas(self) -> tuple[float, ...]:
+        """Weights of a client's own rows in its personal models."""
+        alphas: tuple[float, ...] = self.options.get("alphas", DEFAULT_ALPHAS)
+        return alphas
+
+
+def choose_learners(names: Iterable[str]) -> tuple[LearnerEntry, ...]:
+    """The learners of these names, in their order; every one for ``all``.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    wanted = tuple(dict.fromkeys(names))
+    if wanted == ("all",):
+        return tuple(LEARNERS.values())
+    for name in wanted:
+        if name not in LEARNERS:
+            raise UsageError(f"a learner is one of {', '.join(LEARNERS)}, or all of them as all, not {name!r}")
+    return tuple(LEARNERS[name] for name in wanted)
+
+
+def _afl(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    return AFL(**_linear_parameters(settings))
+
+
+def _fedhip(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    wrong = [alpha for alpha in settings.options.get("alphas", ()) if not 0 <= alpha <= LARGEST_ALPHA]
+    if wrong:  # said here, before any sum, and not by the first client that personalises
+        raise UsageError(f"alphas of fedhip must be numbers from 0 to 2^52, not {wrong[0]:g}")
+    return FedHiP(**_linear_parameters(settings))
+
+
+def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
+    return {
+        "n_features": settings.n_features,
+        "n_targets": settings.n_classes,
+        "feature_format": settings.feature_format,
+        "max_rows": settings.max_rows,
+        "max_clients": settings.max_clients,
+        "ridge": settings.ridge,
+        "ri_gamma": settings.ri_gamma,
+    }
+
+
+def _personalise(learner: FedHiP, model: FedHiPModel, rows: ClientRows, alphas: Sequence[float]) -> list[LinearModel]:
+    return learner.personalise(model, rows, alphas)
+
+
+def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """DeepAFL whose d_phi and d_f are, when left out, twice the features rounded up to a power of two, at most 1024."""
+    if settings.ri_gamma:
+        raise UsageError("deepafl has no RI process, so --ri must stay 0; its own penalty is --option gamma=0.01")
+    width = min(WIDEST, 1 << (2 * settings.n_features - 1).bit_length())
+    return DeepAFL(
+        n_features=settings.n_features,
+        n_targets=settings.n_classes,
+        feature_bound=settings.highest,
+        max_rows=settings.max_rows,
+        ridge=settings.ridge,
+        **({"d_phi": width, "d_f": width} | dict(settings.options)),
+    )
+
+
+def _safle(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """SAFLe with thresholds at the quantiles of all rows, from a first sum of histograms, or evenly from low to high.
+
+    Low and high are the ends of the range that the format of features has, where no option sets them.
+    """
+    if not float(settings.ri_gamma).is_integer():
+        raise UsageError(f"safle sums counts, so --ri must be a whole number, not {settings.ri_gamma:g}")
+    own = {name: value for name, value in settings.options.items() if name not in ABOUT_THRESHOLDS}
+    return SAFLe(
+        n_features=settings.n_features,
+        n_classes=settings.n_classes,
+        max_rows=settings.max_rows,
+        max_clients=settings.max_clients,
+        thresholds=_thresholds(settings),
+        ridge=settings.ridge,
+        ri_gamma=int(settings.ri_gamma),
+        **own,
+    )
+
+
+def _thresholds(settings: LearnerSettings) -> FixedThresholds | QuantileThresholds:
+    options = settings.options
+    low, high = options.get("low", settings.lowest), options.get("high", settings.highest)
+    if _needs_histograms(options):
+        return QuantileThresholds(low=low, high=high, n_bins=options.get("n_bins", 1024))
+    bucketing = Bucketing(
+        encoding=options.get("encoding", Encoding.BINARY_OVERLAPPING), n_buckets=options.get("n_buckets", 8)
+    )
+    return FixedThresholds.evenly(low, high, bucketing.n_thresholds)
+
+
+def _needs_histograms(options: Mapping[str, Option]) -> bool:
+    return options.get("thresholds", Thresholds.QUANTILES) is Thresholds.QUANTILES
+
+
+LEARNERS: Mapping[str, LearnerEntry] = {
+    entry.name: entry
+    for entry in (
+        LearnerEntry(name="afl", build=_afl, linear_weights=lambda model: model.weights),
+        LearnerEntry(
+            name="fedhip",
+            build=_fedhip,
+            options={"alphas": numbers},
+            linear_weights=lambda model: model.weights,
+            personalise=_personalise,
+        ),
+        LearnerEntry(
+            name="deepafl",
+            build=_deepafl,
+            options={
+                "n_layers": int,
+                "d_phi": int,
+                "d_f": int,
+                "gamma": float,
+                "activation": str,
+                "projection": str,
+                "seed": int,
+                "fed_by_first": yes_or_no,
+                "row_bits": int,
+            },
+            n_sums=lambda options: 2 * int(options.get("n_layers", 5)) + 1,
+        ),
+        LearnerEntry(
+            name="safle",
+            build=_safle,
+            options={
+                "n_buckets": int,
+                "group_size": int,
+                "encoding": Encoding,
+                "thresholds": Thresholds,
+                "n_bins": int,
+                "low": float,
+                "high": float,
+                "seed": int,
+            },
+            n_sums=lambda options: 1 + _needs_histograms(options),
+        ),
+    )
+}
+"""Every learner by name."""

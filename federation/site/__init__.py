@@ -1,0 +1,1 @@
+"""One site: what it believes, what it agrees to, what it keeps. No engine in it."""

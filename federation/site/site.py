@@ -1,0 +1,158 @@
+"""A site's side of a sum: invitation in, message out; request in, answer out. It knows no transport."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from federation.site.errors import DeclinedError, NoSessionError
+from federation.site.invitation import Agreement, Invitation
+from federation.site.key_pair import SessionKeyPair
+from federation.site.parties import KEY_PAIR, parties_of
+from federation.site.signed_messages import sign_message
+from federation.site.site_file import SiteFile
+from federation.site.state import SessionFolder
+from federation.site.terms import Terms
+from secagg import PartyId
+from secagg.durable import DurableClient
+from secagg.errors import ConfigurationError, PolicyError
+from secagg.primitives.identity import IdentityKey
+
+Messages = Mapping[PartyId, bytes]
+"""What parties say or are told; empty bytes say that a party is here and has nothing to say yet."""
+
+
+class Site:
+    """One site. Every call may come in a new process: what lasts lies in the site's own folder.
+
+    Args:
+        file: what the site believes.
+        now: the time in seconds of the epoch.
+    """
+
+    def __init__(self, file: SiteFile, *, now: Callable[[], float] = time.time) -> None:
+        self._file, self._now = file, now
+        self._folder = SessionFolder(file.state)
+
+    def make_context(self, invitation: Invitation) -> Messages:
+        """The signed public context of a fresh key pair, where this site is the key holder; else nothing.
+
+        It is the same one if it was asked before. The secret half stays here, sealed.
+
+        Raises:
+            DeclinedError: the site's own file forbids it.
+            NoSessionError: the session id was used before.
+        """
+        holder, terms = self._file.key_holder, Terms.from_bytes(invitation.terms)
+        if holder is None or holder.party not in terms.helpers:
+            return {}
+        with self._folder.locked():
+            self._end_what_is_over(terms)
+            store, key = self._folder.key_pair(terms.session), self._file.state_key(KEY_PAIR, terms.session)
+            stored = SessionKeyPair.load(store, key)
+            pair = stored or self._draw(invitation, holder.identity)
+            self._folder.begin(invitation.question)
+            if stored is None:
+                pair.save(store, key)
+            return {holder.party: pair.signed_context}
+
+    def join(self, invitation: Invitation, requests: Messages | None = None) -> Messages:
+        """The first messages of this site's parties in a sum; the same ones if it was asked before.
+
+        Args:
+            invitation: the sum.
+            requests: in a series from its second sum on, what the server asks of whom was set up for this sum.
+
+        Raises:
+            DeclinedError: the site's own file forbids it, or it has no part in this sum.
+            NoSessionError: the session id was used before.
+        """
+        with self._folder.locked():
+            terms = Terms.from_bytes(invitation.terms)
+            self._end_what_is_over(terms)
+            agreement = self._agree(invitation)
+            self._folder.begin(invitation)
+            sessions = self._parties(agreement)
+            if terms.place > 1:
+                return self._signed(agreement, _answers(sessions, requests or {}))
+            return self._signed(agreement, {party: session.start() or b"" for party, session in sessions.items()})
+
+    def answer(self, session: bytes, requests: Messages) -> Messages:
+        """The answers to the server's requests; the same ones if this was asked last.
+
+        Raises:
+            NoSessionError: no such session is running, or a party that this site is not.
+            SecureSumError: the server broke the protocol.
+        """
+        with self._folder.locked():
+            self._sweep(spare=session)
+            agreement = self._agree(self._folder.invitation(session))
+            return self._signed(agreement, _answers(self._parties(agreement), requests))
+
+    def end(self, session: bytes) -> None:
+        """Forget a session's secrets; one that is not running is left as it is."""
+        with self._folder.locked():
+            self._end(session)
+            self._sweep()
+
+    def sweep(self) -> None:
+        """Forget the sessions of servers that are gone."""
+        with self._folder.locked():
+            self._sweep()
+
+    def _agree(self, invitation: Invitation) -> Agreement:
+        """The agreement, if this site's own file allows it."""
+        try:
+            agreement = invitation.agree(self._file.roster)
+            self._file.policy.check(agreement.protocol)
+        except (ConfigurationError, PolicyError) as error:
+            raise DeclinedError(str(error)) from error
+        client = self._file.client
+        if client is not None and agreement.learner.name not in client.learners:
+            raise DeclinedError(
+                f"this site contributes to {', '.join(sorted(client.learners))} only, not to {agreement.learner.name}"
+            )
+        return agreement
+
+    def _draw(self, invitation: Invitation, identity: IdentityKey) -> SessionKeyPair:
+        """A fresh key pair for a sum in which this site would take part."""
+        try:
+            pair = SessionKeyPair.generate(invitation.basis(self._file.roster), identity)
+        except ConfigurationError as error:
+            raise DeclinedError(str(error)) from error
+        self._agree(invitation.with_context(pair.signed_context))
+        return pair
+
+    def _parties(self, agreement: Agreement) -> Mapping[PartyId, DurableClient]:
+        found = parties_of(self._file, self._folder, agreement)
+        if not found:
+            raise DeclinedError("this site has no part in this sum: none of its parties is in its terms")
+        return found
+
+    def _signed(self, agreement: Agreement, messages: Messages) -> Messages:
+        """What this site's parties say, with signatures where the mode has parties sign."""
+        basis, roles = agreement.basis, (self._file.client, self._file.key_holder)
+        signers = basis.mode.signers(basis.roster)
+        keys = {role.party: role.identity for role in roles if role is not None and role.party in signers}
+        return {
+            party: sign_message(keys[party], basis.terms.session, party, message) if party in keys else message
+            for party, message in messages.items()
+        }
+
+    def _end_what_is_over(self, terms: Terms) -> None:
+        """The sessions of a server that is gone, and this run's sum before."""
+        self._sweep(spare=terms.session)
+        self._end(terms.previous)
+
+    def _sweep(self, *, spare: bytes = b"") -> None:
+        self._folder.end_older_than(self._now() - 3600 * self._file.forget_hours, spare=spare)
+
+    def _end(self, session: bytes) -> None:
+        if session in self._folder.held():
+            self._folder.end(session)
+
+
+def _answers(sessions: Mapping[PartyId, DurableClient], requests: Messages) -> Messages:
+    if not requests.keys() <= sessions.keys():
+        raise NoSessionError("this site is asked for a party that it is not in this session")
+    return {party: sessions[party].receive(message) or b"" for party, message in requests.items()}

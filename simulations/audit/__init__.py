@@ -1,0 +1,1 @@
+"""What could be rebuilt from what clients send."""

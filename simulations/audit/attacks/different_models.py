@@ -1,0 +1,123 @@
+"""A server that gives the target a working model and everybody else a dead one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from secagg import Layout, PartyId, SumProtocol
+from secagg.entropy import Entropy, os_entropy
+from secagg.in_memory import Envelope
+from secagg.layout import IntVector
+from secagg.sessions import ClientSession, Contribution, ServerSession
+from simulations.audit.attack import Truth
+from simulations.audit.evaluate import Score
+from simulations.audit.reading import Reading
+from simulations.audit.view import AdversaryView
+
+DIGEST = slice(6, 38)
+"""Where a message's header holds the digest of its session's configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class DifferentModels:
+    """With features that are all zero for everybody else, the total's G and H are the target's alone."""
+
+    name: str = "different_models"
+    title: str = "One client, by a server that gives all others a dead model"
+    explanation: str = (
+        "A dishonest server sends the target the real feature extractor and everybody else one whose features are all "
+        "zero, and rewrites message headers so that nobody notices. The total would then be the target's statistics. "
+        "Success: every number exact. Chance: less than naming one row out of the pool."
+    )
+
+    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Reading | None:
+        """The total, taken for the target's statistics."""
+        vector = view.sums[-1].read_total()
+        return None if vector is None else Reading.of(view.sums[-1].layout, vector)
+
+    def score(self, guess: Reading | None, truth: Truth, rng: np.random.Generator) -> Score:
+        """One trial a session; the number of rows, which all clients add to, does not count."""
+        true = np.concatenate([(truth.rows.T @ truth.rows).ravel(), truth.rows.T.sum(axis=1)])
+        hit = guess is not None and np.array_equal(true, np.concatenate([guess.gram.ravel(), guess.cross.sum(axis=1)]))
+        return Score(hits=int(hit), trials=1, chance=1 / truth.pool_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoContexts:
+    """One protocol, in which one client is told another context (the digest of the model it holds) than the others."""
+
+    common: SumProtocol
+    special: SumProtocol
+    target: PartyId
+
+    @classmethod
+    def of(cls, protocol: SumProtocol, target: PartyId, context: bytes) -> TwoContexts:
+        """The same session under another context for ``target``."""
+        special: SumProtocol = replace(protocol, context=context)  # type: ignore[type-var]
+        return cls(common=protocol, special=special, target=target)
+
+    @property
+    def name(self) -> str:
+        """The mode's name."""
+        return self.common.name
+
+    @property
+    def layout(self) -> Layout:
+        """The public shape of the vectors."""
+        return self.common.layout
+
+    @property
+    def clients(self) -> tuple[PartyId, ...]:
+        """The cohort."""
+        return self.common.clients
+
+    @property
+    def survivors_needed(self) -> int:
+        """As the common protocol says."""
+        return self.common.survivors_needed
+
+    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """The target's session under its own context, any other under the common one."""
+        protocol = self.special if party == self.target else self.common
+        return protocol.client(party, contribution, entropy=entropy)
+
+    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+        """The server of the common context."""
+        return self.common.server(entropy=entropy)
+
+    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
+        """The helpers of the common context."""
+        return self.common.helpers(entropy=entropy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgedHeaders:
+    """The dishonest server's network: it rewrites the digest in every message from and to the target."""
+
+    protocols: TwoContexts
+
+    def carry(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
+        """The messages, each with the digest that its reader expects."""
+        common, special = _digest(self.protocols.common), _digest(self.protocols.special)
+        for envelope in envelopes:
+            swap = {special: common} if envelope.sender == self.protocols.target else {common: special}
+            if self.protocols.target in (envelope.sender, envelope.recipient):
+                message = envelope.message
+                digest = swap.get(message[DIGEST], message[DIGEST])
+                envelope = replace(envelope, message=message[: DIGEST.start] + digest + message[DIGEST.stop :])
+            yield envelope
+
+
+def _digest(protocol: SumProtocol) -> bytes:
+    digest: bytes = getattr(protocol, "digest")  # noqa: B009 - every configuration has one, the interface does not say so
+    return digest
+
+
+def dead_vector(vector: IntVector) -> IntVector:
+    """What a client sends whose features are all zero: only its number of rows is left."""
+    dead = np.zeros_like(vector)
+    dead[-1] = vector[-1]
+    return dead

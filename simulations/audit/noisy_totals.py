@@ -1,0 +1,283 @@
+"""Evidence about totals with noise: a lower bound of epsilon, and the noise itself, with planted faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from analytic.learner import ClientRows
+from secagg import Layout, MaskedSum, PartyId, SumProtocol, new_session_id
+from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, audit_noise, make_room
+from secagg.entropy import Entropy, os_entropy
+from secagg.layout import IntVector
+from secagg.sessions import ClientSession, Contribution, ServerSession
+from simulations.audit.evaluate import Score, paired
+from simulations.audit.one_run import epsilon_lower_bound, guess_canaries
+from simulations.audit.population import Population
+from simulations.audit.recorder import record_sum
+from simulations.compare.private_plans import PrivacyTerms, Shape, private_plan
+
+CLIENTS, MAX_CANARIES = 10, 600
+DRAWS = 25_000
+"""Noisy coordinates over all rehearsals: enough that one missing share of ten stands out by ten standard deviations."""
+GUESSED = 0.25
+"""Part of the canaries that are guessed, fixed beforehand as the bound demands: the most telling ones."""
+
+ALPHA = 1e-6
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NoiseEvidence:
+    """What was claimed of a noisy total and what was found.
+
+    Args:
+        name: in JSON.
+        title: in words.
+        fault: what was planted, empty for the honest run.
+        epsilon: claimed, at most.
+        delta: claimed.
+        lower_bound: of epsilon, by attack, at 95 % confidence.
+        canaries: rows that a coin put in or left out.
+        guesses: how many of them were guessed.
+        correct: how many guesses were right.
+        noise_ratio: variance found over variance claimed, with its interval ``noise_low`` to ``noise_high``.
+        too_little: whether the claim of at least this much noise is refuted.
+        lattice_p_value: how likely noise of whole lattice units has such low bits.
+        membership: the same attack in pairs, like in the other columns.
+    """
+
+    name: str
+    title: str
+    fault: str
+    epsilon: float
+    delta: float
+    lower_bound: float
+    canaries: int
+    guesses: int
+    correct: int
+    noise_ratio: float
+    noise_low: float
+    noise_high: float
+    too_little: bool
+    lattice_p_value: float
+    membership: Score = field(repr=False)
+
+    @property
+    def refuted(self) -> bool:
+        """Whether anything contradicts the claim."""
+        return self.lower_bound > self.epsilon or self.too_little or self.lattice_p_value < ALPHA
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the honest run stands and a planted fault was caught."""
+        return self.refuted == bool(self.fault)
+
+    @property
+    def words(self) -> str:
+        """The verdict."""
+        if self.fault:
+            return "planted fault, caught" if self.refuted else "PLANTED FAULT, MISSED"
+        return "THE CLAIM IS REFUTED" if self.refuted else "no evidence against the claim"
+
+
+def noise_evidence(
+    population: Population, epsilons: tuple[float, ...], rng: np.random.Generator
+) -> Iterator[NoiseEvidence]:
+    """An honest run for each epsilon, then every planted fault at the last one."""
+    for epsilon in epsilons:
+        setting = _Setting.of(population, epsilon, rng)
+        yield setting.evidence("honest", f"noise for epsilon {epsilon:g}", "", setting.protocol)
+    for name, title, spoil in (
+        ("halved", "noise of half the scale", _halved),
+        ("missing_shares", "one of ten noise shares missing", _one_silent),
+        ("float_noise", "noise that went through float32", _float32),
+    ):
+        make = partial(_spoiled, setting, spoil)
+        yield setting.evidence(name, f"noise for epsilon {epsilon:g}", title, make)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Setting:
+    """Canaries, a coin for each, clients that hold those that are in, and the noise for one epsilon."""
+
+    epsilon: float
+    delta: float
+    layout: Layout
+    noise: DistributedNoise
+    contributions: NDArray[np.int64]
+    included: NDArray[np.bool_]
+    vectors: Mapping[PartyId, IntVector]
+    rng: np.random.Generator
+
+    @classmethod
+    def of(cls, population: Population, epsilon: float, rng: np.random.Generator) -> _Setting:
+        data, terms = population.dataset, PrivacyTerms(mean_share=0.0)
+        canaries = population.candidates[:MAX_CANARIES]
+        shape = Shape(
+            n_features=data.n_features,
+            n_classes=data.n_classes,
+            max_rows=len(canaries),
+            nonnegative=bool(data.x_train.min() >= 0 and data.x_test.min() >= 0),
+        )
+        plan = private_plan(terms, shape, epsilon, CLIENTS)
+        spec = plan.learner.next_sum(plan.learner.init())
+        assert spec is not None
+        contributions = np.array(
+            [
+                spec.to_vector(
+                    plan.learner.client_statistics(
+                        plan.learner.init(), ClientRows(data.x_train[[place]], data.y_train[[place]])
+                    )
+                )
+                for place in canaries
+            ]
+        )
+        included = rng.random(len(canaries)) < 0.5
+        parts = np.array_split(np.flatnonzero(included), CLIENTS)
+        return cls(
+            epsilon=epsilon,
+            delta=terms.delta,
+            layout=Layout.of(spec.segments),
+            noise=DistributedNoise(total=plan.releases[-1].noise, promised_survivors=CLIENTS),
+            contributions=contributions,
+            included=included,
+            vectors={party: contributions[part].sum(axis=0) for party, part in enumerate(parts, start=1)},
+            rng=rng,
+        )
+
+    def protocol(self) -> NoisySum:
+        """A masked sum under the noise, in a session of its own."""
+        masked = MaskedSum(
+            layout=make_room(self.layout, CLIENTS, self.noise),
+            clients=tuple(self.vectors),
+            session_id=new_session_id(),
+            threshold=CLIENTS,
+        )
+        return NoisySum(protocol=masked, layout=self.layout, noise=self.noise)
+
+    def evidence(self, name: str, title: str, fault: str, make: Callable[[], SumProtocol]) -> NoiseEvidence:
+        """One release attacked, and several rehearsals compared with their exact sum."""
+        claimed = self.noise.total
+        rehearsals = -(-DRAWS // claimed.dimension)
+        releases = [_release(make(), self.vectors) for _ in range(rehearsals)]
+        residuals = np.concatenate([release - self.contributions[self.included].sum(axis=0) for release in releases])
+        found = audit_noise(
+            residuals,
+            CoordinateNoise(levels=np.tile(claimed.levels, rehearsals), variances=claimed.variances),
+            alpha=ALPHA,
+        )
+        scores = self._scores(releases[0])
+        guesses = round(GUESSED * len(scores)) // 2 * 2
+        correct = guess_canaries(scores, self.included, guesses)
+        return NoiseEvidence(
+            name=name,
+            title=f"{title}: {fault}" if fault else title,
+            fault=fault,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            lower_bound=epsilon_lower_bound(canaries=len(scores), guesses=guesses, correct=correct, delta=self.delta),
+            canaries=len(scores),
+            guesses=guesses,
+            correct=correct,
+            noise_ratio=found.variance_ratio,
+            noise_low=found.interval[0],
+            noise_high=found.interval[1],
+            too_little=found.too_little,
+            lattice_p_value=lattice_p_value(residuals[np.tile(claimed.levels, rehearsals) > 0]),
+            membership=paired(list(scores[self.included]), list(scores[~self.included]), self.rng),
+        )
+
+    def _scores(self, release: IntVector) -> Floats:
+        """The mean of each canary's coin given the release, coins taken for normal: the best linear guess."""
+        levels = self.noise.total.levels
+        noisy = levels > 0
+        sigma = np.sqrt(np.array([0.0, *map(float, self.noise.total.variances)]))[levels[noisy]]
+        rows, seen = self.contributions[:, noisy] / sigma, release[noisy] / sigma
+        kernel = rows @ rows.T
+        residual = rows @ seen - kernel.sum(axis=1) / 2
+        return np.asarray(np.linalg.solve(kernel + 4.0 * np.eye(len(kernel)), residual))
+
+
+def lattice_p_value(noise: NDArray[np.int64]) -> float:
+    """Chi-square p-value of the low four bits: noise far wider than 16 has them all equally often."""
+    return float(stats.chisquare(np.bincount(noise & 15, minlength=16)).pvalue)
+
+
+def _release(protocol: SumProtocol, vectors: Mapping[PartyId, IntVector]) -> IntVector:
+    recorded = record_sum(protocol, vectors)
+    if recorded.failure is not None or recorded.result is None:
+        raise recorded.failure or RuntimeError("a sum on a perfect network ended without a result")
+    return recorded.result.total
+
+
+# Planted faults
+
+
+@dataclass(frozen=True, slots=True)
+class _Faulty:
+    """A noisy sum whose clients' sessions are made by something else."""
+
+    honest: NoisySum
+    spoil: Callable[[PartyId, IntVector], IntVector]
+
+    @property
+    def name(self) -> str:
+        return self.honest.name
+
+    @property
+    def layout(self) -> Layout:
+        return self.honest.layout
+
+    @property
+    def clients(self) -> tuple[PartyId, ...]:
+        return self.honest.clients
+
+    @property
+    def survivors_needed(self) -> int:
+        return self.honest.survivors_needed
+
+    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+        assert not callable(contribution)
+        return self.honest.protocol.client(party, self.spoil(party, contribution), entropy=entropy)
+
+    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+        return self.honest.server(entropy=entropy)
+
+    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
+        return self.honest.helpers(entropy=entropy)
+
+
+def _spoiled(setting: _Setting, spoil: Callable[[NoisySum], SumProtocol]) -> SumProtocol:
+    return spoil(setting.protocol())
+
+
+def _halved(honest: NoisySum) -> SumProtocol:
+    share = honest.noise.share
+    half = replace(share, variances=tuple(max(1, variance // 4) for variance in share.variances))
+    return _Faulty(honest, lambda party, vector: vector + half.draw())
+
+
+def _one_silent(honest: NoisySum) -> SumProtocol:
+    share = honest.noise.share
+    return _Faulty(honest, lambda party, vector: vector if party == 1 else vector + share.draw())
+
+
+def _float32(honest: NoisySum) -> SumProtocol:
+    """Enough of it (2 % more scale), so that only its low bits give it away: float32 has 24 bits."""
+    share = honest.noise.share
+    rng = np.random.default_rng(int.from_bytes(os_entropy(8), "big"))
+    sigma = np.sqrt(np.array([0.0, *map(float, share.variances)]))[share.levels]
+
+    def spoil(party: PartyId, vector: IntVector) -> IntVector:
+        drawn: IntVector = (
+            rng.standard_normal(len(sigma), dtype=np.float32) * (1.02 * sigma).astype(np.float32)
+        ).astype(np.int64)
+        return vector + drawn
+
+    return _Faulty(honest, spoil)

@@ -1,0 +1,128 @@
+"""The rows of an audit: who holds which, which are public, and what each client contributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analytic.learner import AnalyticLearner, ClientRows
+from federation.datasets import Dataset
+from federation.errors import UsageError
+from secagg.layout import IntVector
+from simulations.audit.attack import Truth
+from simulations.audit.side_information import IntRows, Labels
+
+Indices = NDArray[np.intp]
+MAX_CANDIDATES = 2000
+MAX_PUBLIC = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Population:
+    """Training rows, some of which clients hold, and test rows, which everybody may know.
+
+    Args:
+        dataset: where they are from.
+        candidates: indices of the training rows in play; the adversary knows them all.
+        public: indices of the test rows that the adversary has.
+    """
+
+    dataset: Dataset
+    candidates: Indices = field(repr=False)
+    public: Indices = field(repr=False)
+
+    @classmethod
+    def of(cls, dataset: Dataset, rng: np.random.Generator) -> Population:
+        """All rows, or a random part of them where there are more than the attacks can compare."""
+        return cls(
+            dataset=dataset,
+            candidates=rng.permutation(len(dataset.x_train))[:MAX_CANDIDATES],
+            public=rng.permutation(len(dataset.x_test))[:MAX_PUBLIC],
+        )
+
+    def deal(self, n_clients: int, rows_per_client: int, rng: np.random.Generator) -> list[Indices]:
+        """Different rows for each client, each number of rows from half to one and a half times the mean as likely.
+
+        Raises:
+            UsageError: there are not enough rows.
+        """
+        low, high = sizes(rows_per_client)
+        counts = rng.integers(low, high + 1, n_clients)
+        if counts.sum() >= len(self.candidates):
+            raise UsageError(
+                f"{n_clients} clients with about {rows_per_client} rows each need more than {len(self.candidates)} "
+                "training rows, some of which nobody holds; audit fewer clients or rows per client"
+            )
+        return list(np.split(rng.permutation(self.candidates)[: counts.sum()], np.cumsum(counts)[:-1]))
+
+    def rows(self, indices: Indices) -> ClientRows:
+        """A client's rows, as its learner takes them."""
+        return ClientRows(self.dataset.x_train[indices], self.dataset.y_train[indices])
+
+    def single_candidates(self) -> tuple[ClientRows, ...]:
+        """Each candidate alone."""
+        return tuple(self.rows(self.candidates[[place]]) for place in range(len(self.candidates)))
+
+    def single_public(self) -> tuple[ClientRows, ...]:
+        """Each public row alone."""
+        x, y = self.dataset.x_test[self.public], self.dataset.y_test[self.public]
+        return tuple(ClientRows(x[[place]], y[[place]]) for place in range(len(self.public)))
+
+    def is_member(self, indices: Indices) -> NDArray[np.bool_]:
+        """For each candidate whether it is among these."""
+        return np.isin(self.candidates, indices)
+
+    def truth(self, indices: Indices, entering: EnteringRows, vector: IntVector, *, rows_per_client: int) -> Truth:
+        """What is true of a client, or of a cohort, with these rows."""
+        places = np.flatnonzero(self.is_member(indices))
+        low, high = sizes(rows_per_client)
+        return Truth(
+            rows=entering.candidates[places],
+            labels=entering.candidate_labels[places],
+            vector=vector,
+            is_member=self.is_member(indices),
+            pool_size=len(self.candidates),
+            row_counts=high - low + 1,
+            n_classes=self.dataset.n_classes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EnteringRows:
+    """The integer rows that a sum really adds up: features in their units, or a learner's own map of them.
+
+    Args:
+        candidates: shape (m, d).
+        candidate_labels: shape (m,).
+        public: shape (p, d).
+    """
+
+    candidates: IntRows = field(repr=False)
+    candidate_labels: Labels = field(repr=False)
+    public: IntRows = field(repr=False)
+
+    @classmethod
+    def of(cls, learner: AnalyticLearner[Any], model: Any, population: Population) -> EnteringRows:
+        """What one row contributes to H is the row itself, in its label's column."""
+        labels = population.dataset.y_train[population.candidates].astype(np.int64)
+        return cls(
+            candidates=np.array(list(_entering(learner, model, population.single_candidates()))),
+            candidate_labels=labels,
+            public=np.array(list(_entering(learner, model, population.single_public()))),
+        )
+
+
+def _entering(
+    learner: AnalyticLearner[Any], model: Any, singles: tuple[ClientRows, ...]
+) -> Iterator[NDArray[np.int64]]:
+    for single in singles:
+        yield learner.client_statistics(model, single).cross.sum(axis=1)
+
+
+def sizes(rows_per_client: int) -> tuple[int, int]:
+    """The fewest and the most rows of a client of an audit."""
+    return max(1, rows_per_client // 2), rows_per_client + rows_per_client // 2

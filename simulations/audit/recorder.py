@@ -1,0 +1,169 @@
+"""Runs real sums and writes down everything, so that a view can be cut out of it for each coalition."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from analytic.learner import AnalyticLearner, ClientRows
+from federation.modes import Mode
+from secagg import CommitteeSum, Layout, PartyId, SumProtocol, SumResult, run_in_memory
+from secagg.entropy import Entropy, os_entropy
+from secagg.errors import SecureSumError
+from secagg.in_memory import Envelope, Network
+from secagg.layout import IntVector
+from secagg.sessions import ClientSession, Contribution, ServerSession
+from simulations.audit.side_information import SideInformation
+from simulations.audit.view import AdversaryView, Coalition, SumView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordedSum:
+    """One sum with every message, every party's input and every byte that it drew.
+
+    Args:
+        protocol: with the helpers' secrets, where there are any.
+        model: what the parties knew of the model.
+        envelopes: every message, in the order in which it was sent.
+        inputs: each client's vector.
+        tapes: each client's random bytes.
+        result: the released total, None if the sum failed.
+        failure: why it failed.
+    """
+
+    protocol: SumProtocol
+    model: Any
+    envelopes: tuple[Envelope, ...] = field(repr=False)
+    inputs: Mapping[PartyId, IntVector] = field(repr=False)
+    tapes: Mapping[PartyId, bytes] = field(repr=False)
+    result: SumResult | None = field(repr=False)
+    failure: SecureSumError | None = None
+
+    def view(self, coalition: Coalition) -> SumView:
+        """What the coalition saw of it, and nothing else."""
+        without_secrets = getattr(self.protocol, "without_secrets", None)
+        members = coalition.parties
+        return SumView(
+            protocol=self.protocol if without_secrets is None else without_secrets(),
+            model=self.model,
+            messages=tuple(envelope for envelope in self.envelopes if coalition.sees(envelope)),
+            result=self.result if coalition.server or coalition.given_total else None,
+            inputs={party: vector for party, vector in self.inputs.items() if party in members},
+            tapes={party: tape for party, tape in self.tapes.items() if party in members},
+            helper_secrets={p: secret for p, secret in helper_secrets(self.protocol).items() if p in members},
+        )
+
+
+def view_of(sums: tuple[RecordedSum, ...], coalition: Coalition, known: SideInformation) -> AdversaryView:
+    """What the coalition saw of several sums."""
+    return AdversaryView(coalition=coalition, sums=tuple(one.view(coalition) for one in sums), known=known)
+
+
+def helper_secrets(protocol: SumProtocol) -> dict[PartyId, bytes]:
+    """The long-lived secrets that a simulated protocol holds for its helpers or key holder, by party."""
+    if isinstance(protocol, CommitteeSum):
+        return {party: keys.secret for party, keys in protocol.helper_secrets.items()}
+    secret = getattr(protocol, "secret_context", None)
+    return {} if secret is None else {getattr(protocol, "key_holder"): secret}  # noqa: B009 - only encrypted sums have it
+
+
+def record_sum(
+    protocol: SumProtocol,
+    vectors: Mapping[PartyId, IntVector],
+    *,
+    model: Any = None,
+    dropouts: Mapping[PartyId, int] | None = None,
+    network: Network | None = None,
+    entropy: Entropy = os_entropy,
+) -> RecordedSum:
+    """Run one sum on the in-memory network and keep all of it; a sum that fails is kept too."""
+    envelopes: list[Envelope] = []
+    tapes: dict[PartyId, bytearray] = {}
+    result, failure = None, None
+    try:
+        result = run_in_memory(
+            _Taped(protocol, tapes),
+            vectors,
+            dropouts=dropouts,
+            network=network,
+            entropy=entropy,
+            record=envelopes.append,
+        ).result
+    except SecureSumError as error:
+        failure = error
+    return RecordedSum(
+        protocol=protocol,
+        model=model,
+        envelopes=tuple(envelopes),
+        inputs=dict(vectors),
+        tapes={party: bytes(tape) for party, tape in tapes.items()},
+        result=result,
+        failure=failure,
+    )
+
+
+def record_federation(
+    learner: AnalyticLearner[Any],
+    clients: Mapping[PartyId, ClientRows],
+    mode: Mode,
+    *,
+    entropy: Entropy = os_entropy,
+) -> tuple[RecordedSum, ...]:
+    """Every sum of a learner's dialogue over ``mode``, each in a session of its own.
+
+    Raises:
+        secagg.errors.SecureSumError: a sum failed.
+    """
+    model, recorded, sums = learner.init(), list[RecordedSum](), mode.sums(tuple(clients))
+    while (spec := learner.next_sum(model)) is not None:
+        context = hashlib.sha256(learner.context_bytes(model)).digest()
+        protocol = sums.next_sum(Layout.of(spec.segments), context)
+        vectors = {party: spec.to_vector(learner.client_statistics(model, rows)) for party, rows in clients.items()}
+        one = record_sum(protocol, vectors, model=model, entropy=entropy)
+        if one.failure is not None or one.result is None:
+            raise one.failure or SecureSumError("a sum ended without a result")
+        recorded.append(one)
+        model = learner.update(model, spec.from_vector(one.result.total), len(one.result.survivors))
+    return tuple(recorded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taped:
+    """The same protocol, whose clients' random bytes are written down as they draw them."""
+
+    honest: SumProtocol
+    tapes: dict[PartyId, bytearray]
+
+    @property
+    def name(self) -> str:
+        return self.honest.name
+
+    @property
+    def layout(self) -> Layout:
+        return self.honest.layout
+
+    @property
+    def clients(self) -> tuple[PartyId, ...]:
+        return self.honest.clients
+
+    @property
+    def survivors_needed(self) -> int:
+        return self.honest.survivors_needed
+
+    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+        tape = self.tapes.setdefault(party, bytearray())
+
+        def taped(n_bytes: int) -> bytes:
+            drawn = entropy(n_bytes)
+            tape.extend(drawn)
+            return drawn
+
+        return self.honest.client(party, contribution, entropy=taped)
+
+    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+        return self.honest.server(entropy=entropy)
+
+    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
+        return self.honest.helpers(entropy=entropy)

@@ -1,0 +1,1 @@
+"""Modes, learners and cohorts side by side, against the pooled model."""

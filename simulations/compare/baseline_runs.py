@@ -1,0 +1,121 @@
+"""Gradient baselines as a comparison runs them: on the same rows as the closed forms, and marked as what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from analytic.learner import ClientRows
+from federation.console.options import Option, Reader
+from federation.datasets import Dataset
+from federation.errors import UsageError
+from simulations.compare.baselines import BASELINES, FEDPROX_MU, BaselineResult, GradientSettings
+from simulations.compare.records import BaselineRecord
+
+MODE = "baseline"
+"""What stands in place of a mode: a baseline's sums are in the clear and obey no bitwise law."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineEntry:
+    """A baseline as the command line names it.
+
+    Args:
+        name: the name in ``--baselines`` and in reports.
+        train: makes it from its clients' rows.
+        options: its own parameters, each with what reads it from text.
+        defaults: values of options that differ from those of ``GradientSettings``.
+    """
+
+    name: str
+    train: Callable[..., BaselineResult]
+    options: Mapping[str, Reader]
+    defaults: Mapping[str, Option] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenBaseline:
+    """A baseline with the options that were asked for."""
+
+    entry: BaselineEntry
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The baseline's name."""
+        return self.entry.name
+
+    def settings(self, seed: int) -> GradientSettings:
+        """How it trains.
+
+        Raises:
+            UsageError: a number out of range.
+        """
+        return GradientSettings(**{"seed": seed, **self.entry.defaults, **self.options})
+
+    def run(
+        self,
+        dataset: Dataset,
+        clients: Sequence[ClientRows],
+        *,
+        n_clients: int,
+        partition: str,
+        seed: int,
+        tick: Callable[[], None],
+    ) -> BaselineRecord:
+        """Train on the rows of the clients that stay, and test on the common test rows.
+
+        Raises:
+            UsageError, FederationError: as ``simulations.compare.baselines`` says.
+        """
+        settings = self.settings(seed)
+        result = self.entry.train(clients, dataset.x_test, dataset.y_test, settings=settings, tick=tick)
+        return BaselineRecord(
+            mode=MODE,
+            learner=self.name,
+            clients=n_clients,
+            partition=partition,
+            survivors=len(clients),
+            rounds=result.rounds,
+            local_epochs=settings.local_epochs,
+            batch_size=settings.batch_size or 0,
+            learning_rate=settings.learning_rate,
+            mu=settings.mu,
+            test_accuracy=result.test_accuracy,
+            best_test_accuracy=result.best_test_accuracy,
+            bytes_up_per_client=result.bytes_up_per_client,
+            bytes_down_per_client=result.bytes_down_per_client,
+            wall_seconds=result.seconds,
+        )
+
+
+def choose_baselines(names: Iterable[str]) -> tuple[BaselineEntry, ...]:
+    """The baselines of these names, in their order; every one for ``all``.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    wanted = tuple(dict.fromkeys(names))
+    if wanted == ("all",):
+        return tuple(ENTRIES.values())
+    for name in wanted:
+        if name not in ENTRIES:
+            raise UsageError(f"a baseline is one of {', '.join(ENTRIES)}, or all of them as all, not {name!r}")
+    return tuple(ENTRIES[name] for name in wanted)
+
+
+def _own_options(name: str) -> Mapping[str, Reader]:
+    common: dict[str, Reader] = {"rounds": int, "local_epochs": int, "batch_size": int, "learning_rate": float}
+    return common | ({"mu": float} if name == "fedprox" else {})
+
+
+ENTRIES: Mapping[str, BaselineEntry] = {
+    name: BaselineEntry(
+        name=name,
+        train=train,
+        options=_own_options(name),
+        defaults={"mu": FEDPROX_MU} if name == "fedprox" else {},
+    )
+    for name, train in BASELINES.items()
+}
+"""Every baseline by name."""

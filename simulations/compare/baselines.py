@@ -1,0 +1,254 @@
+"""Gradient baselines, for comparison only: FedAvg and FedProx train a linear head on the same frozen features.
+
+They are no closed forms: their weights depend on who holds which rows, on the seed and on how long they train, and no
+bitwise law holds for them. Sums are made in the clear, since only the accuracy is of interest here.
+
+The defaults are the only complete settings in the papers at hand (FedHiP, section V-A): SGD with batches of 32 and
+a learning rate of 0.005, 3 local epochs, 200 rounds. AFL's are in a supplement that we do not have. All clients take
+part in every round, and mu is ours. The head has a bias and starts at zero; the loss is convex, so a random start would
+only add noise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analytic.learner import ClientRows
+from analytic.row_format import FloatMatrix
+from analytic.solve import one_blas_thread
+from analytic.statistics import one_hot
+from federation.errors import FederationError, UsageError
+from simulations.compare.accuracy import accuracy
+
+FEDPROX_MU = 0.01
+"""FedProx's default mu. It is ours: the papers at hand compare with FedProx without saying theirs."""
+
+PARAMETER_BYTES = 4
+"""A parameter travels as float32, as deep-learning frameworks send it; we compute in float64."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientSettings:
+    """How clients train between two averages.
+
+    Args:
+        rounds: averages of all clients' heads.
+        local_epochs: passes over a client's own rows in a round.
+        batch_size: rows in one step; None takes all of a client's.
+        learning_rate: step length of SGD, without momentum or decay.
+        mu: FedProx's pull toward the round's common head.
+        seed: draws the order of rows in every epoch.
+
+    Raises:
+        UsageError: a number out of range.
+    """
+
+    rounds: int = 200
+    local_epochs: int = 3
+    batch_size: int | None = 32
+    learning_rate: float = 0.005
+    mu: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.rounds, self.local_epochs, 1 if self.batch_size is None else self.batch_size) < 1 or self.seed < 0:
+            raise UsageError(
+                "a gradient baseline needs rounds, local epochs and a batch size of at least 1 and a seed of at least "
+                f"0, not {self.rounds}, {self.local_epochs}, {self.batch_size} and {self.seed}"
+            )
+        if not (np.isfinite(self.learning_rate) and self.learning_rate > 0 and np.isfinite(self.mu) and self.mu >= 0):
+            raise UsageError(
+                f"a gradient baseline needs a learning rate > 0 and mu >= 0, not {self.learning_rate} and {self.mu}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BaselineResult:
+    """What a gradient baseline reached and what it cost.
+
+    Args:
+        name: fedavg or fedprox.
+        settings: how it trained.
+        weights: the last head, shape (c, d + 1), the bias last; read-only.
+        accuracies: test accuracy after each round.
+        bytes_up_per_client: what each client sent over all rounds, parameters only.
+        bytes_down_per_client: what each client received.
+        seconds: wall-clock time of training and testing.
+    """
+
+    name: str
+    settings: GradientSettings
+    weights: FloatMatrix
+    accuracies: tuple[float, ...]
+    bytes_up_per_client: int
+    bytes_down_per_client: int
+    seconds: float
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of communication."""
+        return len(self.accuracies)
+
+    @property
+    def test_accuracy(self) -> float:
+        """After the last round."""
+        return self.accuracies[-1]
+
+    @property
+    def best_test_accuracy(self) -> float:
+        """The best of all rounds, which AFL's table 1 reports; it is chosen by the test rows and so flatters."""
+        return max(self.accuracies)
+
+
+Tick = Callable[[], None]
+
+
+def fedavg(
+    clients: Sequence[ClientRows],
+    x_test: NDArray[Any],
+    y_test: NDArray[Any],
+    *,
+    settings: GradientSettings | None = None,
+    tick: Tick = lambda: None,
+) -> BaselineResult:
+    """Federated averaging (McMahan et al., AISTATS 2017) of linear heads under softmax cross-entropy.
+
+    Each round every client trains the common head on its own rows by SGD; the next common head is the average of
+    theirs, weighted by numbers of rows. Clients without rows are left out. The same inputs give the same bits.
+
+    Args:
+        clients: features of shape (n_k, d) and integer labels of shape (n_k,).
+        x_test: shape (m, d).
+        y_test: integer labels, shape (m,).
+        settings: how clients train; FedHiP's settings when left out, and ``mu`` 0.
+        tick: called after each round.
+
+    Raises:
+        UsageError: no rows, or ``mu`` other than 0.
+        FederationError: training diverged.
+    """
+    settings = settings or GradientSettings()
+    if settings.mu:
+        raise UsageError(f"FedAvg has no mu, not even {settings.mu}; FedProx has")
+    return _train("fedavg", clients, x_test, y_test, settings, tick)
+
+
+def fedprox(
+    clients: Sequence[ClientRows],
+    x_test: NDArray[Any],
+    y_test: NDArray[Any],
+    *,
+    settings: GradientSettings | None = None,
+    tick: Tick = lambda: None,
+) -> BaselineResult:
+    """FedProx (Li et al., MLSys 2020): FedAvg whose clients add mu/2 |W - W_common|^2 to their loss.
+
+    Arguments and errors are those of ``fedavg``. With mu 0 it is FedAvg to the bit; the default is ``FEDPROX_MU``.
+    """
+    return _train("fedprox", clients, x_test, y_test, settings or GradientSettings(mu=FEDPROX_MU), tick)
+
+
+BASELINES: dict[str, Callable[..., BaselineResult]] = {"fedavg": fedavg, "fedprox": fedprox}
+"""Gradient baselines by name."""
+
+
+def _train(
+    name: str,
+    clients: Sequence[ClientRows],
+    x_test: NDArray[Any],
+    y_test: NDArray[Any],
+    settings: GradientSettings,
+    tick: Tick,
+) -> BaselineResult:
+    started = time.perf_counter()
+    holders = [client for client in clients if len(client)]
+    if not holders or not len(x_test):
+        raise UsageError("a gradient baseline needs a client with rows, and test rows")
+    n_classes = 1 + int(max(labels.max() for labels in (y_test, *(client.targets for client in holders))))
+    parts = [(_with_constant(client.features), one_hot(client.targets, n_classes)) for client in holders]
+    shares = np.array([len(client) for client in holders]) / sum(map(len, holders))
+    test, weights, accuracies = _with_constant(x_test), np.zeros((n_classes, x_test.shape[1] + 1)), []
+    for number in range(settings.rounds):
+        # The lock on BLAS threads is taken anew each round, so that nobody waits for it through all of them.
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+            weights = _round(weights, parts, shares, settings, number)
+            accuracies.append(accuracy(test @ weights.T, y_test))
+        if not np.isfinite(weights).all():
+            raise FederationError(
+                f"{name} diverged in round {number + 1} with a learning rate of {settings.learning_rate:g}; use a "
+                "smaller one, or scale the features"
+            )
+        tick()
+    weights.setflags(write=False)
+    sent = settings.rounds * weights.size * PARAMETER_BYTES
+    return BaselineResult(
+        name=name,
+        settings=settings,
+        weights=weights,
+        accuracies=tuple(accuracies),
+        bytes_up_per_client=sent,
+        bytes_down_per_client=sent,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _round(
+    common: FloatMatrix,
+    parts: list[tuple[FloatMatrix, FloatMatrix]],
+    shares: NDArray[np.float64],
+    settings: GradientSettings,
+    number: int,
+) -> FloatMatrix:
+    """The average of all clients' heads after they trained from the common one."""
+    average = np.zeros_like(common)
+    for client, ((features, targets), share) in enumerate(zip(parts, shares, strict=True)):
+        rng = np.random.default_rng([settings.seed, number, client])
+        average += share * _local_training(common, features, targets, settings, rng)
+    return average
+
+
+def _local_training(
+    common: FloatMatrix,
+    features: FloatMatrix,
+    targets: FloatMatrix,
+    settings: GradientSettings,
+    rng: np.random.Generator,
+) -> FloatMatrix:
+    """One client's head after its epochs of SGD."""
+    weights = common.copy()
+    n = len(features)
+    step = n if settings.batch_size is None else settings.batch_size
+    for _ in range(settings.local_epochs):
+        order = rng.permutation(n)
+        shuffled, goals = features[order], targets[order]
+        for start in range(0, n, step):
+            batch = shuffled[start : start + step]
+            errors = _softmax(batch @ weights.T)
+            errors -= goals[start : start + step]
+            gradient = errors.T @ batch
+            gradient *= settings.learning_rate / len(batch)
+            if settings.mu:
+                gradient += settings.learning_rate * settings.mu * (weights - common)
+            weights -= gradient
+    return weights
+
+
+def _softmax(scores: FloatMatrix) -> FloatMatrix:
+    """Row-wise softmax, in place."""
+    scores -= scores.max(axis=1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=1, keepdims=True)
+    return scores
+
+
+def _with_constant(features: NDArray[Any]) -> FloatMatrix:
+    """Rows as float64 with a last column of ones, for the bias."""
+    rows = np.ones((len(features), features.shape[1] + 1))
+    rows[:, :-1] = features
+    return rows

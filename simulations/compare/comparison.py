@@ -1,0 +1,243 @@
+"""The comparison: every learner, mode, partition and cohort asked for, each run against its pooled model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from analytic.learner import AnalyticLearner, ClientRows
+from analytic.row_format import RowFormat
+from federation.datasets import Dataset
+from federation.errors import UsageError
+from federation.learners import ChosenLearner, LearnerSettings
+from federation.modes import Mode
+from secagg import PartyId
+from simulations.compare.baseline_runs import ChosenBaseline
+from simulations.compare.dropouts import NO_DROPOUTS, Dropouts
+from simulations.compare.personal import split_locally
+from simulations.compare.private_comparison import PrivateComparison, PrivateSettings, compare_private
+from simulations.compare.records import BaselineRecord, RunRecord
+from simulations.compare.reference import Float64Ridges, References
+from simulations.compare.runs import Case, Deal
+from simulations.data.partitions import Partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareSettings:
+    """What to compare; every combination of learner, partition, cohort and mode is one run.
+
+    Args:
+        learners: the closed forms, each with its own options.
+        modes: how their sums are made.
+        n_clients: cohort sizes.
+        partitions: ways to deal the training rows.
+        baselines: gradient methods on the same rows, for each partition and cohort.
+        feature_format: fixed-point format of features; None looks at all training rows, for simulations only.
+        ridge: penalty of the solve.
+        ri_gamma: what each client adds to its Gram's diagonal.
+        dropouts: who vanishes.
+        seed: draws partitions, each client's own test rows, and the order in which baselines train.
+        explain: keep what each mode says about its guarantees and costs.
+        private: accuracies by privacy budget to find beside the runs.
+
+    Raises:
+        UsageError: nothing to compare, or a number out of range.
+    """
+
+    learners: tuple[ChosenLearner, ...]
+    modes: tuple[Mode, ...]
+    n_clients: tuple[int, ...] = (20,)
+    partitions: tuple[Partition, ...]
+    baselines: tuple[ChosenBaseline, ...] = ()
+    feature_format: RowFormat | None = None
+    ridge: float = 0.0
+    ri_gamma: float = 0.0
+    dropouts: Dropouts = NO_DROPOUTS
+    seed: int = 0
+    explain: bool = False
+    private: tuple[PrivateSettings, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.learners and self.modes and self.n_clients and self.partitions):
+            raise UsageError("a comparison needs at least one learner, one mode, one number of clients, one partition")
+        if min(self.n_clients) < 1 or self.seed < 0:
+            raise UsageError(
+                f"clients must be at least 1 and a seed at least 0, not {min(self.n_clients)}, {self.seed}"
+            )
+        for n_clients in self.n_clients:
+            for mode in self.modes:
+                self.dropouts.check(mode, parties(n_clients))
+        for baseline in self.baselines:
+            _ = baseline.settings(self.seed)
+
+    @property
+    def n_runs(self) -> int:
+        """How many runs this asks for, those of baselines included; a private comparison counts as one."""
+        each = len(self.learners) * len(self.modes) + len(self.baselines)
+        return len(self.n_clients) * len(self.partitions) * each + len(self.private)
+
+    def format_for(self, dataset: Dataset) -> RowFormat:
+        """The format of features: the one that was set, or one that covers all training rows."""
+        return self.feature_format or RowFormat.covering(dataset.x_train)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """All runs, what they ran on, and the format that every client used.
+
+    Args:
+        explanations: (which learner, mode and cohort; what its protocol says about its largest sum).
+    """
+
+    settings: CompareSettings
+    dataset: Dataset
+    feature_format: RowFormat
+    runs: tuple[RunRecord, ...]
+    baselines: tuple[BaselineRecord, ...] = ()
+    explanations: tuple[tuple[str, str], ...] = ()
+    private: tuple[PrivateComparison, ...] = ()
+
+    @property
+    def all_bitwise_equal(self) -> bool:
+        """Whether every run gave its pooled model's bytes, personal models included."""
+        return all(run.equal_to_pooled for run in self.runs)
+
+    @property
+    def hashes(self) -> dict[str, set[str]]:
+        """The different weights that each learner ended with, as hashes by its name."""
+        found: dict[str, set[str]] = {}
+        for run in self.runs:
+            found.setdefault(run.learner, set()).add(run.weights_sha256)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a comparison tells a progress bar.
+
+    Args:
+        start: called with a run's label and how many steps it will take at most.
+        tick: called after each step: a client's contribution, or a baseline's round.
+    """
+
+    start: Callable[[str, int], None] = lambda label, steps: None
+    tick: Callable[[], None] = lambda: None
+
+
+def compare(dataset: Dataset, settings: CompareSettings, progress: Progress | None = None) -> Comparison:
+    """Run every combination and check each against the pooled model of its survivors.
+
+    Raises:
+        FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
+    """
+    progress = progress or Progress()
+    feature_format, deals = settings.format_for(dataset), list(_deals(dataset, settings))
+    # Wrong settings of any learner or baseline are refused here, before hours of work for another one.
+    factories = [_learner_factory(dataset, settings, chosen, feature_format) for chosen in settings.learners]
+    cases = [
+        list(_cases(dataset, settings, chosen, learner_for, deals))
+        for chosen, learner_for in zip(settings.learners, factories, strict=True)
+    ]
+    baselines = tuple(_baselines(dataset, settings, deals, progress))
+    float64 = Float64Ridges(dataset, ridge=settings.ridge)
+    runs: list[RunRecord] = []
+    explanations: dict[str, str] = {}
+    for own_cases, learner_for in zip(cases, factories, strict=True):
+        references = References(dataset, learner_for, float64)
+        for case in own_cases:
+            progress.start(case.label, len(case.deal.clients) * case.chosen.n_sums)
+            record, layout = case.run(references, progress.tick)
+            runs.append(record)
+            key = f"{record.learner}, {record.mode}, {record.clients} clients"
+            if settings.explain and key not in explanations:
+                explanations[key] = case.mode.explain(layout, case.deal.clients) or "(says nothing of itself)"
+    return Comparison(
+        settings=settings,
+        dataset=dataset,
+        feature_format=feature_format,
+        runs=tuple(runs),
+        baselines=baselines,
+        explanations=tuple(explanations.items()),
+        private=tuple(_private(dataset, settings, progress)),
+    )
+
+
+def parties(n_clients: int) -> tuple[PartyId, ...]:
+    """The numbers of a cohort's clients: 1 to n."""
+    return tuple(range(1, n_clients + 1))
+
+
+def _deals(dataset: Dataset, settings: CompareSettings) -> Iterator[Deal]:
+    """Each cohort's rows, dealt with a generator that depends on nothing but the seed, its size and the partition."""
+    for n_clients in settings.n_clients:
+        for partition in settings.partitions:
+            rng = np.random.default_rng([settings.seed, n_clients, *partition.name.encode()])
+            dealt = partition.deal(dataset.y_train, n_clients, rng)
+            parts = dict(zip(parties(n_clients), dealt, strict=True))
+            yield Deal(partition=partition.name, parts=parts, split=split_locally(parts, settings.seed))
+
+
+def _cases(
+    dataset: Dataset,
+    settings: CompareSettings,
+    chosen: ChosenLearner,
+    learner_for: Callable[[int], AnalyticLearner[Any]],
+    deals: list[Deal],
+) -> Iterator[Case]:
+    for deal in deals:
+        learner = learner_for(len(deal.clients))
+        for mode in settings.modes:
+            yield Case(
+                dataset=dataset, chosen=chosen, learner=learner, deal=deal, mode=mode, dropouts=settings.dropouts
+            )
+
+
+def _baselines(
+    dataset: Dataset, settings: CompareSettings, deals: list[Deal], progress: Progress
+) -> Iterator[BaselineRecord]:
+    """Every baseline on every deal, with the rows of the clients that are in a closed form's first sum."""
+    for baseline in settings.baselines:
+        for deal in deals:
+            lost = frozenset(settings.dropouts.lost(deal.clients))
+            stay = [rows for party, rows in deal.parts.items() if party not in lost]
+            rounds = baseline.settings(settings.seed).rounds
+            progress.start(f"{baseline.name} (baseline), {len(deal.clients)} clients, {deal.partition}", rounds)
+            yield baseline.run(
+                dataset,
+                [ClientRows(dataset.x_train[rows], dataset.y_train[rows]) for rows in stay],
+                n_clients=len(deal.clients),
+                partition=deal.partition,
+                seed=settings.seed,
+                tick=progress.tick,
+            )
+
+
+def _private(dataset: Dataset, settings: CompareSettings, progress: Progress) -> Iterator[PrivateComparison]:
+    for one in settings.private:
+        progress.start(f"privacy budgets of {one.title}", one.n_runs)
+        yield compare_private(dataset, one, lambda _: progress.tick())
+
+
+def _learner_factory(
+    dataset: Dataset, settings: CompareSettings, chosen: ChosenLearner, feature_format: RowFormat
+) -> Callable[[int], AnalyticLearner[Any]]:
+    """What makes the learner for a number of clients."""
+
+    def learner_for(max_clients: int) -> AnalyticLearner[Any]:
+        return chosen.entry.build(
+            LearnerSettings(
+                n_features=dataset.n_features,
+                n_classes=dataset.n_classes,
+                feature_format=feature_format,
+                max_rows=len(dataset.x_train),
+                max_clients=max_clients,
+                ridge=settings.ridge,
+                ri_gamma=settings.ri_gamma,
+                options=chosen.options,
+            )
+        )
+
+    return learner_for

@@ -1,0 +1,175 @@
+"""What a federation must equal: the same closed form on pooled rows, and what float64 makes of the same rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
+from analytic.learner import federate as federate_in_clear
+from analytic.row_format import FloatMatrix
+from analytic.solve import one_blas_thread
+from analytic.statistics import IntVector
+from federation.datasets import Dataset
+from secagg import PartyId
+from simulations.compare.float64_federation import Float64Deviation, float64_deviation
+from simulations.data.partitions import Indices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reference:
+    """The pooled counterparts of one survivor set.
+
+    Args:
+        model: the learner's own closed form on the survivors' pooled rows.
+        weights_bytes: everything that it learned.
+        float64_weights: an unquantised float64 ridge on the rows of the first sum, shape (d, c).
+    """
+
+    model: Any
+    weights_bytes: bytes
+    float64_weights: FloatMatrix
+
+
+class Float64Ridges:
+    """Float64 ridges of parts of the training rows and of federations over them, each solved once for all learners.
+
+    Args:
+        dataset: whose training rows are pooled.
+        ridge: the penalty.
+    """
+
+    def __init__(self, dataset: Dataset, *, ridge: float) -> None:
+        self._dataset, self._ridge = dataset, ridge
+        self._known: dict[bytes, FloatMatrix] = {}
+        self._federated: dict[bytes, Float64Deviation] = {}
+
+    def of(self, rows: Indices) -> FloatMatrix:
+        """The weights of these rows' ridge, shape (d, c)."""
+        key = hashlib.sha256(rows.tobytes()).digest()
+        if key not in self._known:
+            features, labels = self._dataset.x_train[rows], self._dataset.y_train[rows]
+            self._known[key] = float64_ridge(features, labels, self._dataset.n_classes, ridge=self._ridge)
+        return self._known[key]
+
+    def deviation(self, clients: Sequence[Indices]) -> Float64Deviation:
+        """How far federations in float64 end from the pooled model, each client holding some of the rows."""
+        key = hashlib.sha256(b"".join(hashlib.sha256(rows.tobytes()).digest() for rows in clients)).digest()
+        if key not in self._federated:
+            data = self._dataset
+            self._federated[key] = float64_deviation(
+                [(data.x_train[rows], data.y_train[rows]) for rows in clients],
+                n_classes=data.n_classes,
+                ridge=self._ridge,
+            )
+        return self._federated[key]
+
+
+class References:
+    """Solves each survivor set of one learner once, however many modes, cohorts and partitions lead to it.
+
+    Args:
+        dataset: whose training rows are pooled.
+        learner_for: the learner for a number of holders of rows.
+        float64: ridges to compare with.
+    """
+
+    def __init__(
+        self, dataset: Dataset, learner_for: Callable[[int], AnalyticLearner[Any]], float64: Float64Ridges
+    ) -> None:
+        self._dataset, self._learner_for, self._float64 = dataset, learner_for, float64
+        self._known: dict[bytes, Reference] = {}
+
+    def of(self, parts: Mapping[PartyId, Indices], survivors: Sequence[tuple[PartyId, ...]]) -> Reference:
+        """The reference for clients that hold the rows ``parts`` and took part in the sums as ``survivors`` says."""
+        groups = _groups(parts, survivors)
+        key = _digest(groups)
+        if key not in self._known:
+            first_sum = np.sort(np.concatenate([rows for sums, rows in groups.items() if 0 in sums]))
+            learner = self._learner_for(len(groups))
+            model = self._pooled(learner, groups)
+            self._known[key] = Reference(
+                model=model, weights_bytes=learner.weights_bytes(model), float64_weights=self._float64.of(first_sum)
+            )
+        return self._known[key]
+
+    def float64_deviation(
+        self, parts: Mapping[PartyId, Indices], survivors: Sequence[tuple[PartyId, ...]]
+    ) -> Float64Deviation:
+        """How far the clients of the first sum end from their pooled rows when they add float64 numbers."""
+        return self._float64.deviation([parts[party] for party in sorted(survivors[0])])
+
+    def _pooled(self, learner: AnalyticLearner[Any], groups: Mapping[frozenset[int], Indices]) -> Any:
+        pooled = {sums: self._rows(rows) for sums, rows in groups.items()}
+        if len(pooled) == 1:
+            return fit_pooled(learner, next(iter(pooled.values())))
+        return _fit_pooled_by_sum(learner, pooled)
+
+    def _rows(self, rows: Indices) -> ClientRows:
+        return ClientRows(self._dataset.x_train[rows], self._dataset.y_train[rows])
+
+
+def float64_ridge(features: NDArray[Any], labels: NDArray[Any], n_classes: int, *, ridge: float) -> FloatMatrix:
+    """Weights of a ridge on rows as they are, by QR and SVD in float64; shape (d, c).
+
+    It shares no code with ``analytic``: no fixed point, no Gram matrix, numpy instead of LAPACK through scipy.
+    Rows of sqrt(ridge) I stand in for the penalty. Directions without any row carry no weight, as there.
+    """
+    d = features.shape[1]
+    stacked = np.zeros((len(features) + d, d + n_classes))
+    stacked[: len(features), :d] = features
+    stacked[np.arange(len(features)), d + labels.astype(np.intp)] = 1.0
+    stacked[len(features) + np.arange(d), np.arange(d)] = np.sqrt(ridge)
+    with one_blas_thread():
+        triangle = np.asarray(np.linalg.qr(stacked, mode="r"))
+        cutoff = np.finfo(np.float64).eps * max(stacked.shape)
+        weights: FloatMatrix = np.linalg.lstsq(triangle[:, :d], triangle[:, d:], rcond=cutoff)[0]
+    return weights
+
+
+def largest_deviation(weights: bytes, reference: bytes) -> float | None:
+    """Largest absolute difference of two models' float64 weights; None when no number says it (another shape, NaN)."""
+    if weights == reference:
+        return 0.0
+    if len(weights) != len(reference) or len(weights) % 8:
+        return None
+    largest = float(np.abs(np.frombuffer(weights) - np.frombuffer(reference)).max())
+    return largest if np.isfinite(largest) else None
+
+
+def _groups(
+    parts: Mapping[PartyId, Indices], survivors: Sequence[tuple[PartyId, ...]]
+) -> dict[frozenset[int], Indices]:
+    """Rows that took part in the same sums, pooled and ascending, by those sums; others took part in none."""
+    by_sums: dict[frozenset[int], list[Indices]] = {}
+    for party, rows in parts.items():
+        sums = frozenset(number for number, took_part in enumerate(survivors) if party in took_part)
+        by_sums.setdefault(sums, []).append(rows)
+    by_sums.pop(frozenset(), None)
+    return {sums: np.sort(np.concatenate(rows)) for sums, rows in by_sums.items()}
+
+
+def _digest(groups: Mapping[frozenset[int], Indices]) -> bytes:
+    digest = hashlib.sha256()
+    for sums in sorted(groups, key=sorted):
+        digest.update(repr((sorted(sums), len(groups[sums]))).encode() + groups[sums].tobytes())
+    return digest.digest()
+
+
+def _fit_pooled_by_sum(learner: AnalyticLearner[Any], pooled: Mapping[frozenset[int], ClientRows]) -> Any:
+    """The model when other rows take part in each sum: one holder a group, added in the clear."""
+    groups, number = list(pooled), -1
+
+    def run_sum(spec: SumSpec[Any], contributions: list[Any]) -> tuple[IntVector, list[int]]:
+        nonlocal number
+        number += 1
+        present = [index for index, sums in enumerate(groups) if number in sums]
+        total: IntVector = sum((contributions[index]() for index in present[1:]), contributions[present[0]]())
+        return total, present
+
+    return federate_in_clear(learner, list(pooled.values()), run_sum)[0]

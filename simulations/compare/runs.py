@@ -1,0 +1,197 @@
+"""One run of a comparison, from dealt rows to its record."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from analytic.learner import AnalyticLearner, ClientRows
+from federation.datasets import Dataset
+from federation.federation import Cost, Federation, federate
+from federation.learners import ChosenLearner
+from federation.modes import Mode
+from secagg import Layout, PartyId
+from simulations.compare.accuracy import accuracy
+from simulations.compare.dropouts import Dropouts
+from simulations.compare.float64_federation import Float64Deviation
+from simulations.compare.memory import forget_peak, peak_rss_bytes
+from simulations.compare.personal import LocalSplit, PersonalScores, personal_scores
+from simulations.compare.records import RunRecord
+from simulations.compare.reference import Reference, References, largest_deviation
+from simulations.data.partitions import Indices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Deal:
+    """Who holds which training rows.
+
+    Args:
+        partition: the name of the way in which they were dealt.
+        parts: rows by party.
+        split: the same in two parts, for learners that test personal models on rows of their clients.
+    """
+
+    partition: str
+    parts: Mapping[PartyId, Indices]
+    split: LocalSplit
+
+    @property
+    def clients(self) -> tuple[PartyId, ...]:
+        """The cohort."""
+        return tuple(self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Case:
+    """One closed form over one mode on one deal of rows.
+
+    Args:
+        dataset: the rows.
+        chosen: the learner as it was asked for.
+        learner: the same, made for this cohort.
+        deal: who holds what.
+        mode: how sums are made.
+        dropouts: who vanishes.
+    """
+
+    dataset: Dataset
+    chosen: ChosenLearner
+    learner: AnalyticLearner[Any]
+    deal: Deal
+    mode: Mode
+    dropouts: Dropouts
+
+    @property
+    def label(self) -> str:
+        """What a progress bar calls it."""
+        return f"{self.chosen.name} {self.mode.name}, {len(self.deal.clients)} clients, {self.deal.partition}"
+
+    @property
+    def parts(self) -> Mapping[PartyId, Indices]:
+        """The rows that enter sums."""
+        return self.deal.parts if self.chosen.entry.personalise is None else self.deal.split.train
+
+    @property
+    def in_series(self) -> bool:
+        """Whether sums carry each other's set-up: where there are several, and no client is to come back."""
+        return self.chosen.n_sums > 1 and not self.dropouts.anew
+
+    def run(self, references: References, tick: Callable[[], None]) -> tuple[RunRecord, Layout]:
+        """Federate and compare; the record, and the layout of the largest sum."""
+        forget_peak()
+        started = time.perf_counter()
+        federation = federate(
+            self.learner,
+            {party: self._rows(rows) for party, rows in self.parts.items()},
+            self.mode,
+            in_series=self.in_series,
+            dropouts=self._dropouts,
+            tick=tick,
+        )
+        wall_seconds, peak = time.perf_counter() - started, peak_rss_bytes()
+        reference = references.of(self.parts, federation.survivors)
+        float64 = references.float64_deviation(self.parts, federation.survivors)
+        record = self._record(federation, reference, float64, wall_seconds=wall_seconds, peak=peak)
+        return record, federation.largest_layout
+
+    def _dropouts(self, number: int) -> dict[PartyId, int]:
+        last = number == self.chosen.n_sums - 1
+        return self.dropouts.draw(self.mode, self.deal.clients, number, in_series=self.in_series, last=last)
+
+    def _rows(self, rows: Indices) -> ClientRows:
+        return ClientRows(self.dataset.x_train[rows], self.dataset.y_train[rows])
+
+    def _record(
+        self,
+        federation: Federation,
+        reference: Reference,
+        float64: Float64Deviation,
+        *,
+        wall_seconds: float,
+        peak: int,
+    ) -> RunRecord:
+        weights = self.learner.weights_bytes(federation.model)
+        test, labels = self.dataset.x_test, self.dataset.y_test
+        return RunRecord(
+            mode=self.mode.name,
+            learner=self.learner.name,
+            clients=len(self.deal.clients),
+            partition=self.deal.partition,
+            survivors=min(len(took_part) for took_part in federation.survivors),
+            sums=len(federation.survivors),
+            test_accuracy=accuracy(self.learner.decision_function(federation.model, test), labels),
+            weights_sha256=hashlib.sha256(weights).hexdigest(),
+            bitwise_equal_to_pooled=weights == reference.weights_bytes,
+            max_abs_weight_deviation=largest_deviation(weights, reference.weights_bytes),
+            float64_ridge_test_accuracy=accuracy(test @ reference.float64_weights, labels),
+            float64_ridge_max_abs_weight_deviation=self._ridge_deviation(federation, reference),
+            float64_gram_sum_max_abs_weight_deviation=float64.gram_sum,
+            float64_solved_weights_max_abs_weight_deviation=float64.solved_weights,
+            server_seconds=federation.server_seconds,
+            wall_seconds=wall_seconds,
+            peak_rss_bytes=peak,
+            **self._personal(federation, reference),
+            **self._client_costs(federation),
+            **self._helper_costs(federation),
+        )
+
+    def _client_costs(self, federation: Federation) -> dict[str, Any]:
+        clients = [federation.costs[party] for party in set().union(*federation.survivors)]
+        return {
+            "messages_per_client": max(cost.messages_up for cost in clients),
+            "heavy_messages_per_client": max(cost.heavy_messages for cost in clients),
+            "messages_per_sum": tuple(_messages_per_sum(federation)),
+            "bytes_up_per_client": max(cost.bytes_up for cost in clients),
+            "bytes_down_per_client": max(cost.bytes_down for cost in clients),
+            "client_seconds": statistics.fmean(cost.seconds for cost in clients),
+            "client_statistics_seconds": statistics.fmean(cost.statistics_seconds for cost in clients),
+        }
+
+    def _helper_costs(self, federation: Federation) -> dict[str, Any]:
+        helpers: list[Cost] = [cost for party, cost in federation.costs.items() if party not in self.deal.parts]
+        return {
+            "helpers": len(helpers),
+            "helper_bytes_up": max((cost.bytes_up for cost in helpers), default=0),
+            "helper_bytes_down": max((cost.bytes_down for cost in helpers), default=0),
+            "helper_seconds": max((cost.seconds for cost in helpers), default=0.0),
+        }
+
+    def _ridge_deviation(self, federation: Federation, reference: Reference) -> float | None:
+        linear_weights = self.chosen.entry.linear_weights
+        if linear_weights is None:
+            return None
+        return float(np.abs(linear_weights(federation.model) - reference.float64_weights).max())
+
+    def _personal(self, federation: Federation, reference: Reference) -> dict[str, Any]:
+        scores = self._personal_scores(federation, reference)
+        return {
+            "local_test_accuracy": None if scores is None else scores.global_accuracy,
+            "personalised_test_accuracy": None if scores is None else scores.accuracy,
+            "personalised_bitwise_equal_to_pooled": None if scores is None else scores.bitwise_equal_to_pooled,
+        }
+
+    def _personal_scores(self, federation: Federation, reference: Reference) -> PersonalScores | None:
+        personalise = self.chosen.entry.personalise
+        if personalise is None:
+            return None
+        split, took_part = self.deal.split, federation.survivors[-1]
+        return personal_scores(
+            self.learner,
+            personalise,
+            self.chosen.alphas,
+            model=federation.model,
+            pooled_model=reference.model,
+            clients=((self._rows(split.train[party]), self._rows(split.test[party])) for party in took_part),
+        )
+
+
+def _messages_per_sum(federation: Federation) -> Iterator[int]:
+    """For each sum, the most messages of any client whose vector is in it."""
+    for number, took_part in enumerate(federation.survivors):
+        yield max(federation.costs[party].messages_by_sum[number] for party in took_part)

@@ -1,0 +1,1 @@
+"""Features of images, and how rows are dealt to clients."""

@@ -1,0 +1,24 @@
+"""Trials in a folder of their own; the modules beside this file that start real processes are importable."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from federation.datasets import bundled
+from federation.flower.trial import Trial
+
+sys.path.append(str(Path(__file__).parent / "flower"))
+
+with warnings.catch_warnings():  # what Flower imports warns of its own future; that is no fault of a test
+    warnings.simplefilter("ignore")
+    import flwr.clientapp
+    import flwr.serverapp  # noqa: F401
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    return Trial.create(tmp_path / "trial", bundled("digits"), n_sites=5, n_helpers=2, address="127.0.0.1:8000")

@@ -1,0 +1,113 @@
+"""What tests of the apps in one process share: a run's settings, sites of a trial, what a rehearsal left."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Message
+
+from analytic.learner import ClientRows, fit_pooled
+from analytic.model_files import load_model
+from federation.flower.rehearsal import InProcessGrid
+from federation.flower.run_settings import RunSettings
+from federation.flower.trial import Trial, copy_template
+from federation.site.invitation import Invitation
+from federation.site.site import Site
+from federation.site.site_file import SiteFile
+from federation.site.terms import Terms
+from secagg import new_session_id
+
+CLIENTS = (1, 2, 3, 4, 5)
+
+
+class ForgedGrid(InProcessGrid):
+    """Changes what nodes are told and what they say."""
+
+    tell: Callable[[int, Message], None] = staticmethod(lambda node, message: None)
+    hear: Callable[[int, Message, Message], None] = staticmethod(lambda node, message, reply: None)
+
+    def push_messages(self, messages: Any) -> Any:
+        for message in messages:
+            self.tell(message.metadata.dst_node_id, message)
+        return super().push_messages(messages)
+
+    def _deliver(self, message: Message) -> Message:
+        reply = super()._deliver(message)
+        self.hear(message.metadata.dst_node_id, message, reply)
+        return reply
+
+
+def run_config(tmp_path: Path, **changes: Any) -> dict[str, Any]:
+    """What the template says, with a trial's promises and with changes."""
+    copy_template(tmp_path / "app")
+    content = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    config = content["tool"]["flwr"]["app"]["config"]
+    assert changes.keys() <= config.keys()
+    return dict(config | {"corruption": 0.0, "dropout": 0.4} | changes)
+
+
+def edit(trial: Trial, party: int, *replacements: tuple[str, str]) -> None:
+    path = trial.folder / f"site-{party}" / "site.toml"
+    text = path.read_text()
+    for old, new in replacements:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+def edit_all(trial: Trial, *replacements: tuple[str, str]) -> None:
+    for party in trial.rows:
+        edit(trial, party, *replacements)
+
+
+def node_of(party: int) -> int:
+    return 1000 + party
+
+
+def events(trial: Trial) -> list[dict[str, Any]]:
+    path = trial.folder / "server" / "models" / "rehearsal" / "progress.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def is_exact(trial: Trial, survivors: list[int]) -> None:
+    saved = load_model(trial.folder / "server" / "models" / "rehearsal" / "model")
+    pooled = fit_pooled(saved.learner, ClientRows.pool([trial.rows[party] for party in survivors]))
+    assert saved.learner.weights_bytes(saved.model) == saved.learner.weights_bytes(pooled)
+
+
+def vanishes(party: int, kind: str, number: int = 1) -> Any:
+    """A fault: from its ``number``-th message of a kind on this party's node answers nothing."""
+    seen: Counter[str] = Counter()
+
+    def is_gone(node: int, message: Message) -> bool:
+        if node != node_of(party):
+            return False
+        seen[message.metadata.message_type] += 1
+        return seen[kind] >= number
+
+    return is_gone
+
+
+def template_config() -> dict[str, Any]:
+    path = Path(__file__).resolve().parents[3] / "federation" / "flower" / "template" / "pyproject.toml"
+    return dict(tomllib.loads(path.read_text())["tool"]["flwr"]["app"]["config"])
+
+
+def invitation(**changes: Any) -> Invitation:
+    learner = RunSettings.of(template_config()).build_learner(len(CLIENTS))
+    values: dict[str, Any] = {"mode": "masked", "session": new_session_id(), "clients": CLIENTS, "dropout": 0.4}
+    return Invitation.make(Terms(**(values | changes)), learner, learner.init())
+
+
+def site(trial: Trial, party: int, **options: Any) -> Site:
+    """A site in a process of its own, as far as it can tell."""
+    return Site(SiteFile.read(trial.folder / f"site-{party}" / "site.toml"), **options)
+
+
+def state(trial: Trial, party: int) -> Path:
+    return trial.folder / f"site-{party}" / "state"

@@ -1,0 +1,128 @@
+"""A real deployment on loopback: TLS, node keys, processes that are killed. The model is exact to the bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from child_processes import Processes, WayOut, wait_until
+from loopback_deployment import ENVIRONMENT, Deployment, assert_exact
+
+from federation.flower.certificates import node_key_pair
+
+CRASHING, KILLED = "site-4", "site-5"
+
+PATIENT = {"join_seconds": 300.0, "round_seconds": 300.0}
+"""Nothing here ends by its deadline, however slow the machine is."""
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    running = Deployment(tmp_path / "trial", n_sites=5, n_helpers=2)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def test_a_deployment_from_start_to_end(deployment: Deployment) -> None:
+    """One deployment for all of it: processes take longer to start than a sum does."""
+    deployment.start_superlink()
+    _start_sites_and_a_stranger(deployment)
+    killed = _the_serverapp_is_killed(deployment)
+    run = _two_sites_are_killed(deployment)
+    _the_model_is_the_survivors(deployment, run)
+    assert deployment.wait_status(killed) == "finished:failed"
+    assert not (deployment.output(killed) / "model").exists()
+    _the_stranger_was_refused(deployment)
+    _nobody_spoke_to_another_host(deployment)
+
+
+def _start_sites_and_a_stranger(deployment: Deployment) -> None:
+    """One site whose loader crashes when told to, and a node with a key that the operator did not register."""
+    folder = deployment.folder / CRASHING
+    text = (folder / "site.toml").read_text().replace('"rows.npz"', '"crash_when_asked:load"')
+    (folder / "site.toml").write_text(text)
+    (deployment.folder / "stranger.key").write_bytes(node_key_pair()[0])
+    (deployment.folder / "stranger.key").chmod(0o600)
+    crash = {
+        "CRASH_WHEN": str(deployment.folder / "crash"),
+        "CRASH_ROWS": str(folder / "rows.npz"),
+        "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}",
+    }
+    deployment.register(deployment.sites)
+    for site in deployment.sites:
+        deployment.start_supernode(site, extra=crash if site == CRASHING else None)
+    deployment.start_supernode("site-1", key="stranger.key", name="stranger")
+
+
+def _the_serverapp_is_killed(deployment: Deployment) -> str:
+    """In the middle of a run. Flower takes a minute to notice; the next run need not wait for that."""
+    run = deployment.submit(mode="masked", **PATIENT)
+    deployment.wait_party(run, sent="ADVERTISED_KEYS")
+    serverapps = deployment.processes.find("superlink", "flwr-serverapp")
+    assert serverapps, deployment.processes.log("superlink")
+    for pid in serverapps:
+        os.kill(pid, signal.SIGKILL)
+    return run
+
+
+def _two_sites_are_killed(deployment: Deployment) -> str:
+    """One when its vector is due, after it shared its keys; one when its masked vector has arrived.
+
+    The operator strikes the first off, which ends the wait for it; that the second is gone is for Flower to notice.
+    """
+    (deployment.folder / "crash").touch()
+    run = deployment.submit(mode="masked", **PATIENT)
+    deployment.wait_party(run, party=5, sent="MASKED_INPUT")
+    deployment.processes.kill(KILLED)
+    deployment.wait(lambda: deployment.processes.exit_code(CRASHING), f"the end of {CRASHING}")
+    deployment.unregister(CRASHING)
+    assert deployment.wait_ended(run) == "finished:completed", deployment.progress(run)
+    return run
+
+
+def _the_model_is_the_survivors(deployment: Deployment, run: str) -> None:
+    assert deployment.processes.exit_code(CRASHING) == -signal.SIGKILL
+    said = {(line["party"], line["sent"]) for line in deployment.progress(run) if line["event"] == "party"}
+    assert (4, "SEALED_SHARES") in said
+    assert (5, "SURVIVOR_SIGNATURE") not in said
+    assert_exact(deployment.trial, deployment.output(run), survivors=[1, 2, 3, 5])
+    _no_session_is_left(deployment)
+
+
+def _no_session_is_left(deployment: Deployment) -> None:
+    """Of the finished run the sites that live hold nothing but its id; of the killed one a sealed session."""
+    for party in (1, 2, 3):
+        state = deployment.folder / f"site-{party}" / "state"
+        assert len(list(state.glob("*.over"))) == 1
+        assert len(list(state.glob("*.invitation"))) == 1
+
+
+def _the_stranger_was_refused(deployment: Deployment) -> None:
+    """It ended by itself and was never online."""
+    deployment.wait(lambda: deployment.processes.exit_code("stranger"), "the end of the stranger")
+    assert "2004" in deployment.processes.log("stranger")
+    assert "SuperNode ID:" not in deployment.processes.log("stranger")
+
+
+def _nobody_spoke_to_another_host(deployment: Deployment) -> None:
+    assert deployment.addresses_seen == {"127.0.0.1"}
+    assert deployment.way_out.requests() == []
+
+
+def test_what_flower_would_tell_its_makers_is_noticed(tmp_path: Path) -> None:
+    """The twin of ``way_out`` above: with telemetry on, somebody takes it."""
+    way_out = WayOut()
+    telling = Processes(tmp_path, ENVIRONMENT | way_out.environment | {"FLWR_TELEMETRY_ENABLED": "1"})
+    try:
+        program = "from flwr.supercore import telemetry; telemetry.event(telemetry.EventType.PING).result()"
+        telling.start("telling", [sys.executable, "-c", program])
+        wait_until(way_out.requests, "a call to Flower's makers")
+    finally:
+        telling.close()
+        way_out.close()

@@ -1,0 +1,387 @@
+"""Encrypted sums over the apps: every mode exact; a key holder that is missing, restarted, asked twice; strangers."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Message
+from rehearsed import (
+    ForgedGrid,
+    edit_all,
+    events,
+    invitation,
+    is_exact,
+    node_of,
+    run_config,
+    site,
+    state,
+    template_config,
+    vanishes,
+)
+
+from federation.flower import rehearsal
+from federation.flower.rehearsal import rehearse
+from federation.flower.run_settings import RunSettings
+from federation.flower.trial import KEY_HOLDER_PARTY, Trial
+from federation.flower.wire import (
+    CONTEXT,
+    INVITE,
+    STEP,
+    read_invitation,
+    read_messages,
+    write_invitation,
+    write_messages,
+)
+from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, UnreachableError
+from federation.site.invitation import Invitation
+from federation.site.key_pair import SessionKeyPair
+from federation.site.modes import MODES
+from federation.site.roster import Roster
+from secagg import new_session_id
+from secagg.config import SERVER
+from secagg.errors import HelperMissingError, LocalProtocolError
+from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
+from secagg.wire import MessageType, message_type, seal_frame
+
+ENCRYPTED = [name for name, mode in MODES.items() if mode.encrypts is not None]
+HOLDER_SITE = 5
+"""The site of the key holder, which is a client too."""
+
+
+def question(mode: str = "bfv", **changes: Any) -> Invitation:
+    return invitation(**{"mode": mode, "helpers": (KEY_HOLDER_PARTY,), "min_survivors": 3} | changes)
+
+
+def answered(trial: Trial, asked: Invitation) -> Invitation:
+    return asked.with_context(site(trial, HOLDER_SITE).make_context(asked)[KEY_HOLDER_PARTY])
+
+
+def is_wiped(trial: Trial) -> bool:
+    return all({path.suffix for path in state(trial, party).iterdir()} <= {"", ".over"} for party in trial.rows)
+
+
+@pytest.mark.parametrize("mode", ENCRYPTED)
+def test_every_encrypted_mode_is_exact_repeats_itself_and_is_wiped(trial: Trial, tmp_path: Path, mode: str) -> None:
+    """Each delivery meets a site that knows nothing but its files, the key holder included."""
+    answers: dict[tuple[int, str], list[Any]] = {}
+
+    def watch(node: int, message: Message, reply: Message) -> None:
+        assert not reply.has_error()
+        light, heavy = reply.content["light"], reply.content["heavy"]
+        said = {str(name): part for name, part in light.items()} | {name: a.data for name, a in heavy.items()}  # type: ignore[union-attr]
+        answers.setdefault((node, message.metadata.message_id), []).append(said)
+
+    rehearse(trial.folder, run_config(tmp_path, mode=mode), watch=watch, deliveries=3)
+    is_exact(trial, [1, 2, 3, 4, 5])
+    assert all(first == second == third for first, second, third in answers.values())
+    assert is_wiped(trial)
+    titles = [event["round"] for event in events(trial) if event["event"] == "round opens"]
+    masked = ["ROSTER", "SHARE_DELIVERY", "UNMASK_REQUEST", "SURVIVOR_PROOF"] if mode.startswith("masked") else []
+    assert titles == ["PUBLIC_CONTEXT", "INVITATION", *masked, "DECRYPTION_REQUEST", "END"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "learner", "options", "ridge"),
+    [("masked+bfv", "deepafl", "n_layers=1 d_phi=8 d_f=8", 0.01), ("bfv", "safle", "n_buckets=4 group_size=2", 1.0)],
+)
+def test_every_sum_of_a_run_has_keys_of_its_own(
+    trial: Trial, tmp_path: Path, mode: str, learner: str, options: str, ridge: float
+) -> None:
+    contexts: list[bytes] = []
+
+    def watch(node: int, message: Message, reply: Message) -> None:
+        if message.metadata.message_type == CONTEXT:
+            contexts.extend(read_messages(reply.content)[1].values())
+
+    edit_all(trial, ('learners = ["afl"]', f'learners = ["{learner}"]'))
+    config = run_config(tmp_path, mode=mode, learner=learner, options=options, ridge=ridge)
+    rehearse(trial.folder, config, watch=watch)
+    is_exact(trial, [1, 2, 3, 4, 5])
+    assert is_wiped(trial)
+    n_sums = sum(event["event"] == "sum" for event in events(trial))
+    assert len(set(contexts)) == n_sums > 1 if learner == "deepafl" else len(set(contexts)) == n_sums
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "number", "in_the_sum"),
+    [
+        ("bfv", INVITE, 1, False),
+        ("bfv", STEP, 1, True),
+        ("masked+bfv", CONTEXT, 1, False),
+        ("masked+bfv", STEP, 2, False),
+        ("masked+bfv", STEP, 3, True),
+    ],
+)
+def test_a_client_may_vanish(trial: Trial, tmp_path: Path, mode: str, kind: str, number: int, in_the_sum: bool) -> None:
+    rehearse(trial.folder, run_config(tmp_path, mode=mode), is_gone=vanishes(4, kind, number))
+    is_exact(trial, [1, 2, 3, 4, 5] if in_the_sum else [1, 2, 3, 5])
+
+
+def test_a_key_holder_that_is_missing_stops_the_sum_before_any_client_is_asked(trial: Trial, tmp_path: Path) -> None:
+    with pytest.raises(UnreachableError, match=f"key holder {KEY_HOLDER_PARTY} did not answer.*no client was asked"):
+        rehearse(trial.folder, run_config(tmp_path, mode="bfv"), is_gone=vanishes(HOLDER_SITE, CONTEXT))
+    assert not any(event.get("round") == "INVITATION" for event in events(trial))
+    with pytest.raises(UnreachableError, match=f"1 of the 1 helpers did not answer .party {KEY_HOLDER_PARTY}."):
+        rehearse(trial.folder, run_config(tmp_path / "2", mode="bfv"), is_gone=vanishes(HOLDER_SITE, INVITE))
+
+
+def test_a_key_holder_that_vanishes_before_it_decrypts_leaves_no_model(trial: Trial, tmp_path: Path) -> None:
+    def is_gone(node: int, message: Message) -> bool:
+        return node == node_of(HOLDER_SITE) and message.metadata.message_type == STEP
+
+    with pytest.raises(HelperMissingError):
+        rehearse(trial.folder, run_config(tmp_path, mode="bfv"), is_gone=is_gone)
+    assert not (trial.folder / "server" / "models" / "rehearsal" / "model").exists()
+    assert is_wiped(trial)
+
+
+def test_the_secret_key_never_leaves_its_sealed_file(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, stored, said = [], set(), []
+    generate = SessionKeyPair.generate
+
+    def remember(*arguments: Any) -> SessionKeyPair:
+        drawn.append(generate(*arguments))
+        return drawn[-1]
+
+    def watch(node: int, message: Message, reply: Message) -> None:
+        paths = list(state(trial, node - 1000).glob("*"))
+        assert all(path.stat().st_mode & 0o077 == 0 for path in paths)
+        assert (node == node_of(HOLDER_SITE)) or not any(path.suffix == ".key-pair" for path in paths)
+        stored.update(path.read_bytes() for path in paths)
+        said.extend(read_messages(reply.content)[1].values())
+
+    monkeypatch.setattr(SessionKeyPair, "generate", remember)
+    rehearse(trial.folder, run_config(tmp_path, mode="masked+bfv"), watch=watch)
+    (pair,) = drawn
+    secret = pair.secret_context[-1024:-960]  # beyond the public key, which both halves hold
+    assert secret not in pair.signed_context
+    assert any(len(content) > len(pair.secret_context) for content in stored)
+    assert not any(secret in content for content in [*stored, *said])
+    assert repr(secret)[2:20] not in repr(pair)
+
+
+@pytest.mark.parametrize(
+    ("mode", "party", "type_"),
+    [("committee", 101, MessageType.MASK_REQUEST), ("masked+bfv", KEY_HOLDER_PARTY, MessageType.DECRYPTION_REQUEST)],
+)
+def test_a_helper_answers_one_request_whatever_process_is_asked(
+    trial: Trial, tmp_path: Path, mode: str, party: int, type_: MessageType
+) -> None:
+    refused = []
+
+    def watch(node: int, message: Message, reply: Message) -> None:
+        if message.metadata.message_type != STEP:
+            return
+        session, requests = read_messages(message.content)
+        if message_type(requests.get(party, b"")) is type_:
+            digest = requests[party][6:38]
+            other = seal_frame(type_, bytes(4), digest=digest, sender=SERVER, recipient=party)
+            for _ in range(2):
+                with pytest.raises(LocalProtocolError):
+                    site(trial, node - 1000).answer(session, {party: other})
+                refused.append(other)
+
+    rehearse(trial.folder, run_config(tmp_path, mode=mode), watch=watch)
+    is_exact(trial, [1, 2, 3, 4, 5])
+    assert len(refused) == 2
+
+
+def strangers_pair(asked: Invitation, trial: Trial) -> SessionKeyPair:
+    roster = Roster.read(trial.folder / "site-1" / "roster.toml")
+    return SessionKeyPair.generate(asked.basis(roster), IdentityKey.generate())
+
+
+def test_a_stranger_s_context_is_refused_by_the_server(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hear(node: int, message: Message, reply: Message) -> None:
+        if message.metadata.message_type == CONTEXT and node == node_of(1):
+            asked = read_invitation(message.content)
+            forged = {KEY_HOLDER_PARTY: strangers_pair(asked, trial).signed_context}
+            reply.content = write_messages(forged, session=asked.session)
+
+    monkeypatch.setattr(ForgedGrid, "hear", staticmethod(hear))
+    monkeypatch.setattr(rehearsal, "InProcessGrid", ForgedGrid)
+    rehearse(trial.folder, run_config(tmp_path, mode="bfv"))
+    is_exact(trial, [1, 2, 3, 4, 5])
+    (refused,) = [event for event in events(trial) if event["event"] == "refused"]
+    assert refused["node"] == str(node_of(1))
+    assert "not signed by key holder 201" in refused["reason"]
+
+
+def test_a_stranger_s_context_is_refused_by_a_client(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that hands one client a key of its own learns nothing: the client declines and the others go on."""
+
+    def tell(node: int, message: Message) -> None:
+        if message.metadata.message_type == INVITE and node == node_of(3):
+            proposed = read_invitation(copy.deepcopy(message.content))  # all nodes are told the same object
+            pair = strangers_pair(proposed.question, trial)
+            message.content = write_invitation(proposed.with_context(pair.signed_context))
+
+    monkeypatch.setattr(ForgedGrid, "tell", staticmethod(tell))
+    monkeypatch.setattr(rehearsal, "InProcessGrid", ForgedGrid)
+    rehearse(trial.folder, run_config(tmp_path, mode="masked+ckks"))
+    is_exact(trial, [1, 2, 4, 5])
+
+
+def test_a_ciphertext_of_another_session_is_refused(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What client 3 said in one run, said again in the next."""
+    heard: list[bytes] = []
+
+    def hear(node: int, message: Message, reply: Message) -> None:
+        if message.metadata.message_type == INVITE and node == node_of(3):
+            session, said = read_messages(reply.content)
+            heard.append(said[3])
+            reply.content = write_messages({3: heard[0]}, session=session)
+
+    monkeypatch.setattr(ForgedGrid, "hear", staticmethod(hear))
+    monkeypatch.setattr(rehearsal, "InProcessGrid", ForgedGrid)
+    rehearse(trial.folder, run_config(tmp_path, mode="bfv"))
+    is_exact(trial, [1, 2, 3, 4, 5])
+    rehearse(trial.folder, run_config(tmp_path / "2", mode="bfv"))
+    is_exact(trial, [1, 2, 4, 5])
+    assert any("another session" in event["reason"] for event in events(trial) if event["event"] == "refused")
+
+
+def test_a_party_is_at_one_node(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody signs ciphertexts inside `bfv`, so the app has every client sign, and no other speaks for it."""
+
+    def hear(node: int, message: Message, reply: Message) -> None:
+        if message.metadata.message_type == INVITE and node == node_of(4):
+            session, said = read_messages(reply.content)
+            reply.content = write_messages({**said, 3: said[4]}, session=session)
+
+    monkeypatch.setattr(ForgedGrid, "hear", staticmethod(hear))
+    monkeypatch.setattr(rehearsal, "InProcessGrid", ForgedGrid)
+    rehearse(trial.folder, run_config(tmp_path, mode="bfv"))
+    is_exact(trial, [1, 2, 3, 4, 5])
+    assert any("party 3 must sign" in event["reason"] for event in events(trial) if event["event"] == "refused")
+
+
+def test_a_context_is_made_once_for_one_proposal(trial: Trial) -> None:
+    asked = question()
+    proposed = answered(trial, asked)
+    assert answered(trial, asked) == proposed
+    with pytest.raises(NoSessionError, match="another invitation"):
+        answered(trial, question(session=asked.session, min_survivors=4))
+    first = site(trial, HOLDER_SITE).join(proposed)
+    assert set(first) == {HOLDER_SITE, KEY_HOLDER_PARTY}
+    assert answered(trial, asked) == proposed
+    assert site(trial, HOLDER_SITE).join(proposed) == first
+    site(trial, HOLDER_SITE).end(asked.session)
+    with pytest.raises(NoSessionError, match="is over"):
+        answered(trial, asked)
+    assert is_wiped_folder(state(trial, HOLDER_SITE))
+
+
+def is_wiped_folder(folder: Path) -> bool:
+    return {path.suffix for path in folder.iterdir()} == {"", ".over"}
+
+
+def test_only_the_key_holder_makes_a_context(trial: Trial) -> None:
+    asked = question()
+    assert site(trial, 1).make_context(asked) == {}
+    assert not state(trial, 1).exists()
+
+
+def test_a_key_holder_s_own_file_decides(trial: Trial) -> None:
+    path = trial.folder / f"site-{HOLDER_SITE}" / "site.toml"
+    path.write_text(path.read_text().replace('"bfv", ', ""))
+    with pytest.raises(DeclinedError, match="not in bfv"):
+        answered(trial, question())
+    with pytest.raises(DeclinedError, match="survivors in a total"):
+        answered(trial, question("ckks", min_survivors=2))
+    with pytest.raises(DeclinedError, match="nothing is encrypted"):
+        answered(trial, question("masked", min_survivors=2))
+    assert [path.name for path in state(trial, HOLDER_SITE).iterdir()] == [".lock"]
+
+
+def test_contexts_that_are_not_the_key_holder_s_for_this_session_are_declined(trial: Trial) -> None:
+    asked = question()
+    of_another = answered(trial, question()).signed_context
+    proposed = answered(trial, asked).signed_context
+    forged = proposed[:SIGNATURE_BYTES] + of_another[SIGNATURE_BYTES:]
+    for context, reason in (
+        (of_another, "signature is of another session"),
+        (forged, "not signed by key holder"),
+        (proposed[:-1], "not signed by key holder"),
+        (b"x", "not signed by key holder"),
+        (b"", "this invitation brings none"),
+    ):
+        with pytest.raises(DeclinedError, match=reason):
+            site(trial, 1).join(asked.with_context(context))
+    assert set(site(trial, 1).join(asked.with_context(proposed))) == {1}
+
+
+def test_a_lost_key_pair_is_a_missing_key_holder(trial: Trial) -> None:
+    proposed = answered(trial, question())
+    (state(trial, HOLDER_SITE) / f"{proposed.session.hex()}.key-pair").unlink()
+    with pytest.raises(NoSessionError, match="key pair of this session is not here"):
+        site(trial, HOLDER_SITE).join(proposed)
+
+
+def test_a_key_pair_of_a_server_that_is_gone_is_forgotten(trial: Trial) -> None:
+    asked = question()
+    answered(trial, asked)
+    path = state(trial, HOLDER_SITE) / f"{asked.session.hex()}.key-pair"
+    day = path.stat().st_mtime + 25 * 3600
+    site(trial, HOLDER_SITE, now=lambda: day).make_context(question())
+    assert not path.exists()
+
+
+def test_terms_name_the_roster_s_one_key_holder(trial: Trial) -> None:
+    for helpers in ((), (101,), (KEY_HOLDER_PARTY, 202)):
+        with pytest.raises(DeclinedError, match=r"one key holder|exactly the 1 key holder"):
+            site(trial, 1).join(question(helpers=helpers).with_context(bytes(100)))
+
+
+def test_a_key_holder_makes_no_context_for_two(trial: Trial) -> None:
+    with pytest.raises(DeclinedError, match="the mode bfv has one key holder, not 2"):
+        site(trial, HOLDER_SITE).make_context(question(helpers=(KEY_HOLDER_PARTY, 202)))
+
+
+def test_a_mode_whose_parties_nobody_listed_is_refused_before_anybody_waits(trial: Trial, tmp_path: Path) -> None:
+    path = trial.folder / "server" / "roster.toml"
+    text = path.read_text()
+    path.write_text(text[: text.index("[key_holder]")])
+    with pytest.raises(RunSettingsError, match=r"the mode bfv needs \[key_holder\] in the roster"):
+        rehearse(trial.folder, run_config(tmp_path, mode="bfv"))
+
+
+@pytest.mark.parametrize("mode", ENCRYPTED)
+def test_a_missing_extra_says_what_to_install(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tenseal", None)
+    with pytest.raises(RunSettingsError, match=r"pip install 'analytic-secagg\[he\]'"):
+        RunSettings.of(template_config() | {"mode": mode})
+    assert RunSettings.of(template_config()).mode == "masked"
+
+
+def test_a_site_without_the_extra_declines(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    proposed = answered(trial, question())
+    monkeypatch.setitem(sys.modules, "tenseal", None)
+    monkeypatch.setitem(sys.modules, "tenseal.sealapi", None)
+    from secagg.he.contexts import load_public
+
+    load_public.cache_clear()
+    with pytest.raises(DeclinedError, match=r"pip install 'analytic-secagg\[he\]'"):
+        site(trial, 1).join(proposed)
+    assert set(site(trial, 1).join(invitation(session=new_session_id()))) == {1}
+
+
+def test_tenseal_is_imported_when_it_is_used_and_not_before() -> None:
+    code = (
+        "import sys, federation.flower.client, federation.flower.server, federation.flower.__main__; "
+        "sys.exit('tenseal' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=120).returncode == 0

@@ -1,0 +1,227 @@
+"""The apps in one process: every mode and learner, lost nodes, repeated messages, liars, and what leaves a site."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message
+from rehearsed import edit, edit_all, events, is_exact, node_of, run_config, vanishes
+
+from analytic.model_files import load_model
+from federation.flower import rehearsal
+from federation.flower.rehearsal import InProcessGrid, rehearse
+from federation.flower.trial import Trial
+from federation.flower.wire import END, INVITE, STEP
+from federation.site.errors import REASONS, Refusal, UnreachableError
+from federation.site.key_files import write_secret
+from federation.site.roster import Roster
+from secagg.errors import TooFewSurvivorsError
+from secagg.primitives.identity import IdentityKey
+
+LEAK = "row 3.14159265 of patient 4711"
+
+
+@pytest.mark.parametrize("mode", ["masked", "committee"])
+@pytest.mark.parametrize(
+    ("learner", "options"),
+    [
+        ("afl", ""),
+        ("fedhip", ""),
+        ("deepafl", "n_layers=1 d_phi=8 d_f=8"),
+        ("safle", "n_buckets=4 group_size=2"),
+    ],
+)
+def test_every_learner_is_exact_over_every_private_mode(
+    trial: Trial, tmp_path: Path, mode: str, learner: str, options: str
+) -> None:
+    edit_all(trial, ('learners = ["afl"]', f'learners = ["{learner}"]'))
+    config = {"learner": learner, "options": options, "mode": mode}
+    if learner == "deepafl":
+        config["ridge"] = 0.01
+    rehearse(trial.folder, run_config(tmp_path, **config))
+    is_exact(trial, [1, 2, 3, 4, 5])
+
+
+def test_plain_sums_only_where_every_site_lists_them(trial: Trial, tmp_path: Path) -> None:
+    config = run_config(tmp_path, mode="plain")
+    with pytest.raises(TooFewSurvivorsError):
+        rehearse(trial.folder, config)
+    lost = [event for event in events(trial) if event["event"] == "node lost"]
+    assert [event["reason"] for event in lost] == [REASONS[Refusal.DECLINED]] * 5
+    edit_all(trial, ("modes = [", 'modes = ["plain", '))
+    rehearse(trial.folder, config)
+    is_exact(trial, [1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "in_the_sum"),
+    [(INVITE, 1, False), (STEP, 1, False), (STEP, 2, False), (STEP, 3, True), (STEP, 4, True), (END, 1, True)],
+    ids=["before keys", "before shares", "before input", "before signature", "before unmasking", "before the end"],
+)
+def test_a_node_may_vanish_at_any_point_of_a_masked_sum(
+    trial: Trial, tmp_path: Path, kind: str, number: int, in_the_sum: bool
+) -> None:
+    rehearse(trial.folder, run_config(tmp_path), is_gone=vanishes(5, kind, number))
+    is_exact(trial, [1, 2, 3, 4, 5] if in_the_sum else [1, 2, 3, 4])
+
+
+def test_a_committee_client_is_done_with_one_message(trial: Trial, tmp_path: Path) -> None:
+    rehearse(trial.folder, run_config(tmp_path, mode="committee"), is_gone=vanishes(5, STEP))
+    is_exact(trial, [1, 2, 3, 4, 5])
+
+
+def test_a_missing_helper_stops_the_sum_before_any_is_asked(trial: Trial, tmp_path: Path) -> None:
+    with pytest.raises(UnreachableError, match=r"1 of the 2 helpers did not answer \(party 102\)"):
+        rehearse(trial.folder, run_config(tmp_path, mode="committee"), is_gone=vanishes(2, INVITE))
+    assert not any(event.get("round") == "MASK_REQUEST" for event in events(trial))
+
+
+def test_too_few_survivors_leave_no_model_and_no_session(trial: Trial, tmp_path: Path) -> None:
+    def is_gone(node: int, message: Message) -> bool:
+        return node >= node_of(3) and message.metadata.message_type == STEP
+
+    with pytest.raises(TooFewSurvivorsError, match="SEALED_SHARES: 2 of 5"):
+        rehearse(trial.folder, run_config(tmp_path), is_gone=is_gone)
+    assert not (trial.folder / "server" / "models" / "rehearsal" / "model").exists()
+    for party in trial.rows:
+        assert sorted(path.suffix for path in (trial.folder / f"site-{party}" / "state").iterdir()) == ["", ".over"]
+
+
+@pytest.mark.parametrize("mode", ["masked", "committee"])
+def test_a_repeated_message_gets_the_same_bytes(trial: Trial, tmp_path: Path, mode: str) -> None:
+    """Each delivery is a ClientApp of its own, as when a process dies after it answered and is asked again."""
+    answers: dict[tuple[int, str], list[Any]] = {}
+
+    def watch(node: int, message: Message, reply: Message) -> None:
+        assert not reply.has_error()
+        light = reply.content["light"]
+        assert isinstance(light, ConfigRecord)
+        answers.setdefault((node, message.metadata.message_id), []).append(dict(light))
+
+    rehearse(trial.folder, run_config(tmp_path, mode=mode), watch=watch, deliveries=3)
+    assert len(answers) > 10
+    assert all(first == second == third for first, second, third in answers.values())
+    is_exact(trial, [1, 2, 3, 4, 5])
+
+
+def test_nothing_of_an_exception_leaves_the_site(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "leaky_rows.py").write_text(f"def load():\n    raise ValueError({LEAK!r})\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    edit(trial, 4, ('"rows.npz"', '"leaky_rows:load"'))
+    replies = []
+    rehearse(trial.folder, run_config(tmp_path), watch=lambda node, message, reply: replies.append(reply))
+    is_exact(trial, [1, 2, 3, 5])
+    errors = [reply.error for reply in replies if reply.has_error()]
+    assert [(error.code, error.reason) for error in errors[:1]] == [(Refusal.FAILED, REASONS[Refusal.FAILED])]
+    assert all(error.reason in REASONS.values() for error in errors)
+    assert LEAK not in caplog.text + json.dumps(events(trial))
+    assert "leaky_rows:load must be a function" in caplog.text
+    assert "raised ValueError" in caplog.text
+
+
+def test_what_a_site_stores_is_sealed(trial: Trial, tmp_path: Path) -> None:
+    """A plain sum's message shows an entry of the Gram, the stored copy of the same message does not."""
+    units = np.floor(trial.rows[1].features * 2048).astype(np.int64)
+    entry = int(units[:, 36] @ units[:, 36]).to_bytes(8, "little")[:5]
+    secret = bytes.fromhex((trial.folder / "site-1" / "identity.key").read_text())
+    stored: set[bytes] = set()
+    said: list[bytes] = []
+
+    def watch(node: int, message: Message, reply: Message) -> None:
+        for path in (trial.folder / f"site-{node - 1000}" / "state").iterdir():
+            assert path.stat().st_mode & 0o077 == 0
+            stored.add(path.read_bytes())
+        light = reply.content["light"]
+        assert isinstance(light, ConfigRecord)
+        said.extend(part for part in light.values() if isinstance(part, bytes))
+
+    edit_all(trial, ("modes = [", 'modes = ["plain", '))
+    for mode, is_open in (("masked", False), ("committee", False), ("plain", True)):
+        said.clear()
+        rehearse(trial.folder, run_config(tmp_path / mode, mode=mode), watch=watch)
+        assert any(entry in message for message in said) == is_open
+    assert max(map(len, stored)) > 10_000
+    assert not any(entry in content or secret in content for content in stored)
+    assert {path.suffix for path in (trial.folder / "site-1" / "state").iterdir()} == {"", ".over"}
+
+
+class LyingGrid(InProcessGrid):
+    """Tells one node another model: more rows than the others may hold."""
+
+    def push_messages(self, messages: Any) -> Any:
+        for message in messages:
+            if message.metadata.message_type == INVITE and message.metadata.dst_node_id == node_of(3):
+                content = message.content["light"]
+                text = content["model.json"].decode()
+                description = json.loads(text)
+                description["configuration"]["max_rows"] += 1
+                from analytic.model_files import _digest
+
+                description["sha256"] = _digest(description)
+                fields = message.content["fields"]
+                light = ConfigRecord(dict(content) | {"model.json": json.dumps(description).encode()})
+                message.content = type(message.content)(
+                    {"fields": fields, "light": light, "heavy": message.content["heavy"]}
+                )
+        return super().push_messages(messages)
+
+
+@pytest.mark.parametrize("mode", ["masked", "committee"])
+def test_a_client_that_was_told_another_model_is_not_summed(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setattr(rehearsal, "InProcessGrid", LyingGrid)
+    rehearse(trial.folder, run_config(tmp_path, mode=mode))
+    is_exact(trial, [1, 2, 4, 5])
+
+
+def test_a_node_with_a_forged_identity_is_refused(trial: Trial, tmp_path: Path) -> None:
+    """It knows the roster, puts its own key in client 3's place, and is caught by the others' copies."""
+    folder = trial.folder / "site-3"
+    forged = IdentityKey(bytes(range(32)))
+    (folder / "identity.key").unlink()
+    write_secret(folder / "identity.key", forged.secret)
+    roster = Roster.read(folder / "roster.toml")
+    mine = Roster(server=roster.server, clients=dict(roster.clients) | {3: forged.public}, helpers=roster.helpers)
+    (folder / "roster.toml").write_text(mine.to_toml())
+    rehearse(trial.folder, run_config(tmp_path))
+    assert any(event["event"] == "refused" for event in events(trial))
+    is_exact(trial, [1, 2, 4, 5])
+
+
+def test_a_node_that_claims_another_party_gets_nowhere(trial: Trial, tmp_path: Path) -> None:
+    """Client 3's whole folder, copied to a second node: the first node whose message counted keeps the party."""
+    import shutil
+
+    shutil.copytree(trial.folder / "site-3", trial.folder / "site-9")
+    rehearse(trial.folder, run_config(tmp_path))
+    assert "at another node" in json.dumps(events(trial))
+    is_exact(trial, [1, 2, 3, 4, 5])
+
+
+def test_a_learner_that_the_site_does_not_list_is_declined(trial: Trial, tmp_path: Path) -> None:
+    edit(trial, 2, ('learners = ["afl"]', 'learners = ["fedhip"]'))
+    rehearse(trial.folder, run_config(tmp_path))
+    is_exact(trial, [1, 3, 4, 5])
+
+
+def test_progress_counts_arrivals_bytes_and_deadlines(trial: Trial, tmp_path: Path) -> None:
+    rehearse(trial.folder, run_config(tmp_path))
+    rounds = [event["round"] for event in events(trial) if event["event"] == "round opens"]
+    assert rounds == ["INVITATION", "ROSTER", "SHARE_DELIVERY", "UNMASK_REQUEST", "SURVIVOR_PROOF", "END"]
+    closed = {event["round"]: event for event in events(trial) if event["event"] == "round closes"}
+    assert all((event["arrived"], event["expected"]) == (5, 5) for event in closed.values())
+    learner = load_model(trial.folder / "server" / "models" / "rehearsal" / "model").learner
+    from secagg import Layout
+
+    spec = learner.next_sum(learner.init())
+    assert spec is not None
+    assert closed["SHARE_DELIVERY"]["bytes"] == 5 * (46 + Layout.of(spec.segments).wire_bytes)
+    deadlines = {event["deadline_seconds"] for event in events(trial) if event["event"] == "round opens"}
+    assert deadlines == {120.0}

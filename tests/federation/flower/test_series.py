@@ -1,0 +1,170 @@
+"""A learner with several sums over the apps: from the second on a sum costs three exchanges, whoever dies between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Message
+from rehearsed import edit_all, events, invitation, is_exact, run_config, site, state
+
+from federation.flower import rehearsal
+from federation.flower.rehearsal import InProcessGrid, rehearse
+from federation.flower.trial import Trial
+from federation.flower.wire import INVITE, STEP, read_invitation, read_messages, write_messages
+from federation.site.errors import DeclinedError, NoSessionError
+from secagg.errors import TooFewSurvivorsError
+from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES
+
+DEEP = {"learner": "deepafl", "options": "n_layers=2 d_phi=8 d_f=8", "ridge": 0.01}
+"""Five sums."""
+
+FIRST = ["INVITATION", "ROSTER", "SHARE_DELIVERY", "UNMASK_REQUEST", "SURVIVOR_PROOF"]
+LATER = ["INVITATION", "UNMASK_REQUEST", "SURVIVOR_PROOF"]
+
+
+@pytest.fixture
+def deep_trial(trial: Trial) -> Trial:
+    edit_all(trial, ('learners = ["afl"]', 'learners = ["deepafl"]'))
+    return trial
+
+
+def opened(trial: Trial) -> list[str]:
+    return [event["round"] for event in events(trial) if event["event"] == "round opens"]
+
+
+def survivors(trial: Trial) -> list[list[int]]:
+    return [event["survivors"] for event in events(trial) if event["event"] == "sum"]
+
+
+def vanishes_in_sum(parties: set[int], number: int, kind: str, *, back: bool = False) -> Any:
+    """A fault: these parties' nodes miss the messages of a kind in one sum, and all after it unless they are back."""
+    invited: Counter[int] = Counter()
+
+    def is_gone(node: int, message: Message) -> bool:
+        party = node - 1000
+        invited[party] += message.metadata.message_type == INVITE
+        if party not in parties:
+            return False
+        if back:
+            return invited[party] == number and message.metadata.message_type == kind
+        return invited[party] > number or (invited[party] == number and message.metadata.message_type == kind)
+
+    return is_gone
+
+
+def test_later_sums_cost_three_exchanges_and_every_answer_repeats(deep_trial: Trial, tmp_path: Path) -> None:
+    """Each delivery meets a site that knows nothing but its files."""
+    answers: dict[tuple[int, str], list[Any]] = {}
+    sessions: set[bytes] = set()
+
+    def watch(node: int, message: Message, reply: Message) -> None:
+        assert not reply.has_error()
+        session, said = read_messages(reply.content)
+        sessions.add(session)
+        answers.setdefault((node, message.metadata.message_id), []).append(said)
+        if message.metadata.message_type != "query.end":
+            assert {path.suffix for path in state(deep_trial, node - 1000).iterdir()} == {
+                "",
+                ".invitation",
+                f".{node - 1000}",
+            }
+
+    rehearse(deep_trial.folder, run_config(tmp_path, **DEEP), watch=watch, deliveries=2)
+    is_exact(deep_trial, [1, 2, 3, 4, 5])
+    assert opened(deep_trial) == [*FIRST, *(4 * LATER), "END"]
+    assert len(sessions) == 1
+    assert all(first == second for first, second in answers.values())
+    for party in deep_trial.rows:
+        assert {path.suffix for path in state(deep_trial, party).iterdir()} == {"", ".over"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [(INVITE, [[1, 2, 3, 4, 5], [1, 2, 3, 4]]), (STEP, [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2, 3, 4]])],
+    ids=["before its vector", "after its vector"],
+)
+@pytest.mark.parametrize("back", [False, True])
+def test_who_misses_a_message_is_out_until_a_new_series(
+    deep_trial: Trial, tmp_path: Path, kind: str, left: list[list[int]], back: bool
+) -> None:
+    fault = vanishes_in_sum({5}, 2, kind, back=back)
+    rehearse(deep_trial.folder, run_config(tmp_path, **DEEP), is_gone=fault)
+    found = survivors(deep_trial)
+    assert found[: len(left)] == left
+    assert all(parties == [1, 2, 3, 4] for parties in found[len(left) :])
+    assert opened(deep_trial) == [*FIRST, *(4 * LATER), "END"]
+
+
+def test_too_many_losses_over_all_sums_end_the_run(deep_trial: Trial, tmp_path: Path) -> None:
+    """Who is out stays out, so losses add up: two in the second sum and one in the fourth are too many for 0.4 of 5."""
+    gone = [vanishes_in_sum({4, 5}, 2, INVITE), vanishes_in_sum({3}, 4, INVITE)]
+    with pytest.raises(TooFewSurvivorsError):
+        rehearse(deep_trial.folder, run_config(tmp_path, **DEEP), is_gone=lambda *seen: 1 in {f(*seen) for f in gone})
+    assert survivors(deep_trial) == [[1, 2, 3, 4, 5], [1, 2, 3], [1, 2, 3]]
+    for party in deep_trial.rows:
+        assert not any(path.suffix == f".{party}" for path in state(deep_trial, party).iterdir())
+
+
+def test_a_new_series_begins_where_too_few_are_set_up(
+    deep_trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three sites withhold their shares for the third sum; it begins anew, with everybody, and the run goes on."""
+
+    class Withholding(InProcessGrid):
+        def _deliver(self, message: Message) -> Message:
+            reply, party = super()._deliver(message), message.metadata.dst_node_id - 1000
+            if len(survivors(deep_trial)) == 1 and party > 2 and message.metadata.message_type == STEP:
+                session, said = read_messages(reply.content)
+                reply.content = write_messages({party: first_part(said[party])}, session=session)
+            return reply
+
+    monkeypatch.setattr(rehearsal, "InProcessGrid", Withholding)
+    rehearse(deep_trial.folder, run_config(tmp_path, **DEEP))
+    assert survivors(deep_trial) == [[1, 2, 3, 4, 5]] * 5
+    is_exact(deep_trial, [1, 2, 3, 4, 5])
+    assert opened(deep_trial) == [*FIRST, *LATER, *FIRST, *(2 * LATER), "END"]
+    assert sum(event["event"] == "series ends" for event in events(deep_trial)) == 1
+    for party in deep_trial.rows:
+        assert [path.suffix for path in sorted(state(deep_trial, party).iterdir())] == ["", ".over", ".over"]
+
+
+def first_part(bundle: bytes) -> bytes:
+    """A bundle with its first message alone."""
+    size = int.from_bytes(bundle[HEADER_BYTES : HEADER_BYTES + PART_SIZE_BYTES], "big")
+    return bundle[: HEADER_BYTES + PART_SIZE_BYTES + size]
+
+
+def test_the_invitations_of_a_series_come_in_order(trial: Trial) -> None:
+    first = invitation(place=1)
+    said = site(trial, 1).join(first)
+    assert site(trial, 1).join(first) == said
+    for place, reason in ((3, "another invitation"), (0, "another invitation")):
+        with pytest.raises(NoSessionError, match=reason):
+            site(trial, 1).join(invitation(place=place, session=first.session), {})
+    with pytest.raises(NoSessionError, match="this series is not here"):
+        site(trial, 1).join(invitation(place=2), {})
+    with pytest.raises(NoSessionError, match="a party that it is not"):
+        site(trial, 1).join(invitation(place=2, session=first.session), {2: b""})
+    with pytest.raises(NoSessionError, match="another invitation"):
+        site(trial, 1).join(first)
+
+
+@pytest.mark.parametrize("mode", ["committee", "plain"])
+def test_other_modes_have_no_series(trial: Trial, mode: str) -> None:
+    helpers = (101, 102) if mode == "committee" else ()
+    with pytest.raises(DeclinedError, match="stand by themselves"):
+        site(trial, 1).join(invitation(mode=mode, helpers=helpers, min_survivors=3, place=1))
+
+
+def test_a_learner_with_one_sum_begins_no_series(trial: Trial, tmp_path: Path) -> None:
+    places = []
+
+    def watch(node: int, message: Message, reply: Message) -> None:
+        if message.metadata.message_type == INVITE:
+            places.append(read_invitation(message.content).terms)
+
+    rehearse(trial.folder, run_config(tmp_path), watch=watch)
+    assert all(b'"place":0' in terms for terms in places)

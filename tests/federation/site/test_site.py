@@ -1,0 +1,295 @@
+"""A site by itself: its files, its folder of sessions, and what it answers after it died."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Context, RecordDict
+from rehearsed import edit, invitation, site, state, template_config
+
+from federation.flower.__main__ import main
+from federation.flower.run_settings import RunSettings
+from federation.flower.server_file import SERVER_VARIABLE, ServerFile
+from federation.flower.trial import Trial
+from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, SiteFileError
+from federation.site.key_files import read_secret, write_secret
+from federation.site.roster import Roster
+from federation.site.site_file import SITES_VARIABLE, SiteFile
+from secagg import PlainSum
+from secagg.config import SERVER
+from secagg.errors import LocalProtocolError, RemoteProtocolError, SnapshotError
+from secagg.primitives.identity import IdentityKey
+from secagg.wire import MessageType, seal_frame
+
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize("mode", ["masked", "committee"])
+def test_an_answer_is_stored_before_it_leaves(trial: Trial, mode: str) -> None:
+    """Whatever happens to the answer on its way: a site that is asked again, in a new process, says the same."""
+    proposed = invitation(mode=mode, helpers=(101, 102) if mode == "committee" else (), min_survivors=3)
+    first = site(trial, 1).join(proposed)
+    assert set(first) == ({1, 101} if mode == "committee" else {1})
+    assert site(trial, 1).join(proposed) == first
+
+
+def test_a_session_id_serves_one_sum(trial: Trial) -> None:
+    proposed = invitation()
+    site(trial, 1).join(proposed)
+    other = invitation(session=proposed.session, dropout=0.2)
+    with pytest.raises(NoSessionError, match="another invitation"):
+        site(trial, 1).join(other)
+    site(trial, 1).end(proposed.session)
+    with pytest.raises(NoSessionError, match="is over"):
+        site(trial, 1).join(proposed)
+    with pytest.raises(NoSessionError, match="no such session"):
+        site(trial, 1).answer(proposed.session, {1: b""})
+    assert [path.suffix for path in sorted(state(trial, 1).iterdir())] == ["", ".over"]
+
+
+def test_a_lost_state_is_a_dropout_and_never_a_second_mask(trial: Trial) -> None:
+    proposed = invitation()
+    site(trial, 1).join(proposed)
+    for path in state(trial, 1).iterdir():
+        path.unlink()
+    with pytest.raises(NoSessionError):
+        site(trial, 1).answer(proposed.session, {1: b"anything"})
+
+
+def test_a_changed_record_or_another_key_does_not_open(trial: Trial) -> None:
+    proposed = invitation()
+    site(trial, 1).join(proposed)
+    record = state(trial, 1) / f"{proposed.session.hex()}.1"
+    content = record.read_bytes()
+    record.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(SnapshotError):
+        site(trial, 1).join(proposed)
+
+
+def test_an_aborted_session_stays_aborted_in_the_next_process(trial: Trial) -> None:
+    proposed = invitation()
+    site(trial, 1).join(proposed)
+    protocol = proposed.agree(SiteFile.read(trial.folder / "site-1" / "site.toml").roster).protocol
+    digest = protocol.digest  # type: ignore[attr-defined]
+    wrong = seal_frame(MessageType.UNMASK_REQUEST, bytes(4), digest=digest, sender=SERVER, recipient=1)
+    with pytest.raises(RemoteProtocolError, match="ROSTER is due"):
+        site(trial, 1).answer(proposed.session, {1: wrong})
+    with pytest.raises(LocalProtocolError, match="aborted"):
+        site(trial, 1).answer(proposed.session, {1: wrong})
+
+
+def test_a_request_that_a_helper_refuses_tells_nothing(trial: Trial) -> None:
+    """And changes nothing; that it answers one request is in test_encrypted.py, for helpers and key holders."""
+    proposed = invitation(mode="committee", helpers=(101, 102), min_survivors=3)
+    site(trial, 1).join(proposed)
+    protocol = proposed.agree(SiteFile.read(trial.folder / "site-1" / "site.toml").roster).protocol
+    wrong = seal_frame(MessageType.ROSTER, bytes(4), digest=protocol.digest, sender=SERVER, recipient=101)
+    for _ in range(2):
+        with pytest.raises(RemoteProtocolError, match="MASK_REQUEST is due"):
+            site(trial, 1).answer(proposed.session, {101: wrong})
+
+
+def test_a_site_answers_for_itself_only(trial: Trial) -> None:
+    proposed = invitation()
+    site(trial, 1).join(proposed)
+    with pytest.raises(NoSessionError, match="a party that it is not"):
+        site(trial, 1).answer(proposed.session, {2: b"message"})
+
+
+def test_sessions_of_a_server_that_is_gone_are_forgotten(trial: Trial) -> None:
+    old, new = invitation(), invitation()
+    site(trial, 1).join(old)
+    now = (state(trial, 1) / f"{old.session.hex()}.1").stat().st_mtime
+    site(trial, 1, now=lambda: now + 23 * HOUR).join(invitation())
+    assert (state(trial, 1) / f"{old.session.hex()}.1").exists()
+    site(trial, 1, now=lambda: now + 25 * HOUR).join(new)
+    assert not (state(trial, 1) / f"{old.session.hex()}.1").exists()
+    with pytest.raises(NoSessionError, match="is over"):
+        site(trial, 1).join(old)
+
+
+def test_the_next_sum_of_a_run_ends_the_one_before(trial: Trial) -> None:
+    first = invitation()
+    site(trial, 1).join(first)
+    site(trial, 1).join(invitation(previous=first.session))
+    assert not (state(trial, 1) / f"{first.session.hex()}.1").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"mode": "plain"}, "masked"),
+        ({"clients": (1, 2, 3), "dropout": 0.0}, "exactly the 5 clients"),
+        ({"mode": "committee", "helpers": (101, 102), "min_survivors": 2}, "survivors in a total of at least 3"),
+        ({"mode": "committee", "helpers": (101,), "min_survivors": 3}, "exactly the 2 helpers"),
+        ({"clients": (1, 2, 3, 4, 6)}, "they name 5, of which 1 are not in the roster"),
+        ({"clients": (2, 3, 4, 5)}, "exactly the 5 clients"),
+    ],
+)
+def test_a_site_declines_what_its_own_file_forbids(trial: Trial, changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(DeclinedError, match=reason):
+        site(trial, 1).join(invitation(**changes))
+    assert [path.name for path in state(trial, 1).iterdir()] == [".lock"]
+
+
+def test_a_site_wants_as_many_clients_as_its_own_file_says(trial: Trial) -> None:
+    """The cohort is the roster; a site may still find the roster too small."""
+    edit(trial, 1, ("min_clients = 5", "min_clients = 6"))
+    with pytest.raises(DeclinedError, match="a cohort of at least 6 clients, the sum has 5"):
+        site(trial, 1).join(invitation())
+
+
+def test_min_corruption_of_the_site_decides(trial: Trial) -> None:
+    path = trial.folder / "site-1" / "site.toml"
+    path.write_text(path.read_text() + "\n")
+    path.write_text(path.read_text().replace("min_corruption = 0.0", "min_corruption = 0.2"))
+    with pytest.raises(DeclinedError, match=r"1 colluding clients .* bears 0"):
+        site(trial, 1).join(invitation())
+    site(trial, 1).join(invitation(corruption=0.2, dropout=0.2))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("party = 5", "party = 2", "another identity for client 2"),
+        ("party = 5", "party = 9", "another identity for client 9"),
+        ("party = 5", 'party = "5"', "party as a whole number, not a text in quotes"),
+        ('data = "rows.npz"', 'data = "rows.csv"', "npz or module:function"),
+        ("min_survivors = 3", "min_survivor = 3", "no place for min_survivor"),
+        ("min_survivors = 3", "min_survivors = true", "min_survivors as a whole number, not true or false"),
+        ("modes = [", "modes = [1, ", "list of strings"),
+        ("modes = [", 'modes = ["maskd", ', "there is no maskd"),
+        ("party = 201", "party = 202", "another identity for key holder 202"),
+        ('"key-holder.key"', '"identity.key"', "another identity for key holder 201"),
+        ('roster = "roster.toml"', 'roster = "none.toml"', "cannot read"),
+        ("[client]", "[clients]", "no place for clients"),
+        ("[policy]", "[policy", "must be TOML"),
+    ],
+)
+def test_a_site_file_says_what_is_wrong(trial: Trial, old: str, new: str, reason: str) -> None:
+    path = trial.folder / "site-5" / "site.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(SiteFileError, match=reason):
+        SiteFile.read(path)
+
+
+def test_keys_and_folders_are_their_owner_s_alone(trial: Trial) -> None:
+    folder = trial.folder / "site-3"
+    (folder / "identity.key").chmod(0o640)
+    with pytest.raises(SiteFileError, match="chmod 600"):
+        SiteFile.read(folder / "site.toml")
+    (folder / "identity.key").chmod(0o600)
+    (folder / "state").mkdir(mode=0o755)
+    with pytest.raises(SiteFileError, match="chmod 700"):
+        site(trial, 3).join(invitation())
+
+
+def test_a_key_file_is_never_replaced(tmp_path: Path) -> None:
+    write_secret(tmp_path / "key", bytes(32))
+    with pytest.raises(SiteFileError, match="never overwritten"):
+        write_secret(tmp_path / "key", bytes(32))
+    (tmp_path / "key").write_text("short")
+    with pytest.raises(SiteFileError, match="64 hexadecimal"):
+        read_secret(tmp_path / "key")
+
+
+def test_a_node_finds_its_file(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real node by its own configuration, a simulated one by its number; a server's run config names nothing."""
+    node = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+    assert SiteFile.of_node({"site": str(trial.folder / "site-2" / "site.toml")}).client is not None
+    with pytest.raises(SiteFileError, match="--node-config"):
+        SiteFile.of_node(node.node_config | {"partition-id": 0})
+    monkeypatch.setenv(SITES_VARIABLE, str(trial.folder))
+    found = SiteFile.of_node({"partition-id": 2, "num-partitions": 5}).client
+    assert found is not None
+    assert found.party == 3
+
+
+def test_the_server_s_file(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SERVER_VARIABLE, raising=False)
+    with pytest.raises(SiteFileError, match=SERVER_VARIABLE):
+        ServerFile.of_host()
+    path = trial.folder / "server" / "server.toml"
+    monkeypatch.setenv(SERVER_VARIABLE, str(path))
+    server = ServerFile.of_host()
+    assert server.identity.secret.hex() not in repr(server)
+    key = path.parent / "identity.key"
+    key.unlink()
+    write_secret(key, IdentityKey.generate().secret)
+    with pytest.raises(SiteFileError, match="another server identity"):
+        ServerFile.of_host()
+
+
+def test_no_secret_is_printed(trial: Trial) -> None:
+    file = SiteFile.read(trial.folder / "site-1" / "site.toml")
+    assert file.client is not None
+    assert file.helper is not None
+    for secret in (file.client.identity.secret, file.helper.keys.secret):
+        assert secret.hex() not in repr(file)
+        assert repr(secret) not in repr(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("mode", "secret", "mode must be one of"),
+        ("learner", "mlp", "learner must be one of"),
+        ("quorum", 0.0, "quorum"),
+        ("round-seconds", -1.0, "deadlines"),
+        ("n-features", 1.5, "n-features as a whole number, not a number"),
+        ("n-features", None, "n-features as a whole number, not nothing"),
+        ("feature-format", "Q", "cannot be set up"),
+        ("options", "n_layers=2", "cannot be set up"),
+        ("ridge", -1.0, "cannot be set up"),
+    ],
+)
+def test_run_settings_say_what_is_wrong(name: str, value: Any, reason: str) -> None:
+    with pytest.raises(RunSettingsError, match=reason):
+        RunSettings.of(template_config() | {name: value}).build_learner(5)
+
+
+def test_rosters_agree_by_their_fingerprint(trial: Trial, tmp_path: Path) -> None:
+    roster = Roster.read(trial.folder / "site-1" / "roster.toml")
+    assert Roster.read(trial.folder / "server" / "roster.toml").fingerprint == roster.fingerprint
+    swapped = Roster(
+        server=roster.server,
+        clients=roster.clients | {1: roster.clients[2], 2: roster.clients[1]},
+        helpers=roster.helpers,
+    )
+    assert swapped.fingerprint != roster.fingerprint
+    (tmp_path / "roster.toml").write_text(roster.to_toml().replace("[helpers]", "[helper]"))
+    with pytest.raises(SiteFileError):
+        Roster.read(tmp_path / "roster.toml")
+
+
+def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From an empty folder: keys for two roles, a checked roster and site, and the app."""
+    assert main(["trial", str(tmp_path / "trial"), "--sites", "4", "--helpers", "1"]) == 0
+    assert main(["check-site", str(tmp_path / "trial" / "site-1" / "site.toml")]) == 0
+    assert main(["roster", str(tmp_path / "trial" / "server" / "roster.toml")]) == 0
+    assert main(["identity", str(tmp_path / "identity.key")]) == 0
+    assert main(["helper-key", str(tmp_path / "helper.key")]) == 0
+    assert main(["app", str(tmp_path / "app")]) == 0
+    assert main(["rehearse", str(tmp_path / "trial"), 'mode="committee" min-survivors=3']) == 0
+    assert main(["rehearse", str(tmp_path / "trial"), 'modes="committee"']) == 2
+    assert main(["rehearse", str(tmp_path / "trial"), "mode=committee"]) == 2
+    printed = capsys.readouterr().out
+    assert IdentityKey(read_secret(tmp_path / "identity.key")).public.hex() in printed
+    assert read_secret(tmp_path / "identity.key").hex() not in printed
+    assert "360 rows of 64 features" in printed
+    for words in (["identity", str(tmp_path / "identity.key")], ["app", str(tmp_path / "app")]):
+        assert main(words) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_plain_sums_are_not_what_a_site_takes_part_in_by_default(trial: Trial, tmp_path: Path) -> None:
+    path = trial.folder / "site-3" / "site.toml"
+    text = path.read_text()
+    path.write_text(text[: text.index("[policy]")])
+    policy = SiteFile.read(path).policy
+    assert policy.modes == {"masked"}
+    assert isinstance(invitation(mode="plain").agree(SiteFile.read(path).roster).protocol, PlainSum)

@@ -1,0 +1,160 @@
+"""Data sets: what is bundled, what an npz file must hold, and the error for each way it can fail to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytic.row_format import RowFormat
+from federation.datasets import BUNDLED, bundled, load_npz
+from federation.errors import DataError, UsageError
+
+
+def good() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        "x_train": rng.normal(size=(12, 3)).astype(np.float32),
+        "y_train": np.arange(12, dtype=np.uint8) % 4,
+        "x_test": rng.normal(size=(5, 3)).astype(np.float32),
+        "y_test": np.arange(5),
+    }
+
+
+def saved(path: Path, **changes: Any) -> Path:
+    arrays = {key: value for key, value in (good() | changes).items() if value is not None}
+    np.savez(path / "some.npz", **arrays)
+    return path / "some.npz"
+
+
+@pytest.mark.parametrize("name", list(BUNDLED))
+def test_bundled_data_are_the_same_every_time_and_split_by_a_fifth(name: str) -> None:
+    data = bundled(name)
+    assert data.sha256 == bundled(name).sha256
+    n_rows = len(data.x_train) + len(data.x_test)
+    assert len(data.x_test) == round(n_rows / 5)
+    rows = {row.tobytes() for row in np.concatenate([data.x_train, data.x_test])}
+    assert len(rows) == len({row.tobytes() for row in data.x_train} | {row.tobytes() for row in data.x_test})
+    assert set(np.unique(data.y_train)) == set(np.unique(data.y_test)) == set(range(data.n_classes))
+
+
+def test_digits_are_what_scikit_learn_has() -> None:
+    from sklearn.datasets import load_digits
+
+    features, labels = load_digits(return_X_y=True)
+    data = bundled("digits")
+    together = np.column_stack(
+        [np.concatenate([data.x_train, data.x_test]), np.concatenate([data.y_train, data.y_test])]
+    )
+    original = np.column_stack([features, labels])
+    assert sorted(map(bytes, together)) == sorted(map(bytes, original))
+
+
+def test_breast_cancer_columns_are_scaled_by_powers_of_two_into_one_range() -> None:
+    from sklearn.datasets import load_breast_cancer
+
+    features, _ = load_breast_cancer(return_X_y=True)
+    data = bundled("breast_cancer")
+    scaled = np.concatenate([data.x_train, data.x_test])
+    assert (scaled.max(axis=0) < 1).all()
+    assert (scaled.max(axis=0) >= 0.5).all()
+    exponents = np.log2(features.max(axis=0) / scaled.max(axis=0))
+    assert (exponents == exponents.round()).all()
+    assert RowFormat.covering(scaled).integer_bits == 0
+
+
+def test_an_unknown_bundled_set_is_refused() -> None:
+    with pytest.raises(UsageError, match="one of digits, breast_cancer, not 'iris'; other data go into --data"):
+        bundled("iris")
+
+
+@given(x_type=st.sampled_from(["f2", "f4", "f8", "u1", "i4", "i8"]), y_type=st.sampled_from(["u1", "i4", "i8", "u8"]))
+def test_an_archive_comes_back_as_it_was_saved(
+    tmp_path_factory: pytest.TempPathFactory, x_type: str, y_type: str
+) -> None:
+    arrays = good()
+    for key in arrays:
+        arrays[key] = np.abs(arrays[key]).astype(x_type if key.startswith("x") else y_type)
+    data = load_npz(saved(tmp_path_factory.mktemp("npz"), **arrays))
+    assert (data.name, data.n_features, data.n_classes) == ("some", 3, 5)
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(getattr(data, key), array)
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(data, key)[0] = 0
+
+
+def test_the_digest_tells_data_apart(tmp_path: Path) -> None:
+    other = good()["x_test"]
+    other[0, 0] += 1
+    assert load_npz(saved(tmp_path)).sha256 != load_npz(saved(tmp_path, x_test=other)).sha256
+
+
+def with_nan() -> np.ndarray:
+    features = good()["x_train"]
+    features[3, 1], features[5] = np.nan, np.inf
+    return features
+
+
+WRONG = [
+    ({"y_test": None}, "needs the arrays x_train, y_train, x_test, y_test; y_test not found among x_train"),
+    ({"x_train": with_nan()}, "x_train must hold finite numbers; 2 of 12 rows hold NaN or infinity: repair or drop"),
+    (
+        {"x_train": np.zeros((12, 3, 2, 2))},
+        r"x_train must have shape \(rows, features\).*not \(12, 3, 2, 2\); store one",
+    ),
+    ({"x_train": np.zeros((0, 3)), "y_train": np.zeros(0, int)}, "at least one of each, not \\(0, 3\\)"),
+    ({"x_train": np.zeros((12, 3), complex)}, "x_train must hold real numbers, not complex128; convert"),
+    ({"x_train": np.full((12, 3), "a")}, "x_train must hold real numbers, not <U1"),
+    ({"x_test": np.zeros((5, 4))}, "same number of features, not 3 and 4; extract both with the same backbone"),
+    ({"y_train": np.arange(12.0)}, "y_train must hold integer class labels, not float64; convert them"),
+    ({"y_train": np.zeros((12, 1), int)}, r"y_train must have shape \(12,\), one label for each.*not \(12, 1\)"),
+    ({"y_train": np.arange(11)}, r"y_train must have shape \(12,\).*not \(11,\)"),
+    ({"y_test": np.arange(5) - 1}, "y_test must hold labels from 0 to at most 65535, not -1 to 3; renumber"),
+    ({"y_test": np.arange(5) + 10**9}, "not 1000000000 to 1000000004; renumber them"),
+    ({"y_train": np.array([object()] * 12)}, "y_train must be a plain array of numbers.*never loaded"),
+    ({"x_train": np.array([{}] * 12)}, "x_train must be a plain array of numbers.*never loaded"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), WRONG)
+def test_wrong_arrays_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load_npz(saved(tmp_path, **changes))
+
+
+def test_files_that_are_no_archives_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"No such file.*needs a readable npz file"):
+        load_npz(tmp_path / "missing.npz")
+    with pytest.raises(DataError, match="cannot read"):
+        load_npz(tmp_path)
+    for content in (b"", b"x_train,y_train\n1,2\n", b"PK\x03\x04 not a zip after all"):
+        (tmp_path / "broken.npz").write_bytes(content)
+        with pytest.raises(DataError, match=r"is no npz archive; write one with numpy.savez"):
+            load_npz(tmp_path / "broken.npz")
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(DataError, match="holds a single array; --data needs an npz archive"):
+        load_npz(tmp_path / "one.npy")
+
+
+@pytest.mark.parametrize("place", [200, 400, -400])
+def test_a_damaged_archive_is_refused(tmp_path: Path, place: int) -> None:
+    path = saved(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0xFF
+    path.write_bytes(content)
+    try:
+        load_npz(path)
+    except DataError:
+        return
+    pytest.fail("a flipped byte went unnoticed")
+
+
+def test_a_cut_archive_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DataError):
+        load_npz(path)

@@ -1,0 +1,77 @@
+"""Modes: what is installed by default, and what a missing extra says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from federation.errors import UsageError
+from federation.modes import MODES, Mode, choose_modes
+from secagg import Layout, PlainSum, run_in_memory
+from secagg.errors import ConfigurationError
+from secagg.in_memory import Envelope
+
+CLIENTS = (1, 2, 3, 4)
+LAYOUT = Layout.of([("entries", 3, 1000)])
+
+ABSENT = Mode(name="absent", make=PlainSum, requires="a_module_that_nobody_has", extra="he")
+
+
+def test_all_installed_modes_are_the_default() -> None:
+    assert choose_modes(None) == tuple(MODES.values())
+    assert choose_modes(None, MODES | {"absent": ABSENT}) == tuple(MODES.values())
+
+
+def test_named_modes_keep_their_order_and_come_once() -> None:
+    assert [mode.name for mode in choose_modes(["masked", "plain", "masked"])] == ["masked", "plain"]
+
+
+def test_an_unknown_mode_names_those_there_are() -> None:
+    with pytest.raises(UsageError, match=r"a mode is one of plain, masked.*not 'telepathy'"):
+        choose_modes(["plain", "telepathy"])
+
+
+def test_a_mode_without_its_extra_says_how_to_install_it() -> None:
+    with pytest.raises(UsageError, match=r"pip install 'analytic-secagg\[he\]', or leave absent out of --modes"):
+        choose_modes(["absent"], {"absent": ABSENT})
+
+
+@pytest.mark.parametrize(("name", "needed"), [("plain", 1), ("masked", 14), ("committee", 14), ("ckks", 14)])
+def test_survivors_needed_are_those_of_the_protocol(name: str, needed: int) -> None:
+    assert MODES[name].survivors_needed(tuple(range(1, 21))) == needed
+
+
+def test_a_cohort_that_a_mode_cannot_serve_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="at least 2 clients"):
+        MODES["masked"].survivors_needed((1,))
+
+
+@pytest.mark.parametrize("in_series", [False, True])
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_the_sums_of_a_run_are_exact_and_have_a_session_each(mode: Mode, in_series: bool) -> None:
+    sums, sessions = mode.sums(CLIENTS, in_series=in_series), set()
+    for number in range(3):
+        protocol = sums.next_sum(LAYOUT, f"sum {number}".encode())
+        vectors = {party: np.array([party, -number, 7]) for party in CLIENTS}
+        first = b""
+
+        def keep(envelope: Envelope) -> None:
+            nonlocal first
+            first = first or envelope.message
+
+        run = run_in_memory(protocol, vectors, record=keep)
+        assert run.refused == ()
+        assert run.result.total.tolist() == [10, -4 * number, 28]
+        sessions.add(first)
+        before = 0 if in_series and number and mode.begin_series else mode.messages_before_vector
+        assert {run.traffic[party].messages_up for party in CLIENTS} == {before + 1 + mode.messages_after_vector}
+    assert len(sessions) == 3
+
+
+def test_a_mode_explains_itself_where_its_protocol_does() -> None:
+    assert MODES["plain"].explain(LAYOUT, CLIENTS) is None
+    masked, encrypted = MODES["masked"].explain(LAYOUT, CLIENTS), MODES["bfv"].explain(LAYOUT, CLIENTS)
+    assert masked is not None
+    assert "masked sum over 4 clients" in masked
+    assert encrypted is not None
+    assert "proven error" in encrypted

@@ -1,0 +1,394 @@
+"""The audit from end to end: verdicts, files, exit codes, and a page that people, readers and browsers can read."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import io
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+from rich.console import Console
+
+from federation.datasets import bundled
+from federation.errors import UsageError
+from federation.learners import LEARNERS
+from federation.modes import choose_modes
+from simulations.audit import command as audit_command
+from simulations.audit.audit import PRIVATE_TOTAL, TOTAL, Audit, AuditSettings, Cell, audit
+from simulations.audit.catalogue import NAMES, Expectation, choose_attacks
+from simulations.audit.evaluate import Score, Verdict
+from simulations.report.audit_findings import findings, print_audit
+from simulations.report.audit_html import to_html
+from simulations.report.audit_json import load_schema, to_document, to_json
+from simulations.report.audit_plots import row_picture
+
+pytestmark = pytest.mark.xdist_group("audit")  # one process makes the fixtures, which take long, once
+
+REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "audit-json.md"
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+
+
+def settings(**changes: object) -> AuditSettings:
+    small: dict[str, object] = {
+        "learner": LEARNERS["afl"],
+        "modes": choose_modes(["plain", "masked"]),
+        "attacks": choose_attacks(None),
+        "rows_per_client": 6,
+        "sessions": 1,
+        "trials": 3,
+        "cohorts": (2, 20),
+        "row_counts": (6, 20),
+        "epsilon": (8.0,),
+    }
+    return AuditSettings(**(small | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def report() -> Audit:
+    return audit(bundled("digits"), settings())
+
+
+@pytest.fixture(scope="module")
+def page(report: Audit) -> str:
+    return to_html(report)
+
+
+def leaky(report: Audit) -> Audit:
+    """The same report with a masked cell that leaks."""
+    bad = Cell(
+        attack="lone_rows",
+        mode="masked",
+        score=Score(hits=40, trials=40, chance=0.01),
+        expectation=Expectation.HIDDEN,
+    )
+    cells = [bad if (cell.attack, cell.mode) == ("lone_rows", "masked") else cell for cell in report.cells]
+    return dataclasses.replace(report, cells=cells)
+
+
+def test_plain_loses_masked_holds_and_the_total_still_leaks(report: Audit) -> None:
+    assert report.holds
+    for name in (
+        "label_histogram",
+        "row_count",
+        "class_means",
+        "lone_rows",
+        "lattice_rows",
+        "dictionary",
+        "membership",
+    ):
+        assert report.cell(name, "plain").verdict is Verdict.RECOVERED, name
+        assert report.cell(name, "masked").verdict is Verdict.NO_EVIDENCE, name
+    assert report.cell("differencing", "masked").verdict is Verdict.RECOVERED
+    assert report.cell("different_models", "masked").verdict is Verdict.NO_EVIDENCE
+    assert report.cell("dictionary", TOTAL).verdict is Verdict.RECOVERED
+    assert report.cell("afl_upload", "masked").verdict is Verdict.DOES_NOT_APPLY
+    assert all(one.as_stated for one in report.coalitions)
+    assert all(one.as_expected for one in report.privacy)
+    assert report.columns == ("plain", "masked", TOTAL, PRIVATE_TOTAL)
+
+
+def test_what_is_held_follows_from_the_seed(report: Audit) -> None:
+    few = {"attacks": choose_attacks(["lattice_rows"]), "epsilon": (), "cohorts": (2,), "row_counts": (6,)}
+    first, again = (audit(bundled("digits"), settings(**few)) for _ in range(2))
+    other = audit(bundled("digits"), settings(seed=1, **few))
+    trials = [[cell.score.trials for cell in one.cells if cell.score] for one in (first, again, other)]
+    assert trials[0] == trials[1] != trials[2]
+
+
+def test_small_totals_are_rebuilt_and_large_ones_are_not(report: Audit) -> None:
+    rates = {(point.attack, point.clients): point.score.rate for point in report.cohort_curve}
+    assert rates["lattice_rows", 2] == 1.0
+    assert rates["lattice_rows", 20] == 0.0
+    assert rates["dictionary", 20] == 1.0
+
+
+def test_too_many_clients_for_the_data_are_said_and_not_hidden() -> None:
+    few = settings(attacks=choose_attacks(["membership"]), epsilon=(), cohorts=(2, 5000), row_counts=(6, 5000))
+    found = audit(bundled("digits"), few)
+    assert any("totals of 5000 clients" in item for item in found.not_tested)
+    assert any("plain messages of 5000 rows" in item for item in found.not_tested)
+    with pytest.raises(UsageError, match="audit fewer clients"):
+        audit(bundled("digits"), settings(clients=5000))
+
+
+@pytest.mark.parametrize("learner", ["fedhip", "safle", "deepafl"])
+def test_every_learner_can_be_audited(learner: str) -> None:
+    attacks = choose_attacks(["label_histogram", "class_means", "peeling", "membership"])
+    options = {"learner": LEARNERS[learner], "attacks": attacks, "epsilon": (), "cohorts": (2,), "row_counts": (6,)}
+    found = audit(bundled("breast_cancer"), settings(clients=4, rows_per_client=4, **options))
+    assert found.cell("class_means", "plain").verdict is Verdict.RECOVERED
+    assert found.cell("class_means", "masked").verdict is Verdict.NO_EVIDENCE
+    if learner == "safle":
+        assert found.cell("peeling", "plain").verdict is Verdict.RECOVERED
+
+
+def test_a_leak_and_a_toothless_attack_are_said_loudly(report: Audit) -> None:
+    bad = leaky(report)
+    assert not bad.holds
+    assert any(not fine and "LEAKS what it must hide: lone_rows" in text for fine, text in findings(bad))
+    assert "not as promised" in to_html(bad)
+    blunt = Cell(
+        attack="membership", mode="plain", score=Score(hits=0, trials=90, chance=0.5), expectation=Expectation.LEAKS
+    )
+    toothless = dataclasses.replace(report, cells=[blunt])
+    assert any(not fine and "did not win where they must" in text for fine, text in findings(toothless))
+    assert all(fine for fine, _ in findings(report))
+
+
+def test_settings_check_themselves() -> None:
+    for wrong in ({"clients": 1}, {"rows_per_client": 1}, {"cohorts": (1,)}, {"modes": ()}, {"epsilon": (0.0,)}):
+        with pytest.raises(UsageError):
+            settings(**wrong)
+
+
+# JSON
+
+
+def test_the_json_report_follows_its_schema_and_holds_no_row(report: Audit) -> None:
+    schema = load_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for one in (report, leaky(report)):
+        document = json.loads(to_json(one))
+        assert document == json.loads(json.dumps(to_document(one)))
+        jsonschema.validate(document, schema)
+    drawn = [picture.true for cell in report.cells if cell.score for picture in cell.score.pictures]
+    assert drawn
+    text = re.sub(r"\s+", " ", to_json(report))
+    for row in drawn:
+        assert json.dumps(row.tolist())[1:-1] not in text
+
+
+def test_the_reference_page_says_what_the_schema_says() -> None:
+    schema, text = load_schema(), REFERENCE.read_text(encoding="utf-8")
+    parts = {"The document": schema, **{f"`{name}`": part for name, part in schema["$defs"].items()}}
+    for title, part in parts.items():
+        section = text.split(f"## {title}\n")[1].split("\n## ")[0]
+        described = dict(re.findall(r"^\| `(\w+)` \| .+? \| (.+) \|$", section, flags=re.MULTILINE))
+        assert described == {name: entry["description"] for name, entry in part["properties"].items()}
+        assert part["required"] == list(part["properties"])
+
+
+# The page
+
+
+class Page(HTMLParser):
+    """Enough of a DOM: cells of the matrix, headings without a scope, pictures and what a page loads."""
+
+    VOID = frozenset({"meta", "img", "br", "link", "use", "path", "input", "hr"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.cells: dict[tuple[str, str], str] = {}
+        self.pictures: list[dict[str, str | None]] = []
+        self.unscoped: list[str] = []
+        self.loaded: list[str] = []
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self._cell: tuple[str, str] | None = None
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if tag == "td" and "data-attack" in found:
+            self._cell = str(found["data-attack"]), str(found["data-mode"])
+            self.cells[self._cell] = ""
+        if tag == "th" and "scope" not in found:
+            self.unscoped.append(str(found))
+        if tag == "img":
+            self.pictures.append(found)
+        self.loaded += [value for name, value in attrs if name in ("src", "href") and value]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loaded += [value for name, value in attrs if name in ("src", "href", "xlink:href") and value]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+        if tag == "td":
+            self._cell = None
+
+    def handle_data(self, data: str) -> None:
+        if self._cell:
+            self.cells[self._cell] += data
+
+
+def test_the_matrix_can_be_read_from_the_page(report: Audit, page: str) -> None:
+    parsed = Page(page)
+    assert set(parsed.cells) == {(name, mode) for name in NAMES for mode in report.columns}
+    for (name, mode), text in parsed.cells.items():
+        assert text.startswith(report.cell(name, mode).verdict.value)
+    assert parsed.cells["lone_rows", "plain"].startswith("recovered")
+    assert parsed.unscoped == []
+
+
+def test_the_page_needs_nothing_from_elsewhere(page: str) -> None:
+    parsed = Page(page)
+    assert all(target.startswith(("data:image/png;base64,", "#")) for target in parsed.loaded)
+    assert "script" not in parsed.tags
+    assert "Content-Security-Policy" in page
+    assert "http://" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", page).split("<h2>Configuration")[0]
+
+
+def test_pictures_have_words_and_show_true_rows_beside_rebuilt_ones(page: str) -> None:
+    pictures = Page(page).pictures
+    assert len(pictures) >= 20
+    assert all(picture["alt"] for picture in pictures)
+    exact = [p for p in pairwise(pictures) if "equal to the true one" in str(p[1]["alt"])]
+    assert exact
+    assert all(left["src"] == right["src"] for left, right in exact)
+
+
+def test_a_page_to_share_has_no_row(report: Audit) -> None:
+    text = to_html(report, pictures=False)
+    assert Page(text).pictures == []
+    assert "Keep it like the data itself" not in text
+    assert "Keep it like the data itself" in to_html(report)
+
+
+def test_nothing_on_the_page_says_safe(page: str) -> None:
+    words = re.findall(r"\b[^.]*\bsafe\b[^.]*", re.sub(r"<[^>]+>", " ", page))
+    assert all("No cell says" in sentence or "never" in sentence or "none of them" in sentence for sentence in words)
+
+
+def test_every_plot_says_in_words_what_it_shows(page: str) -> None:
+    labels = re.findall(r'<svg role="img" aria-label="([^"]+)"', page)
+    assert len(labels) == 3
+    assert "lattice_rows: 2: 100%" in labels[1]
+
+
+def test_a_picture_is_a_png_of_the_row() -> None:
+    import base64
+
+    from matplotlib.image import imread
+
+    data = base64.b64decode(row_picture(np.array([0, 16, 8, 4]), 16).split(",")[1])
+    assert np.round(255 * imread(io.BytesIO(data))).tolist() == [[255, 0], [127, 191]]
+    padded = base64.b64decode(row_picture(np.array([16, 16, 16, 16, 16]), 16).split(",")[1])
+    assert imread(io.BytesIO(padded)).shape == (3, 3)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium opens the page too")
+def test_a_browser_opens_the_page_without_a_complaint(report: Audit, page: str, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    file = tmp_path / "audit.html"
+    file.write_text(page, encoding="utf-8")
+    offline = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"]
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", *offline]
+    options.append(f"--user-data-dir={tmp_path / 'profile'}")
+    run = subprocess.run(
+        [CHROMIUM, *options, "--enable-logging=stderr", "--v=0", "--dump-dom", file.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "CONSOLE" not in run.stderr
+    cells = re.findall(r'<td class="[^"]*" data-attack="(\w+)" data-mode="([^"]+)"><b>([^<]+)</b>', run.stdout)
+    assert {(name, mode): verdict for name, mode, verdict in cells} == {
+        (name, mode): report.cell(name, mode).verdict.value for name in NAMES for mode in report.columns
+    }
+    shot = tmp_path / "audit.png"
+    subprocess.run(
+        [CHROMIUM, *options, f"--screenshot={shot}", "--window-size=1200,6000", file.as_uri()],
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+    assert shot.stat().st_size > 50_000
+
+
+# The command
+
+
+def command(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    audit_command.add_arguments(parser)
+    return audit_command.run(parser.parse_args(arguments))
+
+
+def test_one_command_leaves_verdicts_json_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 300)
+    features = (rng.normal(size=(300, 20)) + 2 * np.eye(20)[labels]).astype(np.float32)
+    np.savez(
+        tmp_path / "own.npz", x_train=features[:200], y_train=labels[:200], x_test=features[200:], y_test=labels[200:]
+    )
+    code = command(
+        "--data", str(tmp_path / "own.npz"), "--modes", "plain,masked", "--clients", "8", "--rows", "6",
+        "--cohorts", "2,9", "--attacks", "class_means,lattice_rows,membership,collusion", "--epsilon", "none",
+        "--coalitions", "4,5", "--format", "Q4.12", "--json", str(tmp_path / "out.json"),
+        "--html", str(tmp_path / "out.html"), "--no-pictures",
+    )  # fmt: skip
+    assert code == 0
+    document = json.loads((tmp_path / "out.json").read_text())
+    jsonschema.validate(document, load_schema())
+    assert document["settings"]["format"] == "Q4.12"
+    assert [one["members"] for one in document["coalitions"] if "of 7" in one["coalition"]] == [4, 5]
+    assert str(tmp_path) not in json.dumps(document)
+    assert Page((tmp_path / "out.html").read_text()).pictures == []
+    output = capsys.readouterr()
+    assert "audit of afl on own" in output.out
+    assert output.out.count("recovered") >= 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.html", "out.json", "own.npz"]
+
+
+def test_a_finding_ends_with_code_1_and_is_an_error(
+    report: Audit, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(audit_command, "audit", lambda *_: leaky(report))
+    assert command() == 1
+    assert "error: masked: LEAKS what it must hide: lone_rows" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--attacks", "magic"), "an attack is one of"),
+        (("--clients", "1"), "from 2 to"),
+        (("--epsilon", "much"), "numbers above 0 and at most 64"),
+        (("--modes", "sealed"), "a mode is one of"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: tuple[str, str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command(*arguments)
+    assert words in re.sub(r"\s+", " ", capsys.readouterr().err)
+
+
+def test_both_files_must_differ(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give each its own file"):
+        command("--json", str(tmp_path / "a"), "--html", str(tmp_path / "a"))
+
+
+def test_the_terminal_shows_the_whole_matrix(report: Audit) -> None:
+    file = io.StringIO()
+    print_audit(report, Console(file=file, width=200))
+    lines = [line.split() for line in file.getvalue().splitlines()]
+    for name in NAMES:
+        assert any(line and line[0] == name for line in lines)
+    assert "no evidence of leakage at this power" in file.getvalue()
+
+
+@pytest.mark.slow
+def test_the_default_audit_of_digits_takes_less_than_five_minutes() -> None:
+    found = audit(
+        bundled("digits"),
+        AuditSettings(learner=LEARNERS["afl"], modes=choose_modes(None), attacks=choose_attacks(None)),
+    )
+    assert found.holds
+    assert found.seconds < 300
+    assert {point.clients for point in found.cohort_curve} == {2, 5, 20, 100}

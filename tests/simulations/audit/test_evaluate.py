@@ -1,0 +1,95 @@
+"""Intervals, powers and verdicts against numbers from tables and against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from simulations.audit.evaluate import (
+    ALPHA,
+    POWER,
+    Score,
+    Verdict,
+    area_under_roc,
+    clopper_pearson,
+    paired,
+    roc_curve,
+    roc_point,
+)
+
+
+def test_intervals_are_those_of_the_tables() -> None:
+    assert clopper_pearson(0, 10) == (0.0, pytest.approx(0.30850, abs=1e-5))
+    assert clopper_pearson(5, 10) == (pytest.approx(0.18709, abs=1e-5), pytest.approx(0.81291, abs=1e-5))
+    assert clopper_pearson(10, 10) == (pytest.approx(0.69150, abs=1e-5), 1.0)
+
+
+@given(st.integers(1, 60), st.floats(0.01, 0.99))
+def test_intervals_cover_as_often_as_they_say(trials: int, rate: float) -> None:
+    hits = np.arange(trials + 1)
+    covers = [low <= rate <= high for low, high in (clopper_pearson(int(k), trials) for k in hits)]
+    assert stats.binom.pmf(hits, trials, rate)[covers].sum() >= 0.95 - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("hits", "trials", "chance", "verdict"),
+    [
+        (40, 40, 0.5, Verdict.RECOVERED),
+        (60, 60, 0.01, Verdict.RECOVERED),
+        (400, 600, 0.5, Verdict.LEAKS),
+        (20, 40, 0.5, Verdict.NO_EVIDENCE),
+        (5, 5, 0.5, Verdict.TOO_FEW),
+        (0, 0, 0.5, Verdict.DOES_NOT_APPLY),
+        (0, 40, 0.01, Verdict.NO_EVIDENCE),
+    ],
+)
+def test_verdicts(hits: int, trials: int, chance: float, verdict: Verdict) -> None:
+    assert Score(hits=hits, trials=trials, chance=chance).verdict is verdict
+
+
+def test_no_verdict_says_safe() -> None:
+    assert not any(word in verdict.value for verdict in Verdict for word in ("safe", "secure", "private"))
+
+
+@given(st.integers(1, 200), st.floats(0.001, 0.6))
+def test_the_power_is_what_it_says(trials: int, chance: float) -> None:
+    smallest = Score(hits=0, trials=trials, chance=chance).smallest_noticed
+    called = [k for k in range(trials + 1) if Score(hits=k, trials=trials, chance=chance).p_value < ALPHA]
+    if smallest is None:
+        assert called == []
+        return
+    assert stats.binom.sf(called[0] - 1, trials, smallest) == pytest.approx(POWER, abs=1e-6)
+
+
+def test_roc_of_scores_counted_by_hand() -> None:
+    members, others = [3.0, 2.0, 2.0, 0.0], [2.0, 1.0, 0.0, -1.0]
+    assert area_under_roc(members, others) == (4 + 3.5 + 3.5 + 1.5) / 16
+    point = roc_point(members, others, 0.01)
+    assert (point.true_positive_rate, point.low) == (0.25, clopper_pearson(1, 4)[0])
+    assert roc_point(members, others, 0.25).true_positive_rate == 0.75
+    false, true = roc_curve(members, others)
+    assert list(zip(false, true, strict=True)) == [
+        (0.0, 0.0), (0.0, 0.25), (0.25, 0.75), (0.5, 0.75), (0.75, 1.0), (1.0, 1.0),
+    ]  # fmt: skip
+
+
+def test_pairs_toss_ties() -> None:
+    rng = np.random.default_rng(0)
+    score = paired([0.0] * 4000, [0.0] * 5000, rng)
+    assert (score.trials, score.chance) == (4000, 0.5)
+    assert 1800 < score.hits < 2200
+    assert paired([1.0] * 10, [0.0] * 3, rng).hits == 3
+
+
+def test_pooling_adds_up() -> None:
+    pooled = Score.pooled([Score(hits=1, trials=2, chance=0.5), Score(hits=0, trials=6, chance=0.1)])
+    assert (pooled.hits, pooled.trials, pooled.chance) == (1, 8, pytest.approx(0.2))
+    assert Score.pooled([]).trials == 0
+
+
+def test_a_score_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 <= hits <= trials"):
+        Score(hits=3, trials=2, chance=0.5)

@@ -1,0 +1,150 @@
+"""The reference page of the command line says what the code does: options, columns, exit codes, the JSON of bench."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analytic.activations import ACTIVATIONS
+from analytic.bucketing import MAX_BUCKETS, Encoding, QuantileThresholds
+from analytic.deepafl import DeepAFL
+from analytic.projections import PROJECTIONS
+from analytic.row_format import RowFormat
+from analytic.safle import SAFLe
+from federation.console.process import EXIT_CODES
+from federation.learners import DEFAULT_ALPHAS, LEARNERS, WIDEST, LearnerSettings, Thresholds
+from simulations.bench.measure import Spread
+from simulations.bench.rows import Goal, Row
+from simulations.bench.sections import SECTIONS
+from simulations.bench.settings import Settings
+from simulations.bench.tables import as_json
+from simulations.compare.baseline_runs import ENTRIES, ChosenBaseline
+from simulations.compare.private_report import DEEP
+from simulations.data.partitions import MAX_ALPHA, MIN_ALPHA
+from simulations.report.table import COLUMNS
+
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+FROM_DATA = {"d_phi": "from the features", "d_f": "from the features", "low": "lowest", "high": "highest"}
+"""Defaults that are no numbers, by what the page says of them."""
+
+
+def table_below(heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading, without its first two lines."""
+    lines = PAGE.split(f"\n{heading}\n")[1].split("\n#")[0].splitlines()
+    table = [line.strip("|").split(" | ") for line in lines if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in table[2:]]
+
+
+def defaults(kind: type[Any]) -> dict[str, Any]:
+    return {field.name: field.default for field in fields(kind)}
+
+
+def shown(value: Any) -> str:
+    """A default as the command line takes it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ",".join(map(shown, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def options() -> Iterator[tuple[str, str, Any]]:
+    """(heading, option, default) of every option of every learner and baseline, as the code has them."""
+    of_learners = {
+        "fedhip": {"alphas": DEFAULT_ALPHAS},
+        "deepafl": defaults(DeepAFL),
+        "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},
+    }
+    for name, entry in LEARNERS.items():
+        for option in entry.options:
+            yield name, option, of_learners[name][option]
+    for option in ENTRIES["fedprox"].options:
+        yield "fedavg, fedprox", option, getattr(ChosenBaseline(entry=ENTRIES["fedprox"]).settings(0), option)
+
+
+@pytest.mark.parametrize("heading", ["fedhip", "deepafl", "safle", "fedavg, fedprox"])
+def test_every_option_stands_there_with_its_default(heading: str) -> None:
+    rows = {row[0].strip("`"): row for row in table_below(f"### {heading}")}
+    known = {option: default for own, option, default in options() if own == heading}
+    assert list(rows) == list(known)
+    for option, default in known.items():
+        said = rows[option][1]
+        assert FROM_DATA[option] in said if option in FROM_DATA else said == f"`{shown(default)}`"
+
+
+def test_every_learner_and_baseline_is_covered() -> None:
+    assert {name for name, entry in LEARNERS.items() if entry.options} == {"fedhip", "deepafl", "safle"}
+    assert set(ENTRIES) == {"fedavg", "fedprox"}
+    assert set(ENTRIES["fedavg"].options) == set(ENTRIES["fedprox"].options) - {"mu"}
+    for option in set(ENTRIES["fedavg"].options):
+        both = (ChosenBaseline(entry=entry).settings(0) for entry in ENTRIES.values())
+        assert len({getattr(settings, option) for settings in both}) == 1
+
+
+@pytest.mark.parametrize(
+    ("heading", "option", "words"),
+    [
+        ("deepafl", "activation", list(ACTIVATIONS)),
+        ("deepafl", "projection", list(PROJECTIONS)),
+        ("safle", "encoding", list(Encoding)),
+        ("safle", "thresholds", list(Thresholds)),
+        ("deepafl", "fed_by_first", ["yes", "no"]),
+    ],
+)
+def test_every_word_that_an_option_takes(heading: str, option: str, words: list[str]) -> None:
+    (permitted,) = (row[2] for row in table_below(f"### {heading}") if row[0] == f"`{option}`")
+    assert re.findall(r"`([\w-]+)`", permitted) == [str(word) for word in words]
+
+
+@pytest.mark.parametrize("n_features", [3, 64, 65, 4096])
+def test_the_widths_of_deepafl_follow_the_features(n_features: int) -> None:
+    assert "twice the features, rounded up to a power of two, at most 1024" in PAGE
+    learner = LEARNERS["deepafl"].build(
+        LearnerSettings(
+            n_features=n_features,
+            n_classes=2,
+            feature_format=RowFormat.parse("Q1.7"),
+            max_rows=100,
+            max_clients=2,
+        )
+    )
+    width = next(2**power for power in range(20) if 2**power >= 2 * n_features)
+    assert isinstance(learner, DeepAFL)
+    assert learner.d_phi == learner.d_f == min(width, WIDEST)
+
+
+def test_limits_and_the_private_form() -> None:
+    assert f"whole, 2 to {MAX_BUCKETS} " in PAGE
+    assert f"ALPHA from {MIN_ALPHA:g} to {MAX_ALPHA:g}" in PAGE
+    assert DEEP == {"n_layers": 1, "d_phi": 64, "d_f": 64}
+    assert "only `n_layers`, `d_phi` and `d_f` can be set; the private form has 1, 64 and 64" in PAGE
+
+
+def test_every_column_of_the_table() -> None:
+    names = [" ".join(column.replace("-\n", "").split()) for column in COLUMNS]
+    assert [row[0] for row in table_below("## The table of `compare`")] == [*names, "weights"]
+
+
+def test_every_exit_code() -> None:
+    rows = table_below("## Exit codes")
+    assert [row[0] for row in rows] == ["0", "1", *map(str, EXIT_CODES)]
+    assert [row[1] for row in rows[2:]] == list(EXIT_CODES.values())
+
+
+def test_every_name_in_the_json_of_bench() -> None:
+    row = Row(case="x", figures={"s": Spread.of([1.0])}, ratio=Spread.of([1.0]), goal=Goal(limit=1.25))
+    document = json.loads(as_json(Settings(), {}, [(SECTIONS["a"], [row])]))
+    part = PAGE.split("## The JSON of `bench`")[1]
+    first, second = re.split(r"An entry of `sections`", part)
+    assert re.findall(r"^\| `(\w+)` \|", first, flags=re.MULTILINE) == list(document)
+    assert f"`{document['schema']}`" in first
+    (section,) = document["sections"]
+    assert re.findall(r"^\| `(\w+)` \|", second, flags=re.MULTILINE) == list(section["rows"][0])
+    for name in (*document["settings"], *section, *section["rows"][0]["ratio"]):
+        assert f"`{name}`" in part

@@ -1,0 +1,466 @@
+"""A newcomer's walk through every command: wrong input, closed streams, missing extras, Ctrl-C, the help's examples."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from federation.console.arguments import nearest
+from federation.console.command_parser import CommandParser
+from federation.console.output_files import OutputFile, refuse_same_file
+from federation.console.process import EXIT_CODES, exit_codes
+from federation.errors import OutputError, UsageError
+from simulations.__main__ import main
+from simulations.audit import command as audit_command
+from simulations.command_line.commands import COMMANDS
+
+SMALL = ("--modes", "plain", "--clients", "3")
+SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+def made(**changes: Any) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "x_train": rng.normal(size=(60, 3)),
+        "y_train": np.arange(60) % 4,
+        "x_test": rng.normal(size=(8, 3)),
+        "y_test": np.arange(8) % 4,
+    }
+    return {key: value for key, value in (arrays | changes).items() if value is not None}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data files, one good and one for every way to be wrong."""
+    folder = tmp_path_factory.mktemp("data")
+    np.savez(folder / "good.npz", **made())
+    np.savez(folder / "keys.npz", **made(x_test=None, X_test=np.zeros(3)))
+    np.savez(folder / "nan.npz", **made(x_train=np.full((60, 3), np.nan)))
+    np.savez(folder / "negative.npz", **made(y_train=-np.ones(60, int)))
+    np.savez(folder / "float_labels.npz", **made(y_train=np.ones(60)))
+    np.savez(folder / "pickled.npz", **made(x_train=np.array([{}] * 60)))
+    np.savez(folder / "huge.npz", **made(x_train=np.full((60, 3), 1e30)))
+    np.savez(folder / "one.npz", **made(x_train=np.ones((1, 3)), y_train=np.zeros(1, int)))
+    (folder / "empty.npz").write_bytes(b"")
+    (folder / "cut.npz").write_bytes((folder / "good.npz").read_bytes()[:300])
+    with zipfile.ZipFile(folder / "liar.npz", "w") as archive:  # claims more than any memory holds
+        text = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 1000000), }"
+        header = b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.ljust(117) + b"\n"
+        for key in made():
+            archive.writestr(f"{key}.npy", header)
+    os.mkfifo(folder / "pipe.npz")
+    (folder / "dir.npz").mkdir()
+    return folder
+
+
+def command(text: str) -> list[str]:
+    """A command line, with small sizes where it is compare's."""
+    words = shlex.split(text)
+    return [*words[:1], *SMALL, *words[1:]] if words[:1] == ["compare"] else words
+
+
+WRONG = [
+    # misspelt, abbreviated or superfluous
+    ("comapre", "argument COMMAND: needs one of compare, audit, .*, not 'comapre': did you mean compare\\?"),
+    ("--versio", "unknown argument --versio: did you mean --version\\?; see python -m simulations --help"),
+    ("compare --clinets 5", "unknown argument --clinets: did you mean --clients\\?; see .* compare --help"),
+    ("compare --client 5", "unknown argument --client: did you mean --clients\\?"),
+    ("compare --quick --clinets 5", "unknown arguments --quick --clinets"),
+    ("compare extra", "unknown argument extra; see python -m simulations compare --help"),
+    ("compare --dataset Digits", "--dataset: needs one of digits, breast_cancer, not 'Digits': did you mean digits\\?"),
+    ("compare --learner deepafl --option n_layer=3", "not 'n_layer=3': did you mean n_layers\\?"),
+    ("features --backbon resnet18", "unknown argument --backbon: did you mean --backbone\\?"),
+    ("features --backbone resnet", "did you mean resnet18\\?"),
+    ("features", "the following arguments are required: --backbone, --images, --weights, --out"),
+    ("bench --quik", "did you mean --quick\\?"),
+    ("parameters 10", "unknown argument 10; see python -m simulations parameters --help"),
+    # numbers: missing, no number, out of range, not finite, far too large
+    ("compare --clients", "argument --clients: expected one argument"),
+    ("compare --clients ''", "argument --clients: a list reads like one,two"),
+    ("compare --clients 1e3", "needs a whole number from 1 to 1048576, not '1e3'"),
+    ("compare --clients 99999999999999999999", "needs a whole number from 1 to 1048576"),
+    ("compare --dropout inf", "at least 0 and below 1, .* not 'inf'"),
+    ("compare --ridge inf", "argument --ridge: needs a finite number of at least 0, not 'inf'"),
+    ("compare --learner safle --ri nan", "argument --ri: needs a finite number of at least 0, not 'nan'"),
+    ("compare --learner safle --ri 0.5", "--ri must be a whole number, not 0.5"),
+    ("compare --partition dirichlet:inf", "needs an ALPHA from 1e-06 to 1e\\+06, not inf"),
+    ("compare --partition shards:2.5", "'shards:2.5' needs a whole number after the colon"),
+    ("compare --learner deepafl --option gamma=nan", "gamma must be a finite number >= 0, not nan"),
+    ("compare --epsilon 0", "--epsilon: needs numbers above 0 and at most 64, such as 0.5,1,2,4,8, not '0'"),
+    ("compare --epsilon 1 --seeds 0", "--seeds: needs a whole number of at least 1, not '0'"),
+    ("compare --epsilon 1 --delta x", "--delta: needs a finite number, not 'x'"),
+    ("compare --epsilon 1 --promise 0", "--promise: needs a whole number of at least 1"),
+    ("compare --epsilon 1 --gram-share 1", "--gram-share: needs a number between 0 and 1, not '1'"),
+    ("audit --clients 1", "--clients: needs a whole number from 2 to 1048576, not '1'"),
+    ("audit --rows nan", "--rows: needs a whole number from 2 to 2000, not 'nan'"),
+    ("audit --coalitions 7", "--coalitions: needs a whole number from 0 to 6, not '7'"),
+    ("audit --epsilon 1e308", "needs numbers above 0 and at most 64"),
+    ("audit --epsilon none,1", "needs numbers above 0"),
+    ("bench --runs 4", "--runs: needs a whole number of at least 5, not '4'"),
+    ("bench --sections a,z", "--sections: needs letters out of a,b,c,d,e,f,g,h with commas between, not 'a,z'"),
+    ("features --backbone vgg11 --images i --weights w --out o --workers 0", "a whole number from 1 to 256, not '0'"),
+    ("features --backbone vgg11 --images i --weights w --out o --batch-size 0", "of at least 1, not '0'"),
+    # arguments that are right alone
+    ("compare --dropout-anew", "with --dropout 0 none do; add --dropout RATE"),
+    ("compare --promise 3", "--promise needs --epsilon to have an effect; add --epsilon"),
+    ("compare --mean-share 0.5", "--mean-share needs --epsilon"),
+    ("compare --epsilon 1 --learner safle", "needs a learner that has a private form, afl or deepafl, not safle"),
+    ("compare --epsilon 1 --promise 4", "4 survivors are promised and 3 of 3 stay"),
+    ("compare --epsilon 1 --dropout 0.7", "a masked sum of 3 clients needs 2 to stay .* leaves 1; use a smaller rate"),
+    ("compare --epsilon 1 --ri 1", "--ri has no effect on what --epsilon adds: .* leave out one of the two"),
+    ("compare --epsilon 1 --learner deepafl --option gamma=1", "takes n_layers, d_phi, d_f with --option, not gamma"),
+    ("compare --modes committee --clients 1", "needs at least 2 clients, not 1: the sum of one client is its vector"),
+    ("compare --data good.npz --partition shards:30", "needs at least 90 training rows, there are 60; use fewer"),
+    ("compare --data good.npz --format Q1.2", "rows do not fit Q1.2"),
+    ("audit --data one.npz --clients 2 --rows 2", "need more than 1 training rows"),
+    ("audit --no-pictures", "add --html FILE"),
+    # data files
+    ("compare --data missing.npz", "cannot read missing.npz: No such file"),
+    ("compare --data dir.npz", "cannot read dir.npz: Is a directory"),
+    ("compare --data ''", "--data: needs the name of a file or folder, not an empty text"),
+    ("compare --data pipe.npz", "pipe.npz is a pipe or device, .* write it to a file first"),
+    ("compare --data empty.npz", "is no npz archive; write one with numpy.savez"),
+    ("compare --data cut.npz", "is no npz archive"),
+    ("compare --data keys.npz", "x_test not found among"),
+    ("compare --data nan.npz", "60 of 60 rows hold NaN or infinity"),
+    ("compare --data negative.npz", "not -1 to -1; renumber"),
+    ("compare --data float_labels.npz", "integer class labels, not float64; convert"),
+    ("compare --data pickled.npz", "never loaded"),
+    ("compare --data huge.npz", "no 16-bit format holds the largest value 1e\\+30: scale the features"),
+    ("compare --data liar.npz", "not enough memory .*use fewer features, rows or clients"),
+    ("audit --data nan.npz", "60 of 60 rows hold NaN"),
+    # places for results
+    ("compare --json ''", "--json: needs the name of a file or folder, not an empty text"),
+    ("compare --json missing/o", "the folder missing does not exist; create it first"),
+    ("compare --plot dir.npz", "it is a folder; name a file in it"),
+    ("compare --html pipe.npz", "it is a device or pipe, not a file; name a file"),
+    (f"compare --json {'n' * 250}", "File name too long; free space, or name another place"),
+    ("compare --json o --plot ./o", "--json and --plot both name o; give each its own file"),
+    ("compare --data good.npz --html good.npz", "--data and --html both name good.npz; give each its own file"),
+    ("audit --json missing/o", "create it first"),
+    ("audit --data good.npz --json good.npz", "--data and --json both name good.npz"),
+    ("bench --json dir.npz", "it is a folder; name a file in it"),
+    ("features --backbone vgg11 --images i --weights w --out missing/o", "the folder missing does not exist"),
+    ("features --backbone vgg11 --images i --weights w --out w", "--weights and --out both name w"),
+    ("features --backbone vgg11 --images i --weights w --out o", "i needs the subfolders train and test"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG, ids=lambda value: value[-50:])
+def test_wrong_input_is_one_message_code_2_and_no_file(
+    text: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    before = sorted(os.listdir(folder))
+    assert main(command(text)) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: ")
+    assert output.err.count("\n") == 1
+    assert re.search(message, output.err)
+    assert sorted(os.listdir(folder)) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "module", "extra"),
+    [
+        ("compare --modes ckks", "tenseal", "he"),
+        ("audit --modes masked+bfv", "tenseal", "he"),
+        ("features --backbone vgg11 --images . --test-images . --weights w --out o", "torchvision.datasets", "vision"),
+    ],
+)
+def test_a_missing_extra_is_named_with_what_installs_it(
+    text: str,
+    module: str,
+    extra: str,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setitem(sys.modules, module, None)  # importing it fails as if it were not there
+    assert main(command(text)) == 2
+    assert f"pip install 'analytic-secagg[{extra}]'" in capsys.readouterr().err
+
+
+# --- help ----------------------------------------------------------------------------------------------------
+
+LONG = {
+    "compare --learner all --baselines": "trains fifty rounds of each baseline",
+    "compare --epsilon": "trains seventy private models",
+    "compare --learner fedhip": "every mode again, as in test_main",
+    "compare --dataset breast_cancer": "every mode again, as in test_main",
+    "audit --html": "a minute, as in test_audit",
+    "audit --data": "a minute, as in test_audit",
+    "features --backbone resnet18 --images cifar10": "downloads weights",
+    "bench --json": "twenty minutes",
+    "bench --sections a,c,d": "minutes",
+}
+"""Examples of the help that are read but not run, by how they begin, and why. Those of one word run in test_main."""
+
+
+def parser_of(module: Any) -> CommandParser:
+    parser = CommandParser(prog=f"python -m simulations {module.NAME}")
+    module.add_arguments(parser)
+    return parser
+
+
+def examples() -> list[list[str]]:
+    """Every command of every command's help, as words."""
+    found = []
+    for module in COMMANDS:
+        text = str(parser_of(module).epilog).replace("\\\n", " ")
+        own = [shlex.split(line) for line in re.findall(r"^  python -m simulations (.*)$", text, flags=re.M)]
+        assert len(own) >= 2, f"{module.NAME} needs two examples or more"
+        found += own
+    return found
+
+
+def is_long(words: list[str]) -> bool:
+    return len(words) == 1 or any(" ".join(words).startswith(start) for start in LONG)
+
+
+def test_the_list_of_long_examples_is_honest() -> None:
+    assert all(any(" ".join(words).startswith(start) for words in examples()) for start in LONG)
+
+
+@pytest.mark.parametrize("words", examples(), ids=" ".join)
+def test_the_parser_takes_every_example(words: list[str]) -> None:
+    module = next(module for module in COMMANDS if words[0] == module.NAME)
+    parser_of(module).parse_args(words[1:])
+
+
+@pytest.fixture(scope="module")
+def workbench(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the examples name: features, image folders, weights."""
+    torch, torchvision = pytest.importorskip("torch"), pytest.importorskip("torchvision")
+    image = pytest.importorskip("PIL.Image")
+    folder, rng = tmp_path_factory.mktemp("workbench"), np.random.default_rng(0)
+    np.savez(folder / "features.npz", **made())
+    for name in ("train/ants/1.png", "train/cats/2.png", "val/ants/3.png", "val/cats/4.png"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        image.fromarray(rng.integers(0, 256, (30, 30, 3), dtype=np.uint8)).save(folder / name)
+    torch.manual_seed(0)
+    torch.save(torchvision.models.resnet18(weights=None).state_dict(), folder / "resnet18.pth")
+    return folder
+
+
+@pytest.mark.parametrize("words", [words for words in examples() if not is_long(words)], ids=" ".join)
+def test_the_example_works(
+    words: list[str], workbench: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workbench)
+    assert main(words) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert output.out
+    named = [words[place + 1] for place, word in enumerate(words) if word in ("--json", "--html", "--plot", "--out")]
+    assert all((workbench / name).stat().st_size > 0 for name in named)
+
+
+@pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.NAME)
+def test_every_help_ends_with_the_same_exit_codes(module: Any) -> None:
+    codes = re.findall(r"(\d+)\s+\w", str(parser_of(module).epilog).split("exit code: ")[1])
+    assert codes == ["0", *(["1"] if module.NAME in ("compare", "audit") else []), "2", "130", "141", "143"]
+    same = ", ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
+    assert " ".join(exit_codes("fine").split()) == f"exit code: 0 fine, {same}"
+
+
+@pytest.mark.parametrize("words", [[], ["--help"]], ids=["no command", "help"])
+def test_the_overview_has_a_line_for_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    if words:
+        with pytest.raises(SystemExit, match="0"):
+            main(words)
+    else:
+        assert main(words) == 2
+    output = capsys.readouterr()
+    text, silent = (output.out, output.err) if words else (output.err, output.out)
+    assert silent == ""
+    for module in COMMANDS:
+        assert re.search(rf"^ +{module.NAME}\s+{module.SUMMARY[:30]}", text, flags=re.M)
+    assert "python -m federation.flower --help" in text
+    assert words or text.endswith("error: needs a command, such as python -m simulations compare\n")
+
+
+def test_it_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert re.fullmatch(r"analytic-secagg \d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+def test_the_nearest_name() -> None:
+    assert nearest("AFL", ["afl", "fedhip"]) == ": did you mean afl?"
+    assert nearest("svm", ["afl", "fedhip"]) == ""
+    assert nearest("afl", []) == ""
+
+
+# --- streams and signals ---------------------------------------------------------------------------------------
+
+
+def shell(line: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
+    """What a shell makes of a line in which SIMULATIONS is the command."""
+    line = line.replace("SIMULATIONS", f"{shlex.quote(sys.executable)} -m simulations")
+    return subprocess.run(["bash", "-c", line], cwd=cwd, capture_output=True, check=False)
+
+
+def test_streams_that_are_full_closed_narrow_or_poor(folder: Path, tmp_path: Path) -> None:
+    """A full disk, closed streams, forty columns, and a terminal without the letters of the data set's name."""
+    (tmp_path / "zürich.npz").write_bytes((folder / "good.npz").read_bytes())
+    done = shell(
+        "SIMULATIONS parameters --clients 10 > /dev/full; echo $?;"
+        "SIMULATIONS compare --modes plain --clients 2 --json out.json >&- 2>&-; echo $?;"
+        "PYTHONIOENCODING=ascii COLUMNS=40 SIMULATIONS compare --modes plain --clients 3 --data zürich.npz; echo $?",
+        tmp_path,
+    )
+    full, closed, *rest = done.stdout.decode("ascii").splitlines()
+    assert (full, closed, rest[0].split(":")[0], rest[-1]) == ("2", "0", "afl on z\\xfcrich", "0")
+    assert done.stderr == b"error: cannot use the output: No space left on device; free space, or name another place\n"
+    assert sorted(os.listdir(tmp_path)) == ["out.json", "zürich.npz"]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_the_program_loads(number: signal.Signals, tmp_path: Path) -> None:
+    """Loading takes a second and more; -X importtime tells when it has begun."""
+    with subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", "simulations", "compare", "--json", "out.json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr
+        assert any("numpy" in line for line in process.stderr)
+        process.send_signal(number)
+        output, errors = process.communicate()
+    said = [line for line in errors.splitlines() if not line.startswith("import time:")]
+    assert (process.returncode, output, said) == (SIGNALS[number], "", ["stopped; no file is half-written"])
+    assert os.listdir(tmp_path) == []
+
+
+def is_gone(group: int) -> bool:
+    """Whether a process group ends within seconds. A killed child that the second signal orphaned waits for init."""
+    for _ in range(200):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_a_benchmark_waits_for_its_child(number: signal.Signals, tmp_path: Path) -> None:
+    """One process is told, twice; it and the session that it started are gone, and no file is there."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "simulations", "bench", "--sections", "g", "--json", "out.json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("|")  # the machine's table comes first
+        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert process.returncode in (SIGNALS[number], SIGNALS[signal.SIGINT])
+    assert errors == "stopped; no file is half-written\n"
+    assert os.listdir(tmp_path) == []
+    assert is_gone(process.pid)
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[Callable[..., None]]:
+    """What stops this process as Ctrl-C does, whether or not it runs in a shell's background, where that is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda *ignored: os.kill(os.getpid(), signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_in_an_audit(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    ctrl_c: Callable[..., None],
+) -> None:
+    real = audit_command.audit
+    monkeypatch.setattr(audit_command, "audit", lambda dataset, settings, tick: real(dataset, settings, ctrl_c))
+    files = ["--json", str(tmp_path / "out.json"), "--html", str(tmp_path / "out.html")]
+    assert main(["audit", *files]) == 130
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", "stopped; no file is half-written\n")
+    assert os.listdir(tmp_path) == []
+
+
+def test_ctrl_c_while_a_file_is_written_leaves_what_was_there(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    ctrl_c: Callable[..., None],
+) -> None:
+    (tmp_path / "out.json").write_text("before")
+    monkeypatch.setattr(os, "fsync", ctrl_c)
+    assert main(["compare", *SMALL, "--json", str(tmp_path / "out.json")]) == 130
+    output = capsys.readouterr()
+    assert output.err == "stopped; no file is half-written\n"
+    assert "the run equals the pooled model" in output.out  # the numbers were there already
+    assert os.listdir(tmp_path) == ["out.json"]
+    assert (tmp_path / "out.json").read_text() == "before"
+
+
+def test_ctrl_c_in_features_leaves_whole_chunks_from_which_it_goes_on(
+    workbench: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    ctrl_c: Callable[..., None],
+) -> None:
+    monkeypatch.chdir(workbench)
+    words = "features --backbone resnet18 --images train --test-images val --weights resnet18.pth --device cpu"
+    arguments = [*words.split(), "--out", str(tmp_path / "out.npz")]
+    writes: list[int] = []
+
+    def stop_at_the_third(number: int) -> None:  # settings, training rows, test rows
+        writes.append(number)
+        if len(writes) == 3:
+            ctrl_c()
+
+    monkeypatch.setattr(os, "fsync", stop_at_the_third)
+    assert main(arguments) == 130
+    assert capsys.readouterr().err == "stopped; no file is half-written\n"
+    assert os.listdir(tmp_path) == ["out.npz.parts"]
+    assert sorted(name.split("-")[0] for name in os.listdir(tmp_path / "out.npz.parts")) == ["settings.json", "train"]
+    assert main(arguments) == 0
+    assert len(writes) == 5  # test rows and the whole: the training rows were there
+    assert os.listdir(tmp_path) == ["out.npz"]
+
+
+# --- places for results ------------------------------------------------------------------------------------------
+
+
+def test_the_system_is_asked_for_a_place_before_the_work(tmp_path: Path) -> None:
+    OutputFile(tmp_path / "out.json")
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(OutputError, match="not a file; name a file"):
+        OutputFile(Path(os.devnull))
+    with pytest.raises(OutputError, match="File name too long"):
+        OutputFile(tmp_path / ("n" * 250))
+
+
+def test_one_file_for_two_arguments_is_refused(tmp_path: Path) -> None:
+    refuse_same_file({"--json": tmp_path / "a", "--html": tmp_path / "b", "--plot": None})
+    with pytest.raises(UsageError, match="--json and --html both name"):
+        refuse_same_file({"--json": tmp_path / "a", "--html": tmp_path / "b" / ".." / "a"})

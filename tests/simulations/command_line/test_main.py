@@ -1,0 +1,314 @@
+"""The command line, as a newcomer meets it: results, exit codes, and one clear message for every mistake."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from federation.learners import LEARNERS
+from federation.modes import MODES, Mode
+from secagg import PlainSum
+from simulations.__main__ import main
+from simulations.report.json_report import load_schema
+
+
+def comparing(*arguments: str) -> list[str]:
+    """The command with few clients, so that it is quick."""
+    return ["compare", *(() if "--clients" in arguments else ("--clients", "4")), *arguments]
+
+
+def test_the_default_compares_every_installed_mode(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare"]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert output.out.startswith("afl on digits: 1438 training and 359 test rows")
+    for mode in MODES:
+        assert f"\n{mode} " in output.out
+    assert f"all {len(MODES)} runs equal the pooled model" in output.out
+
+
+def test_every_learner_over_every_kind_of_mode_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The claim of the README, whole: real rows, real protocols, every closed form, and one model each."""
+    modes = ("plain", "masked", "committee")
+    arguments = [
+        "--learner",
+        "all",
+        "--clients",
+        "10",
+        "--modes",
+        ",".join(modes),
+        "--option",
+        "n_layers=3",
+        "--option",
+        "n_buckets=4",
+    ]
+    assert main(["compare", *arguments, "--json", str(tmp_path / "out.json")]) == 0
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert [(run["learner"], run["mode"]) for run in document["runs"]] == list(itertools.product(LEARNERS, modes))
+    assert document["dataset"]["name"] == "digits"
+    assert all(run["bitwise_equal_to_pooled"] is True for run in document["runs"])
+    assert [run["personalised_bitwise_equal_to_pooled"] for run in document["runs"][3:6]] == [True] * 3
+    for learner in LEARNERS:
+        runs = [run for run in document["runs"] if run["learner"] == learner]
+        assert len({run["weights_sha256"] for run in runs}) == 1
+        assert min(run["test_accuracy"] for run in runs) > 0.9
+        plain, masked, committee = (run["messages_per_sum"] for run in runs)
+        assert masked == [4] + [2] * (len(plain) - 1)
+        assert committee == plain == [1] * len(plain)
+        assert {run["heavy_messages_per_client"] for run in runs} == {len(plain)}
+    assert "all 12 runs equal the pooled model" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("anew", [(), ("--dropout-anew",)], ids=["same", "anew"])
+def test_dropouts_cover_every_learner(anew: tuple[str, ...], tmp_path: Path) -> None:
+    small = [f"--option={option}" for option in ("n_layers=2", "d_phi=32", "d_f=32", "n_buckets=2", "n_bins=64")]
+    arguments = ["--learner", "all", "--dropout", "0.25", *anew, "--modes", "plain,masked,committee", *small]
+    assert main(["compare", *arguments, "--clients", "8", "--json", str(tmp_path / "out.json")]) == 0
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert len(document["runs"]) == 3 * len(LEARNERS)
+    assert {run["survivors"] for run in document["runs"]} == {6}
+    assert document["all_bitwise_equal_to_pooled"] is True
+
+
+def test_one_command_shows_baselines_and_explanations(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--modes", "committee,bfv", "--baselines", "fedavg", "--option", "rounds=1", "--explain")
+    assert main(comparing(*arguments)) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^baseline +fedavg +4 dirichlet:0.1", text, flags=re.MULTILINE)
+    assert "committee: heavy messages 1, messages 1" in text
+    assert "afl, bfv, 4 clients, largest sum:" in text
+    assert "128-bit security" in text
+
+
+def test_one_command_leaves_table_json_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 80).astype(np.uint8)
+    features = (rng.normal(size=(80, 6)) + 3 * np.eye(6)[labels]).astype(np.float16)
+    np.savez(
+        tmp_path / "made.npz", x_train=features[:60], y_train=labels[:60], x_test=features[60:], y_test=labels[60:]
+    )
+    code = main(
+        [
+            "compare", "--data", str(tmp_path / "made.npz"), "--clients", "5,9", "--partition", "iid",
+            "--partition", "dirichlet:0.05", "--partition", "shards:2", "--dropout", "0.2", "--ri", "10", "--ridge",
+            "0.5", "--format", "Q4.8", "--seed", "7", "--modes", "masked,plain", "--json", str(tmp_path / "out.json"),
+            "--html", str(tmp_path / "out.html"),
+        ]
+    )  # fmt: skip
+    assert code == 0
+    document = json.loads((tmp_path / "out.json").read_text())
+    jsonschema.validate(document, load_schema())
+    assert [document[key] for key in ("format", "format_chosen_from_rows", "ridge", "ri_gamma", "seed")] == [
+        "Q4.8", False, 0.5, 10.0, 7,
+    ]  # fmt: skip
+    assert document["dataset"]["name"] == "made"
+    assert str(tmp_path) not in json.dumps(document)
+    cases = {(run["clients"], run["partition"]) for run in document["runs"]}
+    assert cases == {(n, way) for n in (5, 9) for way in ("iid", "dirichlet:0.05", "shards:2")}
+    for case in cases:
+        runs = [run for run in document["runs"] if (run["clients"], run["partition"]) == case]
+        assert [run["mode"] for run in runs] == ["masked", "plain"]
+        assert len({run["weights_sha256"] for run in runs}) == 1
+    assert document["all_bitwise_equal_to_pooled"] is True
+    assert (tmp_path / "out.html").read_text().startswith("<!DOCTYPE html>")
+    assert sorted(os.listdir(tmp_path)) == ["made.npz", "out.html", "out.json"]
+    assert "made: 60 training and 20 test rows" in capsys.readouterr().out
+
+
+def test_a_difference_from_pooled_ends_with_code_1_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, off_by_one: Mode
+) -> None:
+    monkeypatch.setitem(MODES, "off-by-one", off_by_one)  # type: ignore[arg-type]
+    assert main(comparing("--modes", "plain,off-by-one", "--json", str(tmp_path / "out.json"))) == 1
+    output = capsys.readouterr()
+    assert output.err.startswith("error: NOT EQUAL: 1 of 2 runs differ from the pooled model of their survivors")
+    assert "off-by-one with 4 clients, dirichlet:0.1" in output.err
+    assert "NOT EQUAL" in output.out
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert document["all_bitwise_equal_to_pooled"] is False
+    assert [run["bitwise_equal_to_pooled"] for run in document["runs"]] == [True, False]
+
+
+WRONG: list[tuple[list[str], str]] = [
+    (["contrast"], "argument COMMAND: needs one of compare, audit, features, parameters, bench, not 'contrast'"),
+    (["compare", "--speed", "9"], "unknown argument --speed"),
+    (comparing("--dataset", "iris"), "argument --dataset: needs one of digits, breast_cancer, not 'iris'"),
+    (
+        comparing("--learner", "svm"),
+        "argument --learner: a learner is one of afl, fedhip, deepafl, safle, or all of them",
+    ),
+    (comparing("--learner", "afl,all"), "or all of them as all, not 'all'"),
+    (comparing("--baselines", "sgd"), "argument --baselines: a baseline is one of fedavg, fedprox"),
+    (comparing("--baselines", "fedavg", "--option", "mu=1"), "fedavg.rounds"),
+    (comparing("--baselines", "fedavg", "--option", "rounds=0"), "a gradient baseline needs rounds"),
+    (comparing("--learner", "fedhip", "--option", "alphas=much"), "alphas of fedhip must be numbers with commas"),
+    (comparing("--learner", "fedhip", "--option", "alphas=-1"), "must be numbers from 0 to 2^52, not -1"),
+    (comparing("--learner", "all", "--ri", "1"), "deepafl has no RI process"),
+    (comparing("--dataset", "digits", "--data", "x.npz"), "argument --data: not allowed with argument --dataset"),
+    (comparing("--data", "missing.npz"), "cannot read missing.npz: No such file or directory"),
+    (comparing("--modes", "plain,telepathy"), "argument --modes: a mode is one of plain, masked"),
+    (comparing("--modes", "plain,,masked"), "argument --modes: a list reads like one,two"),
+    (comparing("--clients", "0"), "argument --clients: needs a whole number from 1 to 1048576, not '0'"),
+    (comparing("--clients", "ten"), "argument --clients: needs a whole number from 1 to 1048576, not 'ten'"),
+    (comparing("--clients", "1"), "masks need at least 2 clients"),
+    (comparing("--partition", "even"), "argument --partition: a partition is iid, dirichlet:ALPHA or shards:S"),
+    (comparing("--partition", "dirichlet:-1"), "ALPHA from 1e-06 to 1e+06, not -1"),
+    (comparing("--partition", "shards:1000"), "needs at least 4000 training rows, there are 1438; use fewer"),
+    (
+        comparing("--dropout", "some"),
+        "argument --dropout: needs a number of at least 0 and below 1",
+    ),
+    (comparing("--dropout", "1"), "needs a number of at least 0 and below 1, such as 0.1 for a tenth, not '1'"),
+    (comparing("--dropout", "0.5"), "masked needs 3 of 4 clients to stay to the end; --dropout 0.5 leaves 2"),
+    (comparing("--ridge", "-1"), "argument --ridge: needs a finite number of at least 0, not '-1'"),
+    (comparing("--ridge", "nan"), "argument --ridge: needs a finite number of at least 0, not 'nan'"),
+    (comparing("--ri", "-1"), "argument --ri: needs a finite number of at least 0, not '-1'"),
+    (comparing("--ri", "1e30"), "does not fit an int64 Gram; use a smaller one"),
+    (comparing("--format", "float32"), "argument --format: a row format reads like Q5.11"),
+    (comparing("--format", "Q20.20"), "add up to 1 to 26"),
+    (comparing("--format", "Q3.4"), "rows do not fit Q3.4 (|x| < 8)"),
+    (comparing("--seed", "-1"), "argument --seed: needs a whole number of at least 0"),
+    (comparing("--option", "n_layers=2"), "afl takes no options at all, not 'n_layers=2'"),
+    (comparing("--learner", "deepafl", "--option", "d_phi=0"), "DeepAFL needs at least one feature"),
+    (
+        comparing("--learner", "deepafl", "--option", "projection=straight"),
+        "a projection is one of linear, nin, normal",
+    ),
+    (comparing("--learner", "deepafl", "--ri", "1"), "deepafl has no RI process, so --ri must stay 0"),
+    (comparing("--json", "missing/out.json"), "the folder missing does not exist; create it first"),
+    (comparing("--html", "."), "it is a folder; name a file in it"),
+    (comparing("--json", "out", "--html", "./out"), "--json and --html both name out; give each its own file"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), WRONG, ids=lambda value: " ".join(value)[-60:] if isinstance(value, list) else ""
+)
+def test_wrong_input_ends_with_one_clear_message_and_code_2(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: ")
+    assert output.err.count("\n") == 1
+    assert message in output.err
+    assert os.listdir(tmp_path) == []
+
+
+def test_help_has_examples_and_what_exit_codes_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "python -m simulations compare --dataset breast_cancer" in text
+    assert "exit code: 0" in text
+    words = " ".join(text.split())
+    assert "under masks up to half as many others vanish after theirs" in words
+    assert "with --epsilon, the simulated noise; keys and masks come from the operating system" in words
+    assert "its ridge is 0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64 unless" in words
+    for argument in (
+        "--modes",
+        "--clients",
+        "--partition",
+        "--dropout",
+        "--ri",
+        "--format",
+        "--json",
+        "--html",
+        "--baselines",
+    ):
+        assert argument in text
+
+
+def test_ctrl_c_ends_with_130_and_leaves_no_file(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    def make(**parameters: Any) -> PlainSum:
+        if parameters["context"] != b"probe":
+            os.kill(os.getpid(), signal.SIGINT)
+        return PlainSum(**parameters)
+
+    monkeypatch.setitem(MODES, "stopped", Mode(name="stopped", make=make))  # type: ignore[arg-type]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+    arguments = comparing("--modes", "plain,stopped", "--json", str(tmp_path / "o.json"), "--html", str(tmp_path / "o"))
+    assert main(arguments) == 130
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", "stopped; no file is half-written\n")
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_module_runs_and_its_bar_goes_to_a_terminal_only(tmp_path: Path) -> None:
+    """One real process: standard error is a terminal and shows the bar, standard output is a pipe and stays clean."""
+    shown = ("--modes", "plain,masked", "--clients", "30", "--html", "out.html")
+    terminal, child = pty.openpty()
+    process = subprocess.Popen(  # our own command
+        [sys.executable, "-W", "error", "-m", "simulations", *comparing(*shown)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=child,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
+    )
+    os.close(child)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(terminal, 4096)
+        except OSError:  # the other side has closed
+            break
+        if not piece:
+            break
+        seen += piece
+    os.close(terminal)
+    output, _ = process.communicate()
+    assert process.returncode == 0
+    assert b"afl masked, 30 clients, dirichlet:0.1" in seen
+    assert b"Traceback" not in seen
+    assert b"\x1b" not in output
+    assert b"all 2 runs equal the pooled model" in output
+    assert os.listdir(tmp_path) == ["out.html"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "compare --clients 4 --modes plain",
+        "audit --clients 4 --modes plain --attacks row_count --cohorts 2 --epsilon none --trials 1",
+    ],
+    ids=lambda line: line.split()[0],
+)
+def test_nobody_reading_the_output_is_no_error(line: str, tmp_path: Path) -> None:
+    """The reading end is closed before the command has anything to say."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.run(
+        [sys.executable, "-m", "simulations", *line.split(), "--json", "out.json"],
+        cwd=tmp_path,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert (process.returncode, process.stderr) == (141, b"")
+    assert os.listdir(tmp_path) == ["out.json"]

@@ -1,0 +1,229 @@
+"""The comparison: every learner, mode, partition and dropout gives its pooled bytes, or says that it does not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analytic.errors import AnalyticError
+from analytic.row_format import RowFormat
+from federation.datasets import Dataset, bundled
+from federation.errors import UsageError
+from federation.learners import LEARNERS, ChosenLearner, LearnerSettings
+from federation.modes import Mode, choose_modes
+from secagg import Layout
+from secagg.errors import ConfigurationError
+from simulations.compare.accuracy import accuracy
+from simulations.compare.comparison import CompareSettings, Progress, compare
+from simulations.compare.dropouts import Dropouts
+from simulations.data.partitions import parse_partition
+
+SMALL: Mapping[str, Mapping[str, Any]] = {
+    "afl": {},
+    "fedhip": {},
+    "deepafl": {"n_layers": 2, "d_phi": 24, "d_f": 16},
+    "safle": {"n_buckets": 4, "n_bins": 32, "group_size": 1},
+}
+"""Options that keep the learners quick."""
+
+
+def small_digits() -> Dataset:
+    data = bundled("digits")
+    return dataclasses.replace(
+        data, x_train=data.x_train[:300, 10:34], y_train=data.y_train[:300], x_test=data.x_test[:, 10:34]
+    )
+
+
+def settings(learner: str = "afl", **changes: Any) -> CompareSettings:
+    common = {
+        "learners": (ChosenLearner(entry=LEARNERS[learner], options=SMALL[learner]),),
+        "modes": choose_modes(["plain", "masked", "committee"]),
+        "n_clients": (6,),
+        "partitions": (parse_partition("dirichlet:0.1"),),
+    }
+    return CompareSettings(**(common | changes))
+
+
+def test_every_listed_learner_is_tried() -> None:
+    assert set(SMALL) == set(LEARNERS)
+
+
+@pytest.mark.parametrize("learner", list(SMALL))
+def test_one_hash_whatever_the_mode_partition_and_cohort(learner: str) -> None:
+    ways = tuple(parse_partition(way) for way in ("iid", "dirichlet:0.01", "shards:2"))
+    comparison = compare(small_digits(), settings(learner, partitions=ways, n_clients=(2, 7), ridge=1.0))
+    assert len(comparison.runs) == 2 * len(ways) * 3
+    assert comparison.all_bitwise_equal
+    # FedHiP keeps a fifth of each client's rows for testing, so another deal trains on other rows.
+    alike = [{run.weights_sha256 for run in comparison.runs}]
+    if LEARNERS[learner].personalise is not None:
+        cases = {(run.clients, run.partition) for run in comparison.runs}
+        alike = [
+            {run.weights_sha256 for run in comparison.runs if (run.clients, run.partition) == case} for case in cases
+        ]
+    assert {len(hashes) for hashes in alike} == {1}
+    assert {run.max_abs_weight_deviation for run in comparison.runs} == {0.0}
+    assert {run.survivors for run in comparison.runs} == {2, 7}
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("learner", list(SMALL))
+def test_survivors_alone_decide_and_all_modes_lose_the_same(learner: str, anew: bool) -> None:
+    gone = Dropouts(rate=0.25, anew=anew, seed=3)
+    comparison = compare(small_digits(), settings(learner, n_clients=(8,), dropouts=gone, ridge=1.0))
+    everybody = compare(small_digits(), settings(learner, n_clients=(8,), modes=choose_modes(["plain"]), ridge=1.0))
+    assert comparison.all_bitwise_equal
+    assert {run.survivors for run in comparison.runs} == {6}
+    assert len({run.weights_sha256 for run in comparison.runs}) == 1
+    assert comparison.runs[0].weights_sha256 != everybody.runs[0].weights_sha256
+
+
+def test_the_regularisation_of_clients_changes_nothing() -> None:
+    hashes = {
+        run.weights_sha256
+        for gamma in (0.0, 0.5, 1000.0)
+        for run in compare(small_digits(), settings(ri_gamma=gamma)).runs
+    }
+    assert len(hashes) == 1
+
+
+def test_numbers_of_a_run_are_what_they_say() -> None:
+    data = bundled("breast_cancer")
+    plain, masked, committee = compare(data, settings(ridge=0.01)).runs
+    assert (plain.mode, masked.mode, plain.sums, plain.clients) == ("plain", "masked", 1, 6)
+    assert (plain.messages_per_client, plain.heavy_messages_per_client) == (1, 1)
+    assert (masked.messages_per_client, masked.heavy_messages_per_client) == (4, 1)
+    assert (committee.messages_per_client, committee.heavy_messages_per_client) == (1, 1)
+    assert committee.helpers == 2
+    assert min(committee.helper_bytes_up, committee.helper_bytes_down, committee.helper_seconds) > 0
+    assert plain.bytes_up_per_client < masked.bytes_up_per_client
+    assert plain.float64_ridge_test_accuracy > 0.9
+    # Truncation moves an entry by less than 2^-16; with this penalty the weights stay within a hundredth.
+    assert plain.float64_ridge_max_abs_weight_deviation is not None
+    assert 0 < plain.float64_ridge_max_abs_weight_deviation < 0.01
+    assert abs(plain.test_accuracy - plain.float64_ridge_test_accuracy) <= 1 / len(data.y_test)
+    assert plain.peak_rss_bytes > 10_000_000
+    assert plain.wall_seconds >= plain.server_seconds > 0
+    assert plain.helpers == 0
+
+
+def test_later_sums_of_a_masked_run_take_two_messages() -> None:
+    plain, masked, committee = compare(small_digits(), settings("deepafl", ridge=1.0)).runs
+    assert (plain.messages_per_sum, committee.messages_per_sum) == ((1,) * 5, (1,) * 5)
+    assert masked.messages_per_sum == (4, 2, 2, 2, 2)
+    assert (masked.messages_per_client, masked.heavy_messages_per_client) == (12, 5)
+    anew = Dropouts(rate=0.2, anew=True)
+    _, masked, _ = compare(small_digits(), settings("deepafl", ridge=1.0, dropouts=anew)).runs
+    assert masked.messages_per_sum == (4,) * 5
+    assert masked.bitwise_equal_to_pooled
+
+
+def test_one_message_of_each_client_is_enough_for_single_sums() -> None:
+    even = settings("safle", modes=choose_modes(["committee"]))
+    even = dataclasses.replace(
+        even, learners=(ChosenLearner(entry=LEARNERS["safle"], options=SMALL["safle"] | {"thresholds": "even"}),)
+    )
+    for one in (even, settings("afl", modes=even.modes), settings("fedhip", modes=even.modes)):
+        (run,) = compare(small_digits(), one).runs
+        assert (run.sums, run.messages_per_client, run.heavy_messages_per_client) == (1, 1, 1)
+        assert run.bitwise_equal_to_pooled
+
+
+def test_learners_of_one_comparison_do_not_change_each_other() -> None:
+    alone = {name: compare(small_digits(), settings(name, ridge=1.0)).runs for name in SMALL}
+    learners = tuple(ChosenLearner(entry=LEARNERS[name], options=SMALL[name]) for name in SMALL)
+    together = compare(small_digits(), settings(ridge=1.0, learners=learners))
+    for name in SMALL:
+        hashes = [run.weights_sha256 for run in together.runs if run.learner == name]
+        assert hashes == [run.weights_sha256 for run in alone[name]]
+    assert together.hashes == {name: {runs[0].weights_sha256} for name, runs in alone.items()}
+
+
+def test_wrong_options_of_a_later_learner_stop_before_any_work() -> None:
+    wrong = ChosenLearner(entry=LEARNERS["deepafl"], options={"d_phi": 0})
+    starts: list[object] = []
+    with pytest.raises(AnalyticError, match="at least one feature"):
+        compare(
+            small_digits(),
+            settings(learners=(ChosenLearner(entry=LEARNERS["afl"]), wrong)),
+            Progress(start=lambda *run: starts.append(run)),
+        )
+    assert starts == []
+
+
+def test_explanations_are_those_of_the_largest_sum() -> None:
+    explained = compare(
+        small_digits(), settings("safle", modes=choose_modes(["masked"]), explain=True, n_clients=(4, 5))
+    ).explanations
+    assert [what for what, _ in explained] == ["safle, masked, 4 clients", "safle, masked, 5 clients"]
+    assert explained[0][1].startswith("masked sum over 4 clients, complete graph")
+    vector_bytes = Layout.of(LEARNERS["safle"].build(_public(small_digits())).spec.segments).wire_bytes
+    assert f"({vector_bytes} of them the vector)" in explained[0][1]
+
+
+def _public(data: Dataset) -> LearnerSettings:
+    return LearnerSettings(
+        n_features=data.n_features,
+        n_classes=data.n_classes,
+        feature_format=RowFormat.covering(data.x_train),
+        max_rows=len(data.x_train),
+        max_clients=4,
+        options=SMALL["safle"],
+    )
+
+
+def test_learners_that_are_no_linear_map_have_no_distance_from_one() -> None:
+    runs = compare(small_digits(), settings("deepafl", modes=choose_modes(["plain"]))).runs
+    assert runs[0].float64_ridge_max_abs_weight_deviation is None
+    assert runs[0].sums == 5
+
+
+def test_runs_do_not_depend_on_what_else_is_compared() -> None:
+    ways = tuple(parse_partition(way) for way in ("shards:1", "dirichlet:0.1"))
+    gone = Dropouts(rate=0.2)
+    alone = compare(small_digits(), settings(dropouts=gone, modes=choose_modes(["masked"]), n_clients=(6,))).runs[0]
+    among = compare(small_digits(), settings(dropouts=gone, n_clients=(4, 6), partitions=ways)).runs
+    same = [run for run in among if (run.mode, run.clients, run.partition) == ("masked", 6, "dirichlet:0.1")]
+    assert [run.weights_sha256 for run in same] == [alone.weights_sha256]
+
+
+def test_progress_hears_of_every_run_and_contribution() -> None:
+    starts, ticks = [], []
+    compare(small_digits(), settings(), Progress(start=lambda *run: starts.append(run), tick=lambda: ticks.append(1)))
+    assert [steps for _, steps in starts] == [6, 6, 6]
+    assert "masked, 6 clients, dirichlet:0.1" in starts[1][0]
+    assert len(ticks) == 18
+
+
+def test_a_run_with_another_total_is_noticed(off_by_one: Mode) -> None:
+    comparison = compare(small_digits(), settings(modes=(*choose_modes(["plain"]), off_by_one)))
+    assert [run.bitwise_equal_to_pooled for run in comparison.runs] == [True, False]
+    assert not comparison.all_bitwise_equal
+    deviation = comparison.runs[1].max_abs_weight_deviation
+    assert deviation is not None
+    assert 0 < deviation < 1
+
+
+def test_accuracy_counts_the_largest_score() -> None:
+    scores = np.array([[0.1, 0.2], [3.0, 2.0], [-1.0, -2.0], [0.0, 1.0]])
+    assert accuracy(scores, np.array([1, 0, 1, 1], dtype=np.uint8)) == 0.75
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"modes": ()}, UsageError, "at least one learner, one mode"),
+        ({"learners": ()}, UsageError, "at least one learner, one mode"),
+        ({"n_clients": (0,)}, UsageError, "clients must be at least 1"),
+        ({"seed": -1}, UsageError, "a seed at least 0"),
+        ({"n_clients": (20, 1)}, ConfigurationError, "masks need at least 2 clients"),
+        ({"dropouts": Dropouts(rate=0.9)}, UsageError, "masked needs 5 of 6 clients to stay to the end"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_any_work(changes: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        settings(**changes)

@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from federation.console.command_parser import CommandParser
+from federation.datasets import load_npz
+from federation.errors import DataError, FederationError, OutputError, UsageError
+from simulations.data import backbones, features_command
+from simulations.data.backbones import (
+    BACKBONES,
+    FeatureSettings,
+    extract_features,
+    image_transform,
+    load_backbone,
+)
+from simulations.data.image_files import find_images
+
+torch = pytest.importorskip("torch")
+torchvision = pytest.importorskip("torchvision")
+Image = pytest.importorskip("PIL.Image")
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory) -> Path:
+    """Randomly initialised ResNet-18 weights in a file, batch norm with statistics of its own."""
+    torch.manual_seed(0)
+    model = torchvision.models.resnet18(weights=None)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.running_mean.normal_(std=0.1)
+            module.running_var.uniform_(0.5, 1.5)
+    file = tmp_path_factory.mktemp("weights") / "resnet18.pth"
+    torch.save(model.state_dict(), file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory) -> Path:
+    """Two classes of small made images, of several sizes and modes: 4 for training, 2 for testing."""
+    folder, rng = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
+    shapes = {"train": [(32, 32, 3), (20, 50, 3), (40, 30), (32, 32, 4)], "test": [(32, 32, 3), (60, 24, 3)]}
+    for part, all_shapes in shapes.items():
+        for number, shape in enumerate(all_shapes):
+            path = folder / part / ("cats" if number % 2 else "ants") / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(path)
+    return folder
+
+
+def _settings(weights: Path, **others) -> FeatureSettings:
+    return FeatureSettings(backbone="resnet18", weights=str(weights), device="cpu", batch_size=2, **others)
+
+
+def _directly(model, paths, transform, *, batch: int = 2):
+    """Features by torchvision alone, in the same batches."""
+    rows = [transform(Image.open(path).convert("RGB")) for path in paths]
+    with torch.inference_mode():
+        results = [model(torch.stack(rows[start : start + batch])) for start in range(0, len(rows), batch)]
+    return torch.cat(results).numpy()
+
+
+def _headless_resnet(weights: Path):
+    model = torchvision.models.resnet18(weights=None)
+    model.load_state_dict(torch.load(weights, weights_only=True))
+    model.fc = torch.nn.Identity()
+    return model.eval()
+
+
+def _afl_transform(image):
+    """AFL's preprocessing in torchvision's functions: 224 x 224, mean and deviation 0.5."""
+    functional = torchvision.transforms.functional
+    resized = functional.resize(image, [224, 224])
+    return functional.pil_to_tensor(resized).float() / 255 * 2 - 1
+
+
+def test_features_are_those_of_direct_torchvision_calls(images, resnet, tmp_path):
+    train, test = find_images(images)
+    ticks: list[int] = []
+    extract_features(train, test, _settings(resnet), tmp_path / "features.npz", tick=ticks.append)
+    dataset = load_npz(tmp_path / "features.npz")  # what compare reads
+    model = _headless_resnet(resnet)
+    assert dataset.x_train.shape == (4, 512)
+    for features, part in ((dataset.x_train, train), (dataset.x_test, test)):
+        # The one difference is how (x - 0.5) / 0.5 is rounded, 2^-24 an entry. These 18 layers keep the size of their
+        # input, so they make it larger by far less than a thousand times.
+        np.testing.assert_allclose(features, _directly(model, part.paths, _afl_transform), rtol=1e-4, atol=1e-4)
+        exact = _directly(model, part.paths, image_transform("resnet18"))
+        assert features.tobytes() == exact.tobytes()
+    assert dataset.x_train.std() > 0.01
+    assert dataset.y_train.tolist() == [0, 0, 1, 1]
+    assert dataset.y_test.tolist() == [0, 1]
+    assert sum(ticks) == 6
+    with np.load(tmp_path / "features.npz") as archive:
+        assert archive["classes"].tolist() == ["ants", "cats"]
+        assert json.loads(str(archive["settings"]))["transform"] == "afl"
+    assert [path.name for path in tmp_path.iterdir()] == ["features.npz"]
+
+
+def test_the_weights_own_transform(images, resnet, tmp_path):
+    train, test = find_images(images)
+    extract_features(train, test, _settings(resnet, transform="weights"), tmp_path / "features.npz")
+    own = torchvision.models.ResNet18_Weights.DEFAULT.transforms()
+    expected = _directly(_headless_resnet(resnet), train.paths, own)
+    assert load_npz(tmp_path / "features.npz").x_train.tobytes() == expected.tobytes()
+
+
+def _small_state(model) -> dict:
+    """Random weights of any size in a few kilobytes: entry (i, j, ...) is number i + j + ... of a short row."""
+    generator = torch.Generator().manual_seed(1)
+
+    def tensor(shape):
+        row = 0.02 * torch.randn(sum(shape) - len(shape) + 1, generator=generator)
+        return row.as_strided(shape, [1] * len(shape))
+
+    return {key: tensor(value.shape) for key, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize(("name", "n_features"), [("vgg11", 4096), ("vit_b_16", 768)])
+def test_other_backbones_end_before_their_last_layer(name, n_features, images, tmp_path):
+    with torch.device("meta"):
+        full = torchvision.models.get_model(name, weights=None).eval()
+    state = _small_state(full)
+    full.load_state_dict(state, assign=True)
+    torch.save(state, tmp_path / "weights.pth")
+    model = load_backbone(name, str(tmp_path / "weights.pth"))
+    row = image_transform(name)(Image.open(find_images(images)[1].paths[0]).convert("RGB"))[None]
+    last = full.classifier[6] if name == "vgg11" else full.heads.head
+    with torch.inference_mode():
+        features, logits = model(row), full(row)
+        assert features.shape == (1, n_features) == (1, BACKBONES[name].n_features)
+        assert features.std() > 0
+        assert torch.equal(last(features), logits)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_default_weights_are_torchvisions_own(resnet, monkeypatch):
+    # What cannot run here is the download itself: torchvision's hub call is the only thing replaced.
+    asked = []
+
+    def from_hub(url, *args, **kwargs):
+        asked.append((url, kwargs.get("check_hash")))
+        return torch.load(resnet, weights_only=True)
+
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", from_hub)
+    model = load_backbone("resnet18", "DEFAULT")
+    assert asked == [(torchvision.models.ResNet18_Weights.DEFAULT.url, True)]
+    rows = torch.ones(1, 3, 64, 64)
+    with torch.inference_mode():
+        assert torch.equal(model(rows), _headless_resnet(resnet)(rows))
+
+    def offline(*args, **kwargs):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", offline)
+    with pytest.raises(DataError, match=r"cannot download ResNet18_Weights.* with --weights"):
+        load_backbone("resnet18", "DEFAULT")
+
+
+def test_safetensors_and_another_head_serve_too(resnet, tmp_path):
+    from safetensors.torch import save_file
+
+    state = torch.load(resnet, weights_only=True)
+    state["fc.weight"], state["fc.bias"] = torch.zeros(7, 512), torch.zeros(7)
+    save_file(state, tmp_path / "weights.safetensors")
+    rows = torch.ones(1, 3, 64, 64)
+    with torch.inference_mode():
+        features = load_backbone("resnet18", str(tmp_path / "weights.safetensors"))(rows)
+        assert torch.equal(features, _headless_resnet(resnet)(rows))
+
+
+class TestGoingOn:
+    @pytest.fixture
+    def chunked(self, monkeypatch):
+        monkeypatch.setattr(backbones, "CHUNK_IMAGES", 2)
+
+    def test_a_stopped_run_goes_on_with_the_same_bytes(self, images, resnet, tmp_path, chunked, monkeypatch):
+        train, test = find_images(images)
+        extract_features(train, test, _settings(resnet), tmp_path / "whole.npz")
+
+        done: list[int] = []
+
+        def stop_after_the_first_chunk(n: int) -> None:
+            done.append(n)
+            if sum(done) > 2:
+                raise KeyboardInterrupt
+
+        out = tmp_path / "features.npz"
+        with pytest.raises(KeyboardInterrupt):
+            extract_features(train, test, _settings(resnet), out, tick=stop_after_the_first_chunk)
+        assert not out.exists()
+        chunk = self._first_chunk(out)
+        assert {path.name for path in chunk.parent.iterdir()} == {"settings.json", chunk.name}
+        first = np.load(chunk)
+        ticks: list[int] = []
+        extract_features(train, test, _settings(resnet, workers=1), out, tick=ticks.append)
+        assert sum(ticks) == 6
+        assert out.read_bytes() == (tmp_path / "whole.npz").read_bytes()
+        assert load_npz(out).x_train[:2].tobytes() == first.tobytes()
+        assert not chunk.parent.exists()
+
+    def test_finished_chunks_are_not_computed_again(self, images, resnet, tmp_path, chunked):
+        train, test = find_images(images)
+        out = tmp_path / "features.npz"
+        self._stop(train, test, resnet, out)
+        marked = np.full((2, 512), 7, dtype=np.float32)
+        np.save(self._first_chunk(out), marked)
+        extract_features(train, test, _settings(resnet), out)
+        np.testing.assert_array_equal(load_npz(out).x_train[:2], marked)
+
+    def test_chunks_of_other_settings_are_refused(self, images, resnet, tmp_path, chunked):
+        train, test = find_images(images)
+        out = tmp_path / "features.npz"
+        self._stop(train, test, resnet, out)
+        with pytest.raises(DataError, match="differs in batch_size, transform"):
+            extract_features(train, test, replace(_settings(resnet, transform="weights"), batch_size=1), out)
+        other = tmp_path / "other.pth"
+        state = torch.load(resnet, weights_only=True)
+        state["conv1.weight"] += 1
+        torch.save(state, other)
+        with pytest.raises(DataError, match="differs in weights"):
+            extract_features(train, test, _settings(other), out)
+
+    def test_a_chunk_whose_images_changed_is_computed_again(self, images, resnet, tmp_path, chunked):
+        folder, out = shutil.copytree(images, tmp_path / "images"), tmp_path / "features.npz"
+        self._stop(*find_images(folder), resnet, out)
+        changed = find_images(folder)[0].paths[0]
+        Image.fromarray(np.zeros((32, 32, 3), dtype=np.uint8)).save(changed)
+        extract_features(*find_images(folder), _settings(resnet), out)
+        expected = _directly(_headless_resnet(resnet), find_images(folder)[0].paths, image_transform("resnet18"))
+        assert load_npz(out).x_train.tobytes() == expected.tobytes()
+
+    def test_damaged_chunks_are_named(self, images, resnet, tmp_path, chunked):
+        train, test = find_images(images)
+        out = tmp_path / "features.npz"
+        self._stop(train, test, resnet, out)
+        chunk = self._first_chunk(out)
+        chunk.write_bytes(chunk.read_bytes()[:100])
+        with pytest.raises(DataError, match=r"train-00000000-\w+\.npy .*delete it"):
+            extract_features(train, test, _settings(resnet), out)
+        np.save(chunk, np.zeros((3, 512), dtype=np.float32))
+        with pytest.raises(DataError, match=r"must hold float32 of shape \(2, 512\)"):
+            extract_features(train, test, _settings(resnet), out)
+        (chunk.parent / "settings.json").write_text("{")
+        with pytest.raises(DataError, match=r"settings\.json is damaged"):
+            extract_features(train, test, _settings(resnet), out)
+
+    def _first_chunk(self, out: Path) -> Path:
+        (chunk,) = out.with_name("features.npz.parts").glob("train-00000000-*.npy")
+        return chunk
+
+    def _stop(self, train, test, resnet, out) -> None:
+        def stop(n: int) -> None:
+            if list(out.with_name("features.npz.parts").glob("train*")):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            extract_features(train, test, _settings(resnet), out, tick=stop)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("content", [b"", b"no image", None], ids=["empty", "text", "cut off"])
+    def test_an_unreadable_image_is_named(self, content, images, resnet, tmp_path):
+        whole = find_images(images)[0].paths[0].read_bytes()
+        for part in ("train", "test"):
+            (tmp_path / part / "ants").mkdir(parents=True)
+            (tmp_path / part / "ants" / "good.png").write_bytes(whole)
+        (tmp_path / "train" / "ants" / "bad.png").write_bytes(whole[:-1000] if content is None else content)
+        train, test = find_images(tmp_path)
+        with pytest.raises(DataError, match=r"cannot read the image .*train/ants/bad\.png"):
+            extract_features(train, test, _settings(resnet), tmp_path / "features.npz")
+        assert not (tmp_path / "features.npz").exists()
+
+    def test_weights_that_do_not_fit(self, resnet, tmp_path):
+        with pytest.raises(DataError, match=r"does not fit vgg11: .*Missing key"):
+            load_backbone("vgg11", str(resnet))
+        state = torch.load(resnet, weights_only=True)
+        state["conv1.weight"] = torch.zeros(64, 1, 7, 7)
+        torch.save(state, tmp_path / "gray.pth")
+        with pytest.raises(DataError, match=r"does not fit resnet18: .*size mismatch for conv1"):
+            load_backbone("resnet18", str(tmp_path / "gray.pth"))
+
+    @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+    def test_weights_that_are_none(self, suffix, tmp_path):
+        file = tmp_path / f"weights{suffix}"
+        with pytest.raises(DataError, match="cannot read weights from"):
+            load_backbone("resnet18", str(file))
+        file.write_bytes(b"not a state dict")
+        with pytest.raises(DataError, match="it must be a state dict"):
+            load_backbone("resnet18", str(file))
+
+    def test_a_whole_pickled_model_is_never_loaded(self, tmp_path):
+        torch.save(torch.nn.Linear(1, 1), tmp_path / "model.pth")
+        with pytest.raises(DataError, match="it must be a state dict"):
+            load_backbone("resnet18", str(tmp_path / "model.pth"))
+        torch.save({"epoch": 3, "state_dict": {}}, tmp_path / "checkpoint.pth")
+        with pytest.raises(DataError, match="save the state dict alone"):
+            load_backbone("resnet18", str(tmp_path / "checkpoint.pth"))
+
+    def test_weights_with_nan(self, images, resnet, tmp_path):
+        state = torch.load(resnet, weights_only=True)
+        state["layer4.1.bn2.weight"][0] = torch.nan
+        torch.save(state, tmp_path / "nan.pth")
+        with pytest.raises(DataError, match="features hold NaN"):
+            extract_features(*find_images(images), _settings(tmp_path / "nan.pth"), tmp_path / "features.npz")
+
+    def test_folders_without_what_is_needed(self, images, tmp_path):
+        with pytest.raises(DataError, match="needs the subfolders train and test"):
+            find_images(images / "train")
+        with pytest.raises(DataError, match="does not exist"):
+            find_images(images / "train", tmp_path / "nowhere")
+        with pytest.raises(DataError, match="needs a subfolder of images for every class"):
+            find_images(images / "train", tmp_path)
+        (tmp_path / "ants").mkdir()
+        with pytest.raises(DataError, match="needs a subfolder of images for every class"):
+            find_images(images / "train", tmp_path)
+        (tmp_path / "ants" / "0.png").write_bytes(find_images(images)[0].paths[0].read_bytes())
+        with pytest.raises(DataError, match="only one has cats"):
+            find_images(images / "train", tmp_path)
+
+    def test_a_place_that_cannot_be_written_is_said_before_any_work(self, images, resnet, tmp_path):
+        with pytest.raises(OutputError, match="does not exist"):
+            extract_features(*find_images(images), _settings(resnet), tmp_path / "no" / "features.npz")
+        (tmp_path / "features.npz.parts").write_text("in the way")
+        with pytest.raises(OutputError, match=r"features\.npz\.parts"):
+            extract_features(*find_images(images), _settings(resnet), tmp_path / "features.npz")
+
+    @pytest.mark.parametrize(
+        "wrong", [{"backbone": "lenet"}, {"transform": "none"}, {"device": "tpu"}, {"batch_size": 0}, {"workers": 0}]
+    )
+    def test_settings_out_of_range(self, wrong):
+        with pytest.raises(UsageError):
+            FeatureSettings(**({"backbone": "resnet18"} | wrong))
+
+    def test_no_gpu(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        with pytest.raises(UsageError, match="finds no GPU"):
+            backbones._device("cuda")
+        assert backbones._device("auto") == "cpu"
+
+    def test_a_missing_extra_is_named(self):
+        script = (
+            "import sys; sys.modules['torchvision'] = sys.modules['torch'] = None\n"
+            "from pathlib import Path\n"
+            "from simulations.data.image_files import find_images\n"
+            "try:\n    find_images(Path('.'), Path('.'))\n"
+            "except ValueError as error:\n    print(error)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        assert "analytic-secagg[vision]" in done.stdout
+
+
+class TestCommand:
+    def _run(self, *argv: str) -> int:
+        parser = CommandParser(prog="features")
+        features_command.add_arguments(parser)
+        return features_command.run(parser.parse_args([str(text) for text in argv]))
+
+    def test_it_writes_what_compare_reads(self, images, resnet, tmp_path, capsys):
+        out = tmp_path / "features.npz"
+        arguments = ["--backbone", "resnet18", "--weights", resnet, "--out", out, "--device", "cpu"]
+        assert self._run(*arguments, "--images", images / "train", "--test-images", images / "test") == 0
+        assert load_npz(out).x_train.shape == (4, 512)
+        assert "4 training and 2 test rows of 512 features, 2 classes" in capsys.readouterr().out
+
+    def test_wrong_arguments_are_errors(self, images, resnet, tmp_path):
+        for wrong in (["--backbone", "lenet"], [], ["--backbone", "resnet18", "--images", images, "--weights", resnet]):
+            with pytest.raises(FederationError):
+                self._run(*wrong)
