@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from analytic.errors import NotReadyError, SpecificationError
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_map import refuse_row_map
 from analytic.safle import SAFLe
 from analytic.statistics import LABELS
 
@@ -119,6 +120,7 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
                 f"{cls.__name__} takes models of {cls._learner_type.__name__} on class labels, not of "
                 f"{type(learner).__name__} with targets in {target_format}; use the learner's own estimator"
             )
+        refuse_row_map(learner, cls.__name__)
         n_classes = learner.n_classes if isinstance(learner, SAFLe) else learner.n_targets
         own = np.arange(n_classes) if classes is None else np.asarray(classes)
         if own.shape != (n_classes,) or len(np.unique(own)) != n_classes:

@@ -30,7 +30,7 @@ from safetensors.numpy import save as save_arrays
 
 from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.errors import SpecificationError
-from analytic.learner import AnalyticLearner
+from analytic.learner import OPTIONAL, AnalyticLearner, stated_fields
 from analytic.model_arrays import LEARNERS, Arrays, Parts, put_together, taken_apart
 from analytic.model_arrays import ModelFileError as ModelFileError
 from analytic.row_format import RowFormat
@@ -75,7 +75,7 @@ def save_model(
         "format": FORMAT,
         "version": VERSION,
         "learner": learner.name,
-        "configuration": {f.name: _to_json(getattr(learner, f.name)) for f in fields(learner)},  # type: ignore[arg-type]
+        "configuration": {name: _to_json(value) for name, value in stated_fields(learner).items()},
         "conditioning": conditioning,
         "classes": None if classes is None else [_class_to_json(value) for value in classes],
         "weights": {"file": _weights_file(digest), "sha256": digest},
@@ -160,7 +160,7 @@ def _class_to_json(value: Any) -> str | int:
 def _learner(description: Mapping[str, Any]) -> AnalyticLearner[Any]:
     name, configuration = description["learner"], description["configuration"]
     kind = LEARNERS[name]
-    wanted, present = {f.name for f in fields(kind)}, set(configuration)
+    wanted, present = {f.name for f in fields(kind) if f.metadata != OPTIONAL}, set(configuration)
     if wanted != present:
         raise ModelFileError(
             f"the configuration of {name} needs {', '.join(sorted(wanted - present)) or 'nothing more'} and has no "

@@ -20,6 +20,7 @@ from analytic.features import map_rows
 from analytic.learner import AnalyticLearner
 from analytic.projections import random_projection
 from analytic.row_format import FloatMatrix
+from analytic.row_map import refuse_row_map
 from analytic.safle import SAFLe, SAFLeModel
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def logit_tolerance(
 def _check(learner: Any, model: Any, precision: str) -> None:
     if not isinstance(learner, (AFL, DeepAFL, SAFLe)):
         raise SpecificationError(f"there is no module for {type(learner).__name__}; build one from its weights")
+    refuse_row_map(learner, "a torch module")
     if precision not in ROUNDOFF:
         raise SpecificationError(f"a precision is {' or '.join(ROUNDOFF)}, not {precision!r}")
     if learner.next_sum(model) is not None:
