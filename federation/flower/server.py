@@ -12,7 +12,6 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from analytic.afl import AFL
 from analytic.model_files import save_model
 from federation.console.output_files import OutputFile
 from federation.flower.exchange import Deadlines, Exchange
@@ -88,23 +87,23 @@ class Training:
                 self._survivors.append(result.survivors)
                 self._progress.say("sum", number=len(self._survivors), survivors=list(result.survivors))
                 total = spec.from_vector(result.total)
-                self._judge(total, result.survivors)
+                self._judge(model, total, result.survivors)
                 model = self._learner.update(model, total, len(result.survivors))
             self._save(folder, model, self._clock() - started)
         finally:
             self._end()
         return model
 
-    def _judge(self, total: Any, survivors: tuple[PartyId, ...]) -> None:
+    def _judge(self, model: Any, total: Any, survivors: tuple[PartyId, ...]) -> None:
         """Refuse a total of raw features that gives rows away, and say what a total gives away besides.
 
-        DeepAFL's and SAFLe's totals are of other features, whose rank says less; they are not judged.
+        Where a learner has no such total (``exact_total``) nothing is judged.
 
         Raises:
             ReleaseRefusedError: the settings do not allow it.
         """
-        if isinstance(self._learner, AFL):
-            exact = self._learner.without_ri(total, len(survivors))
+        exact = self._learner.exact_total(model, total, len(survivors))
+        if exact is not None:
             for concern in self._settings.release_policy.before_release(exact, survivors):
                 self._progress.say("concern", gate=concern.gate.value, reason=concern.message)
 

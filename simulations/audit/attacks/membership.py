@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.release_gates import RANK_TOLERANCE
+from federation.release import RANK_TOLERANCE
 from secagg import PartyId
 from simulations.audit.attack import Truth
 from simulations.audit.evaluate import Score, paired
