@@ -25,7 +25,7 @@ import yaml
 pytestmark = pytest.mark.xdist_group("release")  # one process makes the fixtures, which take long, once
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("secagg", "analytic", "simulations")
+PACKAGES = ("analytic", "federation", "secagg", "simulations")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 NEEDED_BY_EXTRAS = ("torch", "torchvision", "tenseal", "opacus", "dp_accounting", "flwr", "pytest", "coverage")
