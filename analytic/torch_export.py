@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.activations import activation_named
 from analytic.afl import AFL
 from analytic.bucketing import Encoding, public_shuffle
 from analytic.deepafl import DeepAFL, DeepModel
 from analytic.errors import AnalyticError, NotReadyError, SpecificationError
-from analytic.features import map_rows
+from analytic.features import activation_named, map_rows, random_projection
 from analytic.learner import AnalyticLearner
-from analytic.projections import random_projection
 from analytic.row_format import FloatMatrix
 from analytic.safle import SAFLe, SAFLeModel
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from analytic import torch_export
-from analytic.activations import ACTIVATIONS
 from analytic.afl import AFL
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import NotReadyError, SpecificationError
+from analytic.features import ACTIVATIONS
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
