@@ -39,6 +39,7 @@ from analytic.features import (
     map_rows,
     random_projection,
 )
+from analytic.layers import Activated, Layer, Linear, Residual
 from analytic.learner import ClientRows, canonical_context
 from analytic.row_bounds import EPSILON, FloatVector, RowBounds, SummedRows
 from analytic.row_format import FloatMatrix, RowFormat
@@ -228,6 +229,18 @@ class DeepAFL:
             )
         *_, scores = self.layer_scores(model, features)
         return scores
+
+    def layers(self, model: DeepModel) -> tuple[Layer, ...]:
+        """Return Phi_T W_T as layers (Algorithm 2), the projections drawn again from the public seed."""
+        activated = Activated(self.activation)
+        blocks = (
+            Residual(
+                branch=(Linear(self._block_projection(layer)), activated, Linear(block.transform)),
+                of_first=self.fed_by_first,
+            )
+            for layer, block in enumerate(model.blocks)
+        )
+        return Linear(self._input_projection()), activated, *blocks, Linear(model.classifiers[-1].weights)
 
     def weights_bytes(self, model: DeepModel) -> bytes:
         """W_0, Omega_1, W_1, ..., as far as they are known."""

@@ -128,13 +128,12 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             NotReadyError: the model still needs a sum.
             SpecificationError: another kind of learner, a regression model, or not one distinct class a column.
         """
-        target_format = getattr(learner, "target_format", LABELS)
-        if not isinstance(learner, cls._learner_type) or target_format != LABELS:
+        if not isinstance(learner, cls._learner_type) or learner.target_format != LABELS:
             raise SpecificationError(
-                f"{cls.__name__} takes models of {cls._learner_type.__name__} on class labels, not of "
-                f"{type(learner).__name__} with targets in {target_format}; use the learner's own estimator"
+                f"{cls.__name__} takes models of {cls._learner_type.__name__} on class labels, not of this "
+                f"{type(learner).__name__}; use the learner's own estimator, AFLRegressor for real targets"
             )
-        n_classes = learner.n_classes if isinstance(learner, SAFLe) else learner.n_targets
+        n_classes = learner.n_targets
         own = np.arange(n_classes) if classes is None else np.asarray(classes)
         if own.shape != (n_classes,) or len(np.unique(own)) != n_classes:
             raise SpecificationError(f"this model needs {n_classes} distinct classes in a row, not {own.tolist()}")
