@@ -30,6 +30,8 @@ from analytic.row_format import FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import INT64_MAX, LABELS, Statistics
 
+__all__ = ["AFLClassifier", "AFLRegressor", "DeepAFLClassifier", "SAFLeClassifier"]
+
 AUTO = "auto"
 FEATURE_BITS, TARGET_BITS = 16, 24
 """Bits of automatic formats: real targets get more, since nothing squares them."""
