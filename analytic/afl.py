@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
+from analytic.layers import Layer, Linear
 from analytic.learner import ClientRows, canonical_context
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve import Solution, solve_ridge
@@ -154,6 +155,10 @@ class AFL:
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
             raise InvalidRowsError(f"features must have shape (n, {self.n_features}), not {rows.shape}")
         return rows @ model.weights
+
+    def layers(self, model: LinearModel) -> tuple[Layer, ...]:
+        """Return X W as one layer."""
+        return (Linear(model.weights),)
 
     def weights_bytes(self, model: LinearModel) -> bytes:
         """W's bytes."""

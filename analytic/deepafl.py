@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.activations import activation_named
 from analytic.afl import dequantised
 from analytic.errors import (
     InvalidRowsError,
@@ -31,13 +30,20 @@ from analytic.errors import (
     RowsOutsideFormatError,
     SpecificationError,
 )
-from analytic.features import add_mapped_rows, map_rows
+from analytic.features import (
+    PROJECTION_VERSION,
+    Projection,
+    activation_named,
+    add_mapped_rows,
+    check_projection,
+    map_rows,
+    random_projection,
+)
+from analytic.layers import Activated, Layer, Linear, Residual
 from analytic.learner import ClientRows, canonical_context
-from analytic.projections import PROJECTION_VERSION, Projection, check_projection, random_projection
 from analytic.row_bounds import EPSILON, FloatVector, RowBounds, SummedRows
 from analytic.row_format import FloatMatrix, RowFormat
-from analytic.sandwich import ResidualBlock, sandwiched_least_squares
-from analytic.solve import Solution, solve_ridge
+from analytic.solve import ResidualBlock, Solution, sandwiched_least_squares, solve_ridge
 from analytic.statistics import LABELS, Statistics, StatisticsSpec, one_hot
 
 
@@ -101,7 +107,7 @@ class DeepAFL:
         ridge: lambda, the penalty of each W_t.
         gamma: the penalty of each Omega_t.
         activation: gelu (exact), relu, leaky_relu, tanh, hardswish, softshrink or none.
-        projection: law and scale of A and B_t, see ``analytic.projections``.
+        projection: law and scale of A and B_t, see ``analytic.features``.
         seed: public seed of A and B_t.
         fed_by_first: feed every block from Phi_0 instead of Phi_t (eq. 89).
         row_bits: bits of each fixed-point entry of Phi_t, F_t and R_t, the sign aside.
@@ -223,6 +229,18 @@ class DeepAFL:
             )
         *_, scores = self.layer_scores(model, features)
         return scores
+
+    def layers(self, model: DeepModel) -> tuple[Layer, ...]:
+        """Return Phi_T W_T as layers (Algorithm 2), the projections drawn again from the public seed."""
+        activated = Activated(self.activation)
+        blocks = (
+            Residual(
+                branch=(Linear(self._block_projection(layer)), activated, Linear(block.transform)),
+                of_first=self.fed_by_first,
+            )
+            for layer, block in enumerate(model.blocks)
+        )
+        return Linear(self._input_projection()), activated, *blocks, Linear(model.classifiers[-1].weights)
 
     def weights_bytes(self, model: DeepModel) -> bytes:
         """W_0, Omega_1, W_1, ..., as far as they are known."""

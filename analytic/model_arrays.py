@@ -16,8 +16,7 @@ from analytic.fedhip import FedHiP, FedHiPModel
 from analytic.row_bounds import RowBounds
 from analytic.row_format import FloatMatrix
 from analytic.safle import SAFLe, SAFLeModel
-from analytic.sandwich import ResidualBlock
-from analytic.solve import Solution
+from analytic.solve import ResidualBlock, Solution
 from analytic.statistics import IntMatrix, Statistics
 
 LEARNERS: dict[str, type[Any]] = {"afl": AFL, "fedhip": FedHiP, "deepafl": DeepAFL, "safle": SAFLe}

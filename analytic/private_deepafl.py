@@ -9,18 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.activations import activation_named
 from analytic.afl import dequantised
 from analytic.errors import NotReadyError, SpecificationError
-from analytic.features import add_mapped_rows, map_rows
+from analytic.features import (
+    PROJECTION_VERSION,
+    Projection,
+    activation_named,
+    add_mapped_rows,
+    check_projection,
+    map_rows,
+    random_projection,
+)
 from analytic.learner import ClientRows, canonical_context
 from analytic.noisy_solve import noise_ridge, solve_noisy
 from analytic.private_afl import CLIPPED_ROWS, NO_NOISE, GramNoise
-from analytic.projections import PROJECTION_VERSION, Projection, check_projection, random_projection
 from analytic.row_format import FloatMatrix, RowFormat
-from analytic.sandwich import sandwiched_least_squares
 from analytic.sensitivity import RecordSensitivity, RowClip, check_labels_only, without_count
-from analytic.solve import one_blas_thread
+from analytic.solve import one_blas_thread, sandwiched_least_squares
 from analytic.statistics import Statistics, StatisticsSpec, one_hot
 
 

@@ -24,9 +24,11 @@ from analytic.bucketing import (
 )
 from analytic.counts import Counts, CountSpec
 from analytic.errors import NotReadyError, SpecificationError
+from analytic.layers import Layer, Lookup
 from analytic.learner import ClientRows, canonical_context
-from analytic.row_format import FloatMatrix
+from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve import Solution, solve_ridge
+from analytic.statistics import LABELS
 from analytic.whole_numbers import settle_whole_numbers
 
 
@@ -109,6 +111,16 @@ class SAFLe:
         return "safle"
 
     @property
+    def n_targets(self) -> int:
+        """The number of columns of scores, under the name that other learners give it."""
+        return self.n_classes
+
+    @property
+    def target_format(self) -> RowFormat:
+        """The format of targets, which are labels."""
+        return LABELS
+
+    @property
     def bucketing(self) -> Bucketing:
         """The bucketing functions."""
         return Bucketing(encoding=Encoding(self.encoding), n_buckets=self.n_buckets)
@@ -177,6 +189,14 @@ class SAFLe:
             for embedding, column in zip(embeddings, self._indices(model, features[block]).T, strict=True):
                 scores[block] += embedding[column]
         return scores
+
+    def layers(self, model: SAFLeModel) -> tuple[Layer, ...]:
+        """Return the lookup of each group's row of weights as one layer."""
+        return (
+            Lookup(
+                thresholds=_known(model), bucketing=self.bucketing, grouping=self.grouping, embeddings=model.weights
+            ),
+        )
 
     def weights_bytes(self, model: SAFLeModel) -> bytes:
         """The bytes of thresholds and W."""
