@@ -30,7 +30,7 @@ HEAVY = frozenset({"torch", "torchvision", "tenseal", "opacus", "dp_accounting",
 MODULE_LINES = 400
 FUNCTION_LINES = 60
 
-LONG_MODULES: dict[str, int] = {}
+LONG_MODULES: dict[str, int] = {"analytic.deepafl": 430}
 """Modules that may be longer, with the length they have at most. Keep this list honest: a needless entry fails."""
 
 LONG_FUNCTIONS: dict[str, int] = {}

@@ -167,7 +167,7 @@ class Training:
         )
 
     def _save(self, folder: Path, model: Any, seconds: float) -> None:
-        save_model(folder / "model", self._learner, model)
+        save_model(folder / "model.safetensors", self._learner, model)
         weights = hashlib.sha256(self._learner.weights_bytes(model)).hexdigest()
         summary = {
             "mode": self._settings.mode,
