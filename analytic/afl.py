@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.layers import Layer, Linear
 from analytic.learner import ClientRows, canonical_context
+from analytic.model_arrays import Parts
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve import Solution, solve_ridge
 from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec
@@ -167,6 +168,18 @@ class AFL:
     def context_bytes(self, model: LinearModel) -> bytes:
         """The configuration, and W once there is one: before its sum a client receives nothing."""
         return canonical_context(self, *([] if model.solution is None else [model.weights.tobytes()]))
+
+    def take_apart(self, model: LinearModel) -> Parts:
+        """Return the weights with their conditioning, once there are any."""
+        parts = Parts()
+        if model.solution is not None:
+            parts.add_solution("weights", model.solution)
+        return parts
+
+    def put_together(self, parts: Parts) -> LinearModel:
+        """Return the model of these parts."""
+        shape = self.n_features, self.n_targets
+        return LinearModel(solution=parts.solution("weights", shape) if "weights" in parts else None)
 
 
 class _WithDiagonal(Protocol):

@@ -132,7 +132,9 @@ def test_the_tutorial_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.
             assert language == "text"
             assert all(line in printed for line in block.splitlines()), printed
     assert commands == 3
-    assert {"features.npz", "model", "report.html", "report.json"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"features.npz", "model.safetensors", "report.html", "report.json"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
 
 
 def _output_of(command: str) -> str:

@@ -207,7 +207,7 @@ def _rehearse(arguments: argparse.Namespace) -> None:
         ) from error
     config = _app_config(arguments.folder / "app" / "pyproject.toml")
     rehearse(arguments.folder, config | _overrides(arguments.settings, config))
-    print(f"the model is in {arguments.folder / 'server' / 'models' / 'rehearsal' / 'model'}")
+    print(f"the model is in {arguments.folder / 'server' / 'models' / 'rehearsal' / 'model.safetensors'}")
 
 
 def _app_config(path: Path) -> dict[str, Any]:

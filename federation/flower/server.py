@@ -157,7 +157,7 @@ class Training:
 
     def _save(self, folder: Path, seconds: float) -> None:
         learner, model = self._federation.learner, self._federation.model
-        save_model(folder / "model", learner, model)
+        save_model(folder / "model.safetensors", learner, model)
         weights = hashlib.sha256(learner.weights_bytes(model)).hexdigest()
         summary = {
             "mode": self._settings.mode,

@@ -75,7 +75,7 @@ def events(trial: Trial) -> list[dict[str, Any]]:
 
 
 def is_exact(trial: Trial, survivors: list[int]) -> None:
-    saved = load_model(trial.folder / "server" / "models" / "rehearsal" / "model")
+    saved = load_model(trial.folder / "server" / "models" / "rehearsal" / "model.safetensors")
     pooled = fit_pooled(saved.learner, ClientRows.pool([trial.rows[party] for party in survivors]))
     assert saved.learner.weights_bytes(saved.model) == saved.learner.weights_bytes(pooled)
 

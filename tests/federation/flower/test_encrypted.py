@@ -136,7 +136,7 @@ def test_a_key_holder_that_vanishes_before_it_decrypts_leaves_no_model(trial: Tr
 
     with pytest.raises(HelperMissingError):
         rehearse(trial.folder, run_config(tmp_path, mode="bfv"), is_gone=is_gone)
-    assert not (trial.folder / "server" / "models" / "rehearsal" / "model").exists()
+    assert not (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
     assert is_wiped(trial)
 
 
