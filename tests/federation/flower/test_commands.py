@@ -158,7 +158,7 @@ def test_check_site_warns_of_a_role_without_work(
     assert ("warning" in printed) == bool(warning)
 
 
-def test_without_flower_only_the_rehearsal_is_missing(
+def test_without_flower_only_rehearsals_and_trials_are_missing(
     trial: Trial, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "flwr"]:
@@ -166,8 +166,10 @@ def test_without_flower_only_the_rehearsal_is_missing(
     for name in ("client", "server", "rehearsal", "exchange", "wire", "grid_sum", "session_exchange"):
         monkeypatch.delitem(sys.modules, f"federation.flower.{name}", raising=False)
     assert main(["check-site", str(trial.folder / "site-1" / "site.toml")]) == 0
-    message = printed_error(["rehearse", str(trial.folder)], capsys)
-    assert "pip install 'analytic-secagg[flower]'" in message
+    monkeypatch.setitem(sys.modules, "trustme", None)
+    for words in (["rehearse", str(trial.folder)], ["trial", str(trial.folder / "new")]):
+        assert "pip install 'analytic-secagg[flower]'" in printed_error(words, capsys)
+    assert not (trial.folder / "new").exists()
 
 
 @pytest.mark.parametrize("dataset", ["digits", "breast_cancer"])
