@@ -28,7 +28,6 @@ from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.strict_models import read_toml
 from secagg import os_entropy
-from secagg.durable import FileStore
 from secagg.errors import SecureSumError
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
@@ -131,7 +130,6 @@ def _roster(arguments: argparse.Namespace) -> None:
 def _check_site(arguments: argparse.Namespace) -> None:
     site = SiteFile.read(arguments.file)
     Site(site).sweep()
-    _try_state(site)
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
     if site.helper is not None:
         print(f"helper {site.helper.party}: key fits the roster")
@@ -144,19 +142,6 @@ def _check_site(arguments: argparse.Namespace) -> None:
         if missing := missing_extra(mode):
             print(f"{mode}: declined until this host has more: {missing}")
     _warn_of_idle_roles(site)
-
-
-def _try_state(site: SiteFile) -> None:
-    """Store something and forget it: a folder that cannot be locked or flushed loses every session."""
-    probe = FileStore(site.state / "check")
-    try:
-        probe.save(b"")
-        probe.wipe()
-    except OSError as error:
-        raise SiteFileError(
-            f"nothing can be stored in {site.state}: {error.strerror}; state must be a folder on a local disk, where "
-            "folders can be locked (flock)"
-        ) from error
 
 
 def _warn_of_idle_roles(site: SiteFile) -> None:
