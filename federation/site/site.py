@@ -32,7 +32,7 @@ class Site:
 
     def __init__(self, file: SiteFile, *, now: Callable[[], float] = time.time) -> None:
         self._file, self._now = file, now
-        self._folder = SessionFolder(file.state)
+        self._folder = SessionFolder(file.state, now=now)
 
     def make_context(self, invitation: Invitation) -> Messages:
         """The signed public context of a fresh key pair, where this site is the key holder; else nothing.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message
-from rehearsed import edit, edit_all, events, is_exact, node_of, run_config, vanishes
+from rehearsed import edit, edit_all, events, is_exact, kept, node_of, run_config, state, stored, vanishes
 
 from analytic.model_files import load_model, model_from_bytes, model_to_bytes
 from federation.flower import rehearsal
@@ -89,8 +89,7 @@ def test_too_few_survivors_leave_no_model_and_no_session(trial: Trial, tmp_path:
     with pytest.raises(TooFewSurvivorsError, match="SEALED_SHARES: 2 of 5"):
         rehearse(trial.folder, run_config(tmp_path), is_gone=is_gone)
     assert not (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
-    for party in trial.rows:
-        assert sorted(path.suffix for path in (trial.folder / f"site-{party}" / "state").iterdir()) == ["", ".over"]
+    assert all(kept(trial, party) == {"over"} for party in trial.rows)
 
 
 @pytest.mark.parametrize("mode", ["masked", "committee"])
@@ -132,13 +131,12 @@ def test_what_a_site_stores_is_sealed(trial: Trial, tmp_path: Path) -> None:
     units = np.floor(trial.rows[1].features * 2048).astype(np.int64)
     entry = int(units[:, 36] @ units[:, 36]).to_bytes(8, "little")[:5]
     secret = bytes.fromhex((trial.folder / "site-1" / "identity.key").read_text())
-    stored: set[bytes] = set()
+    held: set[bytes] = set()
     said: list[bytes] = []
 
     def watch(node: int, message: Message, reply: Message) -> None:
-        for path in (trial.folder / f"site-{node - 1000}" / "state").iterdir():
-            assert path.stat().st_mode & 0o077 == 0
-            stored.add(path.read_bytes())
+        assert all(path.stat().st_mode & 0o077 == 0 for path in state(trial, node - 1000).iterdir())
+        held.update(stored(trial, node - 1000))
         light = reply.content["light"]
         assert isinstance(light, ConfigRecord)
         said.extend(part for part in light.values() if isinstance(part, bytes))
@@ -148,9 +146,9 @@ def test_what_a_site_stores_is_sealed(trial: Trial, tmp_path: Path) -> None:
         said.clear()
         rehearse(trial.folder, run_config(tmp_path / mode, mode=mode), watch=watch)
         assert any(entry in message for message in said) == is_open
-    assert max(map(len, stored)) > 10_000
-    assert not any(entry in content or secret in content for content in stored)
-    assert {path.suffix for path in (trial.folder / "site-1" / "state").iterdir()} == {"", ".over"}
+    assert max(map(len, held)) > 10_000
+    assert not any(entry in content or secret in content for content in held)
+    assert kept(trial, 1) == {"over"}
 
 
 class LyingGrid(InProcessGrid):
