@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
+from analytic.layers import Layer, Linear
 from analytic.learner import OPTIONAL, ClientRows, SumSpec, canonical_context
+from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.row_map import (
@@ -24,6 +26,7 @@ from analytic.row_map import (
     RowMap,
     RowTerms,
     check_labels_only,
+    refuse_row_map,
     without_count,
 )
 from analytic.row_mean import MeanSpec
@@ -258,6 +261,15 @@ class AFL:
             rows = self._placed(model, self.row_map.first.apply(rows).rows)
         return rows @ weights
 
+    def layers(self, model: LinearModel) -> tuple[Layer, ...]:
+        """Return X W as one layer.
+
+        Raises:
+            SpecificationError: a row map, which is no layer.
+        """
+        refuse_row_map(self)
+        return (Linear(model.weights),)
+
     def weights_bytes(self, model: LinearModel) -> bytes:
         """W's bytes, after the centre's where there is one.
 
@@ -318,6 +330,20 @@ class AFL:
         if self.row_map is None or model.centre is None:
             return rows
         return self.row_map.last.apply(rows - model.centre).rows
+
+    def take_apart(self, model: LinearModel) -> Parts:
+        """Return the centre and the weights with their conditioning, as far as they are known."""
+        parts = Parts({} if model.centre is None else {"centre": model.centre})
+        if model.solution is not None:
+            parts.add_solution("weights", model.solution)
+        return parts
+
+    def put_together(self, parts: Parts) -> LinearModel:
+        """Return the model of these parts."""
+        shape = self.spec.n_features, self.n_targets
+        centre = parts.floats("centre", (1, self.n_features)) if "centre" in parts else None
+        solution = parts.solution("weights", shape) if "weights" in parts else None
+        return LinearModel(solution=solution, centre=centre)
 
 
 class _WithDiagonal(Protocol):

@@ -27,7 +27,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.activations import activation_named
 from analytic.afl import dequantised
 from analytic.errors import (
     InvalidRowsError,
@@ -35,16 +34,32 @@ from analytic.errors import (
     RowsOutsideFormatError,
     SpecificationError,
 )
-from analytic.features import add_mapped_rows, map_rows
+from analytic.features import (
+    PROJECTION_VERSION,
+    Projection,
+    activation_named,
+    add_mapped_rows,
+    check_projection,
+    map_rows,
+    random_projection,
+)
+from analytic.layers import Activated, Layer, Linear, Residual
 from analytic.learner import OPTIONAL, ClientRows, canonical_context
+from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
-from analytic.projections import PROJECTION_VERSION, Projection, check_projection, random_projection
 from analytic.row_bounds import EPSILON, FloatVector, RowBounds, SummedRows
 from analytic.row_format import FloatMatrix, RowFormat
-from analytic.row_map import CLIPPED_ROWS, LayerMap, RowTerms, check_labels_only, normalised, without_count
-from analytic.sandwich import ResidualBlock, sandwiched_least_squares
+from analytic.row_map import (
+    CLIPPED_ROWS,
+    LayerMap,
+    RowTerms,
+    check_labels_only,
+    normalised,
+    refuse_row_map,
+    without_count,
+)
 from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit, noise_levels
-from analytic.solve import Solution, solve_ridge
+from analytic.solve import ResidualBlock, Solution, sandwiched_least_squares, solve_ridge
 from analytic.statistics import LABELS, Statistics, StatisticsSpec, one_hot
 
 
@@ -108,7 +123,7 @@ class DeepAFL:
         ridge: lambda, the penalty of each W_t.
         gamma: the penalty of each Omega_t.
         activation: gelu (exact), relu, leaky_relu, tanh, hardswish, softshrink or none.
-        projection: law and scale of A and B_t, see ``analytic.projections``.
+        projection: law and scale of A and B_t, see ``analytic.features``.
         seed: public seed of A and B_t.
         fed_by_first: feed every block from Phi_0 instead of Phi_t (eq. 89).
         row_bits: bits of each fixed-point entry of Phi_t, F_t and R_t, the sign aside.
@@ -257,6 +272,23 @@ class DeepAFL:
         *_, scores = self.layer_scores(model, features)
         return scores
 
+    def layers(self, model: DeepModel) -> tuple[Layer, ...]:
+        """Return Phi_T W_T as layers (Algorithm 2), the projections drawn again from the public seed.
+
+        Raises:
+            SpecificationError: a layer map, which normalises between layers.
+        """
+        refuse_row_map(self)
+        activated = Activated(self.activation)
+        blocks = (
+            Residual(
+                branch=(Linear(self._block_projection(layer)), activated, Linear(block.transform)),
+                of_first=self.fed_by_first,
+            )
+            for layer, block in enumerate(model.blocks)
+        )
+        return Linear(self._input_projection()), activated, *blocks, Linear(model.classifiers[-1].weights)
+
     def weights_bytes(self, model: DeepModel) -> bytes:
         """W_0, Omega_1, W_1, ..., as far as they are known."""
         parts = [model.classifiers[0].weights.tobytes()] if model.classifiers else []
@@ -321,6 +353,48 @@ class DeepAFL:
         """
         solvers = [NoisySolver(sigma=sigma, shares=shares) for sigma in gram_sigmas[:2]]
         return replace(self, solver=solvers[0], block_solver=solvers[-1])
+
+    # --- models as arrays -----------------------------------------------------------------------------------
+
+    def take_apart(self, model: DeepModel) -> Parts:
+        """Return the layers that are known, and the bounds of the rows of sums to come."""
+        parts = Parts(
+            {
+                "bounds.features": model.bounds.features,
+                "bounds.hidden": np.array(model.bounds.hidden, dtype=np.float64),
+                "bounds.residuals": np.array([model.bounds.residuals], dtype=np.float64),
+            }
+        )
+        for layer, solution in enumerate(model.classifiers):
+            parts.add_solution(f"classifier.{layer}", solution)
+        for layer, block in enumerate(model.blocks):
+            report = {"rank": int(block.rank), "reciprocal_condition": float(block.reciprocal_condition)}
+            parts.arrays[f"transform.{layer}"] = block.transform
+            parts.conditioning[f"transform.{layer}"] = report
+        return parts
+
+    def put_together(self, parts: Parts) -> DeepModel:
+        """Return the model of these parts. They come in turn: a gap is a missing array and not a smaller model."""
+        n_classifiers = max((t + 1 for t in range(self.n_layers + 1) if f"classifier.{t}" in parts), default=0)
+        n_blocks = max((t + 1 for t in range(self.n_layers) if f"transform.{t}" in parts), default=0)
+        n_classifiers, n_blocks = max(n_classifiers, n_blocks), max(n_blocks, n_classifiers - 1)
+        n_hidden = int(n_blocks < min(n_classifiers, self.n_layers)) if self.row_map is None else 0
+        if self.fed_by_first and self.row_map is None:
+            n_hidden = self.n_layers * min(n_classifiers, 1)
+        bounds = RowBounds(
+            features=parts.floats("bounds.features", (self.d_phi,)),
+            hidden=tuple(float(bound) for bound in parts.floats("bounds.hidden", (n_hidden,))),
+            residuals=float(parts.floats("bounds.residuals", (1,))[0]),
+        )
+        classifiers = (parts.solution(f"classifier.{t}", (self.d_phi, self.n_targets)) for t in range(n_classifiers))
+        blocks = (
+            ResidualBlock(
+                transform=parts.floats(f"transform.{t}", (self.d_f, self.d_phi)),
+                **parts.report(f"transform.{t}", "rank", "reciprocal_condition"),
+            )
+            for t in range(n_blocks)
+        )
+        return DeepModel(bounds=bounds, classifiers=tuple(classifiers), blocks=tuple(blocks))
 
     # --- public shapes and bounds ---------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -179,6 +179,34 @@ def _canonical(value: Any) -> Any:
     )
 
 
+def fit_in_the_clear(
+    learner: AnalyticLearner[M], clients: Sequence[ClientRows], took_part: Sequence[Collection[int]] | None = None
+) -> M:
+    """Return the model from sums in the clear: the oracle that every federation must equal, bit for bit.
+
+    It stands beside ``federation.Federation``, which leads all other runs, since an oracle must not be made by what it
+    is compared with.
+
+    Args:
+        learner: the closed form.
+        clients: the rows of each.
+        took_part: for each sum, the indices of the clients in it; None takes all of them in every sum.
+    """
+    model, number = learner.init(), 0
+    while (spec := learner.next_sum(model)) is not None:
+        present = range(len(clients)) if took_part is None else took_part[number]
+        total = np.zeros(sum(size for _, size, _ in spec.segments), dtype=np.int64)
+        for index in present:
+            total += spec.to_vector(learner.client_statistics(model, clients[index]))
+        model, number = learner.update(model, spec.from_vector(total), len(present)), number + 1
+    return model
+
+
+def fit_pooled(learner: AnalyticLearner[M], rows: ClientRows) -> M:
+    """Return the model of all rows in one place."""
+    return fit_in_the_clear(learner, [rows])
+
+
 SumRunner = Callable[[SumSpec[Any], list[Callable[[], IntVector]]], tuple[IntVector, list[int]]]
 """Adds contributions: takes them one a client, returns the total and the indices of those that are in it."""
 
@@ -202,11 +230,6 @@ def federate(
         model = learner.update(model, spec.from_vector(total), len(took_part))
         survivors.append(took_part)
     return model, survivors
-
-
-def fit_pooled(learner: AnalyticLearner[M], rows: ClientRows) -> M:
-    """The model of all rows in one place: the oracle that every federation must equal, bit for bit."""
-    return federate(learner, [rows])[0]
 
 
 def _contribution(

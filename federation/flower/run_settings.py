@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any
+
+from pydantic import ConfigDict, Field, field_validator
 
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner
@@ -16,11 +17,10 @@ from federation.release import Gate, ReleasePolicy
 from federation.site.errors import RunSettingsError
 from federation.site.modes import MODES, missing_extra
 from federation.site.roster import Roster
-from federation.site.toml_files import NAMES
+from federation.site.strict_models import StrictModel, validated
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
+class RunSettings(StrictModel):
     """What is to be trained, how it is summed, and how long anybody is waited for. All of it is public.
 
     Args:
@@ -44,6 +44,8 @@ class RunSettings:
             row can be rebuilt.
     """
 
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+
     learner: str
     options: str
     n_features: int
@@ -55,49 +57,37 @@ class RunSettings:
     corruption: float
     dropout: float
     min_survivors: int
-    nodes: int
-    join_seconds: float
-    round_seconds: float
-    quorum: float
-    at_once: int
+    nodes: int = Field(ge=0)
+    join_seconds: float = Field(gt=0)
+    round_seconds: float = Field(gt=0)
+    quorum: float = Field(gt=0, le=1)
+    at_once: int = Field(ge=0)
     allow_low_rank: bool
 
-    def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise RunSettingsError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
-        if missing := missing_extra(self.mode):
-            raise RunSettingsError(f"the mode {self.mode} needs more on every host: {missing}")
-        if self.learner not in LEARNERS:
-            raise RunSettingsError(f"learner must be one of {', '.join(LEARNERS)}, not {self.learner!r}")
-        if (
-            self.round_seconds <= 0
-            or self.join_seconds <= 0
-            or not 0 < self.quorum <= 1
-            or min(self.nodes, self.at_once) < 0
-        ):
-            raise RunSettingsError(
-                "deadlines must be above 0 seconds, the quorum above 0 and at most 1, nodes and at-once at least 0; "
-                f"they are {self.join_seconds:g}, {self.round_seconds:g}, {self.quorum:g}, {self.nodes}, {self.at_once}"
-            )
+    @field_validator("mode")
+    @classmethod
+    def _check_mode(cls, mode: str) -> str:
+        if mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+        if missing := missing_extra(mode):
+            raise ValueError(f"the mode {mode} needs more on every host: {missing}")
+        return mode
+
+    @field_validator("learner")
+    @classmethod
+    def _check_learner(cls, learner: str) -> str:
+        if learner not in LEARNERS:
+            raise ValueError(f"learner must be one of {', '.join(LEARNERS)}, not {learner!r}")
+        return learner
 
     @classmethod
     def of(cls, run_config: Mapping[str, Any]) -> RunSettings:
         """The settings of a run configuration; its keys are written with hyphens.
 
         Raises:
-            RunSettingsError: a key is missing or has a value that it cannot have.
+            RunSettingsError: a key is missing, unknown or has a value that it cannot have.
         """
-        values: dict[str, Any] = {}
-        for name, kind in get_type_hints(cls).items():
-            key = name.replace("_", "-")
-            value = run_config.get(key)
-            if kind is float and type(value) is int:
-                value = float(value)
-            if type(value) is not kind:
-                came = "nothing" if value is None else NAMES.get(type(value), "something else")
-                raise RunSettingsError(f"the run configuration needs {key} as {NAMES[kind]}, not {came}")
-            values[name] = value
-        return cls(**values)
+        return validated(cls, run_config, RunSettingsError, whole="the run configuration")
 
     @property
     def release_policy(self) -> ReleasePolicy:

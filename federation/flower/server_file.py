@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
+
+from pydantic import model_validator
 
 from federation.site.errors import SiteFileError
-from federation.site.key_files import read_secret
-from federation.site.roster import Roster
-from federation.site.toml_files import Table
-from secagg.primitives.identity import IdentityKey
+from federation.site.site_file import IdentityFile, RosterFile
+from federation.site.strict_models import Place, StrictModel
 
 SERVER_VARIABLE = "ANALYTIC_SECAGG_SERVER"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFile:
+class ServerFile(StrictModel):
     """What the server believes.
 
     Args:
@@ -25,24 +24,15 @@ class ServerFile:
         output: where each run leaves its model, in a folder of its own.
     """
 
-    roster: Roster
-    identity: IdentityKey = field(repr=False)
-    output: Path
+    roster: RosterFile
+    identity: IdentityFile
+    output: Place
 
-    @classmethod
-    def read(cls, path: Path) -> ServerFile:
-        """The server of a TOML file.
-
-        Raises:
-            SiteFileError: what the file must say, what it says, what to do.
-        """
-        table = Table.read(path)
-        roster, identity = Roster.read(table.place("roster")), IdentityKey(read_secret(table.place("identity")))
-        output = table.place("output")
-        table.end()
-        if identity.public != roster.server:
-            raise SiteFileError(f"{path}: the roster lists another server identity than this key's; one of them is old")
-        return cls(roster=roster, identity=identity, output=output)
+    @model_validator(mode="after")
+    def _check_identity(self) -> Self:
+        if self.identity.public != self.roster.server:
+            raise ValueError("the roster lists another server identity than this key's; one of them is old")
+        return self
 
     @classmethod
     def of_host(cls) -> ServerFile:

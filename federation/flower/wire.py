@@ -18,12 +18,12 @@ CONTEXT, INVITE, STEP, END = "query.context", "query.invite", "query.step", "que
 HEAVY_BYTES = 1 << 20
 """From here on bytes travel as an array, which Flower sends in pieces and copies less often."""
 
-_FIELDS, _LIGHT, _HEAVY, _ASKED = "fields", "light", "heavy", "asked"
+_FIELDS, _LIGHT, _HEAVY, _ASKED, _MODEL = "fields", "light", "heavy", "asked", "model"
 
 
 def write_invitation(invitation: Invitation, requests: Messages | None = None) -> RecordDict:
     """The record of an invitation, and of what the server asks of parties that were set up for this sum before."""
-    record = _write({"terms": invitation.terms, "context": invitation.signed_context}, invitation.model_files)
+    record = _write({"terms": invitation.terms, "context": invitation.signed_context}, {_MODEL: invitation.model})
     record[_ASKED] = ConfigRecord({str(party): message for party, message in (requests or {}).items()})
     return record
 
@@ -35,8 +35,9 @@ def read_invitation(record: RecordDict) -> Invitation:
         WireError: the record is none.
     """
     fields, parts = _read(record)
-    terms, context = _field(fields, "terms"), _field(fields, "context")
-    return Invitation(terms=terms, signed_context=context, model_files=parts)
+    if parts.keys() != {_MODEL}:
+        raise WireError(f"an invitation brings one model as {_MODEL}; both sides need the same version")
+    return Invitation(terms=_field(fields, "terms"), signed_context=_field(fields, "context"), model=parts[_MODEL])
 
 
 def read_requests(record: RecordDict) -> dict[int, bytes]:

@@ -11,8 +11,9 @@ import numpy as np
 
 from analytic.errors import SpecificationError
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
+from federation.federation import Federation
 from federation.modes import Mode
-from secagg import Layout, PartyId, SumProtocol, new_session_id
+from secagg import Layout, PartyId, SumProtocol, SumResult, new_session_id
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
 from simulations.audit.attack import Truth
@@ -133,10 +134,10 @@ class Bench:
 
 
 def _first_gram(learner: AnalyticLearner[Any], population: Population) -> tuple[Any, SumSpec[Any]]:
-    data, model = population.dataset, learner.init()
-    while (spec := learner.next_sum(model)) is not None:
-        if [name for name, _, _ in spec.segments] == ["gram", "cross", "count"]:
-            return model, spec
+    data, federation = population.dataset, Federation(learner, release=None)
+    while (step := federation.next_sum) is not None:
+        if [segment.name for segment in step.layout.segments] == ["gram", "cross", "count"]:
+            return step.model, step.spec
         public = ClientRows(data.x_test[population.public], data.y_test[population.public])
-        model = learner.update(model, learner.client_statistics(model, public), 1)
+        federation.take(SumResult(total=step.vector(public), survivors=(1,)))
     raise SpecificationError(f"{learner.name} sums no Gram and cross-correlation, which is what the attacks read")

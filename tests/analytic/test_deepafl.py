@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from analytic import deepafl, row_bounds
-from analytic.activations import ACTIVATIONS, activation_named
 from analytic.deepafl import DeepAFL, DeepModel
 from analytic.errors import (
     InvalidRowsError,
@@ -23,11 +22,10 @@ from analytic.errors import (
     RowsOutsideFormatError,
     SpecificationError,
 )
-from analytic.features import map_rows
+from analytic.features import ACTIVATIONS, activation_named, map_rows, random_projection
 from analytic.learner import ClientRows, SumRunner, federate, fit_pooled
-from analytic.projections import random_projection
 from analytic.row_format import RowFormat
-from analytic.sandwich import sandwiched_least_squares
+from analytic.solve import sandwiched_least_squares
 from analytic.statistics import one_hot
 
 FLOAT64 = float(np.finfo(np.float64).eps)

@@ -37,7 +37,7 @@ def test_a_deployment_from_start_to_end(deployment: Deployment) -> None:
     run = _two_sites_are_killed(deployment)
     _the_model_is_the_survivors(deployment, run)
     assert deployment.wait_status(killed) == "finished:failed"
-    assert not (deployment.output(killed) / "model").exists()
+    assert not (deployment.output(killed) / "model.safetensors").exists()
     _the_stranger_was_refused(deployment)
     _nobody_spoke_to_another_host(deployment)
 

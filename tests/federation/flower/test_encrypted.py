@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from rehearsed import (
     events,
     invitation,
     is_exact,
+    is_wiped,
+    kept,
     node_of,
     run_config,
     site,
     state,
+    stored,
     template_config,
     vanishes,
 )
@@ -42,6 +46,7 @@ from federation.site.invitation import Invitation
 from federation.site.key_pair import SessionKeyPair
 from federation.site.modes import MODES
 from federation.site.roster import Roster
+from federation.site.state import SessionFolder
 from secagg import new_session_id
 from secagg.config import SERVER
 from secagg.errors import HelperMissingError, LocalProtocolError
@@ -59,10 +64,6 @@ def question(mode: str = "bfv", **changes: Any) -> Invitation:
 
 def answered(trial: Trial, asked: Invitation) -> Invitation:
     return asked.with_context(site(trial, HOLDER_SITE).make_context(asked)[KEY_HOLDER_PARTY])
-
-
-def is_wiped(trial: Trial) -> bool:
-    return all({path.suffix for path in state(trial, party).iterdir()} <= {"", ".over"} for party in trial.rows)
 
 
 @pytest.mark.parametrize("mode", ENCRYPTED)
@@ -136,14 +137,14 @@ def test_a_key_holder_that_vanishes_before_it_decrypts_leaves_no_model(trial: Tr
 
     with pytest.raises(HelperMissingError):
         rehearse(trial.folder, run_config(tmp_path, mode="bfv"), is_gone=is_gone)
-    assert not (trial.folder / "server" / "models" / "rehearsal" / "model").exists()
+    assert not (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
     assert is_wiped(trial)
 
 
 def test_the_secret_key_never_leaves_its_sealed_file(
     trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn, stored, said = [], set(), []
+    drawn, held, said = [], set(), []
     generate = SessionKeyPair.generate
 
     def remember(*arguments: Any) -> SessionKeyPair:
@@ -151,10 +152,9 @@ def test_the_secret_key_never_leaves_its_sealed_file(
         return drawn[-1]
 
     def watch(node: int, message: Message, reply: Message) -> None:
-        paths = list(state(trial, node - 1000).glob("*"))
-        assert all(path.stat().st_mode & 0o077 == 0 for path in paths)
-        assert (node == node_of(HOLDER_SITE)) or not any(path.suffix == ".key-pair" for path in paths)
-        stored.update(path.read_bytes() for path in paths)
+        assert all(path.stat().st_mode & 0o077 == 0 for path in state(trial, node - 1000).iterdir())
+        assert (node == node_of(HOLDER_SITE)) or "key pair" not in kept(trial, node - 1000)
+        held.update(stored(trial, node - 1000))
         said.extend(read_messages(reply.content)[1].values())
 
     monkeypatch.setattr(SessionKeyPair, "generate", remember)
@@ -162,8 +162,8 @@ def test_the_secret_key_never_leaves_its_sealed_file(
     (pair,) = drawn
     secret = pair.secret_context[-1024:-960]  # beyond the public key, which both halves hold
     assert secret not in pair.signed_context
-    assert any(len(content) > len(pair.secret_context) for content in stored)
-    assert not any(secret in content for content in [*stored, *said])
+    assert any(len(content) > len(pair.secret_context) for content in held)
+    assert not any(secret in content for content in [*held, *said])
     assert repr(secret)[2:20] not in repr(pair)
 
 
@@ -282,11 +282,7 @@ def test_a_context_is_made_once_for_one_proposal(trial: Trial) -> None:
     site(trial, HOLDER_SITE).end(asked.session)
     with pytest.raises(NoSessionError, match="is over"):
         answered(trial, asked)
-    assert is_wiped_folder(state(trial, HOLDER_SITE))
-
-
-def is_wiped_folder(folder: Path) -> bool:
-    return {path.suffix for path in folder.iterdir()} == {"", ".over"}
+    assert kept(trial, HOLDER_SITE) == {"over"}
 
 
 def test_only_the_key_holder_makes_a_context(trial: Trial) -> None:
@@ -304,7 +300,7 @@ def test_a_key_holder_s_own_file_decides(trial: Trial) -> None:
         answered(trial, question("ckks", min_survivors=2))
     with pytest.raises(DeclinedError, match="nothing is encrypted"):
         answered(trial, question("masked", min_survivors=2))
-    assert [path.name for path in state(trial, HOLDER_SITE).iterdir()] == [".lock"]
+    assert kept(trial, HOLDER_SITE) == set()
 
 
 def test_contexts_that_are_not_the_key_holder_s_for_this_session_are_declined(trial: Trial) -> None:
@@ -326,7 +322,9 @@ def test_contexts_that_are_not_the_key_holder_s_for_this_session_are_declined(tr
 
 def test_a_lost_key_pair_is_a_missing_key_holder(trial: Trial) -> None:
     proposed = answered(trial, question())
-    (state(trial, HOLDER_SITE) / f"{proposed.session.hex()}.key-pair").unlink()
+    folder = SessionFolder(state(trial, HOLDER_SITE))
+    with folder.locked():
+        folder.key_pair(proposed.session).wipe()
     with pytest.raises(NoSessionError, match="key pair of this session is not here"):
         site(trial, HOLDER_SITE).join(proposed)
 
@@ -334,10 +332,10 @@ def test_a_lost_key_pair_is_a_missing_key_holder(trial: Trial) -> None:
 def test_a_key_pair_of_a_server_that_is_gone_is_forgotten(trial: Trial) -> None:
     asked = question()
     answered(trial, asked)
-    path = state(trial, HOLDER_SITE) / f"{asked.session.hex()}.key-pair"
-    day = path.stat().st_mtime + 25 * 3600
+    assert kept(trial, HOLDER_SITE, asked.session) == {"invitation", "key pair"}
+    day = time.time() + 25 * 3600
     site(trial, HOLDER_SITE, now=lambda: day).make_context(question())
-    assert not path.exists()
+    assert kept(trial, HOLDER_SITE, asked.session) == {"over"}
 
 
 def test_terms_name_the_roster_s_one_key_holder(trial: Trial) -> None:

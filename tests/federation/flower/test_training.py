@@ -175,11 +175,11 @@ def test_a_total_from_which_rows_can_be_rebuilt_makes_no_model(trial: Trial, tmp
     few_rows(trial)
     with pytest.raises(ReleaseRefusedError, match="rank: the total has rank"):
         rehearse(trial.folder, run_config(tmp_path, mode="committee"))
-    assert not (trial.folder / "server" / "models" / "rehearsal" / "model").exists()
+    assert not (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
 
 
 def test_such_a_total_can_be_allowed_by_name(trial: Trial, tmp_path: Path) -> None:
     few_rows(trial)
     rehearse(trial.folder, run_config(tmp_path, mode="committee", **{"allow-low-rank": True}))
-    assert (trial.folder / "server" / "models" / "rehearsal" / "model").exists()
+    assert (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
     assert {event["gate"] for event in events(trial) if event["event"] == "concern"} == {"rank", "membership"}

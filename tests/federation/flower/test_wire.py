@@ -97,11 +97,12 @@ def test_terms_have_one_form(change: Any) -> None:
         Terms.from_bytes(change(data))
 
 
-@pytest.mark.parametrize("name", ["../model.json", ".hidden", "a/b", "/etc/x", "", ".."])
-def test_a_model_file_cannot_leave_its_folder(name: str) -> None:
-    terms = Terms(mode="plain", session=bytes(16), clients=(1, 2, 3))
-    with pytest.raises(WireError, match="plain names"):
-        Invitation(terms=terms.to_bytes(), model_files={name: b"x"}).agree(ROSTER)
+@pytest.mark.parametrize("names", [[], ["model.json"], ["model", "model.json"]])
+def test_an_invitation_brings_one_model(names: list[str]) -> None:
+    """Another version's brought several files by name."""
+    fields, light = ConfigRecord({"terms": b"t", "context": b""}), ConfigRecord(dict.fromkeys(names, b"x"))
+    with pytest.raises(WireError, match="one model"):
+        read_invitation(records(fields=fields, light=light))
 
 
 def test_a_complete_model_needs_no_sum() -> None:
@@ -111,7 +112,7 @@ def test_a_complete_model_needs_no_sum() -> None:
         Invitation.make(terms, AFL_OF_TWO, fit_pooled(AFL_OF_TWO, rows)).agree(ROSTER)
 
 
-@pytest.mark.parametrize("data", [b"", b"short", bytes(8), bytes(24), bytes(7) + b"\x02x"])
+@pytest.mark.parametrize("data", [b"", b"short", bytes(8), bytes(16), bytes(32), bytes(7) + b"\x02x"])
 def test_bytes_that_are_no_stored_invitation(data: bytes) -> None:
     with pytest.raises(WireError, match="no stored invitation"):
         Invitation.from_bytes(data)
@@ -120,7 +121,7 @@ def test_bytes_that_are_no_stored_invitation(data: bytes) -> None:
 def test_what_is_no_model_is_refused() -> None:
     terms = Terms(mode="plain", session=bytes(16), clients=(1, 2, 3))
     with pytest.raises(WireError, match="no model"):
-        Invitation(terms=terms.to_bytes(), model_files={"model.json": b"{}"}).agree(ROSTER)
+        Invitation(terms=terms.to_bytes(), model=b"{}").agree(ROSTER)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from analytic.activations import ACTIVATIONS
 from analytic.bucketing import MAX_BUCKETS, Encoding, QuantileThresholds
 from analytic.deepafl import DeepAFL
-from analytic.projections import PROJECTIONS
+from analytic.features import ACTIVATIONS, PROJECTIONS
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 from federation.console.process import EXIT_CODES
