@@ -7,14 +7,16 @@ forget the digest that protects a client, the gate before a model, or the record
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.statistics import IntVector
 from federation.errors import FederationError
+from federation.privacy import PrivacyPlan
 from federation.release import Concern, ReleasePolicy
-from secagg import Layout, PartyId, SumResult
+from secagg import Layout, PartyId, SumProtocol, SumResult
 
 M = TypeVar("M")
 
@@ -86,12 +88,23 @@ class Federation(Generic[M]):
         learner: the closed form.
         release: what a total must be before a model is made of it; None where that is nobody's question (simulations,
             where all rows are in one place anyway).
+        privacy: the noise that every sum gets; the learner is then led in its private form. None adds none.
+
+    Attributes:
+        learner: the closed form that is led.
+        private: its noise and its bill, known before the first sum; None without a privacy plan.
+
+    Raises:
+        secagg.dp.PrivacyError, SpecificationError: the plan cannot price this learner.
     """
 
-    def __init__(self, learner: AnalyticLearner[M], *, release: ReleasePolicy | None) -> None:
-        self.learner, self._release = learner, release
-        self._model, self._sums = learner.init(), list[SumRecord]()
-        self._step = Step.of(learner, self._model)
+    def __init__(
+        self, learner: AnalyticLearner[M], *, release: ReleasePolicy | None, privacy: PrivacyPlan | None = None
+    ) -> None:
+        self.private = None if privacy is None else privacy.apply(learner)
+        self.learner, self._release = learner if self.private is None else self.private.learner, release
+        self._model, self._sums = self.learner.init(), list[SumRecord]()
+        self._step = Step.of(self.learner, self._model)
 
     @property
     def next_sum(self) -> Step[M] | None:
@@ -108,6 +121,23 @@ class Federation(Generic[M]):
         """What has been learned so far; complete once ``next_sum`` is None."""
         return self._model
 
+    def protocol(self, make: Callable[[Layout, bytes], SumProtocol], n_clients: int) -> SumProtocol:
+        """Return the sum that is due, made by a mode from a layout and a context, under its noise where there is any.
+
+        Args:
+            make: a mode's, such as ``Sums.next_sum``.
+            n_clients: the cohort, whose shares of noise the layout has room for.
+
+        Raises:
+            FederationError: no sum is due.
+            secagg.dp.PrivacyError: the mode releases totals of fewer survivors than the privacy plan promises.
+        """
+        step, number = self._due(), len(self._sums)
+        if self.private is None:
+            return make(step.layout, step.context)
+        room = self.private.room(number, step.layout, n_clients)
+        return self.private.over(number, make(room, step.context), step.layout)
+
     def take(self, result: SumResult) -> SumRecord:
         """Take the result of the sum that was due, and say what happened in it.
 
@@ -116,9 +146,7 @@ class Federation(Generic[M]):
             ReleaseRefusedError: the release policy does not let a model be made of such a total.
             AnalyticError: the learner cannot make a model of it.
         """
-        step = self._step
-        if step is None:
-            raise FederationError("the model is complete and no sum is due; begin another federation for another one")
+        step = self._due()
         total, survivors = step.spec.from_vector(result.total), result.survivors
         concerns = self._judge(total, survivors)
         model = self.learner.update(self._model, total, len(survivors))
@@ -126,6 +154,11 @@ class Federation(Generic[M]):
         self._model, self._step = model, Step.of(self.learner, model)
         self._sums.append(record)
         return record
+
+    def _due(self) -> Step[M]:
+        if self._step is None:
+            raise FederationError("the model is complete and no sum is due; begin another federation for another one")
+        return self._step
 
     def _judge(self, total: Any, survivors: tuple[PartyId, ...]) -> tuple[Concern, ...]:
         """Refuse a total of raw features that gives rows away, and say what a total gives away besides.

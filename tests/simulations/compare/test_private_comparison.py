@@ -202,7 +202,7 @@ def test_settings_that_cannot_work_are_refused(change: dict[str, object], messag
     ],
 )
 def test_terms_that_mean_nothing_are_refused(change: dict[str, object]) -> None:
-    with pytest.raises((PrivacyError, SpecificationError)):
+    with pytest.raises((UsageError, PrivacyError, SpecificationError)):
         PrivacyTerms(**change)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="record only"):
         PrivacyTerms(unit="client", n_layers=1)
