@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.row_format import FloatMatrix, RowFormat, refuse_mask
-from analytic.statistics import IntVector
+from analytic.statistics import IntVector, Statistics
 
 M = TypeVar("M")
 S = TypeVar("S")
@@ -111,6 +111,13 @@ class AnalyticLearner(Protocol[M]):
         """The model after the total of ``survivors`` contributions arrived."""
         ...
 
+    def exact_total(self, model: M, total: Any, survivors: int) -> Statistics | None:
+        """What release gates judge: the exact statistics of raw features that a total of this model's next sum shows.
+
+        None where the total is noisy, or of other features, whose rank says less.
+        """
+        ...
+
     def decision_function(self, model: M, features: NDArray[Any]) -> FloatMatrix:
         """Scores of a complete model, shape (n, c); the class is the largest one's index."""
         ...
@@ -126,6 +133,16 @@ class AnalyticLearner(Protocol[M]):
         noise instead of a sum. Equal for equal public state, different for different; ``canonical_context`` makes it.
         """
         ...
+
+
+OPTIONAL: Mapping[str, bool] = {"optional": True}
+"""The metadata of a field that is left out of a configuration's bytes while it is None, as if nobody knew of it."""
+
+
+def stated_fields(learner: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name, without those that are ``OPTIONAL`` and None."""
+    values = {f.name: (f, getattr(learner, f.name)) for f in fields(learner)}
+    return {name: value for name, (f, value) in values.items() if value is not None or "optional" not in f.metadata}
 
 
 def canonical_context(learner: Any, *received: bytes) -> bytes:
@@ -148,7 +165,7 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, RowFormat):
         return str(value)
     if is_dataclass(value):
-        return {f.name: _canonical(getattr(value, f.name)) for f in fields(value)}
+        return {name: _canonical(stated) for name, stated in stated_fields(value).items()}
     if isinstance(value, (tuple, list)):
         return [_canonical(item) for item in value]
     if value is None or isinstance(value, (str, bool)):

@@ -33,7 +33,7 @@ from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
 from analytic.fedhip import FedHiP
-from analytic.learner import AnalyticLearner
+from analytic.learner import OPTIONAL, AnalyticLearner, stated_fields
 from analytic.model_arrays import ModelFileError as ModelFileError
 from analytic.model_arrays import Parts
 from analytic.row_format import RowFormat
@@ -86,7 +86,7 @@ def model_to_bytes(learner: AnalyticLearner[Any], model: Any, *, classes: Sequen
     description = {
         "version": VERSION,
         "learner": learner.name,
-        "configuration": {f.name: _to_json(getattr(learner, f.name)) for f in fields(storable)},
+        "configuration": {name: _to_json(value) for name, value in stated_fields(storable).items()},
         "conditioning": parts.conditioning,
         "classes": None if classes is None else [_class_to_json(value) for value in classes],
         "arrays": _digests(arrays),
@@ -215,7 +215,7 @@ def _class_to_json(value: Any) -> str | int:
 def _learner(description: Mapping[str, Any], source: str) -> Any:
     name, configuration = description["learner"], description["configuration"]
     kind = LEARNERS[name]
-    wanted, present = {f.name for f in fields(kind)}, set(configuration)
+    wanted, present = {f.name for f in fields(kind) if f.metadata != OPTIONAL}, set(configuration)
     if wanted != present:
         raise ModelFileError(
             f"{source}: the configuration of {name} needs {', '.join(sorted(wanted - present)) or 'nothing more'} and "

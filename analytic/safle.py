@@ -176,6 +176,9 @@ class SAFLe:
         restored = ri_taken_off(total, survivors, units=self.ri_gamma, max_clients=self.max_clients)
         return SAFLeModel(thresholds=_known(model), solution=solve_counts(restored, self.spec, ridge=self.ridge))
 
+    def exact_total(self, model: SAFLeModel, total: Any, survivors: int) -> None:
+        """None: totals are counts of buckets, whose rank says less than that of raw features."""
+
     def decision_function(self, model: SAFLeModel, features: NDArray[Any]) -> FloatMatrix:
         """Scores (eq. 5), shape (n, c): the sum of each group's row of weights.
 

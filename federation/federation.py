@@ -10,7 +10,6 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
-from analytic.afl import AFL
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.release_gates import Concern, ReleasePolicy
 from analytic.statistics import IntVector
@@ -129,11 +128,8 @@ class Federation(Generic[M]):
         return record
 
     def _judge(self, total: Any, survivors: tuple[PartyId, ...]) -> tuple[Concern, ...]:
-        """Refuse a total of raw features that gives rows away, and say what a total gives away besides.
-
-        DeepAFL's and SAFLe's totals are of other features, whose rank says less; they are not judged.
-        """
-        learner: Any = self.learner
-        if self._release is None or not isinstance(learner, AFL):
-            return ()
-        return self._release.before_release(learner.without_ri(total, len(survivors)), survivors)
+        """Refuse an exact total of raw features that gives rows away, and say what a total gives away besides."""
+        exact = None
+        if self._release is not None:
+            exact = self.learner.exact_total(self._model, total, len(survivors))
+        return () if exact is None or self._release is None else self._release.before_release(exact, survivors)

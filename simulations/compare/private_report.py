@@ -11,20 +11,20 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from analytic.private_deepafl import noise_drowns
-from analytic.sensitivity import ADJACENCIES
+from analytic.noisy_solve import noise_drowns
+from analytic.sensitivity import ADJACENCIES, UNITS
 from federation.console.arguments import budgets, checked, number, whole
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from simulations.compare.dropouts import Dropouts
 from simulations.compare.private_comparison import (
     TRUSTS,
+    PrivacyTerms,
     PrivateComparison,
     PrivateRecord,
     PrivateSettings,
     without_depth,
 )
-from simulations.compare.private_plans import UNITS, PrivacyTerms
 from simulations.data.partitions import Partition
 
 SCHEMA, SCHEMA_VERSION = "analytic-secagg/private-compare", 2

@@ -11,14 +11,22 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from analytic.errors import SpecificationError
+from federation import federation
 from federation.datasets import Dataset, bundled
 from federation.errors import UsageError
 from secagg import PlainSum, run_in_memory
 from secagg.dp import PrivacyError, calibrate
 from simulations.compare import private_comparison as private_compare
 from simulations.compare.dropouts import Dropouts
-from simulations.compare.private_comparison import TRUSTS, PrivateComparison, PrivateSettings, compare_private, shape_of
-from simulations.compare.private_plans import PrivacyTerms, Shape, private_plan
+from simulations.compare.private_comparison import (
+    TRUSTS,
+    PrivacyTerms,
+    PrivateComparison,
+    PrivateSettings,
+    compare_private,
+    nonnegative,
+)
 from simulations.compare.private_report import (
     add_arguments,
     depth_verdict,
@@ -93,11 +101,12 @@ def test_the_clients_vanish_that_vanish_from_exact_runs(
 ) -> None:
     present = []
 
-    def recorded(protocol: Any, contributions: Any) -> Any:
-        present.append(set(contributions))
-        return run_in_memory(protocol, contributions)
+    def recorded(protocol: Any, contributions: Any, *, dropouts: Any) -> Any:
+        run = run_in_memory(protocol, contributions, dropouts=dropouts)
+        present.append(set(run.result.survivors))
+        return run
 
-    monkeypatch.setattr(private_compare, "run_in_memory", recorded)
+    monkeypatch.setattr(federation, "run_in_memory", recorded)
     dropouts = Dropouts(rate=0.25, anew=anew, seed=3)
     compare_private(digits, replace(SMALL, epsilons=(8.0,), n_clients=8, n_seeds=1, seed=3, dropouts=dropouts))
     clients = tuple(range(1, 9))
@@ -154,14 +163,15 @@ def test_more_survivors_than_promised_cost_accuracy_not_privacy(digits: Dataset)
 
 
 def test_replacing_one_needs_more_noise_and_signs_matter() -> None:
-    shape = Shape(n_features=8, n_classes=3, max_rows=100, nonnegative=True)
     terms = PrivacyTerms(mean_share=0.0)
-    one = private_plan(terms, shape, 1.0, None)
-    replaced = private_plan(replace(terms, adjacency="replace-one"), shape, 1.0, None)
-    signed = private_plan(replace(terms, adjacency="replace-one"), replace(shape, nonnegative=False), 1.0, None)
+    learner = terms.learner(n_features=8, n_classes=3, max_rows=100)
+    one = terms.plan(1.0, nonnegative=True).apply(learner)
+    replacing = replace(terms, adjacency="replace-one")
+    replaced = replacing.plan(1.0, nonnegative=True).apply(learner)
+    signed = replacing.plan(1.0).apply(learner)
     assert replaced.sigma_gram == pytest.approx(one.sigma_gram * 2**0.5, rel=1e-6)
     assert signed.sigma_gram > replaced.sigma_gram
-    assert shape_of(bundled("digits")).nonnegative
+    assert nonnegative(bundled("digits"))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +202,7 @@ def test_settings_that_cannot_work_are_refused(change: dict[str, object], messag
     ],
 )
 def test_terms_that_mean_nothing_are_refused(change: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises((PrivacyError, SpecificationError)):
         PrivacyTerms(**change)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="record only"):
         PrivacyTerms(unit="client", n_layers=1)

@@ -23,8 +23,7 @@ from federation.learners import LEARNERS, ChosenLearner
 from federation.modes import Mode, choose_modes
 from simulations.compare.baseline_runs import ENTRIES, ChosenBaseline
 from simulations.compare.comparison import CompareSettings, Comparison, compare
-from simulations.compare.private_comparison import PrivateSettings
-from simulations.compare.private_plans import PrivacyTerms
+from simulations.compare.private_comparison import PrivacyTerms, PrivateSettings
 from simulations.data.partitions import parse_partition
 from simulations.report.compare_charts import accuracy_charts, deviation_chart, distinct, overview
 from simulations.report.findings import verdict

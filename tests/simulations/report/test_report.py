@@ -20,8 +20,7 @@ from federation.learners import LEARNERS, ChosenLearner
 from federation.modes import Mode, choose_modes
 from simulations.compare.baseline_runs import ENTRIES, ChosenBaseline
 from simulations.compare.comparison import CompareSettings, Comparison, compare
-from simulations.compare.private_comparison import PrivateRecord, PrivateSettings
-from simulations.compare.private_plans import PrivacyTerms
+from simulations.compare.private_comparison import PrivacyTerms, PrivateRecord, PrivateSettings
 from simulations.compare.records import BaselineRecord, RunRecord
 from simulations.data.partitions import parse_partition
 from simulations.report.findings import findings, human_bytes

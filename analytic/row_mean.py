@@ -1,4 +1,4 @@
-"""The mean of bounded rows from one noisy sum: the centre that makes private statistics worth more.
+"""The mean of bounded rows from one sum: the centre that makes noisy statistics worth more.
 
 Noise is sized for the longest row, and most of a raw feature row is what all rows have in common, which a classifier
 needs least. A twentieth of the budget buys the mean; rows that are centred and brought back to the ball's surface then
@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.row_format import FloatMatrix, RowFormat
-from analytic.sensitivity import SHRINK, Adjacency, check_adjacency
+from analytic.row_map import SHRINK
 from analytic.statistics import IntVector
 from analytic.whole_numbers import settle_whole_numbers
 
@@ -70,10 +69,6 @@ class MeanSpec:
             ("count", 1, self.max_rows * self.count_units),
         )
 
-    def noise_levels(self) -> NDArray[np.uint8]:
-        """One level for all entries."""
-        return np.ones(self.n_features + 1, dtype=np.uint8)
-
     def sum_of(self, rows: FloatMatrix) -> IntVector:
         """One client's vector from rows that were clipped onto the lattice; scaled down if it is beyond S.
 
@@ -117,44 +112,3 @@ class MeanSpec:
         length = float(np.sqrt(np.square(mean).sum()))
         within: FloatMatrix = mean if length <= longest else mean * (longest / length)
         return within
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeanSensitivity:
-    """What one record, or one client, can change in that sum.
-
-    add-remove of a record: |(x, L // 3)|; of a client (its vector becomes zero): S. replace-one: two rows of the ball
-    are at most 2 L apart, or sqrt 2 L without negative entries, and the count stays; two clients are at most 2 S apart.
-
-    Args:
-        spec: the sum.
-        adjacency: what a neighbouring data set is.
-        nonnegative: rows have no negative entries.
-    """
-
-    spec: MeanSpec
-    adjacency: Adjacency = "add-remove"
-    nonnegative: bool = False
-
-    def __post_init__(self) -> None:
-        check_adjacency(self.adjacency)
-
-    @property
-    def squared(self) -> int:
-        """The squared Euclidean sensitivity in lattice units, exact."""
-        replaced = self.adjacency == "replace-one"
-        if self.spec.client_limit is not None:
-            return (4 if replaced else 1) * self.spec.client_limit**2
-        if replaced:
-            return (2 if self.nonnegative else 4) * self.spec.limit**2
-        return self.spec.limit**2 + self.spec.count_units**2
-
-    def rho(self, variance: int) -> Fraction:
-        """The exact zCDP cost of one release with this variance at every entry."""
-        return Fraction(self.squared, 2 * variance)
-
-    def variance_for(self, rho: Fraction) -> int:
-        """The least variance that costs at most ``rho``."""
-        if rho <= 0:
-            raise SpecificationError("a release needs a budget above 0")
-        return math.ceil(self.squared / (2 * rho))
