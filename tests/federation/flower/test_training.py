@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message
-from rehearsed import events, is_exact, node_of, run_config, vanishes
+from rehearsed import CONTEXT, END, INVITE, STEP, events, is_exact, node_of, run_config, vanishes
 
 from analytic.release_gates import ReleaseRefusedError
 from federation.flower import rehearsal
-from federation.flower.exchange import Exchange
 from federation.flower.rehearsal import InProcessGrid, rehearse
 from federation.flower.trial import Trial
-from federation.flower.wire import CONTEXT, END, INVITE, STEP
+from federation.server.exchange import Exchange
 from federation.site.errors import UnreachableError
 from secagg.errors import TooFewSurvivorsError
 

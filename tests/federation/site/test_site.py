@@ -11,9 +11,9 @@ from flwr.app import Context, RecordDict
 from rehearsed import change_record, edit, invitation, kept, last_byte_changed, site, state, template_config
 
 from federation.flower.__main__ import main
-from federation.flower.run_settings import RunSettings
-from federation.flower.server_file import SERVER_VARIABLE, ServerFile
 from federation.flower.trial import Trial
+from federation.server.run_settings import RunSettings
+from federation.server.server_file import SERVER_VARIABLE, ServerFile
 from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, SiteFileError
 from federation.site.key_files import read_secret, write_secret
 from federation.site.roster import Roster
