@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
 from federation.flower.wire import CATEGORY, pack, unpack
-from federation.site.errors import REASONS, Refusal
+from federation.site.errors import REASONS, Refusal, SiteFileError
 from federation.site.messages import KINDS
 from federation.site.reception import respond
 from federation.site.site_file import SiteFile
+
+SITES_VARIABLE = "ANALYTIC_SECAGG_SITES"
+"""The environment variable that names the folder of simulated sites; a real node names its file itself."""
 
 app = ClientApp()
 
@@ -17,7 +24,7 @@ app = ClientApp()
 def answer(message: Message, context: Context) -> Message:
     """Return the site's answer, or an error reply that carries a code of ours and nothing of what happened."""
     kind = message.metadata.message_type.removeprefix(CATEGORY)
-    said = respond(lambda: SiteFile.of_node(context.node_config), kind, lambda: unpack(message.content))
+    said = respond(lambda: site_of_node(context.node_config), kind, lambda: unpack(message.content))
     if isinstance(said, Refusal):
         return Message(Error(code=int(said), reason=REASONS[said]), reply_to=message)
     return Message(pack(said), reply_to=message)
@@ -25,3 +32,23 @@ def answer(message: Message, context: Context) -> Message:
 
 for _kind in KINDS:
     app.query(_kind)(answer)
+
+
+def site_of_node(node_config: Mapping[str, object]) -> SiteFile:
+    """Return the site of a Flower node: the file that its own node-config names as ``site``.
+
+    A simulated node has a ``partition-id`` instead; its file lies in the folder of simulated sites.
+
+    Raises:
+        SiteFileError: the node names no file.
+    """
+    named, folder = node_config.get("site"), os.environ.get(SITES_VARIABLE)
+    if isinstance(named, str):
+        return SiteFile.read(Path(named))
+    number = node_config.get("partition-id")
+    if folder is None or not isinstance(number, int):
+        raise SiteFileError(
+            "a node needs its own file: start the SuperNode with --node-config 'site=\"/path/to/site.toml\"', "
+            f"or name the folder of simulated sites in {SITES_VARIABLE}"
+        )
+    return SiteFile.read(Path(folder) / f"site-{number + 1}" / "site.toml")

@@ -16,6 +16,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from federation.flower.client import app
+from federation.flower.server import LOG
 from federation.flower.wire import GridTransport
 from federation.server.exchange import NodeId
 from federation.server.server_file import ServerFile
@@ -133,7 +134,7 @@ def rehearse(folder: Path, run_config: Mapping[str, Any], **grid_options: Any) -
     server = ServerFile.read(folder / "server" / "server.toml")
     grid = InProcessGrid({node: {"site": str(file)} for node, file in enumerate(files, start=1001)}, **grid_options)
     clock, output = RehearsalClock(), server.output / "rehearsal"
-    return train(run_config, server, GridTransport(grid), output, clock=clock, sleep=clock.sleep)
+    return train(run_config, server, GridTransport(grid), output, log=LOG, clock=clock, sleep=clock.sleep)
 
 
 def _pretend_to_be_a_task() -> None:

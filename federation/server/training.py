@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from federation.console.output_files import OutputFile
 from federation.server.exchange import Deadlines, Exchange, SessionExchange, Transport
 from federation.server.grid_series import GridSeries, SeriesOverError
 from federation.server.grid_sum import run_sum
-from federation.server.progress_log import ProgressLog
+from federation.server.progress_log import LOG, ProgressLog
 from federation.server.run_settings import RunSettings
 from federation.server.server_file import ServerFile
 from federation.site.errors import UnreachableError
@@ -32,6 +33,7 @@ def train(
     transport: Transport,
     folder: Path,
     *,
+    log: logging.Logger = LOG,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Any:
@@ -42,6 +44,7 @@ def train(
         server: what the server believes.
         transport: the engine's way to the nodes.
         folder: of this run.
+        log: says what the run is doing.
         clock: seconds that only go forward.
         sleep: waits so many seconds.
 
@@ -49,7 +52,7 @@ def train(
         DeploymentError: wrong settings, or nodes that cannot be reached.
         SecureSumError, AnalyticError: no total, or none that gives a model.
     """
-    settings, progress = RunSettings.of(run_config), ProgressLog(folder / "progress.jsonl")
+    settings, progress = RunSettings.of(run_config), ProgressLog(folder / "progress.jsonl", log)
     exchange = Exchange(transport, progress, clock=clock, sleep=sleep)
     try:
         return Training(settings, server, exchange, progress, clock=clock, sleep=sleep).run(folder)
@@ -136,9 +139,7 @@ class Training:
             self._sleep(1.0)
         self._progress.say("nodes", online=len(nodes), wanted=needed)
         if not nodes:
-            raise UnreachableError(
-                f"no node is online after {self._settings.join_seconds:g} seconds; start the SuperNodes"
-            )
+            raise UnreachableError(f"no node is online after {self._settings.join_seconds:g} seconds; start the nodes")
 
     def _sum(self, model: Any) -> SumResult:
         """The next sum; in a series it goes on with the one before where enough clients are left."""

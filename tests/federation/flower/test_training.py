@@ -111,7 +111,7 @@ def test_nodes_that_come_while_a_sum_begins_are_in_it(
 
 def test_a_run_without_nodes_says_so(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrivals(monkeypatch, [0])
-    with pytest.raises(UnreachableError, match="no node is online after 30 seconds; start the SuperNodes"):
+    with pytest.raises(UnreachableError, match="no node is online after 30 seconds; start the nodes"):
         rehearse(trial.folder, run_config(tmp_path) | {"join-seconds": 30.0})
 
 

@@ -10,10 +10,13 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from federation.flower.client import SITES_VARIABLE, site_of_node
 from federation.flower.rehearsal import InProcessGrid
+from federation.flower.server import SERVER_VARIABLE, server_of_host
+from federation.flower.trial import Trial
 from federation.flower.wire import HEAVY_BYTES, GridTransport, pack, unpack
 from federation.server.exchange import Lost
-from federation.site.errors import REASONS, Refusal, UnreachableError, WireError
+from federation.site.errors import REASONS, Refusal, SiteFileError, UnreachableError, WireError
 
 
 @pytest.mark.parametrize("size", [0, 1, HEAVY_BYTES - 1, HEAVY_BYTES, HEAVY_BYTES + 1])
@@ -120,3 +123,20 @@ def test_what_goes_to_many_is_one_record() -> None:
     grid, content = Answering(None), b"x" * HEAVY_BYTES
     GridTransport(grid).send("step", dict.fromkeys((1, 2), content), seconds=60, number=1)
     assert len({id(message.content) for message in grid._sent.values()}) == 1
+
+
+def test_a_node_and_a_server_find_their_files(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real node by its own configuration, a simulated one by its number; a server's run config names nothing."""
+    monkeypatch.delenv(SITES_VARIABLE, raising=False)
+    assert site_of_node({"site": str(trial.folder / "site-2" / "site.toml")}).client is not None
+    with pytest.raises(SiteFileError, match="--node-config"):
+        site_of_node({"partition-id": 0})
+    monkeypatch.setenv(SITES_VARIABLE, str(trial.folder))
+    found = site_of_node({"partition-id": 2, "num-partitions": 5}).client
+    assert found is not None
+    assert found.party == 3
+    monkeypatch.delenv(SERVER_VARIABLE, raising=False)
+    with pytest.raises(SiteFileError, match=SERVER_VARIABLE):
+        server_of_host()
+    monkeypatch.setenv(SERVER_VARIABLE, str(trial.folder / "server" / "server.toml"))
+    assert server_of_host().output.name == "models"
