@@ -14,7 +14,7 @@ from federation.site.errors import WireError
 from federation.site.modes import Basis, Sum
 from federation.site.roster import Roster
 from federation.site.terms import Terms
-from secagg.encoding import length_prefixed
+from secagg.encoding import length_prefixed, split_parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,17 +107,14 @@ class Invitation:
         return Terms.from_bytes(self.terms).session
 
     def to_bytes(self) -> bytes:
-        """For a site's own store."""
+        """For the wire, and for a site's own store."""
         return length_prefixed(self.terms, self.signed_context, self.model)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Invitation:
         """Read ``to_bytes``."""
-        parts, place = [], 0
-        while place < len(data):
-            size = int.from_bytes(data[place : place + 8], "big")
-            parts.append(data[place + 8 : place + 8 + size])
-            place += 8 + size
-        if len(parts) != 3 or place != len(data):
-            raise WireError("these bytes are no stored invitation")
-        return cls(terms=parts[0], signed_context=parts[1], model=parts[2])
+        try:
+            terms, signed_context, model = split_parts(data)
+        except ValueError as error:
+            raise WireError("these bytes are no stored invitation") from error
+        return cls(terms=terms, signed_context=signed_context, model=model)

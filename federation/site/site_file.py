@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
 import zipfile
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Self
 
 import numpy as np
@@ -24,9 +21,6 @@ from secagg.policy import ClientPolicy
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import IdentityKey
-
-SITES_VARIABLE = "ANALYTIC_SECAGG_SITES"
-"""The environment variable that names the folder of simulated sites; a real node names its file itself."""
 
 MIN_CORRUPTION = 0.2
 """Fraction of clients that may collude with the server and hurt nobody, where a site's file demands nothing else."""
@@ -188,26 +182,6 @@ class SiteFile(StrictModel):
     def policy(self) -> ClientPolicy:
         """What it demands of a sum, over the clients of its own roster."""
         return ClientPolicy(**self.demands.model_dump(), identities=self.roster.clients)
-
-    @classmethod
-    def of_node(cls, node_config: Mapping[str, object]) -> SiteFile:
-        """The site of a Flower node: the file that its own node-config names as ``site``.
-
-        A simulated node has a ``partition-id`` instead; its file lies in the folder of simulated sites.
-
-        Raises:
-            SiteFileError: the node names no file.
-        """
-        named, folder = node_config.get("site"), os.environ.get(SITES_VARIABLE)
-        if isinstance(named, str):
-            return cls.read(Path(named))
-        number = node_config.get("partition-id")
-        if folder is None or not isinstance(number, int):
-            raise SiteFileError(
-                "a node needs its own file: start the SuperNode with --node-config 'site=\"/path/to/site.toml\"', "
-                f"or name the folder of simulated sites in {SITES_VARIABLE}"
-            )
-        return cls.read(Path(folder) / f"site-{number + 1}" / "site.toml")
 
     @property
     def _role_secrets(self) -> list[bytes]:

@@ -7,18 +7,21 @@ import json
 import sqlite3
 import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from federation.flower.rehearsal import InProcessGrid
-from federation.flower.run_settings import RunSettings
 from federation.flower.trial import Trial, copy_template
+from federation.flower.wire import CATEGORY, pack, unpack
+from federation.server.run_settings import RunSettings
+from federation.site import messages
 from federation.site.invitation import Invitation
+from federation.site.messages import KINDS
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.state import FILE
@@ -26,6 +29,25 @@ from federation.site.terms import Terms
 from secagg import new_session_id
 
 CLIENTS = (1, 2, 3, 4, 5)
+
+CONTEXT, INVITE, STEP, END = (CATEGORY + kind for kind in KINDS)
+"""Flower's types of this app's messages."""
+
+
+def read_invitation(record: RecordDict) -> Invitation:
+    return messages.read_invitation(unpack(record))
+
+
+def write_invitation(invitation: Invitation) -> RecordDict:
+    return pack(messages.write_invitation(invitation))
+
+
+def read_messages(record: RecordDict) -> tuple[bytes, dict[int, bytes]]:
+    return messages.read_messages(unpack(record))
+
+
+def write_messages(said: Mapping[int, bytes], *, session: bytes) -> RecordDict:
+    return pack(messages.write_messages(said, session=session))
 
 
 class ForgedGrid(InProcessGrid):

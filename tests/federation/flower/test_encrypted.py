@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from flwr.app import Message
 from rehearsed import (
+    CONTEXT,
+    INVITE,
+    STEP,
     ForgedGrid,
     edit_all,
     events,
@@ -20,27 +23,22 @@ from rehearsed import (
     is_wiped,
     kept,
     node_of,
+    read_invitation,
+    read_messages,
     run_config,
     site,
     state,
     stored,
     template_config,
     vanishes,
+    write_invitation,
+    write_messages,
 )
 
 from federation.flower import rehearsal
 from federation.flower.rehearsal import rehearse
-from federation.flower.run_settings import RunSettings
 from federation.flower.trial import KEY_HOLDER_PARTY, Trial
-from federation.flower.wire import (
-    CONTEXT,
-    INVITE,
-    STEP,
-    read_invitation,
-    read_messages,
-    write_invitation,
-    write_messages,
-)
+from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, UnreachableError
 from federation.site.invitation import Invitation
 from federation.site.key_pair import SessionKeyPair
@@ -73,9 +71,7 @@ def test_every_encrypted_mode_is_exact_repeats_itself_and_is_wiped(trial: Trial,
 
     def watch(node: int, message: Message, reply: Message) -> None:
         assert not reply.has_error()
-        light, heavy = reply.content["light"], reply.content["heavy"]
-        said = {str(name): part for name, part in light.items()} | {name: a.data for name, a in heavy.items()}  # type: ignore[union-attr]
-        answers.setdefault((node, message.metadata.message_id), []).append(said)
+        answers.setdefault((node, message.metadata.message_id), []).append(read_messages(reply.content))
 
     rehearse(trial.folder, run_config(tmp_path, mode=mode), watch=watch, deliveries=3)
     is_exact(trial, [1, 2, 3, 4, 5])

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from federation.flower.run_settings import RunSettings
-from federation.flower.server_file import ServerFile
 from federation.flower.trial import Trial
+from federation.server.run_settings import RunSettings
+from federation.server.server_file import ServerFile
 from federation.site.errors import REASONS, Refusal
 from federation.site.key_files import write_secret
 from federation.site.roster import Roster

@@ -1,17 +1,16 @@
-"""One sum over Flower's nodes: the server's session, driven by exchanges."""
+"""One sum over an engine's nodes: the server's session, driven by exchanges."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from federation.flower.context_request import ask_for_context
-from federation.flower.exchange import Deadlines, NodeId
-from federation.flower.server_file import ServerFile
-from federation.flower.session_exchange import SessionExchange, Take
-from federation.flower.wire import INVITE, STEP, write_invitation, write_messages
+from federation.server.context_request import ask_for_context
+from federation.server.exchange import Deadlines, NodeId, SessionExchange, Take
+from federation.server.server_file import ServerFile
 from federation.site.errors import UnreachableError, WireError
 from federation.site.invitation import Invitation
+from federation.site.messages import INVITE, STEP, write_invitation, write_messages
 from federation.site.signed_messages import open_message
 from federation.site.terms import Terms
 from secagg import CommitteeSum, PartyId, ServerSession, SumResult

@@ -1,10 +1,9 @@
-"""A series of sums over Flower's nodes: from the second on, the set-up of each costs no exchange."""
+"""A series of sums over an engine's nodes: from the second on, the set-up of each costs no exchange."""
 
 from __future__ import annotations
 
-from federation.flower.exchange import Deadlines
-from federation.flower.grid_sum import GridSum, Seats
-from federation.flower.session_exchange import SessionExchange
+from federation.server.exchange import Deadlines, SessionExchange
+from federation.server.grid_sum import GridSum, Seats
 from federation.site.errors import DeploymentError
 from federation.site.invitation import Invitation
 from federation.site.roster import Roster

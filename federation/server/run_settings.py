@@ -1,4 +1,4 @@
-"""A run's public settings, from Flower's run configuration."""
+"""A run's public settings, from an engine's run configuration."""
 
 from __future__ import annotations
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from federation.flower.exchange import Deadlines, NodeId
-from federation.flower.session_exchange import SessionExchange
-from federation.flower.wire import CONTEXT, write_invitation
+from federation.server.exchange import Deadlines, NodeId, SessionExchange
 from federation.site.errors import UnreachableError
 from federation.site.invitation import Invitation
+from federation.site.messages import CONTEXT, write_invitation
 from federation.site.roster import Roster
 from secagg import PartyId
 from secagg.errors import ConfigurationError
@@ -43,9 +42,9 @@ def ask_for_context(
         found.append(answered)
         exchange.note(party, TITLE, signed_context)
 
-    record = write_invitation(question)
+    content = write_invitation(question)
     complete = replace(deadlines, complete=lambda: bool(found))
-    exchange.ask(TITLE, CONTEXT, dict.fromkeys(exchange.everybody(), record), take, complete)
+    exchange.ask(TITLE, CONTEXT, dict.fromkeys(exchange.everybody(), content), take, complete)
     if not found:
         raise UnreachableError(
             f"key holder {holder} did not answer; without it nothing can be decrypted, and no client was asked. "

@@ -8,8 +8,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-LOG = logging.getLogger("flwr")
-"""Flower shows this log to whoever follows the run."""
+LOG = logging.getLogger("analytic_secagg.run")
 
 
 @dataclass(slots=True)
@@ -18,9 +17,11 @@ class ProgressLog:
 
     Args:
         path: the file; it is made anew.
+        log: the log; an engine may have one that it shows to whoever follows the run.
     """
 
     path: Path
+    log: logging.Logger = LOG
     _started: float = field(default_factory=time.monotonic, init=False)
 
     def __post_init__(self) -> None:
@@ -29,7 +30,7 @@ class ProgressLog:
 
     def say(self, event: str, **details: object) -> None:
         """Note an event with numbers and public names."""
-        LOG.info("%s: %s", event, ", ".join(f"{name} {value}" for name, value in details.items()))
+        self.log.info("%s: %s", event, ", ".join(f"{name} {value}" for name, value in details.items()))
         line = {"seconds": round(time.monotonic() - self._started, 3), "event": event, **details}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
