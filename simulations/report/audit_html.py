@@ -13,9 +13,9 @@ from simulations.audit.audit import Audit, Cell, CurvePoint
 from simulations.audit.catalogue import describe
 from simulations.audit.evaluate import ALPHA, Score, Verdict, area_under_roc, roc_curve
 from simulations.report.audit_findings import findings
-from simulations.report.audit_json import FALSE_POSITIVE_RATES, score_document, to_json
+from simulations.report.audit_json import FALSE_POSITIVE_RATES, ScoreRecord, to_json
 from simulations.report.audit_plots import LineChart, row_picture
-from simulations.report.json_report import versions
+from simulations.report.document import versions
 
 TEMPLATE = "audit.html"
 
@@ -158,10 +158,10 @@ def _visible(score: Score) -> tuple[list[float], list[float]]:
     return [max(1e-4, float(false[place])) for place in kept], [float(true[place]) for place in kept]
 
 
-def _roc_rows(audit: Audit) -> Iterator[tuple[str, str, dict[str, object]]]:
+def _roc_rows(audit: Audit) -> Iterator[tuple[str, str, ScoreRecord]]:
     for cell in audit.cells:
         if cell.score is not None and cell.score.members and cell.score.others:
-            yield cell.attack, COLUMN_TITLES.get(cell.mode, cell.mode), score_document(cell.score)
+            yield cell.attack, COLUMN_TITLES.get(cell.mode, cell.mode), ScoreRecord.of(cell.score)
 
 
 def _galleries(audit: Audit) -> Iterator[tuple[str, list[PicturePair]]]:

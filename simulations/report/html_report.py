@@ -14,8 +14,9 @@ from simulations.compare.private_comparison import TRUSTS
 from simulations.compare.private_report import accuracy_text, depth_verdicts, statement
 from simulations.compare.records import RunRecord
 from simulations.report.compare_charts import accuracy_charts, budget_chart, cost_charts, deviation_chart, distinct
+from simulations.report.document import versions
 from simulations.report.findings import findings, human_bytes, verdict
-from simulations.report.json_report import to_json, versions
+from simulations.report.json_report import to_json
 from simulations.report.plots import Chart, error_text
 from simulations.report.published import PUBLISHED
 from simulations.report.svg import THEME
