@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from simulations.compare.comparison import Comparison
+from simulations.compare.private_comparison import PrivateComparison
 from simulations.compare.private_report import statement
 from simulations.compare.records import BaselineRecord, PrivateRecord, RunRecord
 from simulations.report.document import Count, DatasetRecord, FormatName, Natural, NotNegative, Record, versions
@@ -110,20 +111,19 @@ def report_of(comparison: Comparison) -> CompareReport:
         all_bitwise_equal_to_pooled=comparison.all_bitwise_equal,
         runs=comparison.runs,
         baselines=comparison.baselines,
-        private=tuple(
-            PrivateReport(
-                dataset={
-                    "name": one.dataset.name,
-                    "sha256": one.dataset.sha256,
-                    "train_rows": len(one.dataset.x_train),
-                },
-                terms=asdict(one.settings.terms),
-                partition=one.settings.partition.name,
-                seeds=one.settings.n_seeds,
-                seed=one.settings.seed,
-                statement=tuple(statement(one)),
-                records=one.records,
-            )
-            for one in comparison.private
-        ),
+        private=tuple(map(private_report_of, comparison.private)),
+    )
+
+
+def private_report_of(one: PrivateComparison) -> PrivateReport:
+    """Return the report of one comparison by privacy budget."""
+    settings, data = one.settings, one.dataset
+    return PrivateReport(
+        dataset={"name": data.name, "sha256": data.sha256, "train_rows": len(data.x_train)},
+        terms=asdict(settings.terms),
+        partition=settings.partition.name,
+        seeds=settings.n_seeds,
+        seed=settings.seed,
+        statement=tuple(statement(one)),
+        records=one.records,
     )

@@ -19,6 +19,7 @@ import pytest
 
 from federation.console.arguments import nearest
 from federation.console.command_parser import CommandParser
+from federation.console.declaration import Command
 from federation.console.output_files import OutputFile, refuse_same_file
 from federation.console.process import EXIT_CODES, exit_codes
 from federation.errors import OutputError, UsageError
@@ -65,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
     """A command line, with small sizes where it is compare's."""
     words = shlex.split(text)
     return [*words[:1], *SMALL, *words[1:]] if words[:1] == ["compare"] else words
@@ -83,7 +84,7 @@ WRONG = [
     ("compare --learner deepafl --option n_layer=3", "not 'n_layer=3': did you mean n_layers\\?"),
     ("features --backbon resnet18", "unknown argument --backbon: did you mean --backbone\\?"),
     ("features --backbone resnet", "did you mean resnet18\\?"),
-    ("features", "the following arguments are required: --backbone, --images, --weights, --out"),
+    ("features", "the following arguments are required: --images, --backbone, --weights, --out"),
     ("bench --quik", "did you mean --quick\\?"),
     ("parameters 10", "unknown argument 10; see python -m simulations parameters --help"),
     # numbers: missing, no number, out of range, not finite, far too large
@@ -164,7 +165,7 @@ def test_wrong_input_is_one_message_code_2_and_no_file(
 ) -> None:
     monkeypatch.chdir(folder)
     before = sorted(os.listdir(folder))
-    assert main(command(text)) == 2
+    assert main(words_of(text)) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith("error: ")
@@ -191,7 +192,7 @@ def test_a_missing_extra_is_named_with_what_installs_it(
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setitem(sys.modules, module, None)  # importing it fails as if it were not there
-    assert main(command(text)) == 2
+    assert main(words_of(text)) == 2
     assert f"pip install 'analytic-secagg[{extra}]'" in capsys.readouterr().err
 
 
@@ -211,19 +212,19 @@ LONG = {
 """Examples of the help that are read but not run, by how they begin, and why. Those of one word run in test_main."""
 
 
-def parser_of(module: Any) -> CommandParser:
-    parser = CommandParser(prog=f"python -m simulations {module.NAME}")
-    module.add_arguments(parser)
+def parser_of(command: Command[Any]) -> CommandParser:
+    parser = CommandParser(prog=f"python -m simulations {command.name}")
+    command.add_arguments(parser)
     return parser
 
 
 def examples() -> list[list[str]]:
     """Every command of every command's help, as words."""
     found = []
-    for module in COMMANDS:
-        text = str(parser_of(module).epilog).replace("\\\n", " ")
+    for command in COMMANDS:
+        text = str(parser_of(command).epilog).replace("\\\n", " ")
         own = [shlex.split(line) for line in re.findall(r"^  python -m simulations (.*)$", text, flags=re.M)]
-        assert len(own) >= 2, f"{module.NAME} needs two examples or more"
+        assert len(own) >= 2, f"{command.name} needs two examples or more"
         found += own
     return found
 
@@ -238,8 +239,8 @@ def test_the_list_of_long_examples_is_honest() -> None:
 
 @pytest.mark.parametrize("words", examples(), ids=" ".join)
 def test_the_parser_takes_every_example(words: list[str]) -> None:
-    module = next(module for module in COMMANDS if words[0] == module.NAME)
-    parser_of(module).parse_args(words[1:])
+    command = next(command for command in COMMANDS if words[0] == command.name)
+    parser_of(command).parse_args(words[1:])
 
 
 @pytest.fixture(scope="module")
@@ -270,10 +271,10 @@ def test_the_example_works(
     assert all((workbench / name).stat().st_size > 0 for name in named)
 
 
-@pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.NAME)
-def test_every_help_ends_with_the_same_exit_codes(module: Any) -> None:
-    codes = re.findall(r"(\d+)\s+\w", str(parser_of(module).epilog).split("exit code: ")[1])
-    assert codes == ["0", *(["1"] if module.NAME in ("compare", "audit") else []), "2", "130", "141", "143"]
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_help_ends_with_the_same_exit_codes(command: Command[Any]) -> None:
+    codes = re.findall(r"(\d+)\s+\w", str(parser_of(command).epilog).split("exit code: ")[1])
+    assert codes == ["0", *(["1"] if command.name in ("compare", "audit") else []), "2", "130", "141", "143"]
     same = ", ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
     assert " ".join(exit_codes("fine").split()) == f"exit code: 0 fine, {same}"
 
@@ -288,8 +289,8 @@ def test_the_overview_has_a_line_for_every_command(words: list[str], capsys: pyt
     output = capsys.readouterr()
     text, silent = (output.out, output.err) if words else (output.err, output.out)
     assert silent == ""
-    for module in COMMANDS:
-        assert re.search(rf"^ +{module.NAME}\s+{module.SUMMARY[:30]}", text, flags=re.M)
+    for command in COMMANDS:
+        assert re.search(rf"^ +{command.name}\s+{command.summary[:30]}", text, flags=re.M)
     assert "python -m federation.flower --help" in text
     assert words or text.endswith("error: needs a command, such as python -m simulations compare\n")
 
