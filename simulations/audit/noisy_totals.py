@@ -71,6 +71,11 @@ class NoiseEvidence:
     membership: Score = field(repr=False)
 
     @property
+    def planted(self) -> bool:
+        """Whether a fault was planted."""
+        return bool(self.fault)
+
+    @property
     def refuted(self) -> bool:
         """Whether anything contradicts the claim."""
         return self.lower_bound > self.epsilon or self.too_little or self.lattice_p_value < ALPHA

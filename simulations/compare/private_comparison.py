@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from secagg.dp import MissingExtraError, Release, SecondOpinion, second_opinions
 from secagg.entropy import Entropy
 from simulations.compare.accuracy import accuracy
 from simulations.compare.dropouts import NO_DROPOUTS, Dropouts
+from simulations.compare.records import PrivateRecord
 from simulations.data.partitions import Partition, parse_partition
 
 Trust = Literal["distributed", "central", "local", "non-private"]
@@ -184,39 +185,6 @@ class PrivateSettings:
     def shares(self) -> int:
         """h, the shares of noise that are counted on."""
         return self.promised - self.colluders
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrivateRecord:
-    """One kind of trust at one epsilon, over all seeds; the names are those of the JSON report.
-
-    Accuracies are parts of the test rows. ``rho``, ``epsilon`` and ``epsilon_tight`` are what the real integer noise
-    gives, not what was asked for; the exact model has none of them. For ``local``, every single upload has them.
-    ``clipped`` counts rows (and, for clients, contributions) that were shortened, over all seeds: simulations may
-    look, a deployment shows it to the owner of the rows only.
-    """
-
-    trust: str
-    target_epsilon: float | None
-    epsilon: float | None
-    delta: float | None
-    rho: float | None
-    epsilon_tight: float | None
-    sigma_gram: float
-    sigma_cross: float
-    releases: int
-    unit: str
-    adjacency: str
-    clients: int
-    survivors: int
-    promised_survivors: int
-    colluders: int
-    layers: int | None
-    accuracy_mean: float
-    accuracy_spread: float
-    accuracies: tuple[float, ...]
-    clipped: int
-    second_opinions: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
