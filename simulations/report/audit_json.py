@@ -7,7 +7,7 @@ from importlib import resources
 from typing import Any
 
 from simulations.audit.audit import Audit, Cell, CurvePoint
-from simulations.audit.catalogue import describe
+from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import ALPHA, CONFIDENCE, Score, area_under_roc, roc_point
 from simulations.audit.noisy_totals import NoiseEvidence
 from simulations.report.json_report import versions
@@ -39,8 +39,8 @@ def to_document(audit: Audit) -> dict[str, Any]:
         "settings": _settings(audit),
         "holds": audit.holds,
         "attacks": [
-            {"name": name, "title": title, "explanation": explanation}
-            for name, (title, explanation) in describe(audit.settings.attacks).items()
+            {"name": attack.json_name, "title": attack.title, "explanation": attack.explanation}
+            for attack in audit.attacks
         ],
         "cells": [_cell(cell) for cell in audit.cells],
         "cohort_curve": [_point(point) for point in audit.cohort_curve],
@@ -124,7 +124,7 @@ def _settings(audit: Audit) -> dict[str, Any]:
 
 def _cell(cell: Cell) -> dict[str, Any]:
     return {
-        "attack": cell.attack,
+        "attack": ATTACKS[cell.attack].json_name,
         "mode": cell.mode,
         "verdict": cell.verdict.value,
         "expectation": cell.expectation.value,
@@ -135,7 +135,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
 
 def _point(point: CurvePoint) -> dict[str, Any]:
     return {
-        "attack": point.attack,
+        "attack": ATTACKS[point.attack].json_name,
         "clients": point.clients,
         "rows": point.rows,
         "score": score_document(point.score),
