@@ -17,7 +17,7 @@ MAX_ROWS = 64
 """Beyond it Z^n needs stronger reduction than LLL, and the reduction takes more than some seconds."""
 
 DELTA, ETA = 0.75, 0.51
-"""Lovász's own factor and size reduction that bears rounding: more takes longer, and finds no more in these lattices."""
+"""Lovász's own factor, and size reduction that bears rounding: more takes longer and finds no more here."""
 
 Integers = NDArray[np.object_]
 
@@ -84,13 +84,14 @@ def reduced_basis(inner: IntMatrix) -> Integers | None:
     products = fmpz_mat(inner.tolist())
     images, coefficients = products.lll(True, DELTA, ETA)
     pairs = zip(images.tolist(), coefficients.tolist(), strict=True)
-    basis = fmpz_mat([row for image, row in pairs if any(image)])
+    independent = [row for image, row in pairs if any(image)]
+    basis = fmpz_mat(len(independent), len(inner), [entry for row in independent for entry in row])
     metric = basis * products * basis.transpose()
     table = metric.tolist()
     if not all(fmpz_mat([row[:size] for row in table[:size]]).det() > 0 for size in range(1, len(table) + 1)):
         return None  # by Sylvester's criterion; the reduction of an indefinite form need not end
     _, change = metric.lll(True, DELTA, ETA, "gram")
-    return np.array((change * basis).tolist(), dtype=object)
+    return np.array((change * basis).tolist(), dtype=object).reshape(-1, len(inner))
 
 
 def _rows_of(images: Integers, n_classes: int, scale: int, reading: Reading) -> RebuiltRows:
