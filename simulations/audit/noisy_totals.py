@@ -19,8 +19,7 @@ from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, audit_noise, 
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
 from secagg.sessions import ClientSession, Contribution, ServerSession
-from simulations.audit.evaluate import Score, paired
-from simulations.audit.one_run import epsilon_lower_bound, guess_canaries
+from simulations.audit.evaluate import Score, epsilon_lower_bound, guess_canaries, paired
 from simulations.audit.population import Population
 from simulations.audit.recorder import record_sum
 

@@ -15,7 +15,7 @@ from secagg.errors import SecureSumError
 from secagg.in_memory import Envelope, Network
 from secagg.layout import IntVector
 from secagg.sessions import ClientSession, Contribution, ServerSession
-from simulations.audit.side_information import SideInformation
+from simulations.audit.population import SideInformation
 from simulations.audit.view import AdversaryView, Coalition, SumView
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from simulations.audit.attack import Expectation
 from simulations.audit.audit import Audit
-from simulations.audit.catalogue import Expectation, describe
+from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import ALPHA, CONFIDENCE, Score, Verdict, area_under_roc, roc_point
 from simulations.report.document import (
     Count,
@@ -140,10 +141,18 @@ class ScoreRecord(Record, title="score"):
 AnyScore = Annotated[ScoreRecord, BeforeValidator(ScoreRecord.of)]
 
 
+def _json_name(attack: str) -> str:
+    """Return the name that reports have always had for an attack, whatever it is called now."""
+    return ATTACKS[attack].json_name if attack in ATTACKS else attack
+
+
+AttackName = Annotated[str, BeforeValidator(_json_name)]
+
+
 class CellRecord(Record, title="cell"):
     """A cell of the verdict matrix."""
 
-    attack: str
+    attack: AttackName
     """Name of the attack."""
     mode: str
     """A mode, or total (the exact sum of a cohort), or private total (a sum with noise)."""
@@ -160,7 +169,7 @@ class CellRecord(Record, title="cell"):
 class CurvePointRecord(Record, title="curve_point"):
     """An attack at one size."""
 
-    attack: str
+    attack: AttackName
     """Name of the attack."""
     clients: Count
     """Clients in the sum."""
@@ -316,8 +325,8 @@ def report_of(audit: Audit) -> AuditReport:
         ),
         holds=audit.holds,
         attacks=tuple(
-            AttackRecord(name=name, title=title, explanation=explanation)
-            for name, (title, explanation) in describe(settings.attacks).items()
+            AttackRecord(name=attack.json_name, title=attack.title, explanation=attack.explanation)
+            for attack in audit.attacks
         ),
         cells=tuple(map(CellRecord.model_validate, audit.cells)),
         cohort_curve=tuple(map(CurvePointRecord.model_validate, audit.cohort_curve)),

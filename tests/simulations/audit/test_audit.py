@@ -23,8 +23,9 @@ from federation.errors import UsageError
 from federation.learners import LEARNERS
 from federation.modes import choose_modes
 from simulations.audit import command as audit_command
+from simulations.audit.attack import Expectation
 from simulations.audit.audit import PRIVATE_TOTAL, TOTAL, Audit, AuditSettings, Cell, audit
-from simulations.audit.catalogue import NAMES, Expectation, choose_attacks
+from simulations.audit.catalogue import NAMES, choose_attacks
 from simulations.audit.evaluate import Score, Verdict
 from simulations.report.audit_findings import findings, print_audit
 from simulations.report.audit_html import to_html

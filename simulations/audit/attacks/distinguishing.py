@@ -1,18 +1,21 @@
-"""Whether a message looks like anything but fair dice."""
+"""Telling a message from another one, or from dice: the game that defines secrecy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from federation.modes import Mode
 from secagg import Layout, PartyId
-from simulations.audit.attack import Truth
+from secagg.layout import IntVector
+from secagg.ring import RingVector
+from simulations.audit.attack import Expectation, MessageAttack, sends_ciphertexts
 from simulations.audit.evaluate import Score
+from simulations.audit.population import Truth
 from simulations.audit.view import AdversaryView
 
 SUSPICION = 0.01
@@ -24,17 +27,54 @@ TAILS = (256, 64, 16)
 Bytes = NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True)
-class Uniformity:
+class Distinguishing(MessageAttack[IntVector | None]):
+    """The adversary knows two vectors and takes the one that shares more bytes with the message."""
+
+    name = "distinguishing"
+    former_name = "told_apart"
+    title = "Which of two known data sets a message carries"
+    explanation = (
+        "The attacker is handed two complete sets of statistics, one of which the client sent, and looks at the "
+        "message to tell which. Success: the right one. Chance: one half."
+    )
+
+    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> IntVector | None:
+        """The vector that it believes was sent; None where it was offered none."""
+        if target is None or target not in view.known.worlds:
+            return None
+        worlds = view.known.worlds[target]
+        data = view.sums[-1].vector_bytes(target)
+        if data is None:
+            return worlds[int(rng.integers(2))]
+        first, second = (_equal_bytes(view.sums[-1].layout, world, data) for world in worlds)
+        return worlds[int(rng.integers(2)) if first == second else int(second > first)]
+
+    def score(self, guess: IntVector | None, truth: Truth, rng: np.random.Generator) -> Score:
+        """One trial a client."""
+        if guess is None:
+            return Score(hits=0, trials=0, chance=0.5)
+        return Score(hits=int(np.array_equal(guess, truth.vector)), trials=1, chance=0.5)
+
+
+def _equal_bytes(layout: Layout, vector: IntVector, data: bytes) -> int:
+    encoded = np.frombuffer(RingVector.encode(layout, vector).to_bytes(), dtype=np.uint8)
+    return int(np.count_nonzero(encoded == np.frombuffer(data, dtype=np.uint8)))
+
+
+class Uniformity(MessageAttack[bool | None]):
     """Chi-square, repeated-entry and serial tests of the bytes of an upload, joined by Bonferroni's bound."""
 
-    name: str = "uniformity"
-    title: str = "Whether a message looks like anything but random bytes"
-    explanation: str = (
+    name = "uniformity"
+    title = "Whether a message looks like anything but random bytes"
+    explanation = (
         "A masked message alone should be indistinguishable from fair dice. Counts of bytes by place, their order and "
         "repeated entries are tested. Success: a message that is called suspicious. Chance: fair dice are called "
         "suspicious in one of a hundred messages at most. Ciphertexts need not look like dice, so they are not tested."
     )
+
+    def expected(self, mode: Mode | None) -> Expectation | None:
+        """As every attack on a message; nothing is promised of ciphertexts."""
+        return Expectation.OPEN if mode and sends_ciphertexts(mode) else super().expected(mode)
 
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> bool | None:
         """Whether the message is suspicious; None where there is none."""
