@@ -265,9 +265,9 @@ class AFL:
         """Return X W as one layer.
 
         Raises:
-            SpecificationError: a row map, which no layer describes.
+            SpecificationError: a row map, which is no layer.
         """
-        refuse_row_map(self, "a description as layers")
+        refuse_row_map(self)
         return (Linear(model.weights),)
 
     def weights_bytes(self, model: LinearModel) -> bytes:
@@ -332,16 +332,18 @@ class AFL:
         return self.row_map.last.apply(rows - model.centre).rows
 
     def take_apart(self, model: LinearModel) -> Parts:
-        """Return the weights with their conditioning, once there are any."""
-        parts = Parts()
+        """Return the centre and the weights with their conditioning, as far as they are known."""
+        parts = Parts({} if model.centre is None else {"centre": model.centre})
         if model.solution is not None:
             parts.add_solution("weights", model.solution)
         return parts
 
     def put_together(self, parts: Parts) -> LinearModel:
         """Return the model of these parts."""
-        shape = self.n_features, self.n_targets
-        return LinearModel(solution=parts.solution("weights", shape) if "weights" in parts else None)
+        shape = self.spec.n_features, self.n_targets
+        centre = parts.floats("centre", (1, self.n_features)) if "centre" in parts else None
+        solution = parts.solution("weights", shape) if "weights" in parts else None
+        return LinearModel(solution=solution, centre=centre)
 
 
 class _WithDiagonal(Protocol):

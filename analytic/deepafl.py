@@ -276,9 +276,9 @@ class DeepAFL:
         """Return Phi_T W_T as layers (Algorithm 2), the projections drawn again from the public seed.
 
         Raises:
-            SpecificationError: a layer map, which no layer describes.
+            SpecificationError: a layer map, which normalises between layers.
         """
-        refuse_row_map(self, "a description as layers")
+        refuse_row_map(self)
         activated = Activated(self.activation)
         blocks = (
             Residual(
@@ -303,48 +303,6 @@ class DeepAFL:
         transforms = [block.digest for block in model.blocks]
         bounds = hashlib.sha256(model.bounds.to_bytes()).digest()
         return canonical_context(self, PROJECTION_VERSION.encode(), bounds, *weights, *transforms)
-
-    # --- models as arrays -----------------------------------------------------------------------------------
-
-    def take_apart(self, model: DeepModel) -> Parts:
-        """Return the layers that are known, and the bounds of the rows of sums to come."""
-        parts = Parts(
-            {
-                "bounds.features": model.bounds.features,
-                "bounds.hidden": np.array(model.bounds.hidden, dtype=np.float64),
-                "bounds.residuals": np.array([model.bounds.residuals], dtype=np.float64),
-            }
-        )
-        for layer, solution in enumerate(model.classifiers):
-            parts.add_solution(f"classifier.{layer}", solution)
-        for layer, block in enumerate(model.blocks):
-            report = {"rank": int(block.rank), "reciprocal_condition": float(block.reciprocal_condition)}
-            parts.arrays[f"transform.{layer}"] = block.transform
-            parts.conditioning[f"transform.{layer}"] = report
-        return parts
-
-    def put_together(self, parts: Parts) -> DeepModel:
-        """Return the model of these parts. They come in turn: a gap is a missing array and not a smaller model."""
-        n_classifiers = max((t + 1 for t in range(self.n_layers + 1) if f"classifier.{t}" in parts), default=0)
-        n_blocks = max((t + 1 for t in range(self.n_layers) if f"transform.{t}" in parts), default=0)
-        n_classifiers, n_blocks = max(n_classifiers, n_blocks), max(n_blocks, n_classifiers - 1)
-        n_hidden = int(n_blocks < min(n_classifiers, self.n_layers))
-        if self.fed_by_first:
-            n_hidden = self.n_layers * min(n_classifiers, 1)
-        bounds = RowBounds(
-            features=parts.floats("bounds.features", (self.d_phi,)),
-            hidden=tuple(float(bound) for bound in parts.floats("bounds.hidden", (n_hidden,))),
-            residuals=float(parts.floats("bounds.residuals", (1,))[0]),
-        )
-        classifiers = (parts.solution(f"classifier.{t}", (self.d_phi, self.n_targets)) for t in range(n_classifiers))
-        blocks = (
-            ResidualBlock(
-                transform=parts.floats(f"transform.{t}", (self.d_f, self.d_phi)),
-                **parts.report(f"transform.{t}", "rank", "reciprocal_condition"),
-            )
-            for t in range(n_blocks)
-        )
-        return DeepModel(bounds=bounds, classifiers=tuple(classifiers), blocks=tuple(blocks))
 
     # --- what the price of noise depends on -----------------------------------------------------------------
 
@@ -395,6 +353,48 @@ class DeepAFL:
         """
         solvers = [NoisySolver(sigma=sigma, shares=shares) for sigma in gram_sigmas[:2]]
         return replace(self, solver=solvers[0], block_solver=solvers[-1])
+
+    # --- models as arrays -----------------------------------------------------------------------------------
+
+    def take_apart(self, model: DeepModel) -> Parts:
+        """Return the layers that are known, and the bounds of the rows of sums to come."""
+        parts = Parts(
+            {
+                "bounds.features": model.bounds.features,
+                "bounds.hidden": np.array(model.bounds.hidden, dtype=np.float64),
+                "bounds.residuals": np.array([model.bounds.residuals], dtype=np.float64),
+            }
+        )
+        for layer, solution in enumerate(model.classifiers):
+            parts.add_solution(f"classifier.{layer}", solution)
+        for layer, block in enumerate(model.blocks):
+            report = {"rank": int(block.rank), "reciprocal_condition": float(block.reciprocal_condition)}
+            parts.arrays[f"transform.{layer}"] = block.transform
+            parts.conditioning[f"transform.{layer}"] = report
+        return parts
+
+    def put_together(self, parts: Parts) -> DeepModel:
+        """Return the model of these parts. They come in turn: a gap is a missing array and not a smaller model."""
+        n_classifiers = max((t + 1 for t in range(self.n_layers + 1) if f"classifier.{t}" in parts), default=0)
+        n_blocks = max((t + 1 for t in range(self.n_layers) if f"transform.{t}" in parts), default=0)
+        n_classifiers, n_blocks = max(n_classifiers, n_blocks), max(n_blocks, n_classifiers - 1)
+        n_hidden = int(n_blocks < min(n_classifiers, self.n_layers)) if self.row_map is None else 0
+        if self.fed_by_first and self.row_map is None:
+            n_hidden = self.n_layers * min(n_classifiers, 1)
+        bounds = RowBounds(
+            features=parts.floats("bounds.features", (self.d_phi,)),
+            hidden=tuple(float(bound) for bound in parts.floats("bounds.hidden", (n_hidden,))),
+            residuals=float(parts.floats("bounds.residuals", (1,))[0]),
+        )
+        classifiers = (parts.solution(f"classifier.{t}", (self.d_phi, self.n_targets)) for t in range(n_classifiers))
+        blocks = (
+            ResidualBlock(
+                transform=parts.floats(f"transform.{t}", (self.d_f, self.d_phi)),
+                **parts.report(f"transform.{t}", "rank", "reciprocal_condition"),
+            )
+            for t in range(n_blocks)
+        )
+        return DeepModel(bounds=bounds, classifiers=tuple(classifiers), blocks=tuple(blocks))
 
     # --- public shapes and bounds ---------------------------------------------------------------------------
 

@@ -136,7 +136,7 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
                 f"{cls.__name__} takes models of {cls._learner_type.__name__} on class labels, not of this "
                 f"{type(learner).__name__}; use the learner's own estimator, AFLRegressor for real targets"
             )
-        refuse_row_map(learner, cls.__name__)
+        refuse_row_map(learner)
         n_classes = learner.n_targets
         own = np.arange(n_classes) if classes is None else np.asarray(classes)
         if own.shape != (n_classes,) or len(np.unique(own)) != n_classes:

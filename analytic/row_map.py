@@ -310,15 +310,15 @@ def check_labels_only(targets: NDArray[Any]) -> None:
         )
 
 
-def refuse_row_map(learner: Any, what: str) -> None:
-    """Refuse a learner with a row map where only its weights are taken along.
+def refuse_row_map(learner: Any) -> None:
+    """Refuse a learner with a row map where only layers are taken along.
 
     Raises:
-        SpecificationError: predictions would be of rows that went through no map.
+        SpecificationError: they would be given rows that went through no map.
     """
-    if getattr(learner, "row_map", None) is not None:
+    if learner.row_map is not None:
         raise SpecificationError(
-            f"{what} has no place for the row map of {learner.name}, through which its rows must go: predict with the "
+            f"layers have no place for the row map of {learner.name}, through which its rows must go: predict with the "
             "learner's own decision_function"
         )
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
-from analytic.release_gates import Concern, ReleasePolicy
 from analytic.statistics import IntVector
 from federation.errors import FederationError
+from federation.release import Concern, ReleasePolicy
 from secagg import Layout, PartyId, SumResult
 
 M = TypeVar("M")
@@ -128,8 +128,11 @@ class Federation(Generic[M]):
         return record
 
     def _judge(self, total: Any, survivors: tuple[PartyId, ...]) -> tuple[Concern, ...]:
-        """Refuse an exact total of raw features that gives rows away, and say what a total gives away besides."""
-        exact = None
-        if self._release is not None:
-            exact = self.learner.exact_total(self._model, total, len(survivors))
-        return () if exact is None or self._release is None else self._release.before_release(exact, survivors)
+        """Refuse a total of raw features that gives rows away, and say what a total gives away besides.
+
+        Noisy totals and those of other features are no ``exact_total`` of their learner; they are not judged.
+        """
+        if self._release is None:
+            return ()
+        exact = self.learner.exact_total(self._model, total, len(survivors))
+        return () if exact is None else self._release.before_release(exact, survivors)

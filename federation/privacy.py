@@ -190,6 +190,9 @@ class PrivateForm:
     sigma_gram: float
     sigma_cross: float
 
+    def __post_init__(self) -> None:
+        _ = self.guarantee  # refuses noise that keeps no such promise, before anything is sent
+
     @property
     def guarantee(self) -> Guarantee:
         """What all sums of one run promise together."""

@@ -324,14 +324,14 @@ class _Run:
         dealt = self._settings.partition.deal(y_train, self._settings.n_clients, rng)
         clients = {party: ClientRows(x_train[rows], y_train[rows]) for party, rows in enumerate(dealt, start=1)}
         dropouts = replace(self._settings.dropouts, seed=self._seed)
-        federation = run_federation(
+        finished = run_federation(
             self._learner,
             clients,
             Mode(name=self._trust, make=PlainSum, begin_series=self._sums),
             in_series=True,
             dropouts=lambda number: dict.fromkeys(dropouts.lost(tuple(clients), number), 0),
         )
-        scores = self._learner.decision_function(federation.model, x_test)
+        scores = self._learner.decision_function(finished.model, x_test)
         kept = (CLIPPED_ROWS, CLIPPED_CONTRIBUTION)
         clipped = sum(int(rows.memory.get(key, 0)) for rows in clients.values() for key in kept)
         return _Outcome(accuracy=accuracy(scores, y_test), clipped=clipped)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from analytic.afl import AFL, LinearModel
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
-from analytic.estimators import AFLClassifier
+from analytic.estimators import AFLClassifier, DeepAFLClassifier
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, canonical_context, fit_pooled
-from analytic.model_files import save_model
+from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.noisy_solve import NoisySolver, noise_drowns
 from analytic.row_format import RowFormat
 from analytic.row_map import CLIPPED_CONTRIBUTION, CLIPPED_ROWS, JointClip, LayerMap, RowClip, RowMap, RowTerms
@@ -267,14 +267,30 @@ def test_gates_judge_exact_totals_of_raw_features_only() -> None:
         assert learner.exact_total(learner.init(), total, 1) is None
 
 
-def test_a_map_is_never_left_behind(tmp_path: Any) -> None:
-    """Where only weights are taken along, predictions would be of rows that went through no map."""
-    model = fit_pooled(LINEAR, rows(9))
-    for take in (lambda: AFLClassifier.from_model(LINEAR, model), lambda: to_torch(LINEAR, model)):
-        with pytest.raises(SpecificationError, match="no place for the row map of afl"):
-            take()
-    with pytest.raises(SpecificationError, match="RowMap"):
-        save_model(tmp_path / "model", LINEAR, model)
+@each
+def test_a_map_is_never_left_behind(learner: Any) -> None:
+    """Layers alone would be given rows that went through no map; stored models and estimators take it along."""
+    given = rows(9)
+    model = fit_pooled(learner, given)
+    with pytest.raises(SpecificationError, match="no place for the row map of"):
+        to_torch(learner, model)
+    stored = model_from_bytes(model_to_bytes(learner, model))
+    assert stored.learner == learner
+    assert learner.context_bytes(stored.model) == learner.context_bytes(model)
+    scores = learner.decision_function(model, given.features)
+    assert stored.learner.decision_function(stored.model, given.features).tobytes() == scores.tobytes()
+    estimator = DeepAFLClassifier if learner.name == "deepafl" else AFLClassifier
+    adopted = estimator.from_model(learner, model)
+    assert adopted.decision_function(given.features).tobytes() == scores.tobytes()
+
+
+def test_a_half_finished_model_is_stored_with_its_centre() -> None:
+    model, own = CENTRED.init(), rows(7)
+    model = CENTRED.update(model, CENTRED.client_statistics(model, own), 1)
+    bounded = CENTRED.bounded(RowTerms())
+    stored = model_from_bytes(model_to_bytes(bounded, model))
+    assert stored.model.centre.tobytes() == model.centre.tobytes()
+    assert stored.model.solution is None
 
 
 def test_a_model_without_its_totals_predicts_nothing() -> None:

@@ -11,11 +11,11 @@ from analytic.afl import AFL
 from analytic.deepafl import DeepAFL
 from analytic.errors import RowsOutsideFormatError
 from analytic.learner import ClientRows, fit_pooled
-from analytic.release_gates import Gate, ReleasePolicy, ReleaseRefusedError
 from analytic.row_format import RowFormat
 from federation.errors import FederationError, UsageError
 from federation.federation import Federation, Step
 from federation.in_process import federate
+from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
 from secagg import SumResult
 
 AFL_ = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("Q3.5"), max_rows=60, max_clients=9, ri_gamma=2.0)

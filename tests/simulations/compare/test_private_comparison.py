@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from analytic.errors import SpecificationError
-from federation import federation
+from federation import in_process
 from federation.console.declaration import add_options, chosen
 from federation.datasets import Dataset, bundled
 from federation.errors import UsageError
@@ -107,7 +107,7 @@ def test_the_clients_vanish_that_vanish_from_exact_runs(
         present.append(set(run.result.survivors))
         return run
 
-    monkeypatch.setattr(federation, "run_in_memory", recorded)
+    monkeypatch.setattr(in_process, "run_in_memory", recorded)
     dropouts = Dropouts(rate=0.25, anew=anew, seed=3)
     compare_private(digits, replace(SMALL, epsilons=(8.0,), n_clients=8, n_seeds=1, seed=3, dropouts=dropouts))
     clients = tuple(range(1, 9))

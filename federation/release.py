@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.errors import AnalyticError, SpecificationError
+from analytic.errors import SpecificationError
 from analytic.row_format import RowFormat
 from analytic.statistics import Statistics
+from federation.errors import FederationError
 
 RANK_TOLERANCE = 1e-10
 """Relative to the largest diagonal entry and the number of features: what float64 loses on exact integers."""
@@ -44,7 +45,7 @@ class Concern:
     message: str
 
 
-class ReleaseRefusedError(AnalyticError):
+class ReleaseRefusedError(FederationError):
     """A total would give away too much; it is not released.
 
     Args:
@@ -64,13 +65,11 @@ class ReleasePolicy:
         min_survivors: fewest clients in a total, and fewest by which two totals' clients may differ.
         highest_auc: predicted membership AUC above which a warning is given.
         allow: gates that may be passed all the same, for those who know why.
-        noisy: whether totals carry noise for differential privacy. Then rank and membership are the noise's business.
     """
 
     min_survivors: int = 5
     highest_auc: float = 0.6
     allow: frozenset[Gate] = frozenset()
-    noisy: bool = False
 
     def __post_init__(self) -> None:
         if self.min_survivors < 2 or not 0.5 < self.highest_auc <= 1.0:
@@ -79,50 +78,35 @@ class ReleasePolicy:
                 f"most 1, not {self.min_survivors} and {self.highest_auc}"
             )
 
-    def before_session(
-        self,
-        clients: Collection[int],
-        *,
-        earlier: Iterable[Collection[int]] = (),
-        expected_rows: int | None = None,
-        n_features: int | None = None,
-    ) -> tuple[Concern, ...]:
-        """What can be said before anybody sends anything.
-
-        Args:
-            clients: ids of the cohort.
-            earlier: ids in each earlier total over the same rows.
-            expected_rows: rows of all clients together, as far as that is known publicly.
-            n_features: columns of a feature row.
-
-        Raises:
-            ReleaseRefusedError: a concern that is not allowed.
-        """
-        found = [*self._about_clients(clients, earlier)]
-        if expected_rows is not None and n_features is not None and not self.noisy:
-            found += self._about_rows(expected_rows, min(expected_rows, n_features), n_features)
-        return self._checked(found)
-
     def before_release(
-        self, total: Statistics, survivors: Collection[int], *, earlier: Iterable[Collection[int]] = ()
+        self, total: Statistics | None, survivors: Collection[int], *, earlier: Iterable[Collection[int]] = ()
     ) -> tuple[Concern, ...]:
         """What a total that was computed gives away, looked at by whoever may see it before others do.
 
         Args:
-            total: the exact total, without what the RI process added.
-            survivors: ids of the clients in it.
+            total: the exact statistics of raw features, as a learner's ``exact_total`` has them. None where there are
+                none: totals of other features, noisy ones (rank and membership are the noise's business), and before
+                a session; only clients are judged then.
+            survivors: ids of the clients in it, or of the cohort that is asked.
             earlier: ids in each earlier total over the same rows.
 
         Raises:
             ReleaseRefusedError: a concern that is not allowed.
         """
-        found = [*self._about_clients(survivors, earlier)]
-        if not self.noisy:
-            used = int(np.count_nonzero(total.gram.diagonal()))
-            found += self._about_rows(total.count, gram_rank(total), used)
-        return self._checked(found)
+        concerns = tuple(self._concerns(total, survivors, earlier))
+        refusals = tuple(concern for concern in concerns if concern.refuses and concern.gate not in self.allow)
+        if refusals:
+            raise ReleaseRefusedError(refusals)
+        return concerns
 
-    def _about_clients(self, clients: Collection[int], earlier: Iterable[Collection[int]]) -> Iterable[Concern]:
+    def _concerns(
+        self, total: Statistics | None, survivors: Collection[int], earlier: Iterable[Collection[int]]
+    ) -> Iterator[Concern]:
+        yield from self._about_clients(survivors, earlier)
+        if total is not None:
+            yield from self._about_rows(total.count, gram_rank(total), int(np.count_nonzero(total.gram.diagonal())))
+
+    def _about_clients(self, clients: Collection[int], earlier: Iterable[Collection[int]]) -> Iterator[Concern]:
         if len(set(clients)) < self.min_survivors:
             yield Concern(
                 gate=Gate.SURVIVORS,
@@ -140,7 +124,7 @@ class ReleasePolicy:
                 f"both would show; let at least {self.min_survivors} differ, or none",
             )
 
-    def _about_rows(self, n_rows: int, rank: int, n_features: int) -> Iterable[Concern]:
+    def _about_rows(self, n_rows: int, rank: int, n_features: int) -> Iterator[Concern]:
         if rank < n_features:
             yield Concern(
                 gate=Gate.RANK,
@@ -158,13 +142,6 @@ class ReleasePolicy:
                 f"rows of the total (0.5 is guessing, {self.highest_auc} the policy's limit); add rows, use fewer "
                 "features, or add noise",
             )
-
-    def _checked(self, found: Iterable[Concern]) -> tuple[Concern, ...]:
-        concerns = tuple(found)
-        refusals = tuple(concern for concern in concerns if concern.refuses and concern.gate not in self.allow)
-        if refusals:
-            raise ReleaseRefusedError(refusals)
-        return concerns
 
 
 def gram_rank(total: Statistics) -> int:
