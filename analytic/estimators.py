@@ -27,7 +27,6 @@ from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.features import Projection
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.row_format import FloatMatrix, RowFormat
-from analytic.row_map import refuse_row_map
 from analytic.safle import SAFLe
 from analytic.statistics import INT64_MAX, LABELS, Statistics
 
@@ -136,7 +135,6 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
                 f"{cls.__name__} takes models of {cls._learner_type.__name__} on class labels, not of this "
                 f"{type(learner).__name__}; use the learner's own estimator, AFLRegressor for real targets"
             )
-        refuse_row_map(learner)
         n_classes = learner.n_targets
         own = np.arange(n_classes) if classes is None else np.asarray(classes)
         if own.shape != (n_classes,) or len(np.unique(own)) != n_classes:
