@@ -56,3 +56,9 @@ def choose_attacks(names: Iterable[str] | None) -> frozenset[str]:
     if unknown:
         raise UsageError(f"an attack is one of {', '.join(NAMES)}, not {', '.join(unknown)}")
     return frozenset(today[name] for name in wanted)
+
+
+def describe(chosen: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Title and explanation of the chosen attacks, in the order of the catalogue."""
+    wanted = frozenset(chosen)
+    return {name: (attack.title, attack.explanation) for name, attack in ATTACKS.items() if name in wanted}
