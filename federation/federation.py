@@ -118,11 +118,11 @@ def federate(
     model, account, sums = learner.init(), _Account(), mode.sums(tuple(clients), in_series=in_series)
     while (spec := learner.next_sum(model)) is not None:
         layout = Layout.of(spec.segments)
-        protocol = sums.next_sum(layout, hashlib.sha256(learner.context_bytes(model)).digest())
+        parties = sums.next_sum(layout, hashlib.sha256(learner.context_bytes(model)).digest())
         contributions = {
             party: _contribution(learner, model, spec, rows, account.of(party), tick) for party, rows in clients.items()
         }
-        run = run_in_memory(protocol, contributions, dropouts=dropouts(len(account.survivors)))
+        run = run_in_memory(parties, contributions, dropouts=dropouts(len(account.survivors)))
         _check_no_refusals(run)
         account.add(layout, run)
         started = time.perf_counter()

@@ -23,9 +23,9 @@ from federation.flower.run_settings import RunSettings
 from federation.flower.server_file import ServerFile
 from federation.flower.session_exchange import SessionExchange
 from federation.flower.wire import END, write_messages
+from federation.modes import MODES
 from federation.site.errors import UnreachableError
 from federation.site.invitation import Invitation
-from federation.site.modes import MODES
 from federation.site.terms import Terms
 from secagg import PartyId, SumResult, new_session_id
 
@@ -158,7 +158,7 @@ class Training:
             mode=settings.mode,
             session=new_session_id(),
             clients=tuple(sorted(roster.clients)),
-            helpers=tuple(sorted(MODES[settings.mode].helpers(roster))),
+            helpers=tuple(sorted(roster.listed(MODES[settings.mode].helper))),
             corruption=settings.corruption,
             dropout=settings.dropout,
             min_survivors=settings.min_survivors,

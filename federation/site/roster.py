@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from federation.modes import HelperRole, helper_roles
 from federation.site.errors import SiteFileError
 from federation.site.toml_files import Table
 from secagg import PartyId
 from secagg.encoding import length_prefixed
-
-TABLES = ("clients", "helpers", "key_holder")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,34 +23,43 @@ class Roster:
     Args:
         server: the server's Ed25519 public key.
         clients: each client's Ed25519 public key.
-        helpers: each committee helper's X25519 public key; none where no committee is wanted.
-        key_holder: the key holder's Ed25519 public key; none where no sum is encrypted.
+        beside: the public keys of the parties that some modes need beside clients and server, by the table that a
+            mode's ``HelperRole`` names (``helpers``, ``key_holder``); tables that list nobody may be left out.
     """
 
     server: bytes
     clients: Mapping[PartyId, bytes]
-    helpers: Mapping[PartyId, bytes]
-    key_holder: Mapping[PartyId, bytes] = field(default_factory=dict)
+    beside: Mapping[str, Mapping[PartyId, bytes]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Roster:
-        """The roster of a file: ``server = "hex"``, and ``number = "hex"`` under [clients], [helpers], [key_holder].
+        """The roster of a file: ``server = "hex"``, and ``number = "hex"`` under [clients] and each role's table.
 
         Raises:
             SiteFileError: no such file, or a party without a proper key or number.
         """
         table = Table.read(path)
         server = table.take("server", str)
-        clients, helpers, key_holder = (_keys(path, table.table(name)) for name in TABLES)
+        clients, roles = _keys(path, table.table("clients")), tuple(helper_roles())
+        beside = {role.table: _keys(path, table.table(role.table)) for role in roles}
         table.end()
         if not clients:
             raise SiteFileError(f"{path}: the roster needs clients and lists none; add them under [clients]")
-        if len(key_holder) > 1:
-            raise SiteFileError(f"{path}: [key_holder] names one party, not {len(key_holder)}; leave one")
-        numbers = Counter([*clients, *helpers, *key_holder])
+        for role in roles:
+            if role.at_most is not None and len(beside[role.table]) > role.at_most:
+                allowed = "one party" if role.at_most == 1 else f"{role.at_most} parties"
+                raise SiteFileError(
+                    f"{path}: [{role.table}] names {allowed}, not {len(beside[role.table])}; leave "
+                    + ("one" if role.at_most == 1 else f"{role.at_most}")
+                )
+        numbers = Counter([*clients, *(party for keys in beside.values() for party in keys)])
         if twice := [party for party, times in numbers.items() if times > 1]:
             raise SiteFileError(f"{path}: every party needs a number of its own; {twice[0]} stands in two tables")
-        return cls(server=_key(path, "the server", server), clients=clients, helpers=helpers, key_holder=key_holder)
+        return cls(server=_key(path, "the server", server), clients=clients, beside=beside)
+
+    def listed(self, role: HelperRole | None) -> Mapping[PartyId, bytes]:
+        """The public keys of the parties of a role; none for no role."""
+        return self.beside.get(role.table, {}) if role is not None else {}
 
     def to_toml(self) -> str:
         """What ``read`` reads."""
@@ -72,7 +80,7 @@ class Roster:
         return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
 
     def _tables(self) -> list[tuple[str, Mapping[PartyId, bytes]]]:
-        return list(zip(TABLES, (self.clients, self.helpers, self.key_holder), strict=True))
+        return [("clients", self.clients), *self.beside.items()]
 
 
 def _keys(path: Path, table: Table) -> dict[PartyId, bytes]:

@@ -13,14 +13,13 @@ import numpy as np
 
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
+from federation.modes import MODES, HelperRole, KeyKind, helper_roles
 from federation.site.errors import SiteFileError
 from federation.site.key_files import read_secret
-from federation.site.modes import MODES
 from federation.site.roster import Roster
 from federation.site.toml_files import Table
-from secagg import PartyId
+from secagg import PartyId, PartySecrets
 from secagg.policy import ClientPolicy
-from secagg.primitives.agreement import KeyPair
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import IdentityKey
 
@@ -85,19 +84,18 @@ class ClientRole:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HelperRole:
-    """A site that takes masks off sums; it may contribute rows too, under another number."""
+class OwnRole:
+    """A site that is one of the parties beside clients and server; it may contribute rows too, under another number.
+
+    Args:
+        party: its number in the roster.
+        role: what it does.
+        secrets: its long-lived key.
+    """
 
     party: PartyId
-    keys: KeyPair = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyHolderRole:
-    """A site that decrypts sums, under fresh keys for each; it may contribute rows too, under another number."""
-
-    party: PartyId
-    identity: IdentityKey = field(repr=False)
+    role: HelperRole
+    secrets: PartySecrets = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +107,7 @@ class SiteFile:
         policy: what it demands of a sum.
         state: a folder of its own for running sessions.
         client: its role as a contributor, if it has one.
-        helper: its role as a helper, if it has one.
-        key_holder: its role as the key holder, if it has it.
+        helpers: its roles beside clients and server, such as a committee's helper or the key holder.
         forget_hours: a session without a word from the server for so long is over.
     """
 
@@ -118,8 +115,7 @@ class SiteFile:
     policy: ClientPolicy
     state: Path
     client: ClientRole | None
-    helper: HelperRole | None
-    key_holder: KeyHolderRole | None
+    helpers: tuple[OwnRole, ...]
     forget_hours: float
 
     @classmethod
@@ -136,13 +132,15 @@ class SiteFile:
             policy=_policy(table.table("policy"), roster),
             state=table.place("state"),
             client=_client(table.table("client"), roster) if "client" in table else None,
-            helper=_helper(table.table("helper"), roster) if "helper" in table else None,
-            key_holder=_key_holder(table.table("key_holder"), roster) if "key_holder" in table else None,
+            helpers=tuple(
+                _own_role(table.table(role.section), role, roster) for role in helper_roles() if role.section in table
+            ),
             forget_hours=table.take("forget_hours", float, DEFAULT_FORGET_HOURS),
         )
         table.end()
         if not site._role_secrets:
-            raise SiteFileError(f"{path}: a site needs a role: [client], [helper], [key_holder] or several of them")
+            sections = ", ".join(f"[{role.section}]" for role in helper_roles())
+            raise SiteFileError(f"{path}: a site needs a role: [client], {sections} or several of them")
         return site
 
     @classmethod
@@ -168,12 +166,9 @@ class SiteFile:
     @property
     def _role_secrets(self) -> list[bytes]:
         """The secret key of each of its roles."""
-        roles = [
-            self.client and self.client.identity.secret,
-            self.helper and self.helper.keys.secret,
-            self.key_holder and self.key_holder.identity.secret,
-        ]
-        return [secret for secret in roles if secret]
+        client = [self.client.identity] if self.client is not None else []
+        keys = [*client, *(own.secrets.identity or own.secrets.agreement for own in self.helpers)]
+        return [key.secret for key in keys if key is not None]
 
     def state_key(self, purpose: str, session: bytes) -> bytes:
         """The key that seals what this site stores of one session."""
@@ -218,15 +213,9 @@ def _client(table: Table, roster: Roster) -> ClientRole:
     return role
 
 
-def _helper(table: Table, roster: Roster) -> HelperRole:
-    party, keys = table.take("party", int), KeyPair(read_secret(table.place("key")))
-    _check_listed(table, f"key for helper {party}", roster.helpers.get(party), keys.public)
+def _own_role(table: Table, role: HelperRole, roster: Roster) -> OwnRole:
+    party, secrets = table.take("party", int), role.key.secrets(read_secret(table.place(role.key.value)))
+    what = f"{'identity' if role.key is KeyKind.IDENTITY else 'key'} for {role.name} {party}"
+    _check_listed(table, what, roster.listed(role).get(party), role.key.public(secrets))
     table.end()
-    return HelperRole(party=party, keys=keys)
-
-
-def _key_holder(table: Table, roster: Roster) -> KeyHolderRole:
-    party, identity = table.take("party", int), IdentityKey(read_secret(table.place("identity")))
-    _check_listed(table, f"identity for key holder {party}", roster.key_holder.get(party), identity.public)
-    table.end()
-    return KeyHolderRole(party=party, identity=identity)
+    return OwnRole(party=party, role=role, secrets=secrets)

@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from federation.errors import UsageError
+from federation.modes import find_mode
+from secagg.sums import Upload
 from simulations.audit.attack import Attack
 from simulations.audit.attacks.afl_upload import AflUpload
 from simulations.audit.attacks.class_means import ClassMeans
@@ -66,13 +68,8 @@ SCENARIOS: Mapping[str, type[Any]] = {
 
 NAMES = (*(attack.name for attack in ON_A_MESSAGE), *SCENARIOS)
 
-NOT_BOUND = frozenset({"ckks", "bfv"})
-"""Modes whose ciphertexts carry no digest of the model: their server must follow the protocol."""
-
-
-ENCRYPTED = ("ckks", "bfv", "masked+ckks", "masked+bfv")
-OPEN = frozenset({("peeling", "plain"), *(("uniformity", mode) for mode in ENCRYPTED)})
-"""Cells that promise nothing: peeling needs features that are mostly zero, and ciphertexts need not look like dice."""
+PROBE = tuple(range(1, 6))
+"""A cohort that every mode can serve; what is read of its guarantee holds for all."""
 
 
 def choose_attacks(names: Iterable[str] | None) -> frozenset[str]:
@@ -95,9 +92,15 @@ def on_a_message(chosen: frozenset[str]) -> tuple[Attack[Any], ...]:
 
 def expected(attack: str, mode: str) -> Expectation:
     """What should come of an attack on one client's message, or on sums made for it, in a mode."""
-    if (attack, mode) in OPEN or (attack == "different_models" and mode in NOT_BOUND):
+    guarantee = find_mode(mode).guarantee(PROBE)
+    promises_nothing = (  # peeling needs features that are mostly zero, and ciphertexts need not look like dice
+        (attack == "peeling" and guarantee.opens_alone)
+        or (attack == "uniformity" and guarantee.upload is Upload.CIPHERTEXT)
+        or (attack == "different_models" and not guarantee.binds_context and not guarantee.opens_alone)
+    )
+    if promises_nothing:
         return Expectation.OPEN
-    if attack in ("differencing", "own_part", "many_sums") or mode == "plain":
+    if attack in ("differencing", "own_part", "many_sums") or guarantee.opens_alone:
         return Expectation.LEAKS
     return Expectation.HIDDEN
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from federation.modes import MODES
-from secagg import InsecureSeededEntropy, MaskedSum, PartyId
+from secagg import InOneProcess, InsecureSeededEntropy, MaskedSum, PartyId
 from secagg.layout import IntVector
 from simulations.audit.attack import Attack, attacked
 from simulations.audit.attacks.told_apart import ToldApart
@@ -80,9 +80,8 @@ def _reused(bench: Bench, trials: int) -> Score:
         protocol = MaskedSum(
             layout=bench.layout, clients=tuple(vectors), session_id=seed.to_bytes(16, "big"), context=bench.context
         )
-        return record_sum(
-            protocol, vectors, model=bench.model, entropy=InsecureSeededEntropy(seed, "reused on purpose")
-        )
+        entropy = InsecureSeededEntropy(seed, "reused on purpose")
+        return record_sum(InOneProcess(protocol=protocol), vectors, model=bench.model, entropy=entropy)
 
     view = view_of((run(before), run(after)), SERVER_ALONE, bench.known())
     return reuse_score(bench, view, after, added)

@@ -11,7 +11,7 @@ import numpy as np
 
 from analytic.learner import AnalyticLearner
 from federation.modes import Mode
-from secagg import CommitteeSum, Layout, MaskedSum, PartyId, PlainSum, SumProtocol, new_session_id
+from secagg import Guarantee, Layout, PartyId, PlainSum, SumProtocol, new_session_id
 from secagg.config import SERVER
 from secagg.in_memory import Envelope
 from secagg.layout import IntVector
@@ -26,7 +26,7 @@ from simulations.audit.attacks.mask_reuse import MaskReuse
 from simulations.audit.attacks.own_part import OwnPart
 from simulations.audit.evaluate import Score
 from simulations.audit.reading import Reading
-from simulations.audit.recorder import RecordedSum, helper_secrets, record_federation, record_sum, view_of
+from simulations.audit.recorder import RecordedSum, record_federation, record_sum, view_of
 from simulations.audit.view import SERVER_ALONE, WIRE_TAPPER, AdversaryView, Coalition, SumView
 from simulations.audit.workbench import Bench
 
@@ -42,7 +42,7 @@ def differencing(bench: Bench, mode: Mode, trials: int) -> Score:
         cohort = bench.cohort(SMALL_COHORT)
         vectors = bench.vectors(cohort)
         others = {party: vector for party, vector in vectors.items() if party != VICTIM}
-        second = record_sum(bench.protocol(mode, tuple(vectors)), others, model=bench.model, entropy=bench.entropy)
+        second = record_sum(bench.parties(mode, tuple(vectors)), others, model=bench.model, entropy=bench.entropy)
         view = view_of((bench.run(mode, vectors), second), SERVER_ALONE, bench.known())
         truth = bench.truth(cohort[VICTIM], vectors[VICTIM])
         scores.append(attacked(Differencing(), view, VICTIM, truth, bench.rng))
@@ -80,8 +80,8 @@ def different_models(bench: Bench, mode: Mode, trials: int, *, bound: bool = Tru
         vectors = bench.vectors(cohort)
         sent = {p: vector if p == VICTIM else dead_vector(vector) for p, vector in vectors.items()}
         context = hashlib.sha256(ALL_ZERO).digest() if bound else bench.context
-        protocols = TwoContexts.of(bench.protocol(mode, tuple(sent)), VICTIM, context)
-        recorded = record_sum(protocols, sent, network=ForgedHeaders(protocols=protocols), entropy=bench.entropy)
+        parties = TwoContexts.of(bench.parties(mode, tuple(sent)), VICTIM, context)
+        recorded = record_sum(parties, sent, network=ForgedHeaders(parties=parties), entropy=bench.entropy)
         view = view_of((recorded,), SERVER_ALONE, bench.known())
         scores.append(attacked(DifferentModels(), view, VICTIM, bench.truth(cohort[VICTIM], sent[VICTIM]), bench.rng))
     return Score.pooled(scores)
@@ -115,7 +115,7 @@ def afl_upload(bench: Bench, trials: int, *, fraction_bits: int, gamma: float = 
             result=None,
             inputs={},
             tapes={},
-            helper_secrets={},
+            secrets={},
         )
         view = AdversaryView(coalition=SERVER_ALONE, sums=(one,), known=bench.known())
         scores.append(attacked(attack, view, party, bench.truth(indices, vector), bench.rng))
@@ -189,27 +189,31 @@ def collusion(
 
 
 def _coalitions(recorded: RecordedSum, sizes: tuple[int, ...] | None) -> Iterator[tuple[Coalition, bool]]:
-    """Coalitions with what the protocol states about each."""
-    protocol = recorded.protocol
-    helpers = tuple(helper_secrets(protocol))
-    yield WIRE_TAPPER, protocol.name == "plain"
-    if isinstance(protocol, MaskedSum):
-        clients, threshold = protocol.clients, protocol.shares_needed
-        for n in sizes if sizes is not None else range(len(clients)):
-            if n < len(clients):
-                name = f"server and {n} of {len(clients)} clients (threshold {threshold})"
-                members, enough = frozenset(clients[len(clients) - n :]), n >= min(threshold, len(clients) - 1)
-                yield Coalition(name=name, server=True, parties=members), enough and not helpers
-                if helpers:
-                    yield (
-                        Coalition(name=f"{name} and the key holder", server=True, parties=members | {*helpers}),
-                        enough,
-                    )
+    """Coalitions with what the protocol states about each: ever more clients, then ever more helpers."""
+    protocol, guarantee = recorded.protocol, recorded.protocol.guarantee
+    clients, helpers, n = protocol.clients, protocol.helpers, len(protocol.clients)
+    yield WIRE_TAPPER, guarantee.opens_alone
+    if guarantee.opening_clients:
+        for size in sizes if sizes is not None else range(n):
+            if size >= n:
+                continue
+            name = f"server and {size} of {n} clients (threshold {guarantee.threshold})"
+            members = frozenset(clients[n - size :])
+            yield _stated(guarantee, name, members, frozenset())
+            if helpers:
+                yield _stated(guarantee, f"{name} and the key holder", members, frozenset(helpers))
         return
-    yield SERVER_ALONE, protocol.name == "plain"
-    what = "helpers" if isinstance(protocol, CommitteeSum) else "key holders"
-    for n in range(1, len(helpers) + 1):
-        members = frozenset(helpers[:n])
-        yield Coalition(name=f"{n} of {len(helpers)} {what}, without the server", parties=members), False
-        name = f"server and {n} of {len(helpers)} {what}"
-        yield Coalition(name=name, server=True, parties=members), n == len(helpers)
+    yield SERVER_ALONE, guarantee.opens_alone
+    role = next((role for role, keys in protocol.public_keys.items() if set(helpers) & keys.keys()), "helper")
+    for size in range(1, len(helpers) + 1):
+        members = frozenset(helpers[:size])
+        yield Coalition(name=f"{size} of {len(helpers)} {role}s, without the server", parties=members), False
+        yield _stated(guarantee, f"server and {size} of {len(helpers)} {role}s", frozenset(), members)
+
+
+def _stated(
+    guarantee: Guarantee, name: str, clients: frozenset[PartyId], helpers: frozenset[PartyId]
+) -> tuple[Coalition, bool]:
+    """The server with these parties, and whether the protocol says that they open uploads."""
+    opens = guarantee.opened_by(server=True, n_clients=len(clients), helpers=helpers)
+    return Coalition(name=name, server=True, parties=clients | helpers), opens

@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 
 from secagg import Assumptions, MaskedSum, run_in_memory
-from secagg.masked.explain import client_cost
+from secagg.sums import CLIENT_ROLE
 from simulations.bench.measure import Spread
 from simulations.bench.rows import Goal, Row, Section
 from simulations.bench.settings import Settings
@@ -31,7 +31,7 @@ def measure(settings: Settings) -> Iterator[Row]:
     for n_clients in (100, 1000, 10_000):
         for malicious in (False, True):
             planned = _planned(features, n_clients, malicious)
-            cost = client_cost(planned)
+            cost = planned.costs[CLIENT_ROLE]
             server = "malicious" if malicious else "semi-honest"
             yield _row(f"{n_clients} clients, {server} server", planned, cost.bytes_up, cost.bytes_down)
 

@@ -10,7 +10,7 @@ from federation.console.process import exit_codes
 from secagg import Assumptions, MaskedSum
 from secagg.config import MAX_CLIENTS
 from secagg.masked.assumptions import Plan, plan
-from secagg.masked.explain import client_cost
+from secagg.sums import CLIENT_ROLE
 from simulations.command_line.example_layout import layout_of_statistics
 
 NAME = "parameters"
@@ -103,7 +103,7 @@ def _both_servers(arguments: argparse.Namespace) -> Iterator[Assumptions]:
 def _row(n_clients: int, assumptions: Assumptions, features: int, targets: int) -> tuple[str, ...]:
     found = plan(n_clients, assumptions)
     config = _configured(n_clients, assumptions, features, targets)
-    cost = client_cost(config)
+    cost = config.costs[CLIENT_ROLE]
     return (
         f"{n_clients}",
         "malicious" if assumptions.malicious_server else "semi-honest",

@@ -37,7 +37,7 @@ class AflUpload:
 
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> IntVector | None:
         """The vector of sums, made whole."""
-        payload = None if target is None else view.sums[-1].payload(target)
+        payload = None if target is None else view.sums[-1].knowledge.upload(target)
         if payload is None:
             return None
         d, c = _shape(view.sums[-1].layout)

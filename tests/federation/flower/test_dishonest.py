@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federation.site.modes import MODES
 from flwr.app import ConfigRecord, Message, RecordDict
 from rehearsed import ForgedGrid, edit, edit_all, events, invitation, is_exact, node_of, run_config, site, state
 
@@ -18,7 +19,6 @@ from federation.flower.trial import KEY_HOLDER_PARTY, Trial
 from federation.flower.wire import INVITE, STEP, read_invitation, read_messages, write_messages
 from federation.site.errors import DeclinedError
 from federation.site.key_files import read_secret
-from federation.site.modes import MODES
 from federation.site.roster import Roster
 from federation.site.signed_messages import sign_message
 from secagg import CommitteeSum, Layout

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from federation.site.modes import MODES
 from flwr.app import Message
 from rehearsed import (
     ForgedGrid,
@@ -40,7 +41,6 @@ from federation.flower.wire import (
 from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, UnreachableError
 from federation.site.invitation import Invitation
 from federation.site.key_pair import SessionKeyPair
-from federation.site.modes import MODES
 from federation.site.roster import Roster
 from secagg import new_session_id
 from secagg.config import SERVER
