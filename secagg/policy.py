@@ -75,14 +75,12 @@ class ClientPolicy:
         if not known:
             return
         if not keys:
-            raise PolicyError(
-                f"this site knows every {role} by its key; this sum names no such key and trusts the server"
-            )
+            raise PolicyError(f"this site knows every {role} by its key; this sum has none and trusts the server")
         others = [party for party, key in keys.items() if known.get(party) != key]
         if others:
             raise PolicyError(
-                f"{len(others)} of the {len(keys)} parties in the role {role} have another key in this site's list, or "
-                f"none: {others[:10]}"
+                f"{len(others)} of the {len(keys)} {role}s have another key in this site's roster, or none: "
+                f"{others[:10]}"
             )
 
     def _at_least(self, what: str, needed: int, offered: int) -> None:

@@ -45,8 +45,10 @@ class Site:
         """
         terms = Terms.from_bytes(invitation.terms)
         own = next((own for own in self._file.helpers if own.party in terms.helpers), None)
-        if own is None or terms.mode not in MODES or MODES[terms.mode].announce is None:
+        if own is None:
             return {}
+        if terms.mode in MODES and MODES[terms.mode].announce is None:
+            raise DeclinedError(f"nothing is encrypted in the mode {terms.mode}, so {own.role.name}s announce nothing")
         with self._folder.locked():
             self._end_what_is_over(terms)
             store, key = self._folder.key_pair(terms.session), self._file.state_key(KEY_PAIR, terms.session)

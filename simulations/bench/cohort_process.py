@@ -14,8 +14,8 @@ import numpy as np
 
 from analytic.row_format import RowFormat
 from analytic.statistics import Statistics, StatisticsSpec
-from secagg.in_memory import Parties
 from secagg import Assumptions, CommitteeSum, IntVector, Layout, MaskedSum, SumProtocol, new_session_id, run_in_memory
+from secagg.in_memory import Parties
 from simulations.bench.machine import one_thread
 from simulations.compare.memory import peak_rss_bytes
 

@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 
 from federation.modes import MODES
-from secagg.in_memory import Parties
 from secagg import InMemoryRun, MaskedSum, SumProtocol, new_session_id, run_in_memory
 from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, make_room
+from secagg.in_memory import Parties
 from simulations.bench.cohort_process import Cohort
 from simulations.bench.measure import Spread
 from simulations.bench.rows import Row, Section

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federation.site.modes import MODES
 from flwr.app import ConfigRecord, Message, RecordDict
 from rehearsed import ForgedGrid, edit, edit_all, events, invitation, is_exact, node_of, run_config, site, state
 
@@ -17,6 +16,7 @@ from federation.flower.rehearsal import rehearse
 from federation.flower.run_settings import RunSettings
 from federation.flower.trial import KEY_HOLDER_PARTY, Trial
 from federation.flower.wire import INVITE, STEP, read_invitation, read_messages, write_messages
+from federation.modes import MODES
 from federation.site.errors import DeclinedError
 from federation.site.key_files import read_secret
 from federation.site.roster import Roster
@@ -65,7 +65,7 @@ def plausible_total(trial: Trial, config: dict[str, Any]) -> RingVector:
     return RingVector.encode(Layout.of(spec.segments), vectors[0] + vectors[1] + vectors[2])
 
 
-@pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if mode.encrypts])
+@pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if mode.announce])
 @pytest.mark.parametrize("is_signed", [False, True])
 def test_no_other_node_answers_for_the_key_holder(
     trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, is_signed: bool

@@ -21,7 +21,7 @@ from federation.site.terms import Terms
 from secagg.errors import ConfigurationError
 
 AFL_OF_TWO = AFL(n_features=2, n_targets=2, feature_format=RowFormat.parse("UQ5.11"), max_rows=10)
-ROSTER = Roster(server=bytes(32), clients={1: b"a" * 32, 2: b"b" * 32, 3: b"c" * 32}, helpers={})
+ROSTER = Roster(server=bytes(32), clients={1: b"a" * 32, 2: b"b" * 32, 3: b"c" * 32})
 
 
 @given(messages=st.dictionaries(st.integers(1, 2**32 - 1), st.binary(max_size=100), max_size=5), session=st.binary())
