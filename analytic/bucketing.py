@@ -100,11 +100,13 @@ def finite_rows(features: NDArray[Any], n_features: int) -> FloatMatrix:
     """Features as float64 of shape (n, n_features).
 
     Raises:
-        InvalidRowsError: another shape.
+        InvalidRowsError: another shape, or no real numbers.
         RowsOutsideFormatError: rows with NaN or infinity; says how many.
     """
     if features.ndim != 2 or features.shape[1] != n_features:
         raise InvalidRowsError(f"features must have shape (n, {n_features}), not {features.shape}")
+    if features.dtype.kind not in "biuf":
+        raise InvalidRowsError(f"features must be real numbers, not {features.dtype}; convert them first")
     rows = np.asarray(features, dtype=np.float64)
     finite = np.isfinite(rows)
     if finite.all():

@@ -59,7 +59,16 @@ class FedHiP(AFL):
         ridge: the paper's beta of eq. 1, in the features' own units squared.
         ri_gamma: the paper's beta of eq. 6, what each client adds to its Gram's diagonal.
         clip: clip features into the format instead of refusing them.
+        row_map: must be None: clients personalise with the exact total of their rows as they are.
+        solver: must be None too.
     """
+
+    def __post_init__(self) -> None:
+        if self.row_map is not None or self.solver is not None:
+            raise SpecificationError(
+                "fedhip has no private form: its clients receive the exact total and personalise with it; take afl"
+            )
+        AFL.__post_init__(self)
 
     @property
     def name(self) -> str:

@@ -33,10 +33,12 @@ from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
 from analytic.fedhip import FedHiP
-from analytic.learner import AnalyticLearner
+from analytic.learner import OPTIONAL, AnalyticLearner, stated_fields
 from analytic.model_arrays import ModelFileError as ModelFileError
 from analytic.model_arrays import Parts
+from analytic.noisy_solve import NoisySolver
 from analytic.row_format import RowFormat
+from analytic.row_map import JointClip, LayerMap, RowClip, RowMap
 from analytic.safle import SAFLe
 
 ENTRY, VERSION = "analytic-model", 2
@@ -45,7 +47,15 @@ ENTRY, VERSION = "analytic-model", 2
 LEARNERS: dict[str, type[Any]] = {"afl": AFL, "fedhip": FedHiP, "deepafl": DeepAFL, "safle": SAFLe}
 """The learners whose models can be stored (``model_arrays.Storable``), by name; add one of your own here."""
 
-PARAMETERS: dict[str, type[Any]] = {"fixed_thresholds": FixedThresholds, "quantile_thresholds": QuantileThresholds}
+PARAMETERS: dict[str, type[Any]] = {
+    "fixed_thresholds": FixedThresholds,
+    "quantile_thresholds": QuantileThresholds,
+    "row_map": RowMap,
+    "layer_map": LayerMap,
+    "row_clip": RowClip,
+    "joint_clip": JointClip,
+    "noisy_solver": NoisySolver,
+}
 """Dataclasses that stand in a learner's configuration, by the name that they have in JSON; likewise."""
 
 
@@ -86,7 +96,7 @@ def model_to_bytes(learner: AnalyticLearner[Any], model: Any, *, classes: Sequen
     description = {
         "version": VERSION,
         "learner": learner.name,
-        "configuration": {f.name: _to_json(getattr(learner, f.name)) for f in fields(storable)},
+        "configuration": {name: _to_json(value) for name, value in stated_fields(storable).items()},
         "conditioning": parts.conditioning,
         "classes": None if classes is None else [_class_to_json(value) for value in classes],
         "arrays": _digests(arrays),
@@ -215,7 +225,8 @@ def _class_to_json(value: Any) -> str | int:
 def _learner(description: Mapping[str, Any], source: str) -> Any:
     name, configuration = description["learner"], description["configuration"]
     kind = LEARNERS[name]
-    wanted, present = {f.name for f in fields(kind)}, set(configuration)
+    known, present = {f.name: f for f in fields(kind)}, set(configuration)
+    wanted = {name for name, own in known.items() if own.metadata != OPTIONAL or name in present}
     if wanted != present:
         raise ModelFileError(
             f"{source}: the configuration of {name} needs {', '.join(sorted(wanted - present)) or 'nothing more'} and "

@@ -24,10 +24,12 @@ from analytic.bucketing import (
 )
 from analytic.counts import Counts, CountSpec
 from analytic.errors import NotReadyError, SpecificationError
+from analytic.layers import Layer, Lookup
 from analytic.learner import ClientRows, canonical_context
 from analytic.model_arrays import Parts
-from analytic.row_format import FloatMatrix
+from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve import Solution, solve_ridge
+from analytic.statistics import LABELS
 from analytic.whole_numbers import settle_whole_numbers
 
 
@@ -110,6 +112,16 @@ class SAFLe:
         return "safle"
 
     @property
+    def n_targets(self) -> int:
+        """The number of columns of scores, under the name that other learners give it."""
+        return self.n_classes
+
+    @property
+    def target_format(self) -> RowFormat:
+        """The format of targets, which are labels."""
+        return LABELS
+
+    @property
     def bucketing(self) -> Bucketing:
         """The bucketing functions."""
         return Bucketing(encoding=Encoding(self.encoding), n_buckets=self.n_buckets)
@@ -164,6 +176,9 @@ class SAFLe:
         restored = ri_taken_off(total, survivors, units=self.ri_gamma, max_clients=self.max_clients)
         return SAFLeModel(thresholds=_known(model), solution=solve_counts(restored, self.spec, ridge=self.ridge))
 
+    def exact_total(self, model: SAFLeModel, total: Any, survivors: int) -> None:
+        """None: totals are counts of buckets, whose rank says less than that of raw features."""
+
     def decision_function(self, model: SAFLeModel, features: NDArray[Any]) -> FloatMatrix:
         """Scores (eq. 5), shape (n, c): the sum of each group's row of weights.
 
@@ -178,6 +193,14 @@ class SAFLe:
             for embedding, column in zip(embeddings, self._indices(model, features[block]).T, strict=True):
                 scores[block] += embedding[column]
         return scores
+
+    def layers(self, model: SAFLeModel) -> tuple[Layer, ...]:
+        """Return the lookup of each group's row of weights as one layer."""
+        return (
+            Lookup(
+                thresholds=_known(model), bucketing=self.bucketing, grouping=self.grouping, embeddings=model.weights
+            ),
+        )
 
     def weights_bytes(self, model: SAFLeModel) -> bytes:
         """The bytes of thresholds and W."""

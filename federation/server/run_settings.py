@@ -9,11 +9,11 @@ from pydantic import ConfigDict, Field, field_validator
 
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner
-from analytic.release_gates import Gate, ReleasePolicy
 from analytic.row_format import RowFormat
 from federation.console.options import parse_options
 from federation.errors import UsageError
 from federation.learners import LEARNERS, LearnerSettings
+from federation.release import Gate, ReleasePolicy
 from federation.site.errors import RunSettingsError
 from federation.site.modes import MODES, missing_extra
 from federation.site.roster import Roster

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from analytic.afl import AFL
 from analytic.model_files import save_model
 from federation.console.output_files import OutputFile
+from federation.federation import Federation, Step
 from federation.server.exchange import Deadlines, Exchange, SessionExchange, Transport
 from federation.server.grid_series import GridSeries, SeriesOverError
 from federation.server.grid_sum import run_sum
@@ -24,7 +24,7 @@ from federation.site.invitation import Invitation
 from federation.site.messages import END, write_messages
 from federation.site.modes import MODES
 from federation.site.terms import Terms
-from secagg import PartyId, SumResult, new_session_id
+from secagg import SumResult, new_session_id
 
 
 def train(
@@ -84,8 +84,8 @@ class Training:
         self._settings, self._server, self._exchange, self._progress = settings, server, exchange, progress
         self._clock, self._sleep = clock, sleep
         settings.check_roster(server.roster)
-        self._learner = settings.build_learner(len(server.roster.clients))
-        self._survivors: list[tuple[PartyId, ...]] = []
+        learner = settings.build_learner(len(server.roster.clients))
+        self._federation = Federation(learner, release=settings.release_policy)
         self._session = b""
         self._series: tuple[Terms, GridSeries] | None = None
 
@@ -96,33 +96,22 @@ class Training:
             UnreachableError: too few nodes, or a helper or the key holder is missing.
             SecureSumError, AnalyticError: no total, or none that gives a model.
         """
-        started, model = self._clock(), self._learner.init()
+        started = self._clock()
         self._wait_for_nodes()
         try:
-            while (spec := self._learner.next_sum(model)) is not None:
-                result = self._sum(model)
-                self._survivors.append(result.survivors)
-                self._progress.say("sum", number=len(self._survivors), survivors=list(result.survivors))
-                total = spec.from_vector(result.total)
-                self._judge(total, result.survivors)
-                model = self._learner.update(model, total, len(result.survivors))
-            self._save(folder, model, self._clock() - started)
+            while (step := self._federation.next_sum) is not None:
+                self._take(self._sum(step))
+            self._save(folder, self._clock() - started)
         finally:
             self._end()
-        return model
+        return self._federation.model
 
-    def _judge(self, total: Any, survivors: tuple[PartyId, ...]) -> None:
-        """Refuse a total of raw features that gives rows away, and say what a total gives away besides.
-
-        DeepAFL's and SAFLe's totals are of other features, whose rank says less; they are not judged.
-
-        Raises:
-            ReleaseRefusedError: the settings do not allow it.
-        """
-        if isinstance(self._learner, AFL):
-            exact = self._learner.without_ri(total, len(survivors))
-            for concern in self._settings.release_policy.before_release(exact, survivors):
-                self._progress.say("concern", gate=concern.gate.value, reason=concern.message)
+    def _take(self, result: SumResult) -> None:
+        """Go on with a total, unless the settings' release policy refuses it."""
+        number = len(self._federation.sums) + 1
+        self._progress.say("sum", number=number, survivors=list(result.survivors))
+        for concern in self._federation.take(result).concerns:
+            self._progress.say("concern", gate=concern.gate.value, reason=concern.message)
 
     def _end(self) -> None:
         """Tell all nodes, lost ones too, that the last session is over, so that they forget its secrets now."""
@@ -141,19 +130,19 @@ class Training:
         if not nodes:
             raise UnreachableError(f"no node is online after {self._settings.join_seconds:g} seconds; start the nodes")
 
-    def _sum(self, model: Any) -> SumResult:
+    def _sum(self, step: Step[Any]) -> SumResult:
         """The next sum; in a series it goes on with the one before where enough clients are left."""
         if self._series is not None:
             last, series = self._series
             terms = last.next_of_series
             self._series = terms, series
             try:
-                return series.run_next(Invitation.make(terms, self._learner, model))
+                return series.run_next(Invitation.make(terms, step.learner, step.model))
             except SeriesOverError as error:
                 self._progress.say("series ends", reason=str(error))
         terms = self._fresh_terms()
         self._session = terms.session
-        invitation = Invitation.make(terms, self._learner, model)
+        invitation = Invitation.make(terms, step.learner, step.model)
         exchange = SessionExchange(terms.session, self._exchange, self._progress)
         if not terms.place:
             return run_sum(invitation, self._server, exchange, self._deadlines)
@@ -180,13 +169,14 @@ class Training:
             place=1 if settings.in_series else 0,
         )
 
-    def _save(self, folder: Path, model: Any, seconds: float) -> None:
-        save_model(folder / "model.safetensors", self._learner, model)
-        weights = hashlib.sha256(self._learner.weights_bytes(model)).hexdigest()
+    def _save(self, folder: Path, seconds: float) -> None:
+        learner, model = self._federation.learner, self._federation.model
+        save_model(folder / "model.safetensors", learner, model)
+        weights = hashlib.sha256(learner.weights_bytes(model)).hexdigest()
         summary = {
             "mode": self._settings.mode,
-            "learner": self._learner.name,
-            "survivors": [list(parties) for parties in self._survivors],
+            "learner": learner.name,
+            "survivors": [list(one.survivors) for one in self._federation.sums],
             "weights_sha256": weights,
             "seconds": round(seconds, 3),
         }

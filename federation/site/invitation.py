@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analytic.errors import AnalyticError
-from analytic.learner import AnalyticLearner, SumSpec
+from analytic.learner import AnalyticLearner
 from analytic.model_files import model_from_bytes, model_to_bytes
+from federation.federation import Step
 from federation.site.errors import WireError
 from federation.site.modes import Basis, Sum
 from federation.site.roster import Roster
 from federation.site.terms import Terms
-from secagg import Layout
 from secagg.encoding import length_prefixed, split_parts
 
 
@@ -24,16 +24,12 @@ class Agreement:
     Args:
         basis: what the sum is made from, this party's own roster among it.
         protocol: the sum.
-        learner: the closed form.
-        model: what it has learned so far.
-        spec: the sum that it needs next.
+        step: the learner's sum.
     """
 
     basis: Basis
     protocol: Sum
-    learner: AnalyticLearner[Any]
-    model: Any
-    spec: SumSpec[Any]
+    step: Step[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +68,9 @@ class Invitation:
             WireError: no terms or no model, or a model that needs no sum.
             ConfigurationError: other parties than this roster's, unsafe terms, or no context of the key holder.
         """
-        learner, model, spec = self._load()
-        basis = self._basis(roster, learner, model, spec)
-        return Agreement(basis=basis, protocol=basis.make_sum(), learner=learner, model=model, spec=spec)
+        step = self._load()
+        basis = self._basis(roster, step)
+        return Agreement(basis=basis, protocol=basis.make_sum(), step=step)
 
     def basis(self, roster: Roster) -> Basis:
         """What the sum is made from, also while the key holder's context is still missing.
@@ -82,28 +78,28 @@ class Invitation:
         Raises:
             WireError: no terms or no model, or a model that needs no sum.
         """
-        return self._basis(roster, *self._load())
+        return self._basis(roster, self._load())
 
-    def _basis(self, roster: Roster, learner: AnalyticLearner[Any], model: Any, spec: SumSpec[Any]) -> Basis:
+    def _basis(self, roster: Roster, step: Step[Any]) -> Basis:
         """All that a party received goes into the session's context; the key holder's has a place of its own."""
-        received = length_prefixed(b"flower app", self.terms, learner.context_bytes(model))
+        received = length_prefixed(b"flower app", self.terms, step.received)
         return Basis(
             terms=Terms.from_bytes(self.terms),
             roster=roster,
-            layout=Layout.of(spec.segments),
+            layout=step.layout,
             context=hashlib.sha256(received).digest(),
             signed_context=self.signed_context,
         )
 
-    def _load(self) -> tuple[AnalyticLearner[Any], Any, SumSpec[Any]]:
+    def _load(self) -> Step[Any]:
         try:
             saved = model_from_bytes(self.model)
         except AnalyticError as error:
             raise WireError("these bytes are no model of this version") from error
-        spec = saved.learner.next_sum(saved.model)
-        if spec is None:
+        step = Step.of(saved.learner, saved.model)
+        if step is None:
             raise WireError("this model is complete; no sum is left to take part in")
-        return saved.learner, saved.model, spec
+        return step
 
     @property
     def session(self) -> bytes:

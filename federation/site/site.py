@@ -108,10 +108,9 @@ class Site:
         except (ConfigurationError, PolicyError) as error:
             raise DeclinedError(str(error)) from error
         client = self._file.client
-        if client is not None and agreement.learner.name not in client.learners:
-            raise DeclinedError(
-                f"this site contributes to {', '.join(sorted(client.learners))} only, not to {agreement.learner.name}"
-            )
+        learner = agreement.step.learner.name
+        if client is not None and learner not in client.learners:
+            raise DeclinedError(f"this site contributes to {', '.join(sorted(client.learners))} only, not to {learner}")
         return agreement
 
     def _draw(self, invitation: Invitation, identity: IdentityKey) -> SessionKeyPair:

@@ -15,10 +15,10 @@ import pytest
 from flwr.app import Message
 from rehearsed import CONTEXT, END, INVITE, STEP, events, is_exact, node_of, run_config, vanishes
 
-from analytic.release_gates import ReleaseRefusedError
 from federation.flower import rehearsal
 from federation.flower.rehearsal import InProcessGrid, rehearse
 from federation.flower.trial import Trial
+from federation.release import ReleaseRefusedError
 from federation.server.exchange import Exchange
 from federation.site.errors import UnreachableError
 from secagg.errors import TooFewSurvivorsError
