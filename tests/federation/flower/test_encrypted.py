@@ -149,7 +149,7 @@ def test_the_secret_key_never_leaves_its_sealed_file(
         return drawn[-1]
 
     def watch(node: int, message: Message, reply: Message) -> None:
-        assert all(path.stat().st_mode & 0o077 == 0 for path in state(trial, node - 1000).iterdir())
+        assert all(path.stat().st_mode & 0o077 == 0 for path in state(trial, node - 1000).glob("*"))
         assert (node == node_of(HOLDER_SITE)) or "key pair" not in kept(trial, node - 1000)
         held.update(stored(trial, node - 1000))
         said.extend(read_messages(reply.content)[1].values())
