@@ -179,6 +179,24 @@ def test_modules_do_not_import_the_hallway_of_their_own_package(package: str) ->
     assert not hallway, shown(hallway)
 
 
+def _asks_in_a_loop(tree: ast.AST) -> list[int]:
+    """Lines of loops that ask a learner for one sum after the other."""
+    return [
+        call.lineno
+        for loop in ast.walk(tree)
+        if isinstance(loop, ast.While | ast.For)
+        for call in ast.walk(loop)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "next_sum"
+        if len(call.args) == 1
+    ]
+
+
+def test_nobody_leads_a_learner_through_its_sums_but_the_dialogue_and_its_oracle() -> None:
+    """Whoever wrote that loop again could forget the digest, the gate or the record: ``federation.Federation``."""
+    loops = {name: lines for name, tree in TREES.items() if (lines := _asks_in_a_loop(tree))}
+    assert set(loops) == {"analytic.learner"}, loops
+
+
 def test_primitives_know_nothing_of_protocols() -> None:
     above = [
         a
@@ -278,3 +296,8 @@ class TestTheTestItself:
         assert find_cycles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
         assert find_cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [["b", "c"]]
         assert find_cycles({"a": {"a"}}) == [["a"]]
+
+    def test_loops_over_sums_are_found(self) -> None:
+        assert _asks_in_a_loop(ast.parse("while (spec := learner.next_sum(model)) is not None:\n    pass")) == [1]
+        assert _asks_in_a_loop(ast.parse("spec = learner.next_sum(model)")) == []
+        assert _asks_in_a_loop(ast.parse("while step := federation.next_sum:\n    sums.next_sum(a, b)")) == []

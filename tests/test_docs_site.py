@@ -97,11 +97,8 @@ def test_the_architecture_shows_the_automaton_as_it_is() -> None:
 def test_the_architecture_says_where_every_package_is() -> None:
     text = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([\w/]+)/` \|", text.split("## Where things are")[1], flags=re.MULTILINE)
-    packages = [
-        path.parent
-        for top in ("secagg", "analytic", "federation", "simulations")
-        for path in (ROOT / top).rglob("__init__.py")
-    ]
+    houses = ("secagg", "analytic", "federation", "simulations")
+    packages = [path.parent for house in houses for path in (ROOT / house).rglob("__init__.py")]
     assert sorted(listed) == sorted([*(path.relative_to(ROOT).as_posix() for path in packages), "tests"])
 
 
@@ -135,7 +132,9 @@ def test_the_tutorial_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.
             assert language == "text"
             assert all(line in printed for line in block.splitlines()), printed
     assert commands == 3
-    assert {"features.npz", "model", "report.html", "report.json"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"features.npz", "model.safetensors", "report.html", "report.json"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
 
 
 def _output_of(command: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from federation.site.modes import Basis
 from secagg import os_entropy
-from secagg.durable import FileStore
+from secagg.durable import Store
 from secagg.errors import SnapshotError
 from secagg.he import generate_contexts, sign_context
 from secagg.primitives.identity import IdentityKey
@@ -42,13 +42,13 @@ class SessionKeyPair:
         )
         return cls(signed_context=signature + keys.public_context, secret_context=keys.secret_context)
 
-    def save(self, store: FileStore, key: bytes) -> None:
+    def save(self, store: Store, key: bytes) -> None:
         """Seal it under 32 bytes that only this site knows; once this returns it survives a crash."""
         size = len(self.signed_context).to_bytes(_SIZE_BYTES, "big")
         store.save(seal(key, size + self.signed_context + self.secret_context, _BINDING, entropy=os_entropy))
 
     @classmethod
-    def load(cls, store: FileStore, key: bytes) -> SessionKeyPair | None:
+    def load(cls, store: Store, key: bytes) -> SessionKeyPair | None:
         """What was saved; None if nothing was.
 
         Raises:

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analytic.statistics import IntVector
 from federation.site.errors import NoSessionError
 from federation.site.invitation import Agreement
 from federation.site.key_pair import SessionKeyPair
 from federation.site.modes import Basis, Encrypted
 from federation.site.site_file import ClientRole, HelperRole, SiteFile
 from federation.site.state import SessionFolder
-from secagg import ClientSession, CommitteeSum, MaskedSum, PartyId, PlainSum
+from secagg import ClientSession, CommitteeSum, IntVector, MaskedSum, PartyId, PlainSum
 from secagg.durable import DurableClient
 from secagg.masked.series import SeriesClient
 from secagg.masked.series_snapshots import restore_series_client, snapshot_series_client
@@ -77,7 +76,7 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
     signing: dict[str, Any] = {"identity": role.identity} if isinstance(protocol, MaskedSum | CommitteeSum) else {}
 
     def contribution() -> IntVector:
-        return agreement.spec.to_vector(agreement.learner.client_statistics(agreement.model, role.rows()))
+        return agreement.step.vector(role.rows())
 
     if agreement.basis.terms.place:
         return _series_client(kept, agreement.basis, role, contribution)

@@ -32,7 +32,7 @@ class Site:
 
     def __init__(self, file: SiteFile, *, now: Callable[[], float] = time.time) -> None:
         self._file, self._now = file, now
-        self._folder = SessionFolder(file.state)
+        self._folder = SessionFolder(file.state, now=now)
 
     def make_context(self, invitation: Invitation) -> Messages:
         """The signed public context of a fresh key pair, where this site is the key holder; else nothing.
@@ -108,10 +108,9 @@ class Site:
         except (ConfigurationError, PolicyError) as error:
             raise DeclinedError(str(error)) from error
         client = self._file.client
-        if client is not None and agreement.learner.name not in client.learners:
-            raise DeclinedError(
-                f"this site contributes to {', '.join(sorted(client.learners))} only, not to {agreement.learner.name}"
-            )
+        learner = agreement.step.learner.name
+        if client is not None and learner not in client.learners:
+            raise DeclinedError(f"this site contributes to {', '.join(sorted(client.learners))} only, not to {learner}")
         return agreement
 
     def _draw(self, invitation: Invitation, identity: IdentityKey) -> SessionKeyPair:

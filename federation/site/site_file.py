@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import os
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Annotated, Self
 
 import numpy as np
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
@@ -17,24 +15,31 @@ from federation.site.errors import SiteFileError
 from federation.site.key_files import read_secret
 from federation.site.modes import MODES
 from federation.site.roster import Roster
-from federation.site.toml_files import Table
+from federation.site.strict_models import Place, StrictModel, Texts, beside
 from secagg import PartyId
 from secagg.policy import ClientPolicy
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import IdentityKey
 
-SITES_VARIABLE = "ANALYTIC_SECAGG_SITES"
-"""The environment variable that names the folder of simulated sites; a real node names its file itself."""
-
-DEFAULT_FORGET_HOURS = 24.0
-
 MIN_CORRUPTION = 0.2
 """Fraction of clients that may collude with the server and hurt nobody, where a site's file demands nothing else."""
 
+RosterFile = Annotated[Roster, BeforeValidator(lambda value, info: Roster.read(beside(value, info)))]
+"""The roster of the file that is named."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientRole:
+IdentityFile = Annotated[
+    IdentityKey, BeforeValidator(lambda value, info: IdentityKey(read_secret(beside(value, info)))), Field(repr=False)
+]
+"""The signing key of the file that is named."""
+
+HelperKeyFile = Annotated[
+    KeyPair, BeforeValidator(lambda value, info: KeyPair(read_secret(beside(value, info)))), Field(repr=False)
+]
+"""The helper's key of the file that is named."""
+
+
+class ClientRole(StrictModel):
     """A site that contributes rows.
 
     Args:
@@ -45,9 +50,18 @@ class ClientRole:
     """
 
     party: PartyId
-    identity: IdentityKey = field(repr=False)
+    identity: IdentityFile
     data: str
-    learners: frozenset[str]
+    learners: Texts = frozenset({"afl"})
+
+    @field_validator("data")
+    @classmethod
+    def _find(cls, data: str, info: ValidationInfo) -> str:
+        if data.endswith(".npz"):
+            return str(beside(data, info))
+        if ":" not in data:
+            raise ValueError(f"data must be a file .npz or module:function, not {data!r}")
+        return data
 
     def rows(self) -> ClientRows:
         """The site's rows, read anew.
@@ -84,29 +98,49 @@ class ClientRole:
             ) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HelperRole:
+class HelperRole(StrictModel):
     """A site that takes masks off sums; it may contribute rows too, under another number."""
 
     party: PartyId
-    keys: KeyPair = field(repr=False)
+    key: HelperKeyFile
+
+    @property
+    def keys(self) -> KeyPair:
+        """Its X25519 keys."""
+        return self.key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyHolderRole:
+class KeyHolderRole(StrictModel):
     """A site that decrypts sums, under fresh keys for each; it may contribute rows too, under another number."""
 
     party: PartyId
-    identity: IdentityKey = field(repr=False)
+    identity: IdentityFile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteFile:
-    """What a site believes, none of which a server can change.
+class Demands(StrictModel):
+    """What a site demands of a sum; see ``ClientPolicy``."""
+
+    modes: Texts = frozenset({"masked"})
+    min_clients: Annotated[int, Field(ge=1)] = 3
+    min_survivors: Annotated[int, Field(ge=1)] = 3
+    min_corruption: Annotated[float, Field(ge=0, lt=1)] = MIN_CORRUPTION
+
+    @field_validator("modes")
+    @classmethod
+    def _check_modes(cls, modes: frozenset[str]) -> frozenset[str]:
+        if unknown := modes - MODES.keys():
+            raise ValueError(
+                f"modes are among {', '.join(MODES)}; there is no {', '.join(sorted(unknown))}: correct it"
+            )
+        return modes
+
+
+class SiteFile(StrictModel):
+    """What a site believes, none of which a server can change; docs/how-to/deploy-with-flower.md explains each key.
 
     Args:
         roster: its copy of the operator's roster.
-        policy: what it demands of a sum.
+        demands: what it demands of a sum (``[policy]`` in the file).
         state: a folder of its own for running sessions.
         client: its role as a contributor, if it has one.
         helper: its role as a helper, if it has one.
@@ -114,56 +148,40 @@ class SiteFile:
         forget_hours: a session without a word from the server for so long is over.
     """
 
-    roster: Roster
-    policy: ClientPolicy
-    state: Path
-    client: ClientRole | None
-    helper: HelperRole | None
-    key_holder: KeyHolderRole | None
-    forget_hours: float
+    roster: RosterFile
+    state: Place
+    demands: Demands = Field(Demands(), alias="policy")
+    client: ClientRole | None = None
+    helper: HelperRole | None = None
+    key_holder: KeyHolderRole | None = None
+    forget_hours: float = 24.0
 
-    @classmethod
-    def read(cls, path: Path) -> SiteFile:
-        """The site of a TOML file; see docs/how-to/deploy-with-flower.md for each key.
+    @model_validator(mode="after")
+    def _check_roles(self) -> Self:
+        roster, listed = self.roster, []
+        if self.client is not None:
+            own = self.client.identity.public
+            listed.append((f"identity for client {self.client.party}", roster.clients.get(self.client.party), own))
+        if self.helper is not None:
+            own = self.helper.keys.public
+            listed.append((f"key for helper {self.helper.party}", roster.helpers.get(self.helper.party), own))
+        if self.key_holder is not None:
+            party, own = self.key_holder.party, self.key_holder.identity.public
+            listed.append((f"identity for key holder {party}", roster.key_holder.get(party), own))
+        for what, key, own in listed:
+            if key != own:
+                raise ValueError(
+                    f"the roster lists another {what} than this site's key, or none; ask the operator which of the two "
+                    "is wrong"
+                )
+        if not listed:
+            raise ValueError("a site needs a role: [client], [helper], [key_holder] or several of them")
+        return self
 
-        Raises:
-            SiteFileError: what the file must say, what it says, what to do.
-        """
-        table = Table.read(path)
-        roster = Roster.read(table.place("roster"))
-        site = cls(
-            roster=roster,
-            policy=_policy(table.table("policy"), roster),
-            state=table.place("state"),
-            client=_client(table.table("client"), roster) if "client" in table else None,
-            helper=_helper(table.table("helper"), roster) if "helper" in table else None,
-            key_holder=_key_holder(table.table("key_holder"), roster) if "key_holder" in table else None,
-            forget_hours=table.take("forget_hours", float, DEFAULT_FORGET_HOURS),
-        )
-        table.end()
-        if not site._role_secrets:
-            raise SiteFileError(f"{path}: a site needs a role: [client], [helper], [key_holder] or several of them")
-        return site
-
-    @classmethod
-    def of_node(cls, node_config: Mapping[str, object]) -> SiteFile:
-        """The site of a Flower node: the file that its own node-config names as ``site``.
-
-        A simulated node has a ``partition-id`` instead; its file lies in the folder of simulated sites.
-
-        Raises:
-            SiteFileError: the node names no file.
-        """
-        named, folder = node_config.get("site"), os.environ.get(SITES_VARIABLE)
-        if isinstance(named, str):
-            return cls.read(Path(named))
-        number = node_config.get("partition-id")
-        if folder is None or not isinstance(number, int):
-            raise SiteFileError(
-                "a node needs its own file: start the SuperNode with --node-config 'site=\"/path/to/site.toml\"', "
-                f"or name the folder of simulated sites in {SITES_VARIABLE}"
-            )
-        return cls.read(Path(folder) / f"site-{number + 1}" / "site.toml")
+    @property
+    def policy(self) -> ClientPolicy:
+        """What it demands of a sum, over the clients of its own roster."""
+        return ClientPolicy(**self.demands.model_dump(), identities=self.roster.clients)
 
     @property
     def _role_secrets(self) -> list[bytes]:
@@ -178,55 +196,3 @@ class SiteFile:
     def state_key(self, purpose: str, session: bytes) -> bytes:
         """The key that seals what this site stores of one session."""
         return derive_key(self._role_secrets[0], f"site state: {purpose}", session)
-
-
-def _policy(table: Table, roster: Roster) -> ClientPolicy:
-    modes = table.texts("modes", ("masked",))
-    if unknown := modes - MODES.keys():
-        raise SiteFileError(
-            f"{table.path}: modes are among {', '.join(MODES)}; there is no {', '.join(sorted(unknown))}: correct it"
-        )
-    policy = ClientPolicy(
-        modes=modes,
-        min_clients=table.take("min_clients", int, 3),
-        min_survivors=table.take("min_survivors", int, 3),
-        min_corruption=table.take("min_corruption", float, MIN_CORRUPTION),
-        identities=roster.clients,
-    )
-    table.end()
-    return policy
-
-
-def _check_listed(table: Table, what: str, listed: bytes | None, own: bytes) -> None:
-    if listed != own:
-        raise SiteFileError(
-            f"{table.path}: the roster lists another {what} than this site's key, or none; "
-            "ask the operator which of the two is wrong"
-        )
-
-
-def _client(table: Table, roster: Roster) -> ClientRole:
-    party, identity = table.take("party", int), IdentityKey(read_secret(table.place("identity")))
-    _check_listed(table, f"identity for client {party}", roster.clients.get(party), identity.public)
-    data = table.take("data", str)
-    if data.endswith(".npz"):
-        data = str(table.path.parent / data)
-    elif ":" not in data:
-        raise SiteFileError(f"{table.path}: data must be a file .npz or module:function, not {data!r}")
-    role = ClientRole(party=party, identity=identity, data=data, learners=table.texts("learners", ("afl",)))
-    table.end()
-    return role
-
-
-def _helper(table: Table, roster: Roster) -> HelperRole:
-    party, keys = table.take("party", int), KeyPair(read_secret(table.place("key")))
-    _check_listed(table, f"key for helper {party}", roster.helpers.get(party), keys.public)
-    table.end()
-    return HelperRole(party=party, keys=keys)
-
-
-def _key_holder(table: Table, roster: Roster) -> KeyHolderRole:
-    party, identity = table.take("party", int), IdentityKey(read_secret(table.place("identity")))
-    _check_listed(table, f"identity for key holder {party}", roster.key_holder.get(party), identity.public)
-    table.end()
-    return KeyHolderRole(party=party, identity=identity)

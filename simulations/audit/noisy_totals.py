@@ -10,17 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from analytic.afl import AFL
 from analytic.learner import ClientRows
+from analytic.row_format import RowFormat
+from federation.privacy import PrivacyPlan
 from secagg import Layout, MaskedSum, PartyId, SumProtocol, new_session_id
 from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, audit_noise, make_room
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
 from secagg.sessions import ClientSession, Contribution, ServerSession
-from simulations.audit.evaluate import Score, paired
-from simulations.audit.one_run import epsilon_lower_bound, guess_canaries
+from simulations.audit.evaluate import Score, epsilon_lower_bound, guess_canaries, paired
 from simulations.audit.population import Population
 from simulations.audit.recorder import record_sum
-from simulations.compare.private_plans import PrivacyTerms, Shape, private_plan
 
 CLIENTS, MAX_CANARIES = 10, 600
 DRAWS = 25_000
@@ -67,6 +68,11 @@ class NoiseEvidence:
     too_little: bool
     lattice_p_value: float
     membership: Score = field(repr=False)
+
+    @property
+    def planted(self) -> bool:
+        """Whether a fault was planted."""
+        return bool(self.fault)
 
     @property
     def refuted(self) -> bool:
@@ -117,22 +123,30 @@ class _Setting:
 
     @classmethod
     def of(cls, population: Population, epsilon: float, rng: np.random.Generator) -> _Setting:
-        data, terms = population.dataset, PrivacyTerms(mean_share=0.0)
+        data = population.dataset
         canaries = population.candidates[:MAX_CANARIES]
-        shape = Shape(
+        exact = AFL(
             n_features=data.n_features,
-            n_classes=data.n_classes,
+            n_targets=data.n_classes,
+            feature_format=RowFormat(integer_bits=1, fraction_bits=16),
             max_rows=len(canaries),
+        )
+        plan = PrivacyPlan(
+            epsilon=epsilon,
+            promised_survivors=CLIENTS,
+            mean_share=0.0,
             nonnegative=bool(data.x_train.min() >= 0 and data.x_test.min() >= 0),
         )
-        plan = private_plan(terms, shape, epsilon, CLIENTS)
-        spec = plan.learner.next_sum(plan.learner.init())
+        private = plan.apply(exact)
+        noise = private.noises[-1]
+        assert isinstance(noise, DistributedNoise)
+        spec = private.learner.next_sum(private.learner.init())
         assert spec is not None
         contributions = np.array(
             [
                 spec.to_vector(
-                    plan.learner.client_statistics(
-                        plan.learner.init(), ClientRows(data.x_train[[place]], data.y_train[[place]])
+                    private.learner.client_statistics(
+                        private.learner.init(), ClientRows(data.x_train[[place]], data.y_train[[place]])
                     )
                 )
                 for place in canaries
@@ -142,9 +156,9 @@ class _Setting:
         parts = np.array_split(np.flatnonzero(included), CLIENTS)
         return cls(
             epsilon=epsilon,
-            delta=terms.delta,
+            delta=plan.delta,
             layout=Layout.of(spec.segments),
-            noise=DistributedNoise(total=plan.releases[-1].noise, promised_survivors=CLIENTS),
+            noise=noise,
             contributions=contributions,
             included=included,
             vectors={party: contributions[part].sum(axis=0) for party, part in enumerate(parts, start=1)},

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from analytic.learner import AnalyticLearner, ClientRows
+from federation.federation import Federation
 from federation.modes import Mode
 from secagg import CommitteeSum, Layout, PartyId, SumProtocol, SumResult, run_in_memory
 from secagg.entropy import Entropy, os_entropy
@@ -15,7 +15,7 @@ from secagg.errors import SecureSumError
 from secagg.in_memory import Envelope, Network
 from secagg.layout import IntVector
 from secagg.sessions import ClientSession, Contribution, ServerSession
-from simulations.audit.side_information import SideInformation
+from simulations.audit.population import SideInformation
 from simulations.audit.view import AdversaryView, Coalition, SumView
 
 
@@ -116,16 +116,15 @@ def record_federation(
     Raises:
         secagg.errors.SecureSumError: a sum failed.
     """
-    model, recorded, sums = learner.init(), list[RecordedSum](), mode.sums(tuple(clients))
-    while (spec := learner.next_sum(model)) is not None:
-        context = hashlib.sha256(learner.context_bytes(model)).digest()
-        protocol = sums.next_sum(Layout.of(spec.segments), context)
-        vectors = {party: spec.to_vector(learner.client_statistics(model, rows)) for party, rows in clients.items()}
-        one = record_sum(protocol, vectors, model=model, entropy=entropy)
+    federation, recorded, sums = Federation(learner, release=None), list[RecordedSum](), mode.sums(tuple(clients))
+    while (step := federation.next_sum) is not None:
+        protocol = sums.next_sum(step.layout, step.context)
+        vectors = {party: step.vector(rows) for party, rows in clients.items()}
+        one = record_sum(protocol, vectors, model=step.model, entropy=entropy)
         if one.failure is not None or one.result is None:
             raise one.failure or SecureSumError("a sum ended without a result")
         recorded.append(one)
-        model = learner.update(model, spec.from_vector(one.result.total), len(one.result.survivors))
+        federation.take(one.result)
     return tuple(recorded)
 
 

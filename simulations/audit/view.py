@@ -14,7 +14,7 @@ from secagg.in_memory import Envelope
 from secagg.layout import IntVector
 from secagg.ring import RingVector
 from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, MessageType, message_type
-from simulations.audit.side_information import SideInformation
+from simulations.audit.population import SideInformation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,7 @@ from federation.modes import MODES
 from secagg import InMemoryRun, MaskedSum, SumProtocol, new_session_id, run_in_memory
 from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, make_room
 from simulations.bench.cohort_process import Cohort
-from simulations.bench.measure import Spread
-from simulations.bench.rows import Row, Section
-from simulations.bench.settings import Settings
+from simulations.bench.measure import Row, Section, Settings, Spread
 
 N_CLIENTS = 10
 NOISE_VARIANCE = 2**32

@@ -18,9 +18,9 @@ from secagg.primitives.sealing import open_sealed
 from secagg.primitives.shamir import SHARE_BYTES, BadSharesError, combine
 from secagg.ring import RingVector
 from secagg.wire import HEADER_BYTES, MessageType, Reader
-from simulations.audit.attack import Truth
+from simulations.audit.attack import score_vector
 from simulations.audit.evaluate import Score
-from simulations.audit.scoring import score_vector
+from simulations.audit.population import Truth
 from simulations.audit.view import AdversaryView, SumView, read_integers
 
 Masks = list[tuple[bytes, int]]

@@ -2,41 +2,77 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from federation.modes import Mode
 from secagg import Layout, PartyId, SumProtocol
 from secagg.entropy import Entropy, os_entropy
 from secagg.in_memory import Envelope
 from secagg.layout import IntVector
 from secagg.sessions import ClientSession, Contribution, ServerSession
-from simulations.audit.attack import Truth
+from simulations.audit.attack import Attack, Expectation, Outcome, attacked, binds_the_model, in_the_clear
 from simulations.audit.evaluate import Score
-from simulations.audit.reading import Reading
-from simulations.audit.view import AdversaryView
+from simulations.audit.population import Truth
+from simulations.audit.reading import Reading, reading_of
+from simulations.audit.recorder import record_sum, view_of
+from simulations.audit.view import SERVER_ALONE, AdversaryView
+from simulations.audit.workbench import Bench
+
+SMALL_COHORT = 5
+VICTIM = 2
+ALL_ZERO = b"a model whose features are all zero"
 
 DIGEST = slice(6, 38)
 """Where a message's header holds the digest of its session's configuration."""
 
 
-@dataclass(frozen=True, slots=True)
-class DifferentModels:
-    """With features that are all zero for everybody else, the total's G and H are the target's alone."""
+@dataclass(frozen=True)
+class DifferentModels(Attack):
+    """With features that are all zero for everybody else, the total's G and H are the target's alone.
 
-    name: str = "different_models"
-    title: str = "One client, by a server that gives all others a dead model"
-    explanation: str = (
+    Args:
+        bound: whether clients bind their keys to the model that they hold, as they should.
+    """
+
+    bound: bool = True
+
+    name = "different_models"
+    title = "One client, by a server that gives all others a dead model"
+    explanation = (
         "A dishonest server sends the target the real feature extractor and everybody else one whose features are all "
         "zero, and rewrites message headers so that nobody notices. The total would then be the target's statistics. "
         "Success: every number exact. Chance: less than naming one row out of the pool."
     )
 
+    if_open = "relies on a server that follows the protocol: different_models wins against one that lies"
+
+    def expected(self, mode: Mode | None) -> Expectation | None:
+        """As every attack; nothing is promised where the server must follow the protocol."""
+        open_ = mode is not None and not (in_the_clear(mode) or binds_the_model(mode))
+        return Expectation.OPEN if open_ else super().expected(mode)
+
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+        """A server that keeps the working model for the victim."""
+        assert mode is not None
+        scores = []
+        for _ in range(trials):
+            cohort = bench.cohort(SMALL_COHORT)
+            vectors = bench.vectors(cohort)
+            sent = {p: vector if p == VICTIM else dead_vector(vector) for p, vector in vectors.items()}
+            context = hashlib.sha256(ALL_ZERO).digest() if self.bound else bench.context
+            protocols = TwoContexts.of(bench.protocol(mode, tuple(sent)), VICTIM, context)
+            recorded = record_sum(protocols, sent, network=ForgedHeaders(protocols=protocols), entropy=bench.entropy)
+            view = view_of((recorded,), SERVER_ALONE, bench.known())
+            scores.append(attacked(self, view, VICTIM, bench.truth(cohort[VICTIM], sent[VICTIM]), bench.rng))
+        return Outcome(score=Score.pooled(scores))
+
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Reading | None:
         """The total, taken for the target's statistics."""
-        vector = view.sums[-1].read_total()
-        return None if vector is None else Reading.of(view.sums[-1].layout, vector)
+        return reading_of(view, None)
 
     def score(self, guess: Reading | None, truth: Truth, rng: np.random.Generator) -> Score:
         """One trial a session; the number of rows, which all clients add to, does not count."""
