@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from learner_driver import steps
 from numpy.typing import NDArray
 from scipy.linalg import blas
 from sklearn.datasets import load_digits
+from support.learner_driver import steps
 
 from analytic import counts as counts_module
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds

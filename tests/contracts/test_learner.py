@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from learner_driver import dealt, steps, train
 from numpy.typing import NDArray
+from support.learner_driver import dealt, steps, train
 
 from analytic.afl import AFL
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
