@@ -198,6 +198,24 @@ def test_no_total_leaves_the_bounds_of_its_layout(name: str, data: st.DataObject
 
 
 @EACH
+def test_a_vector_reads_back_and_what_no_total_is_is_refused(name: str) -> None:
+    learner, rows = CASES[name].learner, CASES[name].rows(np.random.default_rng(11), 30)
+    for model in steps(learner, [rows]):
+        if (spec := learner.next_sum(model)) is None:
+            return
+        vector = spec.to_vector(learner.client_statistics(model, rows))
+        assert spec.to_vector(spec.from_vector(vector)).tobytes() == vector.tobytes()
+        n, wrong = len(vector), vector.copy()
+        for foreign in (vector[:-1], vector[:, None], vector.astype(float), vector.astype(np.int32), np.zeros(n, "u8")):
+            with pytest.raises(InvalidRowsError, match=rf"int64 vector of shape \({n},\), not {foreign.dtype}"):
+                spec.from_vector(foreign)
+        for count in (-1, 1001, 2**63 - 1, -(2**63)):
+            wrong[-1] = count
+            with pytest.raises(InvalidRowsError, match=f"total of {count} rows is outside 0 to 1000"):
+                spec.from_vector(wrong)
+
+
+@EACH
 def test_asking_twice_gives_the_same_bytes_and_leaves_rows_and_model_alone(name: str) -> None:
     """What a client remembers between sums changes nothing but the time."""
     learner, rows = CASES[name].learner, CASES[name].rows(np.random.default_rng(2), 30)
