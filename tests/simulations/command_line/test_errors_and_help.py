@@ -179,7 +179,10 @@ WRONG = [
     ("compare --clients 4 --partition shards:1000", "needs at least 4000 training rows, there are 1438; use fewer"),
     ("compare --dropout some", "argument --dropout: needs a number of at least 0 and below 1"),
     ("compare --dropout 1", "needs a number of at least 0 and below 1, such as 0.1 for a tenth, not '1'"),
-    ("compare --modes masked --clients 4 --dropout 0.5", "masked needs 3 of 4 clients to stay to the end; --dropout 0.5 leaves 2"),
+    (
+        "compare --modes masked --clients 4 --dropout 0.5",
+        "masked needs 3 of 4 clients to stay to the end; --dropout 0.5 leaves 2",
+    ),
     ("compare --ridge -1", "argument --ridge: needs a finite number of at least 0, not '-1'"),
     ("compare --ridge nan", "argument --ridge: needs a finite number of at least 0, not 'nan'"),
     ("compare --ri -1", "argument --ri: needs a finite number of at least 0, not '-1'"),
