@@ -181,7 +181,7 @@ WRONG = [
     ("compare --dropout 1", "needs a number of at least 0 and below 1, such as 0.1 for a tenth, not '1'"),
     (
         "compare --modes masked --clients 4 --dropout 0.5",
-        "masked needs 3 of 4 clients to stay to the end; --dropout 0.5 leaves 2",
+        "needs 3 of 4 clients to stay to the end; --dropout 0.5 leaves 2",
     ),
     ("compare --ridge -1", "argument --ridge: needs a finite number of at least 0, not '-1'"),
     ("compare --ridge nan", "argument --ridge: needs a finite number of at least 0, not 'nan'"),
