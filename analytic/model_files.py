@@ -96,7 +96,7 @@ def model_to_bytes(learner: AnalyticLearner[Any], model: Any, *, classes: Sequen
     description = {
         "version": VERSION,
         "learner": learner.name,
-        "configuration": {name: _to_json(value) for name, value in stated_fields(learner).items()},
+        "configuration": {name: _to_json(value) for name, value in stated_fields(storable).items()},
         "conditioning": parts.conditioning,
         "classes": None if classes is None else [_class_to_json(value) for value in classes],
         "arrays": _digests(arrays),

@@ -17,6 +17,7 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 from sphinx.util.nodes import make_refnode
 
 sys.path.insert(0, str(Path(__file__).parent))
+from declared import fill
 from state_picture import DrawStates
 
 project = "analytic-secagg"
@@ -70,13 +71,13 @@ def setup(app: Sphinx) -> None:
 
 
 def hand_out_files(app: Sphinx, page: str, source: list[str]) -> None:
-    """Turn links that leave this folder, such as those to test vectors, into downloads: the site stands alone."""
+    """Fill in what is declared, and turn links that leave this folder into downloads: the site stands alone."""
 
     def rewrite(link: re.Match[str]) -> str:
         leaves = posixpath.normpath(posixpath.join(posixpath.dirname(page), link["target"])).startswith("..")
         return f"{{download}}`{link['text']} <{link['target']}>`" if leaves else link[0]
 
-    source[0] = _LINK.sub(rewrite, source[0])
+    source[0] = _LINK.sub(rewrite, fill(source[0]))
 
 
 def read_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

@@ -1,62 +1,135 @@
-"""The interface of all attacks: a guess from a view, then a score of the guess against the truth."""
+"""The one interface of all attacks: an attack plays against a mode, and says itself what must come of it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from enum import StrEnum
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from federation.modes import MODES, Mode
 from secagg import PartyId
 from secagg.layout import IntVector
-from simulations.audit.evaluate import Score
-from simulations.audit.side_information import IntRows, Labels
-from simulations.audit.view import AdversaryView
+from secagg.sums import Upload
+from simulations.audit.evaluate import Picture, Score, paired
+from simulations.audit.population import IntRows, Labels, Truth
+from simulations.audit.recorder import view_of
+from simulations.audit.view import SERVER_ALONE, AdversaryView
+from simulations.audit.workbench import Bench, Run
 
 G = TypeVar("G")
 
+MASKED = MODES["masked"]
+"""The mode whose totals are attacked: every mode releases the same ones."""
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Truth:
-    """What the target really held.
+PICTURES = 6
+"""Rows that one score shows."""
+
+
+class Expectation(StrEnum):
+    """What a report says if a cell does not turn out so."""
+
+    LEAKS = "leaks"
+    HIDDEN = "hidden"
+    OPEN = "open"
+
+
+class NotTriedError(Exception):
+    """An attack could not be tried, for the reason that a report then gives instead of a verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoalitionScore:
+    """What a coalition achieved against every client outside it.
 
     Args:
-        rows: its rows in units of the row format, shape (n, d).
-        labels: their labels.
-        vector: its contribution to the sum.
-        is_member: for each candidate of the side information, whether the target holds it.
-        pool_size: how many rows a blind guess chooses from.
-        row_counts: how many different numbers of rows a client may hold, all equally likely.
-        n_classes: labels are 0 to n_classes - 1.
+        mode: of the sum.
+        coalition: in words.
+        members: how many parties beside the server.
+        should_break: whether the protocol's own statement says that this coalition is too large.
+        score: over the clients outside.
     """
 
-    rows: IntRows = field(repr=False)
-    labels: Labels = field(repr=False)
-    vector: IntVector = field(repr=False)
-    is_member: NDArray[np.bool_] = field(repr=False)
-    pool_size: int
-    row_counts: int
-    n_classes: int
-
-
-class Attack(Protocol[G]):
-    """One attack. ``guess`` sees the view alone; ``score`` sees the guess and the truth."""
+    mode: str
+    coalition: str
+    members: int
+    should_break: bool
+    score: Score
 
     @property
-    def name(self) -> str:
-        """Its name on the command line and in JSON."""
-        ...
+    def as_stated(self) -> bool:
+        """Whether it broke exactly where the protocol says."""
+        return self.score.hits == (self.score.trials if self.should_break else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outcome:
+    """What came of an attack in one column of the verdict matrix.
+
+    Args:
+        score: the cell.
+        coalitions: for an attack that coalitions make, each of them.
+        by_sums: for an attack on many sums, the score by how many of them were used.
+    """
+
+    score: Score
+    coalitions: tuple[CoalitionScore, ...] = ()
+    by_sums: Mapping[int, Score] = field(default_factory=dict)
+
+
+class Attack(ABC):
+    """One attack: a line of the verdict matrix.
+
+    Attributes:
+        name: what the command line and people call it.
+        former_name: what it was called before; JSON reports keep that name, and the command line still takes it.
+        title: a line of the matrix, in words that a person who is no cryptographer understands.
+        explanation: what the attacker does, what counts as success and what chance is, in two or three sentences.
+        by_cohort: whether reports show how it fares against totals as the cohort grows.
+        by_rows: whether reports show how it fares against a plain message as a client holds more rows.
+        if_open: what to say of a mode that promises nothing against it and in which it wins.
+    """
+
+    name: str
+    former_name: str = ""
+    title: str
+    explanation: str
+    by_cohort: bool = False
+    by_rows: bool = False
+    if_open: str = ""
 
     @property
-    def title(self) -> str:
-        """A line of the verdict matrix, in words that a person who is no cryptographer understands."""
-        ...
+    def json_name(self) -> str:
+        """Its name in JSON reports."""
+        return self.former_name or self.name
 
-    @property
-    def explanation(self) -> str:
-        """What the attacker does, what counts as success and what chance is, in two or three sentences."""
-        ...
+    def expected(self, mode: Mode | None) -> Expectation | None:
+        """What must come of it in a mode, or, for no mode, in the column of the total; None where it does not apply."""
+        if mode is None:
+            return None
+        return Expectation.LEAKS if in_the_clear(mode) else Expectation.HIDDEN
+
+    @abstractmethod
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+        """Attack real sums.
+
+        Args:
+            bench: rows, and sums of them.
+            mode: of the sums; None for the column of the total.
+            trials: how many sums to make, for an attack that needs its own.
+
+        Raises:
+            NotTriedError: it cannot be tried on this bench.
+        """
+
+
+class Guesser(Protocol[G]):
+    """The two halves of an attack: ``guess`` sees the view alone, ``score`` sees the guess and the truth."""
 
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> G:
         """What the attacker says about a client's rows, or, for no client, about all that the total holds."""
@@ -68,7 +141,138 @@ class Attack(Protocol[G]):
 
 
 def attacked(
-    attack: Attack[Any], view: AdversaryView, target: PartyId | None, truth: Truth, rng: np.random.Generator
+    attack: Guesser[Any], view: AdversaryView, target: PartyId | None, truth: Truth, rng: np.random.Generator
 ) -> Score:
     """Guess, then score: nothing of the truth reaches the guess."""
     return attack.score(attack.guess(view, target, rng), truth, rng)
+
+
+class MessageAttack(Attack, Generic[G]):
+    """An attack on the one message that carries a client's vector, and perhaps on the total in its place.
+
+    Attributes:
+        on_totals: whether it makes sense against a total; others ask for what a total is made to show.
+    """
+
+    on_totals: bool = False
+
+    @abstractmethod
+    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> G:
+        """What the attacker says about a client's rows, or, for no client, about all that the total holds."""
+
+    @abstractmethod
+    def score(self, guess: G, truth: Truth, rng: np.random.Generator) -> Score:
+        """How good that is."""
+
+    def expected(self, mode: Mode | None) -> Expectation | None:
+        """As every attack; nothing is promised of a total."""
+        if mode is None:
+            return Expectation.OPEN if self.on_totals else None
+        return super().expected(mode)
+
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+        """Attack the bench's cohorts, which all attacks on messages share."""
+        score = self._against_totals(bench) if mode is None else self.against_messages(bench, bench.runs(mode))
+        return Outcome(score=score)
+
+    def against_messages(self, bench: Bench, runs: list[Run]) -> Score:
+        """Attack every client's message of several sums."""
+        scores = []
+        for cohort, recorded in runs:
+            view = view_of((recorded,), SERVER_ALONE, bench.known(bench.worlds(recorded.inputs)))
+            scores += [
+                attacked(self, view, party, bench.truth(indices, recorded.inputs[party]), bench.rng)
+                for party, indices in cohort.items()
+            ]
+        return Score.pooled(scores)
+
+    def _against_totals(self, bench: Bench) -> Score:
+        scores = []
+        for cohort, recorded in bench.runs(MASKED):
+            assert recorded.result is not None
+            truth = bench.truth(np.concatenate(list(cohort.values())), recorded.result.total)
+            view = view_of((recorded,), SERVER_ALONE, bench.known())
+            scores.append(attacked(self, view, None, truth, bench.rng))
+        return Score.pooled(scores)
+
+
+# What modes promise
+
+
+PROBE = tuple(range(1, 6))
+"""A cohort that every mode can serve; what is read of its guarantee holds for all."""
+
+
+def in_the_clear(mode: Mode) -> bool:
+    """Whether a message is its client's vector itself."""
+    return mode.guarantee(PROBE).opens_alone
+
+
+def sends_ciphertexts(mode: Mode) -> bool:
+    """Whether a message is a ciphertext, which need not look like dice."""
+    return mode.guarantee(PROBE).upload is Upload.CIPHERTEXT
+
+
+def binds_the_model(mode: Mode) -> bool:
+    """Whether messages depend on a digest of the model; in other modes the server must follow the protocol."""
+    return mode.guarantee(PROBE).binds_context
+
+
+# Ways to score that several attacks share
+
+
+def score_vector(guess: IntVector | None, truth: Truth) -> Score:
+    """One trial: the whole contribution, every entry of it. A blind guess hits less often than a row of the pool."""
+    hit = guess is not None and np.array_equal(guess, truth.vector)
+    return Score(hits=int(hit), trials=1, chance=1 / truth.pool_size)
+
+
+def score_members(guess: NDArray[np.float64] | None, truth: Truth, rng: np.random.Generator) -> Score:
+    """Pairs of a row that was used and one that was not, by a guess that gives every candidate a score."""
+    scores = np.zeros(len(truth.is_member)) if guess is None else guess
+    return paired(list(scores[truth.is_member]), list(scores[~truth.is_member]), rng)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RebuiltRows:
+    """Rows with their labels.
+
+    Args:
+        rows: shape (n, d), in the units of the row format.
+        labels: shape (n,).
+        certified: whether these rows give the statistics back, and no other integer rows with labels do.
+    """
+
+    rows: IntRows = field(repr=False)
+    labels: Labels = field(repr=False)
+    certified: bool
+
+
+def score_rows(guess: RebuiltRows | None, truth: Truth) -> Score:
+    """One trial a true row: is it among the guessed rows, every entry and its label?
+
+    A blind guess that names as many rows of the pool as the target holds is right about that part of them.
+    """
+    rows = truth.rows[:0] if guess is None else guess.rows
+    guessed = Counter[tuple[bytes, int]]() if guess is None else Counter(map(_key, rows, guess.labels))
+    hits, pictures = 0, list[Picture]()
+    for row, label in zip(truth.rows, truth.labels, strict=True):
+        exact = guessed[_key(row, label)] > 0
+        guessed[_key(row, label)] -= exact
+        hits += exact
+        if len(pictures) < PICTURES:
+            pictures.append(Picture(true=row, rebuilt=row if exact else _nearest(row, rows), exact=exact))
+    n = len(truth.rows)
+    return Score(hits=hits, trials=n, chance=min(1.0, n / truth.pool_size), pictures=tuple(pictures))
+
+
+def _key(row: NDArray[np.int64], label: int) -> tuple[bytes, int]:
+    return np.asarray(row, dtype=np.int64).tobytes(), int(label)
+
+
+def _nearest(row: NDArray[np.int64], rows: IntRows) -> NDArray[np.int64] | None:
+    """The guess that comes closest, for the eye."""
+    if not len(rows):
+        return None
+    best: NDArray[np.int64] = rows[int(np.argmin(np.abs(rows.astype(float) - row).sum(axis=1)))]
+    return best

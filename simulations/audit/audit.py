@@ -4,46 +4,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
-from analytic.deepafl import DeepAFL
 from analytic.row_format import RowFormat
+from federation.console.arguments import budgets, items, whole, wholes
+from federation.console.declaration import option
 from federation.datasets import Dataset
 from federation.errors import UsageError
-from federation.learners import LearnerEntry, LearnerSettings
+from federation.learners import LEARNERS, LearnerEntry, LearnerSettings
 from federation.modes import MODES, Mode
-from secagg.errors import ConfigurationError
-from simulations.audit.attack import attacked
-from simulations.audit.attacks.lattice_rows import LatticeRows
-from simulations.audit.attacks.lone_rows import LoneRows
-from simulations.audit.catalogue import (
-    NAMES,
-    ON_A_TOTAL,
-    Expectation,
-    expected,
-    on_a_message,
-)
-from simulations.audit.controls import Control, against, controls
+from secagg.config import MAX_CLIENTS
+from simulations.audit.attack import MASKED, Attack, CoalitionScore, Expectation, NotTriedError
+from simulations.audit.attacks.membership import Membership
+from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.evaluate import Score, Verdict
+from simulations.audit.negative_controls import Control, negative_controls
 from simulations.audit.noisy_totals import NoiseEvidence, noise_evidence
-from simulations.audit.population import Population
-from simulations.audit.recorder import RecordedSum, view_of
-from simulations.audit.scenarios import (
-    CoalitionScore,
-    afl_upload,
-    collusion,
-    differencing,
-    different_models,
-    many_sums,
-    mask_reuse,
-    own_part,
-)
-from simulations.audit.view import SERVER_ALONE
-from simulations.audit.workbench import Bench, Cohort
+from simulations.audit.population import MAX_CANDIDATES, Population
+from simulations.audit.workbench import Bench
+from simulations.command_line.shared_arguments import format_option, modes_option
 
 TOTAL = "total"
 """The column of what everybody may see: the sum over the default cohort, whatever mode made it."""
@@ -51,45 +33,74 @@ TOTAL = "total"
 PRIVATE_TOTAL = "private total"
 """The column of a sum with noise, for the smallest epsilon."""
 
-DEEP_ROWS, DEEP_WIDTH, DEEP_LAYERS, DEEP_CLIENTS = 300, 64, 2, 10
+SMALL = 5
+"""Clients of a point of the curve of plain messages."""
+
+
+MOST_COLLUDERS = 6
+"""Of the seven clients of the sum that coalitions are tried on, one is attacked."""
+
+
+def _count(text: str) -> int:
+    return whole(text, at_least=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """What to audit.
-
-    Args:
-        learner: the closed form whose sums are attacked.
-        modes: columns of the verdict matrix.
-        attacks: names of attacks.
-        clients: size of the cohort of the matrix.
-        rows_per_client: mean rows of a client there.
-        cohorts: cohort sizes of the curve of what stays in a total.
-        row_counts: rows per client of the curve of what a plain message gives away.
-        coalitions: numbers of colluding clients; None for every number.
-        sessions: cohorts that the matrix pools.
-        trials: sessions of each attack that needs its own.
-        epsilon: of totals with noise that are attacked too; none for an empty tuple.
-        feature_format: fixed-point format of features; None looks at all rows, since those for testing are public.
-        seed: deals rows and tosses coins; keys and masks come from the operating system.
+    """What to audit, as the command line takes it; ``row_counts`` are the rows per client of the curve of what a plain
+    message gives away.
 
     Raises:
         UsageError: a number out of range, or nothing to do.
     """
 
-    learner: LearnerEntry
-    modes: tuple[Mode, ...]
-    attacks: frozenset[str]
-    clients: int = 20
-    rows_per_client: int = 12
-    cohorts: tuple[int, ...] = (2, 5, 20, 100)
+    learner: LearnerEntry = option("the closed form", choices=LEARNERS, default=LEARNERS["afl"], shown="afl")
+    modes: tuple[Mode, ...] = modes_option()
+    attacks: frozenset[str] = option(
+        f"out of {', '.join(NAMES)}",
+        lambda text: choose_attacks(items(text)),
+        default=choose_attacks(None),
+        metavar="NAME,...",
+        shown="all",
+    )
+    clients: int = option("clients of a cohort", lambda text: whole(text, at_least=2, at_most=MAX_CLIENTS), default=20)
+    rows_per_client: int = option(
+        "rows of a client, on average",
+        lambda text: whole(text, at_least=2, at_most=MAX_CANDIDATES),
+        flag="--rows",
+        default=12,
+    )
+    cohorts: tuple[int, ...] = option(
+        "cohort sizes whose totals are attacked",
+        lambda text: wholes(text, at_least=2, at_most=MAX_CLIENTS),
+        default=(2, 5, 20, 100),
+        metavar="N,...",
+    )
     row_counts: tuple[int, ...] = (3, 6, 12, 24, 40, 60, 100)
-    coalitions: tuple[int, ...] | None = None
-    sessions: int = 2
-    trials: int = 5
-    epsilon: tuple[float, ...] = (1.0, 8.0)
-    feature_format: RowFormat | None = None
-    seed: int = 0
+    coalitions: tuple[int, ...] | None = option(
+        "numbers of clients that collude with the server of a masked sum, in a cohort of its own of 7 clients, "
+        "whatever --clients says",
+        lambda text: wholes(text, at_least=0, at_most=MOST_COLLUDERS),
+        default=None,
+        metavar="T,...",
+        shown="all",
+    )
+    sessions: int = option(
+        "cohorts that every attack on a message is tried on: more of them notice smaller leaks", _count, default=2
+    )
+    trials: int = option("sums made for each attack that needs its own", _count, default=5)
+    epsilon: tuple[float, ...] = option(
+        "attack totals with noise for these as well; none leaves them out",
+        lambda text: () if text == "none" else budgets(text),
+        default=(1.0, 8.0),
+        metavar="E,...",
+    )
+    feature_format: RowFormat | None = format_option("all rows")
+    seed: int = option(
+        "deals rows and tosses coins; keys, masks and noise come from the operating system",
+        lambda text: whole(text, at_least=0),
+        default=0,
+    )
 
     def __post_init__(self) -> None:
         if not self.modes or not self.attacks:
@@ -125,12 +136,16 @@ class Cell:
         return Verdict.DOES_NOT_APPLY if self.score is None else self.score.verdict
 
     @property
+    def leaked(self) -> bool:
+        """Whether the attack won."""
+        return self.verdict in (Verdict.LEAKS, Verdict.RECOVERED)
+
+    @property
     def as_expected(self) -> bool:
         """Whether nothing leaked that must be hidden, and the attack won where it must."""
-        leaked = self.verdict in (Verdict.LEAKS, Verdict.RECOVERED)
         if self.verdict in (Verdict.DOES_NOT_APPLY, Verdict.TOO_FEW) or self.expectation is Expectation.OPEN:
             return True
-        return leaked == (self.expectation is Expectation.LEAKS)
+        return self.leaked == (self.expectation is Expectation.LEAKS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -166,6 +181,11 @@ class Audit:
     privacy: list[NoiseEvidence] = field(default_factory=list)
     not_tested: list[str] = field(default_factory=list)
     seconds: float = 0.0
+
+    @property
+    def attacks(self) -> tuple[Attack, ...]:
+        """Those that were chosen, in the order of the catalogue."""
+        return tuple(attack for name, attack in ATTACKS.items() if name in self.settings.attacks)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -210,13 +230,23 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
     feature_format = settings.feature_format or RowFormat.covering(np.concatenate([dataset.x_train, dataset.x_test]))
     population = Population.of(dataset, rng)
     learner = settings.learner.build(_learner_settings(dataset, settings, feature_format, len(population.candidates)))
-    bench = Bench.of(learner, population, rows_per_client=settings.rows_per_client, rng=rng)
+    bench = Bench.of(
+        learner,
+        population,
+        feature_format=feature_format,
+        rows_per_client=settings.rows_per_client,
+        rng=rng,
+        clients=settings.clients,
+        sessions=settings.sessions,
+        coalitions=settings.coalitions,
+    )
     report = Audit(settings=settings, dataset=dataset, feature_format=feature_format)
-    runs = _matrix(report, bench, tick)
-    _own_sums(report, bench, tick)
-    _curves(report, bench, tick)
+    for mode in (*settings.modes, None):
+        _column(report, bench, mode, tick)
+    _cohort_curve(report, bench, tick)
+    _row_curve(report, bench, tick)
     tick("controls")
-    report.controls = list(controls(bench, runs, max(3, settings.trials)))
+    report.controls = list(negative_controls(bench, max(3, settings.trials)))
     if settings.epsilon:
         tick("totals with noise")
         _noise(report, bench)
@@ -237,143 +267,62 @@ def _learner_settings(
     )
 
 
-def _matrix(report: Audit, bench: Bench, tick: Tick) -> list[tuple[Cohort, RecordedSum]]:
-    """Attacks on each client's message, in each mode, and on the total; the masked runs, for the controls."""
-    settings, masked = report.settings, list[tuple[Cohort, RecordedSum]]()
-    runs: list[tuple[Cohort, RecordedSum]] = []
-    for mode in (*settings.modes, *(() if any(m.name == "masked" for m in settings.modes) else (MODES["masked"],))):
-        tick(f"{mode.name}: one message")
-        cohorts = [bench.cohort(settings.clients) for _ in range(settings.sessions)]
-        runs = [(cohort, bench.run(mode, bench.vectors(cohort))) for cohort in cohorts]
-        masked = runs if mode.name == "masked" else masked
-        if mode not in settings.modes:
+def _column(report: Audit, bench: Bench, mode: Mode | None, tick: Tick) -> None:
+    """Every attack that applies to a mode, or, for none, to the total."""
+    column = TOTAL if mode is None else mode.name
+    for attack in report.attacks:
+        expectation = attack.expected(mode)
+        if expectation is None:
             continue
-        for attack in on_a_message(settings.attacks):
-            expectation = expected(attack.name, mode.name)
-            score = against(bench, attack, runs)
-            report.cells.append(Cell(attack=attack.name, mode=mode.name, score=score, expectation=expectation))
-    for attack in on_a_message(settings.attacks):
-        if attack.name in ON_A_TOTAL:
-            score = Score.pooled(_on_total(bench, attack, *run) for run in runs)
-            report.cells.append(Cell(attack=attack.name, mode=TOTAL, score=score, expectation=Expectation.OPEN))
-    return masked
-
-
-def _on_total(bench: Bench, attack: Any, cohort: Cohort, recorded: RecordedSum) -> Score:
-    assert recorded.result is not None
-    truth = bench.truth(np.concatenate(list(cohort.values())), recorded.result.total)
-    return attacked(attack, view_of((recorded,), SERVER_ALONE, bench.known()), None, truth, bench.rng)
-
-
-def _own_sums(report: Audit, bench: Bench, tick: Tick) -> None:
-    """Attacks that need sums made for them."""
-    chosen, trials = report.settings.attacks, report.settings.trials
-    for mode in report.settings.modes:
-        tick(f"{mode.name}: sums made for an attack")
-        made: dict[str, Callable[[], Score]] = {
-            "mask_reuse": lambda mode=mode: mask_reuse(bench, mode, 2 * trials),  # type: ignore[misc]
-            "differencing": lambda mode=mode: differencing(bench, mode, trials),  # type: ignore[misc]
-            "different_models": lambda mode=mode: different_models(bench, mode, trials),  # type: ignore[misc]
-            "own_part": lambda mode=mode: own_part(bench, mode, trials),  # type: ignore[misc]
-        }
-        for name, run in made.items():
-            if name in chosen:
-                report.cells.append(_cell(name, mode.name, run()))
-        if "collusion" in chosen:
-            report.coalitions += _collusions(report, bench, mode)
-    if "collusion" in chosen:
-        report.cells += _collusion_cells(report)
-    if "afl_upload" in chosen and report.settings.learner.name in ("afl", "fedhip"):
-        bits = report.feature_format.fraction_bits
-        report.cells.append(_cell("afl_upload", "plain", afl_upload(bench, 2 * trials, fraction_bits=bits)))
-    if "many_sums" in chosen:
-        tick("a deep learner's many sums")
-        _deep(report, bench)
-
-
-def _cell(attack: str, mode: str, score: Score) -> Cell:
-    return Cell(attack=attack, mode=mode, score=score, expectation=expected(attack, mode))
-
-
-def _collusions(report: Audit, bench: Bench, mode: Mode) -> Iterator[CoalitionScore]:
-    try:
-        yield from collusion(bench, mode, sizes=report.settings.coalitions)
-    except ConfigurationError as error:
-        report.not_tested.append(f"collusion in mode {mode.name}: {error}")
-
-
-def _collusion_cells(report: Audit) -> Iterator[Cell]:
-    """One cell a mode: all coalitions that its protocol claims to withstand."""
-    for mode in report.settings.modes:
-        small = [c.score for c in report.coalitions if c.mode == mode.name and not c.should_break]
-        small = small or [c.score for c in report.coalitions if c.mode == mode.name]
-        yield _cell("collusion", mode.name, Score.pooled(small))
-
-
-def _deep(report: Audit, bench: Bench) -> None:
-    data, rng = report.dataset, bench.rng
-    population = replace(
-        bench.population,
-        candidates=rng.permutation(bench.population.candidates)[:DEEP_ROWS],
-        public=bench.population.public[:DEEP_ROWS],
-    )
-    few = Bench.of(bench.learner, population, rows_per_client=DEEP_ROWS // 2 // DEEP_CLIENTS, rng=rng)
-    deep = DeepAFL(
-        n_features=data.n_features,
-        n_targets=data.n_classes,
-        feature_bound=2.0**report.feature_format.integer_bits,
-        max_rows=DEEP_ROWS,
-        n_layers=DEEP_LAYERS,
-        d_phi=DEEP_WIDTH,
-        d_f=DEEP_WIDTH,
-    )
-    try:
-        report.deep_curve = many_sums(few, deep, MODES["masked"], DEEP_CLIENTS)
-    except UsageError as error:
-        report.not_tested.append(f"a deep learner's many sums: {error}")
-        return
-    last = report.deep_curve[max(report.deep_curve)]
-    report.cells.append(Cell(attack="many_sums", mode=TOTAL, score=last, expectation=Expectation.LEAKS))
-
-
-def _noise(report: Audit, bench: Bench) -> None:
-    report.privacy = list(noise_evidence(bench.population, tuple(sorted(report.settings.epsilon)), bench.rng))
-    if "membership" in report.settings.attacks:
-        score = report.privacy[0].membership
-        report.cells.append(Cell(attack="membership", mode=PRIVATE_TOTAL, score=score, expectation=Expectation.OPEN))
-
-
-def _curves(report: Audit, bench: Bench, tick: Tick) -> None:
-    """What stays in a total as the cohort grows, and what a plain message gives away as a client grows."""
-    settings = report.settings
-    attacks = [a for a in on_a_message(settings.attacks) if a.name in ("lattice_rows", "dictionary", "membership")]
-    for n_clients in settings.cohorts:
-        tick(f"totals of {n_clients} clients")
+        tick(f"{column}: {attack.name}")
         try:
-            cohort = bench.cohort(n_clients)
+            outcome = attack.play(bench, mode, report.settings.trials)
+        except NotTriedError as error:
+            report.not_tested.append(str(error))
+            continue
+        report.cells.append(Cell(attack=attack.name, mode=column, score=outcome.score, expectation=expectation))
+        report.coalitions += outcome.coalitions
+        report.deep_curve |= outcome.by_sums
+
+
+def _cohort_curve(report: Audit, bench: Bench, tick: Tick) -> None:
+    """What stays in a total as the cohort grows."""
+    for n_clients in report.settings.cohorts:
+        tick(f"totals of {n_clients} clients")
+        point = replace(bench, clients=n_clients, sessions=1)
+        try:
+            ((cohort, _),) = point.runs(MASKED)
         except UsageError as error:
             report.not_tested.append(f"totals of {n_clients} clients: {error}")
             continue
-        recorded = bench.run(MODES["masked"], bench.vectors(cohort))
         rows = sum(len(indices) for indices in cohort.values())
-        for attack in attacks:
-            score = _on_total(bench, attack, cohort, recorded)
-            report.cohort_curve.append(CurvePoint(attack=attack.name, clients=n_clients, rows=rows, score=score))
-    for rows in settings.row_counts:
+        for attack in report.attacks:
+            if attack.by_cohort:
+                score = attack.play(point, None, report.settings.trials).score
+                report.cohort_curve.append(CurvePoint(attack=attack.name, clients=n_clients, rows=rows, score=score))
+
+
+def _row_curve(report: Audit, bench: Bench, tick: Tick) -> None:
+    """What a plain message gives away as a client grows."""
+    for rows in report.settings.row_counts:
         tick(f"plain messages of {rows} rows")
         if SMALL * (rows + rows // 2) >= len(bench.population.candidates):
             report.not_tested.append(f"plain messages of {rows} rows: not enough training rows")
             continue
-        cohort = bench.cohort(SMALL, rows)
-        run = cohort, bench.run(MODES["plain"], bench.vectors(cohort))
-        for plain in (LoneRows(), LatticeRows()):
-            if plain.name in settings.attacks:
-                score = against(bench, plain, [run])
-                report.row_curve.append(CurvePoint(attack=plain.name, clients=1, rows=rows, score=score))
+        point = replace(bench, clients=SMALL, sessions=1, rows_per_client=rows)
+        for attack in report.attacks:
+            if attack.by_rows:
+                score = attack.play(point, MODES["plain"], report.settings.trials).score
+                report.row_curve.append(CurvePoint(attack=attack.name, clients=1, rows=rows, score=score))
 
 
-SMALL = 5
-"""Clients of a point of the curve of plain messages."""
+def _noise(report: Audit, bench: Bench) -> None:
+    report.privacy = list(noise_evidence(bench.population, tuple(sorted(report.settings.epsilon)), bench.rng))
+    if Membership.name in report.settings.attacks:
+        score = report.privacy[0].membership
+        cell = Cell(attack=Membership.name, mode=PRIVATE_TOTAL, score=score, expectation=Expectation.OPEN)
+        report.cells.append(cell)
+
 
 NOT_TESTED = (
     "the computers themselves: timing, memory, swap, logs, backups, or anybody who can read a client's disk",
@@ -383,5 +332,3 @@ NOT_TESTED = (
     "whether the pseudorandom generator is one: that is the assumption of the proof, and no test can show it",
     "what the trained model itself gives away when others use it",
 )
-
-assert set(ON_A_TOTAL) <= set(NAMES)

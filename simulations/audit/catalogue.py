@@ -1,110 +1,64 @@
-"""The attacks by name, and what is expected of each in each mode."""
+"""The attacks by name. A further one is its file and a line here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
-from enum import StrEnum
-from typing import Any
 
 from federation.errors import UsageError
 from simulations.audit.attack import Attack
 from simulations.audit.attacks.afl_upload import AflUpload
-from simulations.audit.attacks.class_means import ClassMeans
-from simulations.audit.attacks.collusion import Collusion
+from simulations.audit.attacks.coalitions import Coalitions
 from simulations.audit.attacks.dictionary import Dictionary
-from simulations.audit.attacks.differencing import Differencing
+from simulations.audit.attacks.differencing import Differencing, InsiderDifferencing, MaskReuse
 from simulations.audit.attacks.different_models import DifferentModels
-from simulations.audit.attacks.label_histogram import LabelHistogram
+from simulations.audit.attacks.distinguishing import Distinguishing, Uniformity
 from simulations.audit.attacks.lattice_rows import LatticeRows
-from simulations.audit.attacks.lone_rows import LoneRows
-from simulations.audit.attacks.many_sums import ManySums
-from simulations.audit.attacks.mask_reuse import MaskReuse
-from simulations.audit.attacks.membership import Membership
-from simulations.audit.attacks.own_part import OwnPart
+from simulations.audit.attacks.membership import ManySums, Membership
 from simulations.audit.attacks.peeling import Peeling
-from simulations.audit.attacks.row_count import RowCount
-from simulations.audit.attacks.told_apart import ToldApart
-from simulations.audit.attacks.uniformity import Uniformity
+from simulations.audit.attacks.statistics import CLASS_MEANS, LABEL_HISTOGRAM, LONE_ROWS, ROW_COUNT
 
-
-class Expectation(StrEnum):
-    """What a report says if a cell does not turn out so."""
-
-    LEAKS = "leaks"
-    HIDDEN = "hidden"
-    OPEN = "open"
-
-
-ON_A_MESSAGE: tuple[Attack[Any], ...] = (
-    LabelHistogram(),
-    RowCount(),
-    ClassMeans(),
-    LoneRows(),
-    LatticeRows(),
-    Peeling(),
-    Dictionary(),
-    Membership(),
-    ToldApart(),
-    Uniformity(),
-)
-"""Attacks on the one message that carries a client's vector."""
-
-ON_A_TOTAL = ("label_histogram", "lone_rows", "lattice_rows", "peeling", "dictionary", "membership")
-"""Those of them that make sense against a total; the others ask for what a total is made to show."""
-
-SCENARIOS: Mapping[str, type[Any]] = {
-    "mask_reuse": MaskReuse,
-    "differencing": Differencing,
-    "different_models": DifferentModels,
-    "own_part": OwnPart,
-    "many_sums": ManySums,
-    "afl_upload": AflUpload,
-    "collusion": Collusion,
+ATTACKS: Mapping[str, Attack] = {
+    attack.name: attack
+    for attack in (
+        LABEL_HISTOGRAM,
+        ROW_COUNT,
+        CLASS_MEANS,
+        LONE_ROWS,
+        LatticeRows(),
+        Peeling(),
+        Dictionary(),
+        Membership(),
+        Distinguishing(),
+        Uniformity(),
+        MaskReuse(),
+        Differencing(),
+        DifferentModels(),
+        InsiderDifferencing(),
+        ManySums(),
+        AflUpload(),
+        Coalitions(),
+    )
 }
-"""Attacks that need sums of their own."""
+"""In the order of the verdict matrix."""
 
-NAMES = (*(attack.name for attack in ON_A_MESSAGE), *SCENARIOS)
-
-NOT_BOUND = frozenset({"ckks", "bfv"})
-"""Modes whose ciphertexts carry no digest of the model: their server must follow the protocol."""
-
-
-ENCRYPTED = ("ckks", "bfv", "masked+ckks", "masked+bfv")
-OPEN = frozenset({("peeling", "plain"), *(("uniformity", mode) for mode in ENCRYPTED)})
-"""Cells that promise nothing: peeling needs features that are mostly zero, and ciphertexts need not look like dice."""
+NAMES = tuple(ATTACKS)
 
 
 def choose_attacks(names: Iterable[str] | None) -> frozenset[str]:
-    """Names of attacks; all of them for None.
+    """Names of attacks, those of before put into today's; all of them for None.
 
     Raises:
         UsageError: there is none of that name.
     """
-    chosen = frozenset(NAMES if names is None else names)
-    unknown = sorted(chosen - set(NAMES))
+    today = {name: attack.name for attack in ATTACKS.values() for name in (attack.json_name, attack.name)}
+    wanted = NAMES if names is None else tuple(names)
+    unknown = sorted(set(wanted) - set(today))
     if unknown:
         raise UsageError(f"an attack is one of {', '.join(NAMES)}, not {', '.join(unknown)}")
-    return chosen
-
-
-def on_a_message(chosen: frozenset[str]) -> tuple[Attack[Any], ...]:
-    """The chosen attacks on a client's message."""
-    return tuple(attack for attack in ON_A_MESSAGE if attack.name in chosen)
-
-
-def expected(attack: str, mode: str) -> Expectation:
-    """What should come of an attack on one client's message, or on sums made for it, in a mode."""
-    if (attack, mode) in OPEN or (attack == "different_models" and mode in NOT_BOUND):
-        return Expectation.OPEN
-    if attack in ("differencing", "own_part", "many_sums") or mode == "plain":
-        return Expectation.LEAKS
-    return Expectation.HIDDEN
+    return frozenset(today[name] for name in wanted)
 
 
 def describe(chosen: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Title and explanation of the chosen attacks, in the order of the catalogue."""
-    kinds = {attack.name: type(attack) for attack in ON_A_MESSAGE} | dict(SCENARIOS)
     wanted = frozenset(chosen)
-    words = {name: {field.name: field.default for field in fields(kinds[name])} for name in NAMES if name in wanted}
-    return {name: (str(word["title"]), str(word["explanation"])) for name, word in words.items()}
+    return {name: (attack.title, attack.explanation) for name, attack in ATTACKS.items() if name in wanted}

@@ -1,8 +1,8 @@
-"""The rows of an audit: who holds which, which are public, and what each client contributes."""
+"""The rows of an audit: who holds which, what an adversary knows of them, and what is true of a client."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +12,58 @@ from numpy.typing import NDArray
 from analytic.learner import AnalyticLearner, ClientRows
 from federation.datasets import Dataset
 from federation.errors import UsageError
+from secagg import PartyId
 from secagg.layout import IntVector
-from simulations.audit.attack import Truth
-from simulations.audit.side_information import IntRows, Labels
 
 Indices = NDArray[np.intp]
+IntRows = NDArray[np.int64]
+Labels = NDArray[np.int64]
 MAX_CANDIDATES = 2000
 MAX_PUBLIC = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SideInformation:
+    """What an adversary is granted beside the messages; a report says so, since a stronger adversary finds more.
+
+    Rows are in the units of the row format.
+
+    Args:
+        candidates: rows of which some were used and some were not, shape (m, d): does the adversary see which?
+        candidate_labels: their labels, shape (m,).
+        public: rows of the same population that nobody used, shape (p, d).
+        n_classes: labels are 0 to n_classes - 1.
+        worlds: for some clients two vectors, one of which it contributed.
+    """
+
+    candidates: IntRows = field(repr=False)
+    candidate_labels: Labels = field(repr=False)
+    public: IntRows = field(repr=False)
+    n_classes: int
+    worlds: Mapping[PartyId, tuple[IntVector, IntVector]] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Truth:
+    """What the target really held.
+
+    Args:
+        rows: its rows in units of the row format, shape (n, d).
+        labels: their labels.
+        vector: its contribution to the sum.
+        is_member: for each candidate of the side information, whether the target holds it.
+        pool_size: how many rows a blind guess chooses from.
+        row_counts: how many different numbers of rows a client may hold, all equally likely.
+        n_classes: labels are 0 to n_classes - 1.
+    """
+
+    rows: IntRows = field(repr=False)
+    labels: Labels = field(repr=False)
+    vector: IntVector = field(repr=False)
+    is_member: NDArray[np.bool_] = field(repr=False)
+    pool_size: int
+    row_counts: int
+    n_classes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from analytic.row_format import FloatMatrix
 from analytic.statistics import Statistics
 from federation.release import RANK_TOLERANCE, gram_rank
-from secagg import Layout
+from secagg import Layout, PartyId
 from secagg.layout import IntVector
+from simulations.audit.view import AdversaryView
 
 IntMatrix = NDArray[np.int64]
 
@@ -69,3 +70,9 @@ class Reading:
         if not np.isfinite(product).all() or np.abs(product - np.diag(counts)).max() > 0.01 or counts.min() < 0:
             return None
         return counts.astype(np.int64)
+
+
+def reading_of(view: AdversaryView, target: PartyId | None) -> Reading | None:
+    """A client's upload in the last sum, or, for no client, that sum's total; None if the adversary saw neither."""
+    vector = view.read(target)
+    return None if vector is None else Reading.of(view.sums[-1].layout, vector)

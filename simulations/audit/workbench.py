@@ -11,17 +11,18 @@ import numpy as np
 
 from analytic.errors import SpecificationError
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
+from analytic.row_format import RowFormat
 from federation.federation import Federation
 from federation.modes import Mode
-from secagg import Layout, PartyId, SumProtocol, SumResult, new_session_id
+from secagg import InOneProcess, Layout, PartyId, SumResult, new_session_id
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
-from simulations.audit.attack import Truth
-from simulations.audit.population import EnteringRows, Indices, Population
+from simulations.audit.population import EnteringRows, Indices, Population, SideInformation, Truth
 from simulations.audit.recorder import RecordedSum, record_sum
-from simulations.audit.side_information import SideInformation
 
 Cohort = dict[PartyId, Indices]
+Run = tuple[Cohort, RecordedSum]
+"""Who held which rows, and the sum of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,7 +35,11 @@ class Bench:
         spec: that sum.
         population: the rows.
         entering: what each row contributes.
+        feature_format: public fixed-point format of the features.
         rows_per_client: mean rows of a client.
+        clients: how many a cohort has whose messages are attacked.
+        sessions: how many such cohorts there are in a mode.
+        coalitions: how many clients collude, each number a coalition; None for every number.
         rng: deals rows and tosses the attackers' coins.
         entropy: where keys and masks come from.
     """
@@ -44,9 +49,14 @@ class Bench:
     spec: SumSpec[Any]
     population: Population
     entering: EnteringRows
+    feature_format: RowFormat
     rows_per_client: int
     rng: np.random.Generator
+    clients: int = 20
+    sessions: int = 1
+    coalitions: tuple[int, ...] | None = None
     entropy: Entropy = field(default=os_entropy)
+    _runs: dict[str, list[Run]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(
@@ -54,9 +64,10 @@ class Bench:
         learner: AnalyticLearner[Any],
         population: Population,
         *,
+        feature_format: RowFormat,
         rows_per_client: int,
         rng: np.random.Generator,
-        entropy: Entropy = os_entropy,
+        **options: Any,
     ) -> Self:
         """The learner led to that sum; what it sums before (histograms) is summed over the public rows here."""
         model, spec = _first_gram(learner, population)
@@ -66,9 +77,10 @@ class Bench:
             spec=spec,
             population=population,
             entering=EnteringRows.of(learner, model, population),
+            feature_format=feature_format,
             rows_per_client=rows_per_client,
             rng=rng,
-            entropy=entropy,
+            **options,
         )
 
     @property
@@ -94,9 +106,11 @@ class Bench:
         """Everybody's contribution."""
         return {party: self.vector(indices) for party, indices in cohort.items()}
 
-    def protocol(self, mode: Mode, clients: tuple[PartyId, ...]) -> SumProtocol:
-        """One session of a mode for this sum."""
-        return mode.make(layout=self.layout, clients=clients, session_id=new_session_id(), context=self.context)
+    def parties(self, mode: Mode, clients: tuple[PartyId, ...]) -> InOneProcess:
+        """All parties of one session of a mode for this sum."""
+        return mode.in_one_process(
+            layout=self.layout, clients=clients, session_id=new_session_id(), context=self.context
+        )
 
     def run(self, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
         """One recorded session of a mode.
@@ -104,10 +118,17 @@ class Bench:
         Raises:
             secagg.errors.SecureSumError: the sum failed, which honest parties on a perfect network never see.
         """
-        recorded = record_sum(self.protocol(mode, tuple(vectors)), vectors, model=self.model, entropy=self.entropy)
+        recorded = record_sum(self.parties(mode, tuple(vectors)), vectors, model=self.model, entropy=self.entropy)
         if recorded.failure is not None:
             raise recorded.failure
         return recorded
+
+    def runs(self, mode: Mode) -> list[Run]:
+        """The sums of a mode whose messages are attacked, the same for every attack."""
+        if mode.name not in self._runs:
+            cohorts = [self.cohort(self.clients) for _ in range(self.sessions)]
+            self._runs[mode.name] = [(cohort, self.run(mode, self.vectors(cohort))) for cohort in cohorts]
+        return self._runs[mode.name]
 
     def known(self, worlds: Mapping[PartyId, tuple[IntVector, IntVector]] | None = None) -> SideInformation:
         """What the adversary is granted."""

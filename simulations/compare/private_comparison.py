@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -20,12 +20,14 @@ from analytic.sensitivity import Adjacency, Unit
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.in_process import run_federation
-from federation.modes import Mode
+from federation.modes import Mode, SumSetup
 from federation.privacy import PrivacyPlan, PrivateForm
 from secagg import InsecureSeededEntropy, MaskedSum, PlainSum, SumProtocol
 from secagg.dp import MissingExtraError, Release, SecondOpinion, second_opinions
+from secagg.entropy import Entropy
 from simulations.compare.accuracy import accuracy
 from simulations.compare.dropouts import NO_DROPOUTS, Dropouts
+from simulations.compare.records import PrivateRecord
 from simulations.data.partitions import Partition, parse_partition
 
 Trust = Literal["distributed", "central", "local", "non-private"]
@@ -188,39 +190,6 @@ class PrivateSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivateRecord:
-    """One kind of trust at one epsilon, over all seeds; the names are those of the JSON report.
-
-    Accuracies are parts of the test rows. ``rho``, ``epsilon`` and ``epsilon_tight`` are what the real integer noise
-    gives, not what was asked for; the exact model has none of them. For ``local``, every single upload has them.
-    ``clipped`` counts rows (and, for clients, contributions) that were shortened, over all seeds: simulations may
-    look, a deployment shows it to the owner of the rows only.
-    """
-
-    trust: str
-    target_epsilon: float | None
-    epsilon: float | None
-    delta: float | None
-    rho: float | None
-    epsilon_tight: float | None
-    sigma_gram: float
-    sigma_cross: float
-    releases: int
-    unit: str
-    adjacency: str
-    clients: int
-    survivors: int
-    promised_survivors: int
-    colluders: int
-    layers: int | None
-    accuracy_mean: float
-    accuracy_spread: float
-    accuracies: tuple[float, ...]
-    clipped: int
-    second_opinions: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateComparison:
     """All records and what they are about."""
 
@@ -340,20 +309,19 @@ class _Run:
         self._learner: Any = settings.terms.learner(
             n_features=dataset.n_features, n_classes=dataset.n_classes, max_rows=len(dataset.x_train)
         )
+        known: dict[str, Any] = {"nonnegative": nonnegative(dataset), "noise_entropy": self._entropy}
+        self._plan: PrivacyPlan | None = None
+        self.form: PrivateForm | None = None
+        if epsilon is None:
+            bounded = settings.terms.plan(1.0, **known).bounded(self._learner)
+            self._learner = bounded.with_noise([0.0], None)  # exact totals, solved like noisy ones
+            return
         promised = {"distributed": settings.promised, "local": 1}.get(trust)
-        self._plan = settings.terms.plan(
-            epsilon or 1.0,
-            promised,
-            colluders=settings.colluders if trust == "distributed" else 0,
-            nonnegative=nonnegative(dataset),
-            noise_entropy=lambda number: InsecureSeededEntropy(seed, f"noise {trust} {number}"),
-        )
-        self.form = None if epsilon is None else self._plan.apply(self._learner)
-        if self.form is None:  # the same rows in exact totals, solved like noisy ones
-            self._learner = self._plan.bounded(self._learner).with_noise([0.0], None)
+        colluders = settings.colluders if trust == "distributed" else 0
+        self._plan = settings.terms.plan(epsilon, promised, colluders=colluders, **known)
+        self.form = self._plan.apply(self._learner)
 
     def outcome(self) -> _Outcome:
-        """Train and test."""
         rng = np.random.default_rng([self._seed, *b"private compare"])
         (x_train, y_train), (x_test, y_test) = _split(self._dataset, rng)
         dealt = self._settings.partition.deal(y_train, self._settings.n_clients, rng)
@@ -362,21 +330,24 @@ class _Run:
         finished = run_federation(
             self._learner,
             clients,
-            Mode(name=self._trust, make=self._carrier),
+            Mode(name=self._trust, make=self._sum),
             dropouts=lambda number: dict.fromkeys(dropouts.lost(tuple(clients), number), 0),
-            privacy=self._plan if self.form else None,
+            privacy=self._plan,
         )
-        learner = self.form.learner if self.form else self._learner
+        learner = self._learner if self.form is None else self.form.learner
         scores = learner.decision_function(finished.model, x_test)
         kept = (CLIPPED_ROWS, CLIPPED_CONTRIBUTION)
         clipped = sum(int(rows.memory.get(key, 0)) for rows in clients.values() for key in kept)
         return _Outcome(accuracy=accuracy(scores, y_test), clipped=clipped)
 
-    def _carrier(self, **agreed: Any) -> SumProtocol:
-        """What moves the integers: masks where the server is not trusted, and else anything."""
+    def _entropy(self, number: int) -> Entropy:
+        return InsecureSeededEntropy(self._seed, f"noise {self._trust} {number}")
+
+    def _sum(self, setup: SumSetup) -> SumProtocol:
+        """A masked sum where the server is not trusted, and else one in the clear."""
         if self._trust == "distributed":
-            return MaskedSum(threshold=self._settings.threshold, **agreed)
-        return PlainSum(min_survivors=1, **agreed)
+            return MaskedSum(threshold=self._settings.threshold, **setup.common)
+        return PlainSum(min_survivors=1, **setup.common)
 
 
 def _split(dataset: Dataset, rng: np.random.Generator) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.table import Table
 
+from simulations.audit.attack import Expectation
 from simulations.audit.audit import TOTAL, Audit
-from simulations.audit.catalogue import Expectation, describe
+from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import Score, Verdict
 
 SHORT = {
@@ -55,21 +56,13 @@ def _about_modes(audit: Audit) -> Iterator[tuple[bool, str]]:
                 f"{mode}: no evidence of leakage from a client's message in {len(hidden)} attacks, at this power",
             )
         for cell in cells:
-            if (
-                cell.attack == "different_models"
-                and mode != "plain"
-                and cell.verdict in (Verdict.LEAKS, Verdict.RECOVERED)
-            ):
-                yield (
-                    True,
-                    f"{mode}: relies on a server that follows the protocol: {cell.attack} wins against one that lies",
-                )
+            words = ATTACKS[cell.attack].if_open
+            if words and cell.expectation is Expectation.OPEN and cell.leaked:
+                yield True, f"{mode}: {words}"
 
 
 def _about_total(audit: Audit) -> Iterator[tuple[bool, str]]:
-    leaking = [
-        cell.attack for cell in audit.cells if cell.mode == TOTAL and cell.verdict in (Verdict.LEAKS, Verdict.RECOVERED)
-    ]
+    leaking = [cell.attack for cell in audit.cells if cell.mode == TOTAL and cell.leaked]
     if leaking:
         yield (
             True,
@@ -115,9 +108,9 @@ def print_audit(audit: Audit, console: Console) -> None:
     table.add_column("attack")
     for column in audit.columns:
         table.add_column(column)
-    for name in describe(settings.attacks):
-        cells = [audit.cell(name, column) for column in audit.columns]
-        table.add_row(name, *(f"{SHORT[cell.verdict]}{_numbers(cell.score)}" for cell in cells))
+    for attack in audit.attacks:
+        cells = [audit.cell(attack.name, column) for column in audit.columns]
+        table.add_row(attack.name, *(f"{SHORT[cell.verdict]}{_numbers(cell.score)}" for cell in cells))
     console.print(table)
     console.print(f"no evidence: {Verdict.NO_EVIDENCE.value}; numbers are successes of trials")
     for fine, sentence in findings(audit):

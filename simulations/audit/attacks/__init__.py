@@ -1,1 +1,1 @@
-"""Attacks on sums, each tried first where it must win."""
+"""Attacks, one idea a file; a further one is its file here and its line in ``simulations.audit.catalogue``."""

@@ -2,49 +2,85 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from secagg import Layout, PartyId
+from federation.modes import Mode
+from secagg import PartyId, PlainSum, new_session_id
+from secagg.config import SERVER
+from secagg.in_memory import Envelope
 from secagg.layout import IntVector
-from simulations.audit.attack import Truth
+from secagg.wire import MessageType, seal_frame
+from simulations.audit.attack import Attack, Expectation, NotTriedError, Outcome, attacked, in_the_clear, score_vector
 from simulations.audit.evaluate import Score
+from simulations.audit.population import Truth
 from simulations.audit.reading import Reading
-from simulations.audit.scoring import score_vector
-from simulations.audit.view import AdversaryView
+from simulations.audit.view import SERVER_ALONE, AdversaryView, SumView
+from simulations.audit.workbench import Bench
 
-Floats = NDArray[np.float64]
+LEARNERS = ("afl", "fedhip")
+"""Whose statistics are those of AFL's clients."""
+
+GAMMA = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class AflUpload:
+@dataclass(frozen=True)
+class AflUpload(Attack):
     """H = C W, and gamma is the bottom of C's spectrum as long as there are fewer rows than features: G = C - gamma I.
 
     Args:
         fraction_bits: of the public row format, so that what was whole can be made whole again.
     """
 
-    fraction_bits: int
-    name: str = "afl_upload"
-    title: str = "The sums behind AFL's published upload (W and C)"
-    explanation: str = (
+    fraction_bits: int = 0
+
+    name = "afl_upload"
+    title = "The sums behind AFL's published upload (W and C)"
+    explanation = (
         "AFL's paper has clients send their own weights W and regularised Gram matrix C instead of sums, and calls "
         "that private. One matrix product and the smallest eigenvalue give the sums back. Success: every number exact. "
         "Chance: less than naming one row out of the pool. Our modes never send W and C."
     )
 
+    def expected(self, mode: Mode | None) -> Expectation | None:
+        """It wins without protection; no protected mode sends such an upload."""
+        return Expectation.LEAKS if mode and in_the_clear(mode) else None
+
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+        """Twice as many clients as trials send W and C as AFL's paper has it, in a session without any protection.
+
+        Raises:
+            NotTriedError: the learner's statistics are not AFL's.
+        """
+        if bench.learner.name not in LEARNERS:
+            raise NotTriedError(f"AFL's published upload: {bench.learner.name} has none, only {' and '.join(LEARNERS)}")
+        informed = replace(self, fraction_bits=bench.feature_format.fraction_bits)
+        cohort, scores = bench.cohort(2 * trials), list[Score]()
+        for party, indices in cohort.items():
+            vector = bench.vector(indices)
+            view = _view_of_upload(bench, party, informed.upload(Reading.of(bench.layout, vector)))
+            scores.append(attacked(informed, view, party, bench.truth(indices, vector), bench.rng))
+        return Outcome(score=Score.pooled(scores))
+
+    def upload(self, reading: Reading) -> bytes:
+        """What AFL's client sends (He et al., CVPR 2025, Algorithm 1): W = C^-1 H, then C = G + gamma I, as float64."""
+        gram = np.ldexp(reading.gram.astype(np.float64), -2 * self.fraction_bits)
+        regularised = gram + GAMMA * np.eye(len(gram))
+        weights = np.linalg.solve(regularised, np.ldexp(reading.cross.astype(np.float64), -self.fraction_bits))
+        return weights.astype("<f8").tobytes() + regularised.astype("<f8").tobytes()
+
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> IntVector | None:
         """The vector of sums, made whole."""
-        payload = None if target is None else view.sums[-1].payload(target)
+        payload = None if target is None else view.sums[-1].knowledge.upload(target)
         if payload is None:
             return None
-        d, c = _shape(view.sums[-1].layout)
+        sizes = {segment.name: segment.size for segment in view.sums[-1].layout.segments}
+        d = (int(np.sqrt(8 * sizes["gram"] + 1)) - 1) // 2
         numbers = np.frombuffer(payload, dtype="<f8")
-        if numbers.size != d * (d + c):
+        if numbers.size != d * d + sizes["cross"]:
             return None
-        weights, regularised = numbers[: d * c].reshape(d, c), numbers[d * c :].reshape(d, d)
+        weights, regularised = numbers[: sizes["cross"]].reshape(d, -1), numbers[sizes["cross"] :].reshape(d, d)
         gamma = float(np.linalg.eigvalsh(regularised)[0])
         gram = np.round(np.ldexp(regularised - gamma * np.eye(d), 2 * self.fraction_bits)).astype(np.int64)
         cross = np.round(np.ldexp(regularised @ weights, self.fraction_bits)).astype(np.int64)
@@ -56,15 +92,15 @@ class AflUpload:
         return score_vector(guess, truth)
 
 
-def published_upload(reading: Reading, *, fraction_bits: int, gamma: float) -> bytes:
-    """What AFL's client sends (He et al., CVPR 2025, Algorithm 1): W = C^-1 H, then C = G + gamma I, as float64."""
-    gram = np.ldexp(reading.gram.astype(np.float64), -2 * fraction_bits)
-    regularised = gram + gamma * np.eye(len(gram))
-    weights = np.linalg.solve(regularised, np.ldexp(reading.cross.astype(np.float64), -fraction_bits))
-    return weights.astype("<f8").tobytes() + regularised.astype("<f8").tobytes()
-
-
-def _shape(layout: Layout) -> tuple[int, int]:
-    sizes = {segment.name: segment.size for segment in layout.segments}
-    d = (int(np.sqrt(8 * sizes["gram"] + 1)) - 1) // 2
-    return d, sizes["cross"] // d
+def _view_of_upload(bench: Bench, party: PartyId, payload: bytes) -> AdversaryView:
+    message = seal_frame(MessageType.PLAIN_INPUT, payload, digest=bytes(32), sender=party, recipient=SERVER)
+    seen = SumView(
+        protocol=PlainSum(layout=bench.layout, clients=(party,), session_id=new_session_id()),
+        model=bench.model,
+        messages=(Envelope(sender=party, recipient=SERVER, message=message),),
+        result=None,
+        inputs={},
+        tapes={},
+        secrets={},
+    )
+    return AdversaryView(coalition=SERVER_ALONE, sums=(seen,), known=bench.known())

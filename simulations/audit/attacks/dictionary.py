@@ -10,38 +10,39 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from secagg import PartyId
-from simulations.audit.attack import Truth
-from simulations.audit.evaluate import Score, paired
-from simulations.audit.reading import Reading
-from simulations.audit.side_information import SideInformation
+from simulations.audit.attack import MessageAttack, score_members
+from simulations.audit.evaluate import Score
+from simulations.audit.population import SideInformation, Truth
+from simulations.audit.reading import reading_of
 from simulations.audit.view import AdversaryView
 
 Floats = NDArray[np.float64]
 MAX_CANDIDATES = 2500
 
 
-@dataclass(frozen=True, slots=True)
-class Dictionary:
+class Dictionary(MessageAttack[Floats | None]):
     """Least squares of (G, H) on the candidates' own (x x^T, x y^T): s = K^+ b.
 
     K_ij = (x_i . x_j)^2 + x_i . x_j [y_i = y_j] and b_i = x_i^T G x_i + x_i^T H y_i, in units of a mean row's length.
     With fewer candidates than the d (d + 1) / 2 + d c numbers of a total, s is 1 for each row in it, 0 for any other.
     """
 
-    name: str = "dictionary"
-    title: str = "Which rows of a known list were used"
-    explanation: str = (
+    name = "dictionary"
+    title = "Which rows of a known list were used"
+    explanation = (
         "Somebody who has a list of rows (a leaked or public data set) asks which of them were used, by solving for "
         "the combination of listed rows that gives the observed sums. Success: of a row that was used and one that was "
         "not, both from the list, the right one. Chance: one half."
     )
+    on_totals = True
+    by_cohort = True
 
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Floats | None:
         """A score for each candidate: how much of it is in the sum."""
-        vector = view.read(target)
-        if vector is None or len(view.known.candidates) > MAX_CANDIDATES:
+        reading = reading_of(view, target)
+        if reading is None or len(view.known.candidates) > MAX_CANDIDATES:
             return None
-        reading, basis = Reading.of(view.sums[-1].layout, vector), _basis_of(view.known)
+        basis = _basis_of(view.known)
         rows, gram, cross = basis.rows, reading.gram / basis.unit**2, reading.cross / basis.unit
         of_label = (rows @ cross)[np.arange(len(rows)), view.known.candidate_labels]
         moments = ((rows @ gram) * rows).sum(axis=1) + of_label
@@ -49,8 +50,7 @@ class Dictionary:
 
     def score(self, guess: Floats | None, truth: Truth, rng: np.random.Generator) -> Score:
         """Pairs of a row that was used and one that was not."""
-        scores = np.zeros(len(truth.is_member)) if guess is None else guess
-        return paired(list(scores[truth.is_member]), list(scores[~truth.is_member]), rng)
+        return score_members(guess, truth, rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

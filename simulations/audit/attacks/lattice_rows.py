@@ -2,68 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import isqrt
-
 import numpy as np
+from flint import fmpz_mat
 from numpy.typing import NDArray
 
 from secagg import PartyId
-from simulations.audit.attack import Truth
-from simulations.audit.attacks.lattice_reduction import ReductionLimitError, reduce_generators
+from simulations.audit.attack import MessageAttack, RebuiltRows, score_rows
 from simulations.audit.evaluate import Score
-from simulations.audit.reading import IntMatrix, Reading
-from simulations.audit.scoring import score_rows
-from simulations.audit.side_information import IntRows, Labels
+from simulations.audit.population import Truth
+from simulations.audit.reading import IntMatrix, Reading, reading_of
 from simulations.audit.view import AdversaryView
 
 MAX_ROWS = 64
 """Beyond it Z^n needs stronger reduction than LLL, and the reduction takes more than some seconds."""
 
-MAX_STEPS = 200_000
+DELTA, ETA = 0.75, 0.51
+"""Lovász's own factor, and size reduction that bears rounding: more takes longer and finds no more here."""
+
+Integers = NDArray[np.object_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RebuiltRows:
-    """Rows with their labels.
-
-    Args:
-        rows: shape (n, d), in the units of the row format.
-        labels: shape (n,).
-        certified: whether these rows give the statistics back, and no other integer rows with labels do.
-    """
-
-    rows: IntRows = field(repr=False)
-    labels: Labels = field(repr=False)
-    certified: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LatticeRows:
+class LatticeRows(MessageAttack[RebuiltRows | None]):
     """The columns of [Y, X] generate Z^n, and all their inner products are known: [[Y'Y, H'], [H, G]].
 
     So their Gram is that of Z^n in disguise. A reduced basis of it is +-e_1, ..., +-e_n, as soon as every basis vector
     has length 1, and e_i = [Y, X] T_i gives row i as X^T e_i = [H, G] T_i.
     """
 
-    name: str = "lattice_rows"
-    title: str = "All rows of a small client"
-    explanation: str = (
+    name = "lattice_rows"
+    title = "All rows of a small client"
+    explanation = (
         "Exact sums of whole-number rows are a lattice, and lattice reduction (LLL, 1982) finds the rows in it, labels "
         "included, as long as there are fewer rows than features. It proves its result: no other rows give the same "
         "sums. Success: a row and its label, every number exact. Chance: naming as many rows of the pool."
     )
+    on_totals = True
+    by_cohort = True
+    by_rows = True
 
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> RebuiltRows | None:
         """The rows as far as they were found."""
-        vector = view.read(target)
-        return None if vector is None else rebuild(Reading.of(view.sums[-1].layout, vector))
+        reading = reading_of(view, target)
+        return None if reading is None else rebuild(reading)
 
     def score(self, guess: RebuiltRows | None, truth: Truth, rng: np.random.Generator) -> Score:
         """One trial a row."""
-        d = truth.rows.shape[1]
-        rows = np.empty((0, d), dtype=np.int64) if guess is None else guess.rows
-        return score_rows(rows, np.empty(0, dtype=np.int64) if guess is None else guess.labels, truth)
+        return score_rows(guess, truth)
 
 
 def rebuild(reading: Reading) -> RebuiltRows | None:
@@ -76,32 +60,43 @@ def rebuild(reading: Reading) -> RebuiltRows | None:
     if (gram.diagonal() < 0).any() or max(abs(int(gram.min())), int(gram.max())) >= 2**62:
         return None
     inner = np.block([[np.diag(counts), cross.T], [cross, gram]])
-    order = np.argsort(inner.diagonal(), kind="stable")
-    order = order[inner.diagonal()[order] > 0]
-    basis = _reduced(inner[np.ix_(order, order)])
+    basis = reduced_basis(inner)
     if basis is None:
         return None
-    images = inner[order].T.astype(object) @ basis.T.astype(object)  # e_i times every column of [Y, X]
-    return _rows_of(images, len(counts), scale, reading)
+    images = basis @ inner.astype(object)  # e_i times every column of [Y, X]
+    return _rows_of(images[(images * basis).sum(axis=1) == 1], len(counts), scale, reading)
 
 
-def _reduced(inner: IntMatrix) -> NDArray[np.object_] | None:
-    """The basis vectors of length 1, as coefficients, shape (n, generators)."""
-    exact = [[int(value) for value in row] for row in inner]
-    if any(a * a > exact[i][i] * exact[j][j] for i, row in enumerate(exact) for j, a in enumerate(row)):
-        return None  # no inner products: Cauchy and Schwarz
-    try:
-        columns = reduce_generators(exact, max_steps=MAX_STEPS)
-    except ReductionLimitError:
-        return None
-    basis = np.array(columns, dtype=object).reshape(len(columns), len(exact))
-    lengths = ((basis @ inner.astype(object)) * basis).sum(axis=1)
-    return basis[[isqrt(max(0, int(length))) == 1 and int(length) == 1 for length in lengths]]
+def reduced_basis(inner: IntMatrix) -> Integers | None:
+    """An LLL-reduced basis of the lattice that vectors with these inner products generate (exact, by FLINT).
+
+    The vectors may depend on each other, which reduction by inner products alone does not allow. So their images, the
+    rows of ``inner``, are reduced first, in a metric of their own: that finds a basis, and the second reduction goes
+    by the lattice's own metric.
+
+    Args:
+        inner: symmetric, shape (g, g).
+
+    Returns:
+        The basis vectors as coefficients of the given ones, shape (rank, g); None where ``inner`` is not positive
+        semidefinite, and so no inner products of anything.
+    """
+    products = fmpz_mat(inner.tolist())
+    images, coefficients = products.lll(True, DELTA, ETA)
+    pairs = zip(images.tolist(), coefficients.tolist(), strict=True)
+    independent = [row for image, row in pairs if any(image)]
+    basis = fmpz_mat(len(independent), len(inner), [entry for row in independent for entry in row])
+    metric = basis * products * basis.transpose()
+    table = metric.tolist()
+    if not all(fmpz_mat([row[:size] for row in table[:size]]).det() > 0 for size in range(1, len(table) + 1)):
+        return None  # by Sylvester's criterion; the reduction of an indefinite form need not end
+    _, change = metric.lll(True, DELTA, ETA, "gram")
+    return np.array((change * basis).tolist(), dtype=object).reshape(-1, len(inner))
 
 
-def _rows_of(images: NDArray[np.object_], n_classes: int, scale: int, reading: Reading) -> RebuiltRows:
+def _rows_of(images: Integers, n_classes: int, scale: int, reading: Reading) -> RebuiltRows:
     labels, rows = [], []
-    for image in images.T:
+    for image in images:
         one_hot = image[:n_classes]
         label = int(np.argmax(np.abs(one_hot)))
         sign = 1 if one_hot[label] > 0 else -1

@@ -1,54 +1,72 @@
-"""Whether a given row was used: by the row space of a small sum, by leverage in a large one."""
+"""Whether a given row was used: by the row space of a small sum, by leverage in a large one, and by many sums."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.deepafl import DeepAFL
+from analytic.learner import AnalyticLearner, ClientRows
+from federation.errors import UsageError
+from federation.modes import Mode
 from federation.release import RANK_TOLERANCE
 from secagg import PartyId
-from simulations.audit.attack import Truth
-from simulations.audit.evaluate import Score, paired
-from simulations.audit.reading import Reading
-from simulations.audit.view import AdversaryView
+from simulations.audit.attack import (
+    MASKED,
+    Attack,
+    Expectation,
+    MessageAttack,
+    NotTriedError,
+    Outcome,
+    attacked,
+    score_members,
+)
+from simulations.audit.evaluate import Score
+from simulations.audit.population import Truth
+from simulations.audit.reading import Reading, reading_of
+from simulations.audit.recorder import record_federation, view_of
+from simulations.audit.view import SERVER_ALONE, AdversaryView
+from simulations.audit.workbench import Bench
 
 Floats = NDArray[np.float64]
 IN_ROW_SPACE = 1e-6
 """A row whose part outside the row space is this much shorter than itself lies in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(MessageAttack[Floats | None]):
     """Likelihood ratio of G with and without a row x, rows being normal with the public rows' second moment S.
 
     log p(G | x in it) - log p(G) = (n - d - 2) / 2 log(1 - x^T G^-1 x) + x^T S^-1 x / 2 + constant (Wishart). Where G
     is singular a row that was used lies in its row space, and hardly any other does.
     """
 
-    name: str = "membership"
-    title: str = "Whether a given row was used"
-    explanation: str = (
+    name = "membership"
+    title = "Whether a given row was used"
+    explanation = (
         "Somebody who has one row, and other rows of the same kind, asks whether it was used. A few rows span a small "
         "space, which tells exactly; many rows leave a statistical trace (leverage). Success: of a row that was used "
         "and one that was not, the right one. Chance: one half."
     )
+    on_totals = True
+    by_cohort = True
 
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Floats | None:
         """A score for each candidate."""
-        vector = view.read(target)
-        if vector is None:
-            return None
-        reading = Reading.of(view.sums[-1].layout, vector)
-        unit = max(1.0, float(np.sqrt(np.abs(reading.gram.diagonal()).max())))
-        rows, public = view.known.candidates / unit, view.known.public / unit
-        return membership_scores(reading.gram / unit**2, rows, public, reading.count)
+        reading = reading_of(view, target)
+        return None if reading is None else _evidence(reading, view.known.candidates, view.known.public)
 
     def score(self, guess: Floats | None, truth: Truth, rng: np.random.Generator) -> Score:
         """Pairs of a row that was used and one that was not."""
-        scores = np.zeros(len(truth.is_member)) if guess is None else guess
-        return paired(list(scores[truth.is_member]), list(scores[~truth.is_member]), rng)
+        return score_members(guess, truth, rng)
+
+
+def _evidence(reading: Reading, candidates: NDArray[Any], public: NDArray[Any]) -> Floats:
+    """The scores of ``candidates``, in units in which an entry of the Gram is at most 1."""
+    unit = max(1.0, float(np.sqrt(np.abs(reading.gram.diagonal()).max())))
+    return membership_scores(reading.gram / unit**2, candidates / unit, public / unit, reading.count)
 
 
 def membership_scores(gram: Floats, rows: Floats, public: Floats, count: int) -> Floats:
@@ -82,3 +100,118 @@ def _inverse_moment_norms(rows: Floats, public: Floats) -> Floats:
     moment = public.T @ public / max(1, len(public))
     inverse = np.linalg.pinv(moment, rcond=1e-9, hermitian=True)
     return np.asarray(((rows @ inverse) * rows).sum(axis=1))
+
+
+# A learner that asks for many sums
+
+
+DEEP_ROWS, DEEP_WIDTH, DEEP_LAYERS, DEEP_CLIENTS = 300, 64, 2, 10
+"""Of the deep learner's own small federation."""
+
+
+class ManySums(Attack):
+    """Membership against the first sum, the first three, ... of a deep learner, on the totals alone."""
+
+    name = "many_sums"
+    title = "Whether a given row was used, when a learner asks for many sums (DeepAFL)"
+    explanation = (
+        "A deep learner asks for several sums, each about another layer of the same rows, and the trace that a row "
+        "leaves in each adds up. Success: of a row that was used and one that was not, the right one. Chance: one half."
+    )
+
+    def expected(self, mode: Mode | None) -> Expectation | None:
+        """Totals are meant to be seen, whatever mode makes them, and these show more than one should."""
+        return Expectation.LEAKS if mode is None else None
+
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+        """Train DeepAFL on a part of the rows.
+
+        Raises:
+            NotTriedError: there are too few of them.
+        """
+        population = replace(
+            bench.population,
+            candidates=bench.rng.permutation(bench.population.candidates)[:DEEP_ROWS],
+            public=bench.population.public[:DEEP_ROWS],
+        )
+        deep = DeepAFL(
+            n_features=population.dataset.n_features,
+            n_targets=population.dataset.n_classes,
+            feature_bound=2.0**bench.feature_format.integer_bits,
+            max_rows=DEEP_ROWS,
+            n_layers=DEEP_LAYERS,
+            d_phi=DEEP_WIDTH,
+            d_f=DEEP_WIDTH,
+        )
+        few = Bench.of(
+            bench.learner,
+            population,
+            feature_format=bench.feature_format,
+            rows_per_client=DEEP_ROWS // 2 // DEEP_CLIENTS,
+            rng=bench.rng,
+            entropy=bench.entropy,
+        )
+        try:
+            scores = by_number_of_sums(few, deep, DEEP_CLIENTS)
+        except UsageError as error:
+            raise NotTriedError(f"a deep learner's many sums: {error}") from error
+        return Outcome(score=scores[max(scores)], by_sums=scores)
+
+
+def by_number_of_sums(bench: Bench, deep: AnalyticLearner[Any], n_clients: int) -> dict[int, Score]:
+    """Scores by how many sums the adversary uses."""
+    cohort = bench.cohort(n_clients)
+    clients = {party: bench.population.rows(indices) for party, indices in cohort.items()}
+    sums = record_federation(deep, clients, MASKED, entropy=bench.entropy)
+    truth = bench.truth(np.concatenate(list(cohort.values())), sums[0].inputs[1])
+    view = view_of(sums, SERVER_ALONE, bench.known())
+    candidates, public = bench.population.single_candidates(), bench.population.single_public()
+    return {
+        n: attacked(_FirstSums(deep, candidates, public, n), view, None, truth, bench.rng)
+        for n in range(1, len(sums) + 1, 2)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstSums:
+    """Adds up the membership evidence of the first sums: each is about another layer of the same rows.
+
+    Everything that a client does with a row is public, so the adversary runs the client's code on one candidate; the
+    Gram of one row is its outer product, and any column of that is the row of that layer, up to a factor.
+
+    Args:
+        learner: the public learner.
+        candidates: the candidates' inputs, one client's rows with one row each, in the order of the side information.
+        public: inputs of rows that nobody used.
+        n_sums: how many of the sums are used.
+    """
+
+    learner: AnalyticLearner[Any]
+    candidates: tuple[ClientRows, ...]
+    public: tuple[ClientRows, ...]
+    n_sums: int
+
+    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Floats:
+        """A score for each candidate."""
+        total = np.zeros(len(self.candidates))
+        for one in view.sums[: self.n_sums]:
+            vector = one.read_rest()
+            assert vector is not None
+            reading = Reading.of(one.layout, vector)
+            layers = self._layer(one.model, self.candidates), self._layer(one.model, self.public)
+            total += np.maximum(_evidence(reading, *layers), -1e6)
+        return total
+
+    def score(self, guess: Floats, truth: Truth, rng: np.random.Generator) -> Score:
+        """Pairs of a row that was used and one that was not."""
+        return score_members(guess, truth, rng)
+
+    def _layer(self, model: Any, rows: tuple[ClientRows, ...]) -> Floats:
+        return np.array([_row_of(self.learner.client_statistics(model, row).gram) for row in rows])
+
+
+def _row_of(gram: NDArray[np.int64]) -> Floats:
+    """The row whose outer product this is, up to its sign."""
+    place = int(np.argmax(gram.diagonal()))
+    length = np.sqrt(float(gram[place, place]))
+    return np.asarray(gram[place] / length if length else gram[place].astype(np.float64))

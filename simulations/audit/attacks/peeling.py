@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from federation.modes import Mode
 from secagg import PartyId
-from simulations.audit.attack import Truth
-from simulations.audit.attacks.lattice_rows import RebuiltRows
+from simulations.audit.attack import Expectation, MessageAttack, RebuiltRows, in_the_clear, score_rows
 from simulations.audit.evaluate import Score
-from simulations.audit.reading import IntMatrix, Reading
-from simulations.audit.scoring import score_rows
+from simulations.audit.population import Truth
+from simulations.audit.reading import IntMatrix, Reading, reading_of
 from simulations.audit.view import AdversaryView
 
 
-@dataclass(frozen=True, slots=True)
-class Peeling:
+class Peeling(MessageAttack[RebuiltRows | None]):
     """For features x >= 0: (sum_c H_vc)^2 = G_vv says that only one row has anything in feature v.
 
     That row is then column v of G divided by its entry; once it is known it is taken off, and others become alone.
     """
 
-    name: str = "peeling"
-    title: str = "Rows that are alone in a feature, one after the other"
-    explanation: str = (
+    name = "peeling"
+    title = "Rows that are alone in a feature, one after the other"
+    explanation = (
         "Where only one row has anything in a feature, that feature's column of the Gram matrix is the row. Taken off, "
         "it uncovers the next. SAFLe's buckets make many rows alone. Success: a row and its label, every number exact. "
         "Chance: naming as many rows of the pool."
     )
+    on_totals = True
+
+    def expected(self, mode: Mode | None) -> Expectation | None:
+        """As every attack on a message; even in the clear it needs features that are mostly zero."""
+        return Expectation.OPEN if mode and in_the_clear(mode) else super().expected(mode)
 
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> RebuiltRows | None:
         """The rows that came off."""
-        vector = view.read(target)
-        return None if vector is None else peel(Reading.of(view.sums[-1].layout, vector))
+        reading = reading_of(view, target)
+        return None if reading is None else peel(reading)
 
     def score(self, guess: RebuiltRows | None, truth: Truth, rng: np.random.Generator) -> Score:
         """One trial a row."""
-        if guess is None:
-            return score_rows(np.empty((0, truth.rows.shape[1]), np.int64), np.empty(0, np.int64), truth)
-        return score_rows(guess.rows, guess.labels, truth)
+        return score_rows(guess, truth)
 
 
 def peel(reading: Reading) -> RebuiltRows:

@@ -157,7 +157,7 @@ def test_without_flower_only_rehearsals_and_trials_are_missing(
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "flwr"]:
         monkeypatch.setitem(sys.modules, name, None)
-    for name in ("client", "server", "rehearsal", "exchange", "wire", "grid_sum", "session_exchange"):
+    for name in ("client", "server", "rehearsal", "wire"):
         monkeypatch.delitem(sys.modules, f"federation.flower.{name}", raising=False)
     assert main(["check-site", str(trial.folder / "site-1" / "site.toml")]) == 0
     monkeypatch.setitem(sys.modules, "trustme", None)

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from flwr.app import Message
 from rehearsed import (
+    CONTEXT,
+    INVITE,
+    STEP,
     ForgedGrid,
     edit_all,
     events,
@@ -20,31 +23,27 @@ from rehearsed import (
     is_wiped,
     kept,
     node_of,
+    read_invitation,
+    read_messages,
     run_config,
     site,
     state,
     stored,
     template_config,
     vanishes,
-)
-
-from federation.flower import rehearsal
-from federation.flower.rehearsal import rehearse
-from federation.flower.run_settings import RunSettings
-from federation.flower.trial import KEY_HOLDER_PARTY, Trial
-from federation.flower.wire import (
-    CONTEXT,
-    INVITE,
-    STEP,
-    read_invitation,
-    read_messages,
     write_invitation,
     write_messages,
 )
+from support.parties import knows
+
+from federation.flower import rehearsal
+from federation.flower.rehearsal import rehearse
+from federation.flower.trial import KEY_HOLDER_PARTY, Trial
+from federation.modes import MODES
+from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, UnreachableError
 from federation.site.invitation import Invitation
 from federation.site.key_pair import SessionKeyPair
-from federation.site.modes import MODES
 from federation.site.roster import Roster
 from federation.site.state import SessionFolder
 from secagg import new_session_id
@@ -53,7 +52,7 @@ from secagg.errors import HelperMissingError, LocalProtocolError
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.wire import MessageType, message_type, seal_frame
 
-ENCRYPTED = [name for name, mode in MODES.items() if mode.encrypts is not None]
+ENCRYPTED = [name for name, mode in MODES.items() if mode.announce is not None]
 HOLDER_SITE = 5
 """The site of the key holder, which is a client too."""
 
@@ -73,9 +72,7 @@ def test_every_encrypted_mode_is_exact_repeats_itself_and_is_wiped(trial: Trial,
 
     def watch(node: int, message: Message, reply: Message) -> None:
         assert not reply.has_error()
-        light, heavy = reply.content["light"], reply.content["heavy"]
-        said = {str(name): part for name, part in light.items()} | {name: a.data for name, a in heavy.items()}  # type: ignore[union-attr]
-        answers.setdefault((node, message.metadata.message_id), []).append(said)
+        answers.setdefault((node, message.metadata.message_id), []).append(read_messages(reply.content))
 
     rehearse(trial.folder, run_config(tmp_path, mode=mode), watch=watch, deliveries=3)
     is_exact(trial, [1, 2, 3, 4, 5])
@@ -152,7 +149,7 @@ def test_the_secret_key_never_leaves_its_sealed_file(
         return drawn[-1]
 
     def watch(node: int, message: Message, reply: Message) -> None:
-        assert all(path.stat().st_mode & 0o077 == 0 for path in state(trial, node - 1000).iterdir())
+        assert all(path.stat().st_mode & 0o077 == 0 for path in state(trial, node - 1000).glob("*"))
         assert (node == node_of(HOLDER_SITE)) or "key pair" not in kept(trial, node - 1000)
         held.update(stored(trial, node - 1000))
         said.extend(read_messages(reply.content)[1].values())
@@ -160,9 +157,9 @@ def test_the_secret_key_never_leaves_its_sealed_file(
     monkeypatch.setattr(SessionKeyPair, "generate", remember)
     rehearse(trial.folder, run_config(tmp_path, mode="masked+bfv"), watch=watch)
     (pair,) = drawn
-    secret = pair.secret_context[-1024:-960]  # beyond the public key, which both halves hold
-    assert secret not in pair.signed_context
-    assert any(len(content) > len(pair.secret_context) for content in held)
+    secret = pair.decryption[-1024:-960]  # beyond the public key, which both halves hold
+    assert secret not in pair.announcement
+    assert any(len(content) > len(pair.decryption) for content in held)
     assert not any(secret in content for content in [*held, *said])
     assert repr(secret)[2:20] not in repr(pair)
 
@@ -195,7 +192,7 @@ def test_a_helper_answers_one_request_whatever_process_is_asked(
 
 def strangers_pair(asked: Invitation, trial: Trial) -> SessionKeyPair:
     roster = Roster.read(trial.folder / "site-1" / "roster.toml")
-    return SessionKeyPair.generate(asked.basis(roster), IdentityKey.generate())
+    return SessionKeyPair.generate(*asked.setup(roster), knows(IdentityKey.generate()))
 
 
 def test_a_stranger_s_context_is_refused_by_the_server(
@@ -204,7 +201,7 @@ def test_a_stranger_s_context_is_refused_by_the_server(
     def hear(node: int, message: Message, reply: Message) -> None:
         if message.metadata.message_type == CONTEXT and node == node_of(1):
             asked = read_invitation(message.content)
-            forged = {KEY_HOLDER_PARTY: strangers_pair(asked, trial).signed_context}
+            forged = {KEY_HOLDER_PARTY: strangers_pair(asked, trial).announcement}
             reply.content = write_messages(forged, session=asked.session)
 
     monkeypatch.setattr(ForgedGrid, "hear", staticmethod(hear))
@@ -225,7 +222,7 @@ def test_a_stranger_s_context_is_refused_by_a_client(
         if message.metadata.message_type == INVITE and node == node_of(3):
             proposed = read_invitation(copy.deepcopy(message.content))  # all nodes are told the same object
             pair = strangers_pair(proposed.question, trial)
-            message.content = write_invitation(proposed.with_context(pair.signed_context))
+            message.content = write_invitation(proposed.with_context(pair.announcement))
 
     monkeypatch.setattr(ForgedGrid, "tell", staticmethod(tell))
     monkeypatch.setattr(rehearsal, "InProcessGrid", ForgedGrid)

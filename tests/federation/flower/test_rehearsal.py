@@ -10,14 +10,30 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message
-from rehearsed import edit, edit_all, events, is_exact, kept, node_of, run_config, state, stored, vanishes
+from flwr.app import Message
+from rehearsed import (
+    END,
+    INVITE,
+    STEP,
+    edit,
+    edit_all,
+    events,
+    is_exact,
+    kept,
+    node_of,
+    read_invitation,
+    read_messages,
+    run_config,
+    state,
+    stored,
+    vanishes,
+    write_invitation,
+)
 
 from analytic.model_files import load_model, model_from_bytes, model_to_bytes
 from federation.flower import rehearsal
 from federation.flower.rehearsal import InProcessGrid, rehearse
 from federation.flower.trial import Trial
-from federation.flower.wire import END, INVITE, STEP, read_invitation, write_invitation
 from federation.site.errors import REASONS, Refusal, UnreachableError
 from federation.site.key_files import write_secret
 from federation.site.roster import Roster
@@ -99,9 +115,7 @@ def test_a_repeated_message_gets_the_same_bytes(trial: Trial, tmp_path: Path, mo
 
     def watch(node: int, message: Message, reply: Message) -> None:
         assert not reply.has_error()
-        light = reply.content["light"]
-        assert isinstance(light, ConfigRecord)
-        answers.setdefault((node, message.metadata.message_id), []).append(dict(light))
+        answers.setdefault((node, message.metadata.message_id), []).append(read_messages(reply.content))
 
     rehearse(trial.folder, run_config(tmp_path, mode=mode), watch=watch, deliveries=3)
     assert len(answers) > 10
@@ -137,9 +151,7 @@ def test_what_a_site_stores_is_sealed(trial: Trial, tmp_path: Path) -> None:
     def watch(node: int, message: Message, reply: Message) -> None:
         assert all(path.stat().st_mode & 0o077 == 0 for path in state(trial, node - 1000).iterdir())
         held.update(stored(trial, node - 1000))
-        light = reply.content["light"]
-        assert isinstance(light, ConfigRecord)
-        said.extend(part for part in light.values() if isinstance(part, bytes))
+        said.extend(read_messages(reply.content)[1].values())
 
     edit_all(trial, ("modes = [", 'modes = ["plain", '))
     for mode, is_open in (("masked", False), ("committee", False), ("plain", True)):
@@ -180,7 +192,7 @@ def test_a_node_with_a_forged_identity_is_refused(trial: Trial, tmp_path: Path) 
     (folder / "identity.key").unlink()
     write_secret(folder / "identity.key", forged.secret)
     roster = Roster.read(folder / "roster.toml")
-    mine = Roster(server=roster.server, clients=dict(roster.clients) | {3: forged.public}, helpers=roster.helpers)
+    mine = Roster(server=roster.server, clients=dict(roster.clients) | {3: forged.public}, beside=roster.beside)
     (folder / "roster.toml").write_text(mine.to_toml())
     rehearse(trial.folder, run_config(tmp_path))
     assert any(event["event"] == "refused" for event in events(trial))

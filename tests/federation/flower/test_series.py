@@ -8,12 +8,25 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
-from rehearsed import edit_all, events, invitation, is_exact, is_wiped, kept, run_config, site
+from rehearsed import (
+    INVITE,
+    STEP,
+    edit_all,
+    events,
+    invitation,
+    is_exact,
+    is_wiped,
+    kept,
+    read_invitation,
+    read_messages,
+    run_config,
+    site,
+    write_messages,
+)
 
 from federation.flower import rehearsal
 from federation.flower.rehearsal import InProcessGrid, rehearse
 from federation.flower.trial import Trial
-from federation.flower.wire import INVITE, STEP, read_invitation, read_messages, write_messages
 from federation.site.errors import DeclinedError, NoSessionError
 from secagg.errors import TooFewSurvivorsError
 from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES

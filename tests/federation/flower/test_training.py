@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message
-from rehearsed import events, is_exact, node_of, run_config, vanishes
+from rehearsed import CONTEXT, END, INVITE, STEP, events, is_exact, node_of, run_config, vanishes
 
 from federation.flower import rehearsal
-from federation.flower.exchange import Exchange
 from federation.flower.rehearsal import InProcessGrid, rehearse
 from federation.flower.trial import Trial
-from federation.flower.wire import CONTEXT, END, INVITE, STEP
 from federation.release import ReleaseRefusedError
+from federation.server.exchange import Exchange
 from federation.site.errors import UnreachableError
 from secagg.errors import TooFewSurvivorsError
 
@@ -112,7 +111,7 @@ def test_nodes_that_come_while_a_sum_begins_are_in_it(
 
 def test_a_run_without_nodes_says_so(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrivals(monkeypatch, [0])
-    with pytest.raises(UnreachableError, match="no node is online after 30 seconds; start the SuperNodes"):
+    with pytest.raises(UnreachableError, match="no node is online after 30 seconds; start the nodes"):
         rehearse(trial.folder, run_config(tmp_path) | {"join-seconds": 30.0})
 
 

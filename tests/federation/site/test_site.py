@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Context, RecordDict
 from rehearsed import change_record, edit, invitation, kept, last_byte_changed, site, state, template_config
 
 from federation.flower.__main__ import main
-from federation.flower.run_settings import RunSettings
-from federation.flower.server_file import SERVER_VARIABLE, ServerFile
 from federation.flower.trial import Trial
+from federation.server.run_settings import RunSettings
+from federation.server.server_file import ServerFile
 from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, SiteFileError
 from federation.site.key_files import read_secret, write_secret
 from federation.site.roster import Roster
-from federation.site.site_file import SITES_VARIABLE, SiteFile
+from federation.site.site_file import SiteFile
 from secagg import PlainSum
 from secagg.config import SERVER
 from secagg.errors import LocalProtocolError, RemoteProtocolError, SnapshotError
@@ -197,38 +196,22 @@ def test_a_key_file_is_never_replaced(tmp_path: Path) -> None:
         read_secret(tmp_path / "key")
 
 
-def test_a_node_finds_its_file(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real node by its own configuration, a simulated one by its number; a server's run config names nothing."""
-    node = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
-    assert SiteFile.of_node({"site": str(trial.folder / "site-2" / "site.toml")}).client is not None
-    with pytest.raises(SiteFileError, match="--node-config"):
-        SiteFile.of_node(node.node_config | {"partition-id": 0})
-    monkeypatch.setenv(SITES_VARIABLE, str(trial.folder))
-    found = SiteFile.of_node({"partition-id": 2, "num-partitions": 5}).client
-    assert found is not None
-    assert found.party == 3
-
-
-def test_the_server_s_file(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SERVER_VARIABLE, raising=False)
-    with pytest.raises(SiteFileError, match=SERVER_VARIABLE):
-        ServerFile.of_host()
+def test_the_server_s_file(trial: Trial) -> None:
     path = trial.folder / "server" / "server.toml"
-    monkeypatch.setenv(SERVER_VARIABLE, str(path))
-    server = ServerFile.of_host()
-    assert server.identity.secret.hex() not in repr(server)
+    assert ServerFile.read(path).identity.secret.hex() not in repr(ServerFile.read(path))
     key = path.parent / "identity.key"
     key.unlink()
     write_secret(key, IdentityKey.generate().secret)
     with pytest.raises(SiteFileError, match="another server identity"):
-        ServerFile.of_host()
+        ServerFile.read(path)
 
 
 def test_no_secret_is_printed(trial: Trial) -> None:
     file = SiteFile.read(trial.folder / "site-1" / "site.toml")
     assert file.client is not None
-    assert file.helper is not None
-    for secret in (file.client.identity.secret, file.helper.keys.secret):
+    (helper,) = file.helpers
+    assert helper.secrets.agreement is not None
+    for secret in (file.client.identity.secret, helper.secrets.agreement.secret):
         assert secret.hex() not in repr(file)
         assert repr(secret) not in repr(file)
 
@@ -261,7 +244,7 @@ def test_rosters_agree_by_their_fingerprint(trial: Trial, tmp_path: Path) -> Non
     swapped = Roster(
         server=roster.server,
         clients=roster.clients | {1: roster.clients[2], 2: roster.clients[1]},
-        helpers=roster.helpers,
+        beside=roster.beside,
     )
     assert swapped.fingerprint != roster.fingerprint
     (tmp_path / "roster.toml").write_text(roster.to_toml().replace("[helpers]", "[helper]"))

@@ -27,10 +27,9 @@ def bench_of(digits: Dataset) -> Callable[[int], Bench]:
     rng = np.random.default_rng(0)
     population = Population.of(digits, rng)
     population = replace(population, candidates=population.candidates[:300], public=population.public[:200])
-    learner = AFL(
-        n_features=64, n_targets=10, feature_format=RowFormat.covering(digits.x_train), max_rows=400, max_clients=50
-    )
-    first = Bench.of(learner, population, rows_per_client=8, rng=rng)
+    form = RowFormat.covering(digits.x_train)
+    learner = AFL(n_features=64, n_targets=10, feature_format=form, max_rows=400, max_clients=50)
+    first = Bench.of(learner, population, feature_format=form, rows_per_client=8, rng=rng)
     return lambda seed: replace(
         first, rng=np.random.default_rng(seed), entropy=InsecureSeededEntropy(seed, "attack tests")
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +17,9 @@ from simulations.audit.evaluate import (
     Verdict,
     area_under_roc,
     clopper_pearson,
+    epsilon_lower_bound,
+    guess_canaries,
+    one_run_p_value,
     paired,
     roc_curve,
     roc_point,
@@ -93,3 +98,56 @@ def test_pooling_adds_up() -> None:
 def test_a_score_that_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="0 <= hits <= trials"):
         Score(hits=3, trials=2, chance=0.5)
+
+
+# Lower bounds of epsilon: they hold for mechanisms whose epsilon is known, and bite where it is exceeded
+
+
+def test_a_pure_mechanism_gives_the_binomial_tail() -> None:
+    p = one_run_p_value(canaries=100, guesses=100, correct=75, epsilon=1.0)
+    assert p == pytest.approx(stats.binom.sf(74, 100, math.e / (1 + math.e)))
+
+
+def test_delta_weakens_the_bound_and_more_right_guesses_strengthen_it() -> None:
+    def bound(correct: int, delta: float) -> float:
+        return epsilon_lower_bound(canaries=1000, guesses=100, correct=correct, delta=delta)
+
+    assert bound(90, 0.0) > bound(90, 1e-5) > bound(90, 1e-3)
+    assert bound(100, 1e-5) > bound(90, 1e-5) > bound(70, 1e-5)
+    assert bound(50, 0.0) == 0.0
+
+
+def test_all_right_guesses_give_the_closed_form() -> None:
+    """(e^eps / (1 + e^eps))^r = 0.05 solved for eps."""
+    q = 0.05 ** (1 / 100)
+    bound = epsilon_lower_bound(canaries=100, guesses=100, correct=100)
+    assert bound == pytest.approx(math.log(q / (1 - q)), abs=2e-4)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_randomised_response_stays_below_its_epsilon(epsilon: float) -> None:
+    """Null: bits flipped with probability 1 / (1 + e^eps). 100 runs of 200 bits; P(bound > eps) <= 0.05 a run.
+
+    Rejected if more than 18 of 100 exceed it: Binomial(100, 0.05) does with probability 5e-7; seed 0.
+    The twin flips half as often and must exceed it in nearly all runs of 2000 bits.
+    """
+    rng = np.random.default_rng(0)
+    keep = math.exp(epsilon) / (1 + math.exp(epsilon))
+    bounds = [epsilon_lower_bound(canaries=200, guesses=200, correct=int(rng.binomial(200, keep))) for _ in range(100)]
+    assert sum(bound > epsilon for bound in bounds) <= 18
+    assert max(bounds) > 0.0
+    better = 1 - (1 - keep) / 2
+    twin = [epsilon_lower_bound(canaries=2000, guesses=2000, correct=int(rng.binomial(2000, better))) for _ in range(9)]
+    assert min(twin) > epsilon
+
+
+def test_impossible_counts_are_refused() -> None:
+    with pytest.raises(ValueError, match="needs 0 <= correct"):
+        one_run_p_value(canaries=10, guesses=5, correct=6, epsilon=1.0)
+
+
+def test_guesses_are_the_most_telling_ones() -> None:
+    scores = np.array([5.0, -5.0, 0.1, -0.1])
+    assert guess_canaries(scores, np.array([True, False, False, True]), 2) == 2
+    assert guess_canaries(scores, np.array([True, False, False, True]), 4) == 2

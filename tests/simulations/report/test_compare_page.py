@@ -269,7 +269,7 @@ def test_lines_are_drawn_once_where_modes_agree_and_apart_where_not(full: Compar
     assert isinstance(chart, SlopeChart)
     assert list(chart.series)[:2] == ["afl, all 3 modes", "fedhip, all 3 modes"]
     assert chart.dashed == {"fedavg = fedprox, 2 rounds"} or chart.dashed == {"fedavg, 2 rounds", "fedprox, 2 rounds"}
-    first = dataclasses.replace(full.runs[0], test_accuracy=0.5)
+    first = full.runs[0].model_copy(update={"test_accuracy": 0.5})
     other = next(accuracy_charts(dataclasses.replace(full, runs=(first, *full.runs[1:]))))
     assert isinstance(other, SlopeChart)
     assert list(other.series)[:2] == ["afl, plain", "afl, masked, committee"]

@@ -1,0 +1,132 @@
+"""Telling a message from another one, or from dice: the game that defines secrecy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from federation.modes import Mode
+from secagg import Layout, PartyId
+from secagg.layout import IntVector
+from secagg.ring import RingVector
+from simulations.audit.attack import Expectation, MessageAttack, sends_ciphertexts
+from simulations.audit.evaluate import Score
+from simulations.audit.population import Truth
+from simulations.audit.view import AdversaryView
+
+SUSPICION = 0.01
+"""Level of one message's test: fair dice are suspected this often at most."""
+
+TAILS = (256, 64, 16)
+"""Last bytes that get a look of their own: a mask that ends early leaves the end bare."""
+
+Bytes = NDArray[np.uint8]
+
+
+class Distinguishing(MessageAttack[IntVector | None]):
+    """The adversary knows two vectors and takes the one that shares more bytes with the message."""
+
+    name = "distinguishing"
+    former_name = "told_apart"
+    title = "Which of two known data sets a message carries"
+    explanation = (
+        "The attacker is handed two complete sets of statistics, one of which the client sent, and looks at the "
+        "message to tell which. Success: the right one. Chance: one half."
+    )
+
+    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> IntVector | None:
+        """The vector that it believes was sent; None where it was offered none."""
+        if target is None or target not in view.known.worlds:
+            return None
+        worlds = view.known.worlds[target]
+        data = view.sums[-1].vector_bytes(target)
+        if data is None:
+            return worlds[int(rng.integers(2))]
+        first, second = (_equal_bytes(view.sums[-1].layout, world, data) for world in worlds)
+        return worlds[int(rng.integers(2)) if first == second else int(second > first)]
+
+    def score(self, guess: IntVector | None, truth: Truth, rng: np.random.Generator) -> Score:
+        """One trial a client."""
+        if guess is None:
+            return Score(hits=0, trials=0, chance=0.5)
+        return Score(hits=int(np.array_equal(guess, truth.vector)), trials=1, chance=0.5)
+
+
+def _equal_bytes(layout: Layout, vector: IntVector, data: bytes) -> int:
+    encoded = np.frombuffer(RingVector.encode(layout, vector).to_bytes(), dtype=np.uint8)
+    return int(np.count_nonzero(encoded == np.frombuffer(data, dtype=np.uint8)))
+
+
+class Uniformity(MessageAttack[bool | None]):
+    """Chi-square, repeated-entry and serial tests of the bytes of an upload, joined by Bonferroni's bound."""
+
+    name = "uniformity"
+    title = "Whether a message looks like anything but random bytes"
+    explanation = (
+        "A masked message alone should be indistinguishable from fair dice. Counts of bytes by place, their order and "
+        "repeated entries are tested. Success: a message that is called suspicious. Chance: fair dice are called "
+        "suspicious in one of a hundred messages at most. Ciphertexts need not look like dice, so they are not tested."
+    )
+
+    def expected(self, mode: Mode | None) -> Expectation | None:
+        """As every attack on a message; nothing is promised of ciphertexts."""
+        return Expectation.OPEN if mode and sends_ciphertexts(mode) else super().expected(mode)
+
+    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> bool | None:
+        """Whether the message is suspicious; None where there is none."""
+        one = view.sums[-1]
+        data = None if target is None else one.vector_bytes(target)
+        return None if data is None else p_value(one.layout, data) < SUSPICION
+
+    def score(self, guess: bool | None, truth: Truth, rng: np.random.Generator) -> Score:
+        """One trial a message."""
+        return Score(hits=int(guess is True), trials=int(guess is not None), chance=SUSPICION)
+
+
+def p_value(layout: Layout, data: bytes) -> float:
+    """An upper bound of the probability that fair dice look as strange as this."""
+    found = list(_p_values(layout, np.frombuffer(data, dtype=np.uint8)))
+    return min(1.0, len(found) * min(found))
+
+
+def _p_values(layout: Layout, data: Bytes) -> Iterator[float]:
+    yield _bits(data)
+    for tail in TAILS:
+        yield _zeros(data[-tail:])
+    start = 0
+    for segment in layout.segments:
+        end = start + segment.size * segment.wire_bytes
+        places = data[start:end].reshape(segment.size, segment.wire_bytes)
+        if segment.size >= 320:  # chi-square needs five a cell; here cells are a byte's high and low halves
+            for place in places.T:
+                yield _halves(place >> 4)
+                yield _halves(place & 15)
+            yield _serial(places[:, -1].astype(np.float64))
+        start = end
+
+
+def _bits(data: Bytes) -> float:
+    """Ones among all bits, exact."""
+    return float(stats.binomtest(int(np.unpackbits(data).sum()), 8 * len(data)).pvalue)
+
+
+def _zeros(data: Bytes) -> float:
+    """Zero bytes, too many: exact."""
+    return float(stats.binom.sf(int(np.count_nonzero(data == 0)) - 1, len(data), 1 / 256))
+
+
+def _halves(values: NDArray[Any]) -> float:
+    return float(stats.chisquare(np.bincount(values, minlength=16)).pvalue)
+
+
+def _serial(values: NDArray[np.float64]) -> float:
+    """Two-sided p-value of the lag-one correlation, normal with variance 1 / n for fair dice."""
+    centred = values - values.mean()
+    spread = float(centred @ centred)
+    if spread == 0.0:
+        return 0.0
+    return float(2 * stats.norm.sf(abs(float(centred[1:] @ centred[:-1])) / spread * np.sqrt(len(values))))

@@ -1,0 +1,138 @@
+"""Four questions that the statistics of a client answer outright, as long as its rows are linearly independent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import multinomial
+
+from secagg import PartyId
+from simulations.audit.attack import PICTURES, MessageAttack
+from simulations.audit.evaluate import Picture, Score
+from simulations.audit.population import Truth
+from simulations.audit.reading import Reading, reading_of
+from simulations.audit.view import AdversaryView
+
+Answers = Mapping[int, Any]
+"""A number, or an array of whole numbers, for each thing asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistic(MessageAttack[Answers]):
+    """A question about a client with one trial for each thing asked, right if every number of the answer is exact.
+
+    Args:
+        read: the answers that a reading gives, some or all.
+        true: the right ones.
+        chance: how often a guess that saw nothing is right.
+        of_rows: whether an answer is a row, to be shown as a picture.
+    """
+
+    name: str
+    title: str
+    explanation: str
+    read: Callable[[Reading], Answers]
+    true: Callable[[Truth], Answers]
+    chance: Callable[[Truth], float]
+    on_totals: bool = False
+    by_rows: bool = False
+    of_rows: bool = False
+
+    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Answers:
+        """The answers; none where the numbers cannot be statistics."""
+        reading = reading_of(view, target)
+        return {} if reading is None else self.read(reading)
+
+    def score(self, guess: Answers, truth: Truth, rng: np.random.Generator) -> Score:
+        """One trial for each thing asked."""
+        true = self.true(truth)
+        found = [
+            Picture(true=answer, rebuilt=guess.get(asked), exact=np.array_equal(guess.get(asked, ()), answer))
+            for asked, answer in true.items()
+        ]
+        return Score(
+            hits=sum(one.exact for one in found),
+            trials=len(found),
+            chance=self.chance(truth),
+            pictures=tuple(found[:PICTURES]) if self.of_rows else (),
+        )
+
+
+def _histogram(reading: Reading) -> Answers:
+    """H^T G^+ H = Y^T Y = diag(n_c), exactly."""
+    counts = reading.class_counts()
+    return {} if counts is None else {0: counts}
+
+
+def _lone(reading: Reading) -> Answers:
+    """A class with one row has that row as its column of H; h^T G^+ h = 1 certifies that it is one row."""
+    counts = reading.class_counts()
+    return {} if counts is None else {int(label): reading.cross[:, label] for label in np.flatnonzero(counts == 1)}
+
+
+def _likeliest(truth: Truth) -> float:
+    """The probability of the likeliest histogram of classes that are equally frequent: an even one."""
+    n_rows, n_classes = len(truth.labels), truth.n_classes
+    even = np.full(n_classes, n_rows // n_classes)
+    even[: n_rows % n_classes] += 1
+    return float(multinomial.pmf(even, n_rows, np.full(n_classes, 1 / n_classes)))
+
+
+LABEL_HISTOGRAM = Statistic(
+    name="label_histogram",
+    title="How many rows of each class a client holds",
+    explanation=(
+        "From the two matrices that a closed form needs (G and H), one product gives the number of rows of every "
+        "class. Success: all classes of a client right. Chance: the likeliest histogram, guessed by somebody who knows "
+        "how many rows there are."
+    ),
+    read=_histogram,
+    true=lambda truth: {0: np.bincount(truth.labels, minlength=truth.n_classes)},
+    chance=_likeliest,
+    on_totals=True,
+)
+
+ROW_COUNT = Statistic(
+    name="row_count",
+    title="How many rows a client holds",
+    explanation=(
+        "The rank of the Gram matrix is the number of rows, even where that number is not sent. Success: the exact "
+        "number. Chance: one of the numbers of rows that clients of this audit may hold, all equally likely."
+    ),
+    read=lambda reading: {0: reading.rank},
+    true=lambda truth: {0: len(truth.rows)},
+    chance=lambda truth: 1 / truth.row_counts,
+)
+
+CLASS_MEANS = Statistic(
+    name="class_means",
+    title="The average row of each class of a client",
+    explanation=(
+        "Each column of H is the sum of the rows of one class. Success: the sum of a class that the client holds, "
+        "every number exact. Chance: less than naming one row out of the pool."
+    ),
+    read=lambda reading: dict(enumerate(reading.cross.T)),
+    true=lambda truth: {int(label): truth.rows[truth.labels == label].sum(axis=0) for label in np.unique(truth.labels)},
+    chance=lambda truth: 1 / truth.pool_size,
+)
+
+LONE_ROWS = Statistic(
+    name="lone_rows",
+    title="A row that is the only one of its class at a client",
+    explanation=(
+        "Where a client holds a single row of a class, the sum of that class is the row itself, picture and all. "
+        "Success: the row, every number exact. Chance: naming one row of that class out of the pool of all rows."
+    ),
+    read=_lone,
+    true=lambda truth: {
+        int(label): truth.rows[truth.labels == label][0]
+        for label in np.flatnonzero(np.bincount(truth.labels, minlength=truth.n_classes) == 1)
+    },
+    chance=lambda truth: min(1.0, truth.n_classes / truth.pool_size),
+    on_totals=True,
+    by_rows=True,
+    of_rows=True,
+)

@@ -1,0 +1,148 @@
+"""Negative controls: faults known from practice, planted on purpose, which the same attacks must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from federation.modes import Mode
+from secagg import InsecureSeededEntropy, PartyId
+from secagg.in_memory import Envelope
+from secagg.layout import IntVector
+from secagg.ring import RingVector
+from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, message_type
+from simulations.audit.attack import MASKED, MessageAttack
+from simulations.audit.attacks.differencing import MaskReuse
+from simulations.audit.attacks.different_models import DifferentModels
+from simulations.audit.attacks.distinguishing import Distinguishing, Uniformity
+from simulations.audit.evaluate import Score, Verdict
+from simulations.audit.recorder import RecordedSum, record_sum
+from simulations.audit.workbench import Bench
+
+DICE, WORLDS = Uniformity(), Distinguishing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """A planted fault and what each attack made of it.
+
+    Args:
+        name: in JSON.
+        title: in words.
+        scores: by the attack's name in JSON.
+    """
+
+    name: str
+    title: str
+    scores: dict[str, Score]
+
+    @property
+    def caught(self) -> bool:
+        """Whether at least one attack noticed."""
+        return any(score.verdict in (Verdict.LEAKS, Verdict.RECOVERED) for score in self.scores.values())
+
+
+@dataclass(frozen=True, slots=True)
+class MaskFault:
+    """A faulty mask.
+
+    Args:
+        name: in JSON.
+        title: in words.
+        spoil: gives the faulty mask in place of the right one.
+        caught_by: the attacks that must notice.
+    """
+
+    name: str
+    title: str
+    spoil: Callable[[RingVector], RingVector]
+    caught_by: tuple[MessageAttack[Any], ...] = (DICE, WORLDS)
+
+
+def negative_controls(bench: Bench, trials: int) -> Iterator[Control]:
+    """Plant every fault; those of masks go into the masked sums that were recorded already."""
+    for fault in MASK_FAULTS:
+        spoiled = [(cohort, with_fault(recorded, fault)) for cohort, recorded in bench.runs(MASKED)]
+        scores = {attack.json_name: attack.against_messages(bench, spoiled) for attack in fault.caught_by}
+        yield Control(name=fault.name, title=fault.title, scores=scores)
+    reuse, unbound = MaskReuse(run=_run_with_the_same_keys), DifferentModels(bound=False)
+    yield Control(
+        name="mask_reuse",
+        title="the same masks in two sums",
+        scores={reuse.json_name: reuse.on_clients(bench, MASKED, trials)},
+    )
+    yield Control(
+        name="unbound",
+        title="keys that are not bound to the model that a client received",
+        scores={unbound.json_name: unbound.play(bench, MASKED, trials).score},
+    )
+
+
+def _run_with_the_same_keys(bench: Bench, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
+    """A sum under a session id and keys that every such sum has: what a restored snapshot could do."""
+    parties = mode.in_one_process(
+        layout=bench.layout, clients=tuple(vectors), session_id=bytes(16), context=bench.context
+    )
+    return record_sum(parties, vectors, model=bench.model, entropy=InsecureSeededEntropy(0, "reused on purpose"))
+
+
+def with_fault(recorded: RecordedSum, fault: MaskFault) -> RecordedSum:
+    """The same masked sum as clients with that fault would have sent it.
+
+    An upload is the vector plus a mask; here both are known, so the mask is taken out, spoiled, and put back.
+    """
+    return replace(recorded, envelopes=tuple(_spoiled(recorded, fault, one) for one in recorded.envelopes))
+
+
+def _spoiled(recorded: RecordedSum, fault: MaskFault, envelope: Envelope) -> Envelope:
+    if message_type(envelope.message) not in CARRIES_VECTOR:
+        return envelope
+    layout = recorded.protocol.layout
+    head = len(envelope.message) - layout.wire_bytes
+    assert head >= HEADER_BYTES
+    vector = RingVector.encode(layout, recorded.inputs[envelope.sender])
+    mask = RingVector.from_bytes(layout, envelope.message[head:]).copy()
+    mask.subtract(vector)
+    vector.add(fault.spoil(mask))
+    return replace(envelope, message=envelope.message[:head] + vector.to_bytes())
+
+
+def _truncated(mask: RingVector) -> RingVector:
+    """Two bytes of mask where the entry has more: what a 16-bit generator leaves."""
+    return RingVector(
+        mask.layout, [words & words.dtype.type(0xFFFF) if words.itemsize > 2 else words for words in mask.words]
+    )
+
+
+def _float(mask: RingVector) -> RingVector:
+    """A mask that went through float32: its low bits are zero, so those of the vector show."""
+    spoiled = []
+    for segment, words in zip(mask.layout.segments, mask.words, strict=True):
+        modulus = 1 << 8 * segment.wire_bytes
+        whole = [int(np.float32(int(word) % modulus)) % modulus for word in words]
+        spoiled.append(np.array(whole, dtype=words.dtype))
+    return RingVector(mask.layout, spoiled)
+
+
+def _tail_skipped(mask: RingVector) -> RingVector:
+    """A mask that ends with its last whole block of 4096 bytes: what a loop over whole blocks leaves."""
+    data = np.frombuffer(mask.to_bytes(), dtype=np.uint8).copy()
+    data[len(data) // 4096 * 4096 :] = 0
+    return RingVector.from_bytes(mask.layout, data.tobytes())
+
+
+def _same_for_all_entries(mask: RingVector) -> RingVector:
+    """One number added everywhere: what a generator that is seeded anew for each entry leaves."""
+    return RingVector(mask.layout, [np.full_like(words, words[0]) for words in mask.words])
+
+
+MASK_FAULTS = (
+    MaskFault("truncated", "masks of 16 bits only", _truncated),
+    MaskFault("float", "masks that went through float32", _float),
+    MaskFault("tail_skipped", "masks that end before the vector does", _tail_skipped),
+    MaskFault("constant", "one mask word for all entries", _same_for_all_entries, (DICE,)),
+)
+"""Every fault of one mask; reuse takes two sums."""

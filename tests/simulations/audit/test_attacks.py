@@ -1,0 +1,237 @@
+"""The laws of all attacks, one attack and mode at a time: each wins where it must, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from analytic.deepafl import DeepAFL
+from federation.errors import UsageError
+from federation.modes import MODES, Mode
+from secagg import Assumptions, Layout, MaskedSum, new_session_id
+from simulations.audit.attack import Attack, Expectation, MessageAttack, NotTriedError, attacked
+from simulations.audit.attacks.coalitions import Coalitions, by_coalition
+from simulations.audit.attacks.collusion import Collusion
+from simulations.audit.attacks.different_models import DifferentModels
+from simulations.audit.attacks.membership import ManySums, by_number_of_sums, membership_scores
+from simulations.audit.attacks.peeling import peel
+from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
+from simulations.audit.evaluate import Verdict
+from simulations.audit.reading import Reading
+from simulations.audit.recorder import record_sum, view_of
+from simulations.audit.view import SERVER_ALONE, Coalition
+from simulations.audit.workbench import Bench
+
+INSTALLED = [mode for mode in MODES.values() if mode.installed]
+ON_A_MESSAGE = [attack for attack in ATTACKS.values() if isinstance(attack, MessageAttack)]
+WON = (Verdict.LEAKS, Verdict.RECOVERED)
+
+
+def cells() -> Iterator[object]:
+    """Every attack in every mode that it applies to; the long ones only when asked for."""
+    for attack in ATTACKS.values():
+        for mode in INSTALLED:
+            if attack.expected(mode) is not None:
+                long = attack in ON_A_MESSAGE and mode.name not in ("plain", "masked")
+                marks = [pytest.mark.slow] if long else []
+                yield pytest.param(attack, mode, id=f"{attack.name}-{mode.name}", marks=marks)
+
+
+@pytest.mark.parametrize(("attack", "mode"), list(cells()))
+def test_an_attack_wins_where_it_must_and_nowhere_else(
+    bench_of: Callable[[int], Bench], attack: Attack, mode: Mode
+) -> None:
+    on_a_message = attack in ON_A_MESSAGE
+    for seed in range(5 if on_a_message and mode.name not in ("plain", "masked") else 1):
+        outcome = attack.play(bench_of(seed), mode, 2)
+        score, expectation = outcome.score, attack.expected(mode)
+        assert score.trials >= (20 if on_a_message else 2)
+        assert all(one.as_stated for one in outcome.coalitions), outcome.coalitions
+        if expectation is Expectation.LEAKS:
+            assert score.hits == score.trials
+        elif expectation is Expectation.HIDDEN:
+            assert score.verdict in (Verdict.NO_EVIDENCE, Verdict.TOO_FEW)
+            assert on_a_message or score.hits == 0
+        elif attack.name != "uniformity":  # ciphertexts may look like dice or not
+            assert score.hits == score.trials or score.verdict in WON
+
+
+@pytest.mark.parametrize("attack", ON_A_MESSAGE, ids=lambda attack: attack.name)
+def test_a_message_that_is_not_seen_gives_nothing(bench: Bench, attack: MessageAttack[object]) -> None:
+    cohort = bench.cohort(3)
+    recorded = bench.run(MODES["plain"], bench.vectors(cohort))
+    view = view_of((recorded,), SERVER_ALONE, bench.known())
+    truth = bench.truth(cohort[1], recorded.inputs[1])
+    score = attacked(attack, view, 99, truth, np.random.default_rng(0))
+    assert not score.members or len(set(score.members)) == 1
+    assert score.hits == 0 or score.chance == 0.5
+
+
+def test_what_is_expected_follows_from_the_mode() -> None:
+    """The table of the threat model, by the names that JSON has for attacks."""
+    protected = {"masked", "committee", "ckks", "bfv", "masked+ckks", "masked+bfv"}
+    found = {
+        (attack.json_name, mode.name): attack.expected(mode) for attack in ATTACKS.values() for mode in MODES.values()
+    }
+    for name in {"differencing", "own_part"}:
+        assert {found.pop((name, mode)) for mode in MODES} == {Expectation.LEAKS}
+    for name in {"many_sums", "afl_upload"}:
+        assert {found.pop((name, mode)) for mode in protected} == {None}
+    assert found.pop(("many_sums", "plain")) is None
+    assert ManySums().expected(None) is Expectation.LEAKS
+    open_cells = {place for place, expectation in found.items() if expectation is Expectation.OPEN}
+    assert open_cells == {
+        ("peeling", "plain"), ("different_models", "ckks"), ("different_models", "bfv"),
+        *(("uniformity", mode) for mode in protected - {"masked", "committee"}),
+    }  # fmt: skip
+    for (name, mode), expectation in found.items():
+        if (name, mode) not in open_cells:
+            assert expectation is (Expectation.LEAKS if mode == "plain" else Expectation.HIDDEN), (name, mode)
+    totals = {"label_histogram", "lone_rows", "lattice_rows", "peeling", "dictionary", "membership"}
+    assert {attack.name for attack in ON_A_MESSAGE if attack.expected(None) is Expectation.OPEN} == totals
+
+
+def test_every_attack_explains_itself_and_answers_to_its_former_name() -> None:
+    for attack in ATTACKS.values():
+        assert attack.title[0].isupper()
+        assert "Success:" in attack.explanation
+        assert "Chance:" in attack.explanation
+    assert choose_attacks(None) == frozenset(NAMES)
+    assert choose_attacks(["told_apart", "own_part"]) == {"distinguishing", "insider_differencing"}
+    with pytest.raises(UsageError, match="an attack is one of"):
+        choose_attacks(["nonsense"])
+
+
+# Coalitions
+
+
+@pytest.mark.parametrize("mode", INSTALLED, ids=lambda mode: mode.name)
+def test_coalitions_break_exactly_where_the_protocol_says(bench: Bench, mode: Mode) -> None:
+    scores = list(by_coalition(bench, mode, 5))
+    assert all(score.as_stated for score in scores), [(s.coalition, s.score.hits) for s in scores]
+    assert any(score.should_break for score in scores)
+    assert any(not score.should_break for score in scores) == (mode.name != "plain")
+
+
+@pytest.mark.parametrize("threshold", [4, 5, 6, 7])
+def test_a_masked_sum_opens_at_its_threshold_and_one_share_below_it_does_not(bench: Bench, threshold: int) -> None:
+    clients = tuple(range(1, 8))
+    cohort = bench.cohort(7)
+    protocol = MaskedSum(
+        layout=bench.layout, clients=clients, session_id=new_session_id(), context=bench.context, threshold=threshold
+    )
+    recorded = record_sum(protocol, bench.vectors(cohort), entropy=bench.entropy)
+    for members in range(7):
+        coalition = Coalition(name="test", server=True, parties=frozenset(clients[:members]))
+        view = view_of((recorded,), coalition, bench.known())
+        guess = Collusion().guess(view, 7, bench.rng)
+        opened = np.array_equal(guess, recorded.inputs[7])
+        assert opened == (members >= threshold or members == 6), members
+
+
+def test_on_a_sparse_graph_only_neighbours_count(bench: Bench) -> None:
+    clients = tuple(range(1, 25))
+    cohort = bench.cohort(24, 4)
+    protocol = MaskedSum(
+        layout=bench.layout,
+        clients=clients,
+        session_id=new_session_id(),
+        threshold=6,
+        degree=8,
+        graph_seed=bytes(16),
+        assumptions=Assumptions(corruption=0.05, dropout=0.0, security_bits=5, correctness_bits=5),
+    )
+    recorded = record_sum(protocol, bench.vectors(cohort), entropy=bench.entropy)
+    near = protocol.neighbours(1)
+    far = [party for party in clients[1:] if party not in near]
+    for members, opens in ((near[:6], True), ((*near[:5], *far), False), (tuple(far), False)):
+        view = view_of((recorded,), Coalition(name="t", server=True, parties=frozenset(members)), bench.known())
+        truth = bench.truth(cohort[1], recorded.inputs[1])
+        assert attacked(Collusion(), view, 1, truth, bench.rng).hits == opens
+
+
+def test_a_cohort_that_a_mode_cannot_serve_is_said_and_not_hidden(bench: Bench) -> None:
+    strict = replace(MODES["masked"], make=partial(MaskedSum, threshold=99))
+    with pytest.raises(NotTriedError, match="collusion in mode masked"):
+        Coalitions().play(bench, strict, 1)
+
+
+# A lying server and many sums
+
+
+@pytest.mark.parametrize("mode", ["masked", "committee"])
+def test_a_server_that_hands_out_two_models_wins_where_keys_are_not_bound_to_them(bench: Bench, mode: str) -> None:
+    score = DifferentModels(bound=False).play(bench, MODES[mode], 2).score
+    assert (score.hits, score.trials) == (2, 2)
+
+
+def test_many_sums_of_a_deep_learner_show_who_was_used(bench: Bench) -> None:
+    population = replace(
+        bench.population, candidates=bench.population.candidates[:120], public=bench.population.public[:100]
+    )
+    few = Bench.of(bench.learner, population, feature_format=bench.feature_format, rows_per_client=10, rng=bench.rng)
+    deep = DeepAFL(n_features=64, n_targets=10, feature_bound=32.0, max_rows=120, n_layers=1, d_phi=24, d_f=24)
+    scores = by_number_of_sums(few, deep, 5)
+    assert list(scores) == [1, 3]
+    assert all(score.rate > 0.5 for score in scores.values())
+    assert scores[3].verdict in WON
+    scarce = replace(bench, population=replace(population, candidates=population.candidates[:20]))
+    with pytest.raises(NotTriedError, match="many sums"):
+        ManySums().play(scarce, None, 1)
+
+
+# What attacks compute
+
+
+def reading_of(rows: np.ndarray, labels: np.ndarray, n_classes: int = 3) -> Reading:
+    targets = np.eye(n_classes, dtype=np.int64)[labels]
+    return Reading(gram=rows.T @ rows, cross=rows.T @ targets, count=len(rows))
+
+
+def test_one_hot_rows_peel_off_to_the_last() -> None:
+    rows = np.array([[1, 0, 0, 1, 0], [1, 0, 0, 0, 1], [0, 1, 0, 0, 1]])
+    found = peel(reading_of(rows, np.array([0, 1, 1])))
+    assert found.certified
+    assert sorted(map(tuple, found.rows)) == sorted(map(tuple, rows))
+    crowd = np.array([[1, 1], [1, 2], [2, 1]])
+    assert len(peel(reading_of(crowd, np.array([0, 0, 0]))).rows) == 0
+
+
+def test_a_histogram_needs_independent_rows() -> None:
+    rng = np.random.default_rng(6)
+    labels = np.array([0, 0, 2, 2, 2])
+    few = reading_of(rng.integers(0, 9, (5, 8)), labels)
+    assert few.class_counts() is not None
+    assert list(few.class_counts()) == [2, 0, 3]  # type: ignore[call-overload]
+    assert few.rank == 5
+    many = reading_of(rng.integers(0, 9, (20, 8)), rng.integers(0, 3, 20))
+    assert many.class_counts() is None
+
+
+def test_leverage_separates_rows_of_a_large_normal_sum() -> None:
+    """Wishart: AUC = Phi(D / (2 sqrt N)), 0.87 for D = 32 and N = 200; 4000 rows tell it to a hundredth."""
+    rng = np.random.default_rng(7)
+    d, n = 32, 200
+    aucs = []
+    for _ in range(10):
+        inside, outside, public = (rng.normal(size=(size, d)) for size in (n, n, 4000))
+        scores = membership_scores(inside.T @ inside, np.concatenate([inside, outside]), public, n)
+        aucs.append((scores[:n, None] > scores[None, n:]).mean())
+    assert np.mean(aucs) == pytest.approx(0.87, abs=0.03)
+
+
+def test_rows_coarser_than_their_format_show_their_scale() -> None:
+    assert reading_of(np.array([[64, 128], [0, 192]]), np.array([0, 1])).scale == 64
+    assert reading_of(np.array([[3, 5], [7, 1]]), np.array([0, 1])).scale == 1
+
+
+def test_a_reading_takes_any_vector_of_its_layout() -> None:
+    layout = Layout.of([("gram", 3, 9), ("cross", 2, 9), ("count", 1, 9)])
+    reading = Reading.of(layout, np.array([1, 2, 3, 4, 5, -6]))
+    assert reading.gram.tolist() == [[1, 2], [2, 3]]
+    assert reading.cross.tolist() == [[4], [5]]
+    assert reading.count == -6
