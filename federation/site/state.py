@@ -25,7 +25,7 @@ from secagg import PartyId
 
 FILE = "sessions.sqlite"
 
-_PREPARE = """
+PREPARE = """
 PRAGMA locking_mode = EXCLUSIVE;
 PRAGMA synchronous = EXTRA;
 PRAGMA secure_delete = ON;
@@ -75,7 +75,7 @@ class SessionFolder:
         try:
             self._database = sqlite3.connect(self.path / FILE, timeout=_WAIT_SECONDS, isolation_level=None)
             try:
-                self._database.executescript(_PREPARE)
+                self._database.executescript(PREPARE)
                 (self.path / FILE).chmod(0o600)
                 self._end_sessions_of_files()
                 yield

@@ -7,7 +7,7 @@ import json
 import sqlite3
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from federation.site.invitation import Invitation
 from federation.site.messages import KINDS
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
-from federation.site.state import FILE
+from federation.site.state import FILE, PREPARE, Record, SessionFolder
 from federation.site.terms import Terms
 from secagg import new_session_id
 
@@ -138,32 +138,42 @@ def state(trial: Trial, party: int) -> Path:
     return trial.folder / f"site-{party}" / "state"
 
 
+@contextlib.contextmanager
+def database(trial: Trial, party: int) -> Iterator[sqlite3.Connection]:
+    """A site's sessions; there are none where it never took part."""
+    path = state(trial, party) / FILE
+    with contextlib.closing(sqlite3.connect(path if path.exists() else ":memory:", isolation_level=None)) as opened:
+        opened.executescript(PREPARE)
+        yield opened
+
+
 def kept(trial: Trial, party: int, session: bytes | None = None) -> set[str]:
     """What a site keeps, of one session or of all: ``invitation``, the names of records, and ``over``."""
-    with contextlib.closing(sqlite3.connect(state(trial, party) / FILE)) as database:
-        sessions = dict(database.execute("SELECT id, invitation FROM sessions"))
-        records = database.execute("SELECT session, name FROM records").fetchall()
-    found = {(id_, "over" if invitation is None else "invitation") for id_, invitation in sessions.items()}
-    return {name for id_, name in {*found, *records} if session in (None, id_)}
+    with database(trial, party) as opened:
+        sessions = opened.execute("SELECT id, iif(invitation IS NULL, 'over', 'invitation') FROM sessions").fetchall()
+        records = opened.execute("SELECT session, name FROM records").fetchall()
+    return {name for id_, name in [*sessions, *records] if session in (None, id_)}
 
 
 def stored(trial: Trial, party: int) -> set[bytes]:
     """The bytes of a site's files, and of each record by itself."""
-    with contextlib.closing(sqlite3.connect(state(trial, party) / FILE)) as database:
-        records = {content for (content,) in database.execute("SELECT content FROM records")}
-    return records | {path.read_bytes() for path in state(trial, party).iterdir()}
+    with database(trial, party) as opened:
+        records = {content for (content,) in opened.execute("SELECT content FROM records")}
+    return records | {path.read_bytes() for path in state(trial, party).glob("*")}
 
 
 def is_wiped(trial: Trial) -> bool:
     """Whether no site keeps more than that sessions are over."""
-    return all(not state(trial, party).exists() or kept(trial, party) <= {"over"} for party in trial.rows)
+    return all(kept(trial, party) <= {"over"} for party in trial.rows)
 
 
 def change_record(trial: Trial, party: int, session: bytes, name: str, change: Callable[[bytes], bytes]) -> None:
-    with contextlib.closing(sqlite3.connect(state(trial, party) / FILE, isolation_level=None)) as database:
-        where = "WHERE (session, name) = (?, ?)"
-        ((content,),) = database.execute(f"SELECT content FROM records {where}", (session, name)).fetchall()  # noqa: S608
-        database.execute(f"UPDATE records SET content = ? {where}", (change(content), session, name))  # noqa: S608
+    folder = SessionFolder(state(trial, party))
+    with folder.locked():
+        record = Record(folder, session, name)
+        content = record.load()
+        assert content is not None
+        record.save(change(content))
 
 
 def last_byte_changed(content: bytes) -> bytes:
