@@ -25,6 +25,7 @@ TUTORIAL = DOCS / "tutorials" / "first-model.md"
 FACES = (
     *("secagg", "secagg.masked", "secagg.committee", "secagg.he", "secagg.dp"),
     *("analytic", "analytic.estimators", "analytic.torch_export"),
+    "federation",
 )
 
 
@@ -78,7 +79,7 @@ def test_public_names_are_in_the_reference(site: Path) -> None:
     names = {name for face in FACES for name in importlib.import_module(face).__all__}
     assert len(names) > 80
     for name in names:
-        anchors = re.findall(rf'id="(?:secagg|analytic)(?:\.\w+)?\.{name}"', text)
+        anchors = re.findall(rf'id="(?:secagg|analytic|federation)(?:\.\w+)?\.{name}"', text)
         assert len(anchors) == 1, f"{name} is in the reference {len(anchors)} times: {anchors}"
 
 
