@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Two BLAS threads a process and two test processes would fight for the same cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: compare test test-long docs lint types clean
+.PHONY: compare test test-long sizes docs lint types clean
 
 compare: $(VENV)/.core        ## the main job on bundled data: every installed privacy mode side by side
 	$(BIN)/python -m simulations compare
@@ -17,6 +17,9 @@ test: lint types              ## install every extra, check style and types, run
 
 test-long: lint types         ## the same with every sweep whole and long random searches; takes hours
 	$(TEST_ENV) HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto --dist loadgroup
+
+sizes: $(VENV)/.all           ## files, lines, functions, arrows and floors of every package
+	$(BIN)/python tests/house_report.py
 
 docs: $(VENV)/.docs           ## the site in build/docs; a warning, such as a dead local link, is an error
 	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs build/docs

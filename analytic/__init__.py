@@ -1,0 +1,54 @@
+"""Closed forms from exact sums of rows: learners, their rows and formats, the pooled fit, and model files.
+
+What stands here is what programs need; so do `analytic.estimators` (scikit-learn) and `analytic.torch_export`
+(PyTorch), which are modules of their own because of what they load. All other modules are how it is done and may
+change.
+"""
+
+from analytic.afl import AFL, LinearModel, absolute_aggregation
+from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
+from analytic.deepafl import DeepAFL, DeepModel
+from analytic.errors import (
+    AnalyticError,
+    InvalidRowsError,
+    NotPositiveDefiniteError,
+    NotReadyError,
+    RowsOutsideFormatError,
+    SpecificationError,
+)
+from analytic.fedhip import FedHiP, FedHiPModel
+from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
+from analytic.model_files import ModelFileError, load_model, save_model
+from analytic.row_format import RowFormat
+from analytic.safle import SAFLe, SAFLeModel
+from analytic.statistics import LABELS
+
+__all__ = [
+    "AFL",
+    "LABELS",
+    "AnalyticError",
+    "AnalyticLearner",
+    "ClientRows",
+    "DeepAFL",
+    "DeepModel",
+    "Encoding",
+    "FedHiP",
+    "FedHiPModel",
+    "FixedThresholds",
+    "InvalidRowsError",
+    "LinearModel",
+    "ModelFileError",
+    "NotPositiveDefiniteError",
+    "NotReadyError",
+    "QuantileThresholds",
+    "RowFormat",
+    "RowsOutsideFormatError",
+    "SAFLe",
+    "SAFLeModel",
+    "SpecificationError",
+    "SumSpec",
+    "absolute_aggregation",
+    "fit_pooled",
+    "load_model",
+    "save_model",
+]

@@ -1,8 +1,13 @@
-"""AFL: the linear least-squares classifier or regressor of all clients' rows, from one sum."""
+"""AFL: the linear least-squares classifier or regressor of all clients' rows, from one sum.
+
+With a public row map every row enters inside a ball (and a first sum may buy the centre of them all), and with a solver
+that knows the noise of a total its ridge follows from it: that is AFL's private form. Without them it is exact.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Protocol, Self, TypeVar
 
@@ -10,8 +15,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
-from analytic.learner import ClientRows, canonical_context
+from analytic.layers import Layer, Linear
+from analytic.learner import OPTIONAL, ClientRows, SumSpec, canonical_context
+from analytic.model_arrays import Parts
+from analytic.noisy_solve import NoisySolver
 from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_map import (
+    CLIPPED_CONTRIBUTION,
+    CLIPPED_ROWS,
+    RowMap,
+    RowTerms,
+    check_labels_only,
+    refuse_row_map,
+    without_count,
+)
+from analytic.row_mean import MeanSpec
+from analytic.sensitivity import (
+    Adjacency,
+    BoundedSum,
+    ClientSensitivity,
+    MeanSensitivity,
+    RecordSensitivity,
+    Sensitivity,
+    Unit,
+    noise_levels,
+)
 from analytic.solve import Solution, solve_ridge
 from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec
 from analytic.whole_numbers import settle_whole_numbers
@@ -19,9 +47,19 @@ from analytic.whole_numbers import settle_whole_numbers
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinearModel:
-    """Weights of a linear map and how they were found; before the sum ``solution`` is None."""
+    """What the totals so far have shown of a linear map.
+
+    Args:
+        solution: the weights and how they were found; None before the last sum.
+        centre: the rows' mean, shape (1, d), read-only; None before its sum, or where none is asked for.
+    """
 
     solution: Solution | None = None
+    centre: FloatMatrix | None = None
+
+    def __post_init__(self) -> None:
+        if self.centre is not None:
+            self.centre.setflags(write=False)
 
     @property
     def weights(self) -> FloatMatrix:
@@ -33,6 +71,12 @@ class LinearModel:
         if self.solution is None:
             raise NotReadyError("this model has no weights yet: it still needs the total of its clients' statistics")
         return self.solution.weights
+
+    @property
+    def received(self) -> tuple[bytes, ...]:
+        """The bytes of the centre and of the weights, as far as they are known."""
+        weights = None if self.solution is None else self.solution.weights
+        return tuple(matrix.tobytes() for matrix in (self.centre, weights) if matrix is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +98,9 @@ class AFL:
         ridge: penalty of the one solve, in the features' own units squared.
         ri_gamma: the paper's gamma, what each client adds to its Gram's diagonal.
         clip: clip features into the format instead of refusing them.
+        row_map: a public rule that bounds every row, whose lattice then takes the place of ``feature_format``; None
+            takes rows as they are. It is for class labels, and leaves no room for the RI process.
+        solver: what knows the noise of the total; None takes it for exact. The count of rows is withheld with a map.
     """
 
     n_features: int
@@ -65,6 +112,8 @@ class AFL:
     ridge: float = 0.0
     ri_gamma: float = 0.0
     clip: bool = False
+    row_map: RowMap | None = field(default=None, metadata=OPTIONAL)
+    solver: NoisySolver | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         settle_whole_numbers(self, "n_features", "n_targets", "max_rows", "max_clients")
@@ -84,7 +133,14 @@ class AFL:
             raise SpecificationError(f"a cohort needs at least one client, not {self.max_clients}")
         if not (np.isfinite(self.ridge) and self.ridge >= 0):
             raise SpecificationError(f"a ridge must be a finite number >= 0, not {self.ridge}")
-        _ = self.spec
+        if self.row_map is not None and (self.ri_gamma or self.target_format != LABELS):
+            raise SpecificationError(
+                f"a row map is for class labels and has no RI process, and {self.name} has targets in "
+                f"{self.target_format} and gamma {self.ri_gamma:g}: leave them, or the map, out"
+            )
+        if self.row_map is None and self.solver is not None:
+            raise SpecificationError("a solver that knows noise needs a row map: no noise covers rows without a bound")
+        _ = self.spec, self.mean_spec
 
     @property
     def name(self) -> str:
@@ -103,48 +159,95 @@ class AFL:
 
     @property
     def spec(self) -> StatisticsSpec:
-        """The one sum that AFL needs."""
+        """The one sum that AFL needs; behind a map that centres, the second of two."""
+        mapped = self.row_map
         return StatisticsSpec(
-            n_features=self.n_features,
+            n_features=self.n_features if mapped is None else mapped.clip.n_features(self.n_features),
             n_targets=self.n_targets,
-            feature_format=self.feature_format,
+            feature_format=self.feature_format if mapped is None else mapped.last.row_format,
             target_format=self.target_format,
             max_rows=self.max_rows,
             diagonal_allowance=self.max_clients * self.ri_units,
+        )
+
+    @property
+    def mean_spec(self) -> MeanSpec | None:
+        """The sum for the rows' mean; None where they are not centred."""
+        if self.row_map is None or not self.row_map.centred:
+            return None
+        bounds = self.row_map.client_bounds
+        return MeanSpec(
+            n_features=self.n_features,
+            limit=self.row_map.clip.limit,
+            row_format=self.row_map.clip.row_format,
+            max_rows=self.max_rows,
+            client_limit=None if bounds is None else bounds[0],
         )
 
     def init(self) -> LinearModel:
         """The model before its sum."""
         return LinearModel()
 
-    def next_sum(self, model: LinearModel) -> StatisticsSpec | None:
-        """The one sum, then nothing more."""
-        return self.spec if model.solution is None else None
+    def next_sum(self, model: LinearModel) -> SumSpec[Any] | None:
+        """The mean's sum where rows are to be centred, then the statistics, then nothing more."""
+        if model.solution is not None:
+            return None
+        return self.spec if model.centre is not None else self.mean_spec or self.spec
 
-    def client_statistics(self, model: LinearModel, rows: ClientRows) -> Statistics:
-        """Local stage: G_k + gamma I and H_k."""
-        own = Statistics.from_rows(self.spec, rows.features, rows.targets, clip=self.clip)
-        return own.with_diagonal(self.ri_units)
+    def client_statistics(self, model: LinearModel, rows: ClientRows) -> Any:
+        """Local stage: G_k + gamma I and H_k; through a row map, what was clipped stays in ``rows.memory``.
 
-    def update(self, model: LinearModel, total: Statistics, survivors: int) -> LinearModel:
-        """Aggregation stage: take K gamma I off again, exactly, and solve once.
+        Raises:
+            InvalidRowsError: behind a row map, targets that are no class labels of shape (n,): noise covers no others.
+        """
+        if self.row_map is None:
+            own = Statistics.from_rows(self.spec, rows.features, rows.targets, clip=self.clip)
+            return own.with_diagonal(self.ri_units)
+        check_labels_only(rows.targets)
+        first = self.row_map.first.apply(rows.features)
+        rows.memory[CLIPPED_ROWS] = first.n_clipped
+        if self.mean_spec is not None and model.centre is None:
+            return self.mean_spec.sum_of(first.rows)
+        own = without_count(Statistics.from_rows(self.spec, self._placed(model, first.rows), rows.targets))
+        if self.row_map.client_bounds is not None:
+            own, rows.memory[CLIPPED_CONTRIBUTION] = self.row_map.client_bounds[1].apply(own)
+        return own
+
+    def update(self, model: LinearModel, total: Any, survivors: int) -> LinearModel:
+        """Aggregation stage: the centre, or the weights once K gamma I is taken off again, exactly.
 
         Raises:
             InvalidRowsError: more survivors than ``max_clients``, so that the RI process left its room.
         """
-        return LinearModel(solution=self.solve(self.without_ri(total, survivors)))
+        if self.mean_spec is not None and model.centre is None:
+            return LinearModel(centre=self.mean_spec.mean(total))
+        pooled = self.without_ri(total, survivors)
+        return LinearModel(solution=self.solve(pooled, survivors), centre=model.centre)
+
+    def exact_total(self, model: LinearModel, total: Any, survivors: int) -> Statistics | None:
+        """The survivors' pooled statistics; None where rows went through a map."""
+        return None if self.row_map is not None else self.without_ri(total, survivors)
 
     def without_ri(self, total: Statistics, survivors: int) -> Statistics:
         """The survivors' pooled statistics: the total without the K gamma I that they added."""
         return ri_taken_off(total, survivors, units=self.ri_units, max_clients=self.max_clients)
 
-    def solve(self, pooled: Statistics) -> Solution:
-        """Weights of exact statistics: each entry rounded to float64 once, then one solve."""
-        gram, cross = dequantised(pooled, self.feature_format, self.target_format)
-        return solve_ridge(gram, cross, ridge=self.ridge)
+    def solve(self, pooled: Statistics, survivors: int = 1) -> Solution:
+        """Weights of pooled statistics: each entry rounded to float64 once, then one solve.
+
+        Args:
+            pooled: the statistics.
+            survivors: how many clients they are of, which tells the solver how much noise they hold.
+        """
+        row_format = self.spec.feature_format
+        gram, cross = dequantised(pooled, row_format, self.target_format)
+        if self.solver is None:
+            return solve_ridge(gram, cross, ridge=self.ridge)
+        bits = row_format.fraction_bits
+        return self.solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
 
     def decision_function(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
-        """X W, shape (n, c), of features as they are: only training rows are quantised.
+        """X W, shape (n, c), of features as they are: only training rows are quantised. A row map maps these too.
 
         Raises:
             NotReadyError: the total has not arrived yet.
@@ -153,15 +256,94 @@ class AFL:
         rows = np.asarray(features, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
             raise InvalidRowsError(f"features must have shape (n, {self.n_features}), not {rows.shape}")
-        return rows @ model.weights
+        weights = model.weights
+        if self.row_map is not None:
+            rows = self._placed(model, self.row_map.first.apply(rows).rows)
+        return rows @ weights
+
+    def layers(self, model: LinearModel) -> tuple[Layer, ...]:
+        """Return X W as one layer.
+
+        Raises:
+            SpecificationError: a row map, which is no layer.
+        """
+        refuse_row_map(self)
+        return (Linear(model.weights),)
 
     def weights_bytes(self, model: LinearModel) -> bytes:
-        """W's bytes."""
-        return model.weights.tobytes()
+        """W's bytes, after the centre's where there is one.
+
+        Raises:
+            NotReadyError: the total has not arrived yet.
+        """
+        _ = model.weights
+        return b"".join(model.received)
 
     def context_bytes(self, model: LinearModel) -> bytes:
-        """The configuration, and W once there is one: before its sum a client receives nothing."""
-        return canonical_context(self, *([] if model.solution is None else [model.weights.tobytes()]))
+        """The configuration, and what was received of the centre and W: before its sums a client receives nothing."""
+        return canonical_context(self, *model.received)
+
+    def bounded(self, terms: RowTerms) -> Self:
+        """The learner behind the row map of these terms; one that has a row map keeps it."""
+        return self if self.row_map is not None else replace(self, row_map=RowMap.of(terms))
+
+    def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
+        """What each sum is, in order, to who prices its noise.
+
+        Raises:
+            SpecificationError: no row map, or one that bounds another unit of privacy.
+        """
+        mapped = self.row_map
+        if mapped is None or (unit == "client") != (mapped.client_bounds is not None):
+            raise SpecificationError(
+                f"noise for a {unit} needs a row map that bounds one {unit}'s part of a sum, and that of {self.name} "
+                f"{'is not there' if mapped is None else 'does not'}: take the map that bounded() makes"
+            )
+        bits, signed = mapped.clip.row_format.fraction_bits, mapped.last.row_format.signed
+        sums = []
+        if self.mean_spec is not None:
+            nonnegative = not mapped.first.row_format.signed
+            of_mean = MeanSensitivity(spec=self.mean_spec, adjacency=adjacency, nonnegative=nonnegative)
+            levels = np.ones(self.n_features + 1, dtype=np.uint8)
+            sums.append(
+                BoundedSum(label="mean", sensitivity=of_mean, levels=levels, fraction_bits=bits, preparatory=True)
+            )
+        of_rows: Sensitivity = (
+            RecordSensitivity(feature_norm=mapped.last.limit, adjacency=adjacency, nonnegative=not signed)
+            if mapped.client_bounds is None
+            else ClientSensitivity(clip=mapped.client_bounds[1], adjacency=adjacency)
+        )
+        levels = noise_levels(self.spec)
+        return (*sums, BoundedSum(label="statistics", sensitivity=of_rows, levels=levels, fraction_bits=bits))
+
+    def with_noise(self, gram_sigmas: Sequence[float], shares: int | None) -> Self:
+        """The learner with a solver that knows the noise.
+
+        Args:
+            gram_sigmas: for each sum, the standard deviation at its first noise level in lattice units.
+            shares: how many shares make them; None when the server adds the noise.
+        """
+        return replace(self, solver=NoisySolver(sigma=gram_sigmas[-1], shares=shares))
+
+    def _placed(self, model: LinearModel, rows: FloatMatrix) -> FloatMatrix:
+        """Clipped rows as the last sum takes them."""
+        if self.row_map is None or model.centre is None:
+            return rows
+        return self.row_map.last.apply(rows - model.centre).rows
+
+    def take_apart(self, model: LinearModel) -> Parts:
+        """Return the centre and the weights with their conditioning, as far as they are known."""
+        parts = Parts({} if model.centre is None else {"centre": model.centre})
+        if model.solution is not None:
+            parts.add_solution("weights", model.solution)
+        return parts
+
+    def put_together(self, parts: Parts) -> LinearModel:
+        """Return the model of these parts."""
+        shape = self.spec.n_features, self.n_targets
+        centre = parts.floats("centre", (1, self.n_features)) if "centre" in parts else None
+        solution = parts.solution("weights", shape) if "weights" in parts else None
+        return LinearModel(solution=solution, centre=centre)
 
 
 class _WithDiagonal(Protocol):

@@ -10,20 +10,23 @@ one sum bounds the entries of the next sum's rows: pre-activations through B_t, 
 Omega_{t+1}; activations only shrink. Phi_0, which no sum precedes, is bounded by ``feature_bound`` and the column
 norms of A. A row of a client that missed the earlier sum is not covered by that proof (formats always leave room for
 ``row_bounds.ROOM`` times the root mean square); a row that does leave a format raises an error before anything is sent.
+
+Noisy totals prove nothing about rows. With a layer map every layer has rows of norm 1 instead, n(x) = x / |x|: Phi_0 =
+n(sigma(X A)), F_t = n(sigma(Phi_t B_t)), Phi_{t+1} = n(Phi_t + F_t Omega_{t+1}); residuals longer than its bound are
+clipped. Without these three bounds no noise would cover a layer's sum. Solvers that know the noise do the rest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.activations import activation_named
 from analytic.afl import dequantised
 from analytic.errors import (
     InvalidRowsError,
@@ -31,13 +34,32 @@ from analytic.errors import (
     RowsOutsideFormatError,
     SpecificationError,
 )
-from analytic.features import add_mapped_rows, map_rows
-from analytic.learner import ClientRows, canonical_context
-from analytic.projections import PROJECTION_VERSION, Projection, check_projection, random_projection
+from analytic.features import (
+    PROJECTION_VERSION,
+    Projection,
+    activation_named,
+    add_mapped_rows,
+    check_projection,
+    map_rows,
+    random_projection,
+)
+from analytic.layers import Activated, Layer, Linear, Residual
+from analytic.learner import OPTIONAL, ClientRows, canonical_context
+from analytic.model_arrays import Parts
+from analytic.noisy_solve import NoisySolver
 from analytic.row_bounds import EPSILON, FloatVector, RowBounds, SummedRows
 from analytic.row_format import FloatMatrix, RowFormat
-from analytic.sandwich import ResidualBlock, sandwiched_least_squares
-from analytic.solve import Solution, solve_ridge
+from analytic.row_map import (
+    CLIPPED_ROWS,
+    LayerMap,
+    RowTerms,
+    check_labels_only,
+    normalised,
+    refuse_row_map,
+    without_count,
+)
+from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit, noise_levels
+from analytic.solve import ResidualBlock, Solution, sandwiched_least_squares, solve_ridge
 from analytic.statistics import LABELS, Statistics, StatisticsSpec, one_hot
 
 
@@ -48,7 +70,7 @@ class DeepModel:
     Args:
         classifiers: W_t of shape (d_Phi, c), each with its rank and conditioning.
         blocks: Omega_{t+1}, one for each layer that has been passed.
-        bounds: public bounds of the next sum's rows.
+        bounds: public bounds of the next sum's rows; none are needed behind a layer map.
     """
 
     bounds: RowBounds
@@ -101,12 +123,16 @@ class DeepAFL:
         ridge: lambda, the penalty of each W_t.
         gamma: the penalty of each Omega_t.
         activation: gelu (exact), relu, leaky_relu, tanh, hardswish, softshrink or none.
-        projection: law and scale of A and B_t, see ``analytic.projections``.
+        projection: law and scale of A and B_t, see ``analytic.features``.
         seed: public seed of A and B_t.
         fed_by_first: feed every block from Phi_0 instead of Phi_t (eq. 89).
         row_bits: bits of each fixed-point entry of Phi_t, F_t and R_t, the sign aside.
         headroom_bits: integer bits beyond the proven bound, for clients that miss sums and for noisy totals.
         clip: clip rows into their formats instead of refusing them.
+        row_map: the norms of every layer's rows, and their lattice, in place of proven formats; for class labels. The
+            count of rows is then withheld. None takes rows as they are.
+        solver: what knows the noise of the sums with Phi_t; None takes their totals for exact.
+        block_solver: the same of the sums with F_t.
 
     Raises:
         SpecificationError: parameters outside their range, or sums that cannot be exact.
@@ -129,6 +155,9 @@ class DeepAFL:
     row_bits: int = 22
     headroom_bits: int = 0
     clip: bool = False
+    row_map: LayerMap | None = field(default=None, metadata=OPTIONAL)
+    solver: NoisySolver | None = field(default=None, metadata=OPTIONAL)
+    block_solver: NoisySolver | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         if min(self.n_features, self.n_targets, self.d_phi, self.d_f) < 1 or min(self.n_layers, self.headroom_bits) < 0:
@@ -143,8 +172,14 @@ class DeepAFL:
             raise SpecificationError(f"feature_bound must be a finite number > 0, not {self.feature_bound}")
         check_projection(self.seed, self.projection)
         activation_named(self.activation)
+        if self.row_map is not None and self.target_format != LABELS:
+            raise SpecificationError(
+                f"a layer map is for class labels, and these targets are in {self.target_format}; leave the map out"
+            )
+        if self.row_map is None and (self.solver or self.block_solver):
+            raise SpecificationError("a solver that knows noise needs a row map: no noise covers rows without a bound")
         # what makes a sum exact depends on row_bits, and not on how a bound splits them
-        _ = self._spec(self.d_phi, 0.0, self.target_format), self._spec(self.d_f, 0.0, self._format(0.0))
+        _ = self._spec(self.d_phi, 0.0, self.target_format), self._block_spec(0.0, 0.0)
 
     @property
     def name(self) -> str:
@@ -157,6 +192,8 @@ class DeepAFL:
         Raises:
             SpecificationError: that bound needs more than ``row_bits``.
         """
+        if self.row_map is not None:
+            return DeepModel(bounds=RowBounds(features=np.zeros(self.d_phi)))
         norms = np.abs(self._input_projection()).sum(axis=0)
         rounding = 1.0 + 4.0 * self.n_features * EPSILON
         model = DeepModel(bounds=RowBounds(features=self._activated(self.feature_bound * norms * rounding)))
@@ -168,7 +205,8 @@ class DeepAFL:
         if model.awaits_block:
             if model.layer == self.n_layers:
                 return None
-            return self._spec(self.d_f, self._hidden_bound(model), self._format(model.bounds.residuals))
+            hidden = 0.0 if self.row_map is not None else self._hidden_bound(model)
+            return self._block_spec(hidden, model.bounds.residuals)
         return self._spec(self.d_phi, float(model.bounds.features.max()), self.target_format)
 
     def client_statistics(self, model: DeepModel, rows: ClientRows) -> Statistics:
@@ -177,15 +215,22 @@ class DeepAFL:
         It keeps the features of its rows in ``rows.memory``, so all sums together cost O(T).
 
         Raises:
-            InvalidRowsError: shapes disagree, labels out of range, too many rows.
+            InvalidRowsError: shapes disagree, labels out of range, too many rows; behind a layer map, targets that are
+                no class labels of shape (n,), which noise does not cover.
             RowsOutsideFormatError: NaN, infinity or rows beyond the public format; nothing is sent then.
         """
         spec = self._required_sum(model)
+        if self.row_map is not None:
+            check_labels_only(rows.targets)
         kept = self._kept(model, rows)
         if not model.awaits_block:
             return self._summed(spec, f"features or targets of layer {model.layer}", kept.features, rows.targets)
         residuals = self._real_targets(rows.targets)
         add_mapped_rows(residuals, kept.features, -model.classifiers[-1].weights)
+        if self.row_map is not None:
+            clipped = self.row_map.residuals.apply(residuals)
+            residuals = clipped.rows
+            rows.memory[CLIPPED_ROWS] = rows.memory.get(CLIPPED_ROWS, 0) + clipped.n_clipped
         hidden = self._hidden(kept, model.layer)
         return self._summed(spec, f"hidden features or residuals of layer {model.layer}", hidden, residuals)
 
@@ -199,8 +244,11 @@ class DeepAFL:
         unit = math.ldexp(1.0, -spec.feature_format.fraction_bits)
         rows = SummedRows(gram=gram, count=total.count, unit=unit)
         if model.awaits_block:
-            return self._with_block(model, rows, cross)
-        return self._with_classifier(model, rows, cross)
+            return self._with_block(model, rows, cross, survivors)
+        return self._with_classifier(model, rows, cross, survivors)
+
+    def exact_total(self, model: DeepModel, total: Any, survivors: int) -> None:
+        """None: totals are of random features, whose rank says less than that of raw ones."""
 
     def layer_scores(self, model: DeepModel, features: NDArray[Any]) -> Iterator[FloatMatrix]:
         """Phi_t W_t of every known layer t = 0, 1, ... in one pass, each of shape (n, c)."""
@@ -224,6 +272,23 @@ class DeepAFL:
         *_, scores = self.layer_scores(model, features)
         return scores
 
+    def layers(self, model: DeepModel) -> tuple[Layer, ...]:
+        """Return Phi_T W_T as layers (Algorithm 2), the projections drawn again from the public seed.
+
+        Raises:
+            SpecificationError: a layer map, which normalises between layers.
+        """
+        refuse_row_map(self)
+        activated = Activated(self.activation)
+        blocks = (
+            Residual(
+                branch=(Linear(self._block_projection(layer)), activated, Linear(block.transform)),
+                of_first=self.fed_by_first,
+            )
+            for layer, block in enumerate(model.blocks)
+        )
+        return Linear(self._input_projection()), activated, *blocks, Linear(model.classifiers[-1].weights)
+
     def weights_bytes(self, model: DeepModel) -> bytes:
         """W_0, Omega_1, W_1, ..., as far as they are known."""
         parts = [model.classifiers[0].weights.tobytes()] if model.classifiers else []
@@ -239,6 +304,98 @@ class DeepAFL:
         bounds = hashlib.sha256(model.bounds.to_bytes()).digest()
         return canonical_context(self, PROJECTION_VERSION.encode(), bounds, *weights, *transforms)
 
+    # --- what the price of noise depends on -----------------------------------------------------------------
+
+    def bounded(self, terms: RowTerms) -> Self:
+        """The learner behind a layer map on the lattice of these terms; one that has a map keeps it.
+
+        Raises:
+            SpecificationError: terms for clients.
+        """
+        if terms.client_rows is not None:
+            raise SpecificationError("a deep learner's layers are bounded by record only, not by client; take records")
+        return self if self.row_map is not None else replace(self, row_map=LayerMap(fraction_bits=terms.fraction_bits))
+
+    def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
+        """What each of the 2T + 1 sums is, in order, to who prices its noise. Signs are mixed in every layer.
+
+        Raises:
+            SpecificationError: no layer map, or a unit other than records.
+        """
+        if self.row_map is None or unit != "record":
+            raise SpecificationError(
+                f"noise for a {unit} needs a layer map, which bounds records, and {self.name} "
+                f"{'has none' if self.row_map is None else 'bounds no clients'}: take the map that bounded() makes"
+            )
+        norm, residual_norm = self.row_map.features.limit, self.row_map.residuals.limit
+        kinds = (
+            (noise_levels(self._spec(self.d_phi, 0.0, self.target_format)), 1),
+            (noise_levels(self._block_spec(0.0, 0.0)), residual_norm),
+        )
+        return tuple(
+            BoundedSum(
+                label=f"sum {number}",
+                sensitivity=RecordSensitivity(feature_norm=norm, target_norm=target_norm, adjacency=adjacency),
+                levels=levels,
+                fraction_bits=self.row_map.fraction_bits,
+            )
+            for number in range(2 * self.n_layers + 1)
+            for levels, target_norm in [kinds[number % 2]]
+        )
+
+    def with_noise(self, gram_sigmas: Sequence[float], shares: int | None) -> Self:
+        """The learner with solvers that know the noise.
+
+        Args:
+            gram_sigmas: for each sum, the standard deviation on its Gram's diagonal in lattice units; sums of a kind
+                have the same.
+            shares: how many shares make them; None when the server adds the noise.
+        """
+        solvers = [NoisySolver(sigma=sigma, shares=shares) for sigma in gram_sigmas[:2]]
+        return replace(self, solver=solvers[0], block_solver=solvers[-1])
+
+    # --- models as arrays -----------------------------------------------------------------------------------
+
+    def take_apart(self, model: DeepModel) -> Parts:
+        """Return the layers that are known, and the bounds of the rows of sums to come."""
+        parts = Parts(
+            {
+                "bounds.features": model.bounds.features,
+                "bounds.hidden": np.array(model.bounds.hidden, dtype=np.float64),
+                "bounds.residuals": np.array([model.bounds.residuals], dtype=np.float64),
+            }
+        )
+        for layer, solution in enumerate(model.classifiers):
+            parts.add_solution(f"classifier.{layer}", solution)
+        for layer, block in enumerate(model.blocks):
+            report = {"rank": int(block.rank), "reciprocal_condition": float(block.reciprocal_condition)}
+            parts.arrays[f"transform.{layer}"] = block.transform
+            parts.conditioning[f"transform.{layer}"] = report
+        return parts
+
+    def put_together(self, parts: Parts) -> DeepModel:
+        """Return the model of these parts. They come in turn: a gap is a missing array and not a smaller model."""
+        n_classifiers = max((t + 1 for t in range(self.n_layers + 1) if f"classifier.{t}" in parts), default=0)
+        n_blocks = max((t + 1 for t in range(self.n_layers) if f"transform.{t}" in parts), default=0)
+        n_classifiers, n_blocks = max(n_classifiers, n_blocks), max(n_blocks, n_classifiers - 1)
+        n_hidden = int(n_blocks < min(n_classifiers, self.n_layers)) if self.row_map is None else 0
+        if self.fed_by_first and self.row_map is None:
+            n_hidden = self.n_layers * min(n_classifiers, 1)
+        bounds = RowBounds(
+            features=parts.floats("bounds.features", (self.d_phi,)),
+            hidden=tuple(float(bound) for bound in parts.floats("bounds.hidden", (n_hidden,))),
+            residuals=float(parts.floats("bounds.residuals", (1,))[0]),
+        )
+        classifiers = (parts.solution(f"classifier.{t}", (self.d_phi, self.n_targets)) for t in range(n_classifiers))
+        blocks = (
+            ResidualBlock(
+                transform=parts.floats(f"transform.{t}", (self.d_f, self.d_phi)),
+                **parts.report(f"transform.{t}", "rank", "reciprocal_condition"),
+            )
+            for t in range(n_blocks)
+        )
+        return DeepModel(bounds=bounds, classifiers=tuple(classifiers), blocks=tuple(blocks))
+
     # --- public shapes and bounds ---------------------------------------------------------------------------
 
     def _required_sum(self, model: DeepModel) -> StatisticsSpec:
@@ -251,10 +408,14 @@ class DeepAFL:
         return StatisticsSpec(
             n_features=n_columns,
             n_targets=self.n_targets,
-            feature_format=self._format(bound),
+            feature_format=self._format(bound) if self.row_map is None else self.row_map.features.row_format,
             target_format=target_format,
             max_rows=self.max_rows,
         )
+
+    def _block_spec(self, hidden: float, residuals: float) -> StatisticsSpec:
+        residual_format = self._format(residuals) if self.row_map is None else self.row_map.residuals.row_format
+        return self._spec(self.d_f, hidden, residual_format)
 
     def _format(self, bound: float) -> RowFormat:
         integer_bits = max(0, int(np.frexp(bound)[1])) + self.headroom_bits
@@ -275,8 +436,10 @@ class DeepAFL:
 
     # --- what the server does with a total ------------------------------------------------------------------
 
-    def _with_classifier(self, model: DeepModel, rows: SummedRows, cross: FloatMatrix) -> DeepModel:
-        solution = solve_ridge(rows.gram, cross, ridge=self.ridge)
+    def _with_classifier(self, model: DeepModel, rows: SummedRows, cross: FloatMatrix, survivors: int) -> DeepModel:
+        solution = self._classifier(rows.gram, cross, survivors)
+        if self.row_map is not None:
+            return replace(model, classifiers=(*model.classifiers, solution))
         largest_target = math.ldexp(1.0, self.target_format.integer_bits)
         bounds = RowBounds(
             features=rows.largest_entries(),
@@ -284,6 +447,12 @@ class DeepAFL:
             residuals=largest_target + float(rows.largest_products(solution.weights).max()),
         )
         return DeepModel(bounds=bounds, classifiers=(*model.classifiers, solution), blocks=model.blocks)
+
+    def _classifier(self, gram: FloatMatrix, cross: FloatMatrix, survivors: int) -> Solution:
+        if self.row_map is None or self.solver is None:
+            return solve_ridge(gram, cross, ridge=self.ridge)
+        bits = self.row_map.fraction_bits
+        return self.solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
 
     def _hidden_bounds(self, model: DeepModel, rows: SummedRows) -> tuple[float, ...]:
         """Bounds of the hidden features that these rows feed: the next block's, or every block's from Phi_0."""
@@ -296,8 +465,13 @@ class DeepAFL:
         projections = (self._block_projection(layer) for layer in layers)
         return tuple(float(self._activated(rows.largest_products(matrix)).max()) for matrix in projections)
 
-    def _with_block(self, model: DeepModel, rows: SummedRows, cross: FloatMatrix) -> DeepModel:
-        block = sandwiched_least_squares(rows.gram, cross, model.classifiers[-1].weights, gamma=self.gamma)
+    def _with_block(self, model: DeepModel, rows: SummedRows, cross: FloatMatrix, survivors: int) -> DeepModel:
+        gram = rows.gram
+        if self.row_map is not None and self.block_solver is not None:
+            gram = self.block_solver.cleaned(gram, survivors=survivors, fraction_bits=self.row_map.fraction_bits)
+        block = sandwiched_least_squares(gram, cross, model.classifiers[-1].weights, gamma=self.gamma)
+        if self.row_map is not None:
+            return replace(model, blocks=(*model.blocks, block))
         bounds = RowBounds(
             features=model.bounds.features + rows.largest_products(block.transform),
             hidden=model.bounds.hidden if self.fed_by_first else (),
@@ -314,12 +488,12 @@ class DeepAFL:
 
     def _feature_key(self) -> bytes:
         """What Phi_0 depends on beside the rows."""
-        settings = (PROJECTION_VERSION, self.seed, self.projection, self.activation)
+        settings = (PROJECTION_VERSION, self.seed, self.projection, self.activation, self.row_map is not None)
         sizes = (self.n_features, self.d_phi, self.d_f, self.fed_by_first)
         return hashlib.sha256(repr((settings, sizes)).encode()).digest()
 
     def _start(self, features: NDArray[Any]) -> _Kept:
-        own = map_rows(features, self._input_projection(), activation_named(self.activation))
+        own = self._in_ball(map_rows(features, self._input_projection(), activation_named(self.activation)))
         first = own.copy() if self.fed_by_first else None
         return _Kept(source=features, key=self._feature_key(), layer=0, features=own, first=first)
 
@@ -341,12 +515,18 @@ class DeepAFL:
         """F_t = sigma(Phi_t B_t), or sigma(Phi_0 B_t) (eq. 89)."""
         if kept.hidden is None:
             source = kept.features if kept.first is None else kept.first
-            kept.hidden = map_rows(source, self._block_projection(layer), activation_named(self.activation))
+            hidden = map_rows(source, self._block_projection(layer), activation_named(self.activation))
+            kept.hidden = self._in_ball(hidden)
         return kept.hidden
+
+    def _in_ball(self, features: FloatMatrix) -> FloatMatrix:
+        """Features of norm 1 behind a layer map, else as they are."""
+        return features if self.row_map is None else normalised(features)
 
     def _advance(self, kept: _Kept, block: ResidualBlock) -> None:
         """Phi_{t+1} = Phi_t + F_t Omega_{t+1} (eq. 19), in place."""
         add_mapped_rows(kept.features, self._hidden(kept, kept.layer), block.transform)
+        kept.features = self._in_ball(kept.features)
         kept.key, kept.layer, kept.hidden = _next_key(kept.key, block), kept.layer + 1, None
 
     def _real_targets(self, targets: NDArray[Any]) -> FloatMatrix:
@@ -357,6 +537,8 @@ class DeepAFL:
         return np.array(targets, dtype=np.float64)
 
     def _summed(self, spec: StatisticsSpec, what: str, features: FloatMatrix, targets: NDArray[Any]) -> Statistics:
+        if self.row_map is not None:
+            return without_count(Statistics.from_rows(spec, self.row_map.features.apply(features).rows, targets))
         try:
             return Statistics.from_rows(spec, features, targets, clip=self.clip)
         except RowsOutsideFormatError as error:

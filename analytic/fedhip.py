@@ -11,6 +11,7 @@ from scipy.linalg import lapack, svd
 from analytic.afl import AFL, LinearModel, dequantised
 from analytic.errors import NotReadyError, SpecificationError
 from analytic.learner import ClientRows, canonical_context
+from analytic.model_arrays import Parts
 from analytic.row_format import FloatMatrix
 from analytic.solve import Solution, one_blas_thread, solve_ridge, triangular_factor
 from analytic.statistics import Statistics
@@ -58,7 +59,16 @@ class FedHiP(AFL):
         ridge: the paper's beta of eq. 1, in the features' own units squared.
         ri_gamma: the paper's beta of eq. 6, what each client adds to its Gram's diagonal.
         clip: clip features into the format instead of refusing them.
+        row_map: must be None: clients personalise with the exact total of their rows as they are.
+        solver: must be None too.
     """
+
+    def __post_init__(self) -> None:
+        if self.row_map is not None or self.solver is not None:
+            raise SpecificationError(
+                "fedhip has no private form: its clients receive the exact total and personalise with it; take afl"
+            )
+        AFL.__post_init__(self)
 
     @property
     def name(self) -> str:
@@ -113,6 +123,25 @@ class FedHiP(AFL):
         """The configuration, and the total once clients have received it."""
         total = model.total if isinstance(model, FedHiPModel) else None
         return canonical_context(self, *([] if total is None else [total.to_bytes()]))
+
+    def take_apart(self, model: LinearModel) -> Parts:
+        """Return the weights, and the total where the model has it."""
+        parts = AFL.take_apart(self, model)
+        if isinstance(model, FedHiPModel) and model.total is not None:
+            count = np.array([model.total.count], dtype=np.int64)
+            parts.arrays |= {"total.gram": model.total.gram, "total.cross": model.total.cross, "total.count": count}
+        return parts
+
+    def put_together(self, parts: Parts) -> FedHiPModel:
+        """Return the model of these parts; without a total it is the weights alone."""
+        solution, total = AFL.put_together(self, parts).solution, None
+        if "total.gram" in parts:
+            total = Statistics(
+                gram=parts.integers("total.gram", (self.n_features, self.n_features)),
+                cross=parts.integers("total.cross", (self.n_features, self.n_targets)),
+                count=int(parts.integers("total.count", (1,))[0]),
+            )
+        return FedHiPModel(solution=solution, total=total)
 
     def _dequantised(self, statistics: Statistics) -> tuple[FloatMatrix, FloatMatrix]:
         return dequantised(statistics, self.feature_format, self.target_format)

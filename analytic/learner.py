@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.row_format import FloatMatrix, RowFormat, refuse_mask
-from analytic.statistics import IntVector
+from analytic.statistics import IntVector, Statistics
 
 M = TypeVar("M")
 S = TypeVar("S")
@@ -111,6 +111,13 @@ class AnalyticLearner(Protocol[M]):
         """The model after the total of ``survivors`` contributions arrived."""
         ...
 
+    def exact_total(self, model: M, total: Any, survivors: int) -> Statistics | None:
+        """What release gates judge: the exact statistics of raw features that a total of this model's next sum shows.
+
+        None where the total is noisy, or of other features, whose rank says less.
+        """
+        ...
+
     def decision_function(self, model: M, features: NDArray[Any]) -> FloatMatrix:
         """Scores of a complete model, shape (n, c); the class is the largest one's index."""
         ...
@@ -126,6 +133,16 @@ class AnalyticLearner(Protocol[M]):
         noise instead of a sum. Equal for equal public state, different for different; ``canonical_context`` makes it.
         """
         ...
+
+
+OPTIONAL: Mapping[str, bool] = {"optional": True}
+"""The metadata of a field that is left out of a configuration's bytes while it is None, as if nobody knew of it."""
+
+
+def stated_fields(learner: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name, without those that are ``OPTIONAL`` and None."""
+    values = {f.name: (f, getattr(learner, f.name)) for f in fields(learner)}
+    return {name: value for name, (f, value) in values.items() if value is not None or "optional" not in f.metadata}
 
 
 def canonical_context(learner: Any, *received: bytes) -> bytes:
@@ -148,7 +165,7 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, RowFormat):
         return str(value)
     if is_dataclass(value):
-        return {f.name: _canonical(getattr(value, f.name)) for f in fields(value)}
+        return {name: _canonical(stated) for name, stated in stated_fields(value).items()}
     if isinstance(value, (tuple, list)):
         return [_canonical(item) for item in value]
     if value is None or isinstance(value, (str, bool)):
@@ -160,6 +177,34 @@ def _canonical(value: Any) -> Any:
     raise SpecificationError(
         f"no canonical form for this {type(value).__name__}: describe it by finite numbers and strings"
     )
+
+
+def fit_in_the_clear(
+    learner: AnalyticLearner[M], clients: Sequence[ClientRows], took_part: Sequence[Collection[int]] | None = None
+) -> M:
+    """Return the model from sums in the clear: the oracle that every federation must equal, bit for bit.
+
+    It stands beside ``federation.Federation``, which leads all other runs, since an oracle must not be made by what it
+    is compared with.
+
+    Args:
+        learner: the closed form.
+        clients: the rows of each.
+        took_part: for each sum, the indices of the clients in it; None takes all of them in every sum.
+    """
+    model, number = learner.init(), 0
+    while (spec := learner.next_sum(model)) is not None:
+        present = range(len(clients)) if took_part is None else took_part[number]
+        total = np.zeros(sum(size for _, size, _ in spec.segments), dtype=np.int64)
+        for index in present:
+            total += spec.to_vector(learner.client_statistics(model, clients[index]))
+        model, number = learner.update(model, spec.from_vector(total), len(present)), number + 1
+    return model
+
+
+def fit_pooled(learner: AnalyticLearner[M], rows: ClientRows) -> M:
+    """Return the model of all rows in one place."""
+    return fit_in_the_clear(learner, [rows])
 
 
 SumRunner = Callable[[SumSpec[Any], list[Callable[[], IntVector]]], tuple[IntVector, list[int]]]
@@ -185,11 +230,6 @@ def federate(
         model = learner.update(model, spec.from_vector(total), len(took_part))
         survivors.append(took_part)
     return model, survivors
-
-
-def fit_pooled(learner: AnalyticLearner[M], rows: ClientRows) -> M:
-    """The model of all rows in one place: the oracle that every federation must equal, bit for bit."""
-    return federate(learner, [rows])[0]
 
 
 def _contribution(

@@ -1,15 +1,15 @@
-"""Models as files: numbers as safetensors, everything else as JSON, never pickle.
+"""Models as bytes and files: numbers as safetensors, everything else as JSON in its header, never pickle.
 
-A saved model is a folder::
+A saved model is one safetensors file. Its arrays are the model's, bit for bit, and its metadata has one entry,
+``analytic-model``, a line of JSON::
 
-    model.json                       format, version, learner, configuration, conditioning, classes, name of the other
-    weights-<SHA-256>.safetensors    the arrays, bit for bit
+    {"version", "learner", "configuration", "conditioning", "classes", "arrays": {name: SHA-256}, "sha256"}
 
-``model.json`` names the other file by its digest and carries a digest of itself, so a file that is damaged, cut off or
-mixed up with another is refused. Digests do not tell who wrote a model: whoever can write both files can write a new
-pair. Saving puts ``model.json`` in place last and in one step, so the folder always holds one whole model.
+The description names each array by its digest and carries a digest of itself, so a file that is damaged, cut off or
+mixed up from two is refused. Digests do not tell who wrote a model: whoever can write the file can write a new one.
+A file is put in place in one step, so what lies there is always one whole model.
 
-A float in ``model.json`` is the shortest decimal that reads back as the same float64.
+A float of the description is the shortest decimal that reads back as the same float64.
 """
 
 from __future__ import annotations
@@ -17,31 +17,51 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
+from analytic.afl import AFL
 from analytic.bucketing import FixedThresholds, QuantileThresholds
+from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
-from analytic.learner import AnalyticLearner
-from analytic.model_arrays import LEARNERS, Arrays, Parts, put_together, taken_apart
+from analytic.fedhip import FedHiP
+from analytic.learner import OPTIONAL, AnalyticLearner, stated_fields
 from analytic.model_arrays import ModelFileError as ModelFileError
+from analytic.model_arrays import Parts
+from analytic.noisy_solve import NoisySolver
 from analytic.row_format import RowFormat
+from analytic.row_map import JointClip, LayerMap, RowClip, RowMap
+from analytic.safle import SAFLe
 
-FORMAT, VERSION = "analytic-model", 1
-DESCRIPTION = "model.json"
+ENTRY, VERSION = "analytic-model", 2
+"""The metadata's one entry; version 1 was a folder of two files."""
+
+LEARNERS: dict[str, type[Any]] = {"afl": AFL, "fedhip": FedHiP, "deepafl": DeepAFL, "safle": SAFLe}
+"""The learners whose models can be stored (``model_arrays.Storable``), by name; add one of your own here."""
+
+PARAMETERS: dict[str, type[Any]] = {
+    "fixed_thresholds": FixedThresholds,
+    "quantile_thresholds": QuantileThresholds,
+    "row_map": RowMap,
+    "layer_map": LayerMap,
+    "row_clip": RowClip,
+    "joint_clip": JointClip,
+    "noisy_solver": NoisySolver,
+}
+"""Dataclasses that stand in a learner's configuration, by the name that they have in JSON; likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SavedModel:
-    """What a folder held.
+    """What a file held.
 
     Args:
         learner: the closed form with its configuration.
@@ -54,83 +74,127 @@ class SavedModel:
     classes: tuple[str | int, ...] | None = None
 
 
-def save_model(
-    folder: Path | str, learner: AnalyticLearner[Any], model: Any, *, classes: Sequence[str | int] | None = None
-) -> None:
-    """Write a model into ``folder``, which is created when missing; a model in it is replaced in one step.
+def model_to_bytes(learner: AnalyticLearner[Any], model: Any, *, classes: Sequence[str | int] | None = None) -> bytes:
+    """Return a model as the bytes of its file; equal models have equal bytes.
 
     An incomplete model (some sums are still to come) may be saved too. FedHiP's file holds the total of all clients,
     with which they personalise; to publish the weights alone, save ``LinearModel(solution=model.solution)``.
 
     Raises:
-        SpecificationError: a learner that is not one of this package's, or classes that are no strings or integers.
-        ModelFileError: the model holds NaN or infinity, or the folder cannot be written to; what was there stays.
+        SpecificationError: a learner that is not one of ``LEARNERS``, or classes that are no strings or integers.
+        ModelFileError: the model holds NaN or infinity.
     """
-    folder = Path(folder)
-    arrays, conditioning = taken_apart(learner, model)
-    _check_finite(arrays, f"the model to be saved in {folder}")
-    content = save_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-    digest = hashlib.sha256(content).hexdigest()
+    storable: Any = learner
+    if LEARNERS.get(learner.name) is not type(learner):
+        raise SpecificationError(
+            f"only models of {', '.join(LEARNERS)} have a file format, not of {type(learner).__name__}; save its "
+            "arrays yourself"
+        )
+    parts: Parts = storable.take_apart(model)
+    parts.check_finite()
+    arrays = {name: np.ascontiguousarray(array) for name, array in parts.arrays.items()}
     description = {
-        "format": FORMAT,
         "version": VERSION,
         "learner": learner.name,
-        "configuration": {f.name: _to_json(getattr(learner, f.name)) for f in fields(learner)},  # type: ignore[arg-type]
-        "conditioning": conditioning,
+        "configuration": {name: _to_json(value) for name, value in stated_fields(storable).items()},
+        "conditioning": parts.conditioning,
         "classes": None if classes is None else [_class_to_json(value) for value in classes],
-        "weights": {"file": _weights_file(digest), "sha256": digest},
+        "arrays": _digests(arrays),
     }
-    description["sha256"] = _digest(description)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        before = _weights_file_named_in(folder)
-        _write(folder / _weights_file(digest), content)
-        _write(folder / DESCRIPTION, json.dumps(description, indent=2, allow_nan=False).encode() + b"\n")
-        if before is not None and before.name != _weights_file(digest):
-            before.unlink(missing_ok=True)
-    except OSError as error:
-        raise ModelFileError(
-            f"cannot save a model in {folder}: {error.strerror or error}; name another folder"
-        ) from error
+    return save_arrays(arrays, {ENTRY: _line(description | {"sha256": _digest(description)})})
 
 
-def load_model(folder: Path | str) -> SavedModel:
-    """The model that ``save_model`` wrote into ``folder``: equal ``weights_bytes`` and ``context_bytes``.
+def model_from_bytes(content: bytes, *, source: str = "the model") -> SavedModel:
+    """Return the model that ``model_to_bytes`` made these bytes of: equal ``weights_bytes`` and ``context_bytes``.
+
+    Args:
+        content: the bytes.
+        source: where they come from, for errors.
 
     Raises:
-        ModelFileError: a file is missing, damaged, of another version or format, or its arrays are not those that the
+        ModelFileError: they are damaged, of another version or format, or the arrays are not those that the
             configuration asks for: a missing or surplus one, another shape or type, NaN or infinity.
     """
-    folder = Path(folder)
-    description = _read_description(folder / DESCRIPTION)
-    learner = _learner(description)
-    arrays = _read_arrays(folder, description["weights"])
-    _check_finite(arrays, str(folder))
-    parts = Parts(folder, arrays, description["conditioning"])
-    model = put_together(learner, parts)
+    try:
+        arrays = load_arrays(content)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(f"{source} is no safetensors file of numbers ({error}); save the model again") from error
+    description = _description(content, source)
+    if description["arrays"] != _digests(arrays):
+        raise ModelFileError(
+            f"{source} was damaged or changed after it was written: the digest of an array does not fit; save it again"
+        )
+    learner = _learner(description, source)
+    parts = Parts(arrays, description["conditioning"], source=source)
+    parts.check_finite()
+    model = learner.put_together(parts)
     parts.check_all_taken()
     classes = description["classes"]
     return SavedModel(learner=learner, model=model, classes=None if classes is None else tuple(classes))
+
+
+def save_model(
+    path: Path | str, learner: AnalyticLearner[Any], model: Any, *, classes: Sequence[str | int] | None = None
+) -> None:
+    """Write a model into the file ``path`` in one step: what was there stays until the new one is whole.
+
+    Missing folders on the way are made. See ``model_to_bytes`` for what can be saved.
+
+    Raises:
+        SpecificationError, ModelFileError: as ``model_to_bytes``, or the file cannot be written; what was there stays.
+    """
+    path, content = Path(path), model_to_bytes(learner, model, classes=classes)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with beside.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise ModelFileError(f"cannot save a model as {path}: {error.strerror or error}; name another file") from error
+
+
+def load_model(path: Path | str) -> SavedModel:
+    """Return the model of a file that ``save_model`` wrote.
+
+    Raises:
+        ModelFileError: as ``model_from_bytes``, or there is no such file.
+    """
+    path = Path(path)
+    if (path / "model.json").exists():
+        raise ModelFileError(
+            f"{path} is a folder of two files, which is version 1, and this release reads version {VERSION}, one file; "
+            "load it with the release that wrote it, or save the model again"
+        )
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelFileError(f"cannot read {path}: {error.strerror or error}; name a saved model's file") from error
+    return model_from_bytes(content, source=str(path))
 
 
 # --- a configuration as JSON, and back ----------------------------------------------------------------------
 
 
 def _to_json(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, RowFormat):
         return {"row_format": str(value)}
-    if isinstance(value, FixedThresholds):
-        return {"fixed_thresholds": [[float(entry) for entry in row] for row in value.values]}
-    if isinstance(value, QuantileThresholds):
-        return {
-            "quantile_thresholds": {"low": float(value.low), "high": float(value.high), "n_bins": int(value.n_bins)}
-        }
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, (np.integer, np.floating)):
-        return value.item()
+    for name, kind in PARAMETERS.items():
+        if type(value) is kind:
+            return {name: {f.name: _to_json(getattr(value, f.name)) for f in fields(kind)}}
+    if isinstance(value, tuple):
+        return [_to_json(item) for item in value]
     if isinstance(value, str):
         return str(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
     raise SpecificationError(f"a configuration cannot be saved with a {type(value).__name__} in it")
 
 
@@ -138,12 +202,13 @@ def _from_json(value: Any) -> Any:
     match value:
         case {"row_format": str(text)}:
             return RowFormat.parse(text)
-        case {"fixed_thresholds": [*rows]}:
-            return FixedThresholds(values=tuple(tuple(row) for row in rows))
-        case {"quantile_thresholds": {"low": low, "high": high, "n_bins": n_bins}}:
-            return QuantileThresholds(low=low, high=high, n_bins=n_bins)
-        case dict() | list():
+        case dict() if len(value) == 1 and value.keys() <= PARAMETERS.keys():
+            ((name, parameters),) = value.items()
+            return PARAMETERS[name](**{key: _from_json(item) for key, item in parameters.items()})
+        case dict():
             raise SpecificationError(f"no parameter has a value like {json.dumps(value)[:60]}")
+        case list():
+            return tuple(_from_json(item) for item in value)
     return value
 
 
@@ -157,115 +222,69 @@ def _class_to_json(value: Any) -> str | int:
     return value
 
 
-def _learner(description: Mapping[str, Any]) -> AnalyticLearner[Any]:
+def _learner(description: Mapping[str, Any], source: str) -> Any:
     name, configuration = description["learner"], description["configuration"]
     kind = LEARNERS[name]
-    wanted, present = {f.name for f in fields(kind)}, set(configuration)
+    known, present = {f.name: f for f in fields(kind)}, set(configuration)
+    wanted = {name for name, own in known.items() if own.metadata != OPTIONAL or name in present}
     if wanted != present:
         raise ModelFileError(
-            f"the configuration of {name} needs {', '.join(sorted(wanted - present)) or 'nothing more'} and has no "
-            f"place for {', '.join(sorted(present - wanted)) or 'nothing'}: another release wrote it; load it there"
+            f"{source}: the configuration of {name} needs {', '.join(sorted(wanted - present)) or 'nothing more'} and "
+            f"has no place for {', '.join(sorted(present - wanted)) or 'nothing'}: another release wrote it; load it "
+            "there"
         )
     try:
-        learner: AnalyticLearner[Any] = kind(**{key: _from_json(value) for key, value in configuration.items()})
+        return kind(**{key: _from_json(value) for key, value in configuration.items()})
     except (SpecificationError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ModelFileError(f"the configuration of {name} in {DESCRIPTION} cannot be used: {error}") from error
-    return learner
+        raise ModelFileError(f"{source}: the configuration of {name} cannot be used: {error}") from error
 
 
-# --- files --------------------------------------------------------------------------------------------------
+# --- the header ---------------------------------------------------------------------------------------------
 
 
-def _digest(description: Mapping[str, Any]) -> str:
-    """SHA-256 of all but the digest itself, as JSON with sorted keys and no spaces."""
-    rest = {key: value for key, value in description.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _read_description(path: Path) -> dict[str, Any]:
-    content = _read(path)
+def _description(content: bytes, source: str) -> dict[str, Any]:
+    """The description in the header of a file that is known to be safetensors."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     try:
-        description = json.loads(content, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path} must be JSON and is not ({error}); save the model again") from error
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        description: Any = json.loads(header["__metadata__"][ENTRY])
+    except (KeyError, ValueError, RecursionError) as error:
         raise ModelFileError(
-            f'{path} does not describe a model: it lacks "format": "{FORMAT}"; name a saved model\'s folder'
-        )
-    if description.get("version") != VERSION:
+            f"{source} does not describe a model: its metadata lacks {ENTRY} as JSON; name a saved model's file"
+        ) from error
+    version = description.get("version") if isinstance(description, dict) else None
+    if version != VERSION:
         raise ModelFileError(
-            f"{path} has version {description.get('version')!r} and this release reads version {VERSION}; load it with "
-            "the release that wrote it, or save the model again"
+            f"{source} has version {version!r} and this release reads version {VERSION}; load it with the release that "
+            "wrote it, or save the model again"
         )
-    if description.get("sha256") != _digest(description):
-        raise ModelFileError(f"{path} was changed after it was written: its digest does not fit; save the model again")
+    if description.pop("sha256", None) != _digest(description):
+        raise ModelFileError(
+            f"{source} was changed after it was written: its description's digest does not fit; save the model again"
+        )
     match description:
         case {
             "learner": str(name),
             "configuration": dict(),
             "conditioning": dict(),
             "classes": None | list(),
-            "weights": {"file": str(file), "sha256": str(digest)},
-        } if name in LEARNERS and re.fullmatch("[0-9a-f]{64}", digest) and file == _weights_file(digest):
-            return description
+            "arrays": dict(),
+        } if name in LEARNERS:
+            return dict(description)
     raise ModelFileError(
-        f"{path} must state one of the learners {', '.join(LEARNERS)}, its configuration, conditioning, classes and "
-        f"weights in a file {_weights_file('SHA-256')}; save the model again"
+        f"{source} must state one of the learners {', '.join(LEARNERS)}, its configuration, conditioning, classes and "
+        "arrays; save the model again"
     )
 
 
-def _weights_file(digest: str) -> str:
-    return f"weights-{digest}.safetensors"
+def _digests(arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    return {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in sorted(arrays.items())}
 
 
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number")
+def _digest(description: Mapping[str, Any]) -> str:
+    """SHA-256 of the description without its digest."""
+    return hashlib.sha256(_line(description).encode()).hexdigest()
 
 
-def _read_arrays(folder: Path, weights: Mapping[str, str]) -> Arrays:
-    path = folder / weights["file"]
-    content = _read(path)
-    if hashlib.sha256(content).hexdigest() != weights["sha256"]:
-        raise ModelFileError(
-            f"{path} was damaged or changed after it was written: its digest does not fit; save it again"
-        )
-    try:
-        return load_arrays(content)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise ModelFileError(f"{path} is no safetensors file of numbers ({error}); save the model again") from error
-
-
-def _check_finite(arrays: Arrays, where: str) -> None:
-    bad = sorted(name for name, array in arrays.items() if not np.isfinite(array).all())
-    if bad:
-        raise ModelFileError(
-            f"{where} must hold finite numbers; there is NaN or infinity in {', '.join(bad)}: train again"
-        )
-
-
-def _weights_file_named_in(folder: Path) -> Path | None:
-    """The arrays of the model that is about to be replaced."""
-    try:
-        return folder / str(_read_description(folder / DESCRIPTION)["weights"]["file"])
-    except ModelFileError:
-        return None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ModelFileError(f"cannot read {path}: {error.strerror or error}; name a saved model's folder") from error
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Put ``content`` there in one step: beside it first, on the disk, then moved."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with beside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+def _line(description: Mapping[str, Any]) -> str:
+    """One line of JSON with sorted names and no spaces."""
+    return json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)

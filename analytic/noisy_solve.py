@@ -6,15 +6,67 @@ All of it is post-processing of what was released: it costs no privacy.
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
 from analytic.row_format import FloatMatrix
 from analytic.solve import Solution, one_blas_thread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisySolver:
+    """A solver that knows how much noise a total Gram holds; public, and part of a learner's configuration.
+
+    Args:
+        sigma: standard deviation on the Gram's diagonal in lattice units, if just the promised shares are in it; 0 for
+            an exact total.
+        shares: how many shares make ``sigma``; None when the server adds the noise, whoever survives.
+        factor: multiple of the noise's operator norm in the ridge.
+
+    Raises:
+        SpecificationError: a scale or factor that is negative or not finite, or less than one share.
+    """
+
+    sigma: float = 0.0
+    shares: int | None = None
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.sigma) and self.sigma >= 0) or (self.shares is not None and self.shares < 1):
+            raise SpecificationError(
+                f"noise has a finite scale >= 0 and comes in at least one share, not {self.sigma} and {self.shares}"
+            )
+        _ = noise_ridge(self.sigma, 1, factor=self.factor)
+
+    def realised(self, survivors: int, *, fraction_bits: int = 0) -> float:
+        """The standard deviation in a total of so many survivors: each adds its share, needed or not.
+
+        Args:
+            survivors: clients in the total.
+            fraction_bits: f of the rows' lattice, for a value in the Gram's own units; 0 for lattice units.
+        """
+        sigma = self.sigma if self.shares is None else self.sigma * math.sqrt(survivors / self.shares)
+        return math.ldexp(sigma, -2 * fraction_bits)
+
+    def solve(
+        self, gram: FloatMatrix, cross: FloatMatrix, *, survivors: int, fraction_bits: int, ridge: float
+    ) -> Solution:
+        """The weights of ``solve_noisy`` for the noise that so many survivors' total holds."""
+        sigma = self.realised(survivors, fraction_bits=fraction_bits)
+        return solve_noisy(gram, cross, sigma_gram=sigma, factor=self.factor, ridge=ridge)
+
+    def cleaned(self, gram: FloatMatrix, *, survivors: int, fraction_bits: int) -> FloatMatrix:
+        """A noisy Gram with its negative eigenvalues cut and the noise's operator norm added to what is left."""
+        sigma = self.realised(survivors, fraction_bits=fraction_bits)
+        with one_blas_thread():
+            values, vectors = np.linalg.eigh((gram + gram.T) / 2.0)
+            lifted = np.maximum(values, 0.0) + noise_ridge(sigma, len(gram), factor=self.factor)
+            cleaned = (vectors * lifted) @ vectors.T
+        symmetric: FloatMatrix = (cleaned + cleaned.T) / 2.0
+        return symmetric
 
 
 def noise_ridge(sigma_gram: float, n_features: int, *, factor: float = 1.0) -> float:
@@ -70,59 +122,13 @@ def solve_noisy(
     )
 
 
-def solve_sufficient_statistics(gram: FloatMatrix, cross: FloatMatrix, *, ridge: float) -> FloatMatrix:
-    """Weights of sufficient-statistics perturbation as it is often done: a fixed ridge, whatever the noise.
+def noise_drowns(*, n_rows: int, row_norm: float, sigma_gram: float, n_features: int) -> bool:
+    """Whether the noise's operator norm exceeds the *mean* eigenvalue n B^2 / d of the exact Gram.
 
-    (G + ridge I)^-1 H by LU, G noisy and so perhaps indefinite (Vu and Slavkovic 2009; Foulds et al. 2016). It is
-    here to be compared with.
+    A public rule, so it costs nothing: beyond it most directions of a layer's Gram are noise, and a deeper model
+    (each further layer divides the budget once more) is expected to do worse than T = 0.
     """
-    gram, cross = _checked(gram, cross)
-    with one_blas_thread():
-        weights = np.linalg.solve((gram + gram.T) / 2.0 + ridge * np.eye(len(gram)), cross)
-    return np.ascontiguousarray(weights, dtype=np.float64)
-
-
-def adassp_ridge(smallest_eigenvalue: float, *, sigma_eigenvalue: float, sigma_gram: float, n_features: int) -> float:
-    """The ridge of AdaSSP (Wang 2018, Algorithm 2), with failure probability beta = 0.05.
-
-    lambda = max(0, sigma_G sqrt(d log(2 d^2 / beta)) - l), where l = max(0, lambda_min + noise - its tail) is a third
-    release of the smallest eigenvalue, which a sum cannot carry: it needs a trusted server. Here to be compared with.
-
-    Args:
-        smallest_eigenvalue: the *noisy* smallest eigenvalue of the exact Gram.
-        sigma_eigenvalue: the standard deviation of its noise.
-        sigma_gram: of the Gram's noise.
-        n_features: d.
-    """
-    beta = 0.05
-    lower = max(0.0, smallest_eigenvalue - sigma_eigenvalue * math.sqrt(2.0 * math.log(6.0 / beta)))
-    return max(0.0, sigma_gram * math.sqrt(n_features * math.log(2.0 * n_features**2 / beta)) - lower)
-
-
-def public_preconditioner(public_rows: NDArray[Any], *, exponent: float = 0.25) -> FloatMatrix:
-    """P = S^-exponent of public rows' second moment S, shape (d, d): map private rows by it, then clip.
-
-    Noise has the same size in all directions; mapped features have nearly the same size too. P comes from
-    public rows only (of the frozen backbone on public images), so it costs nothing. Directions that public rows
-    hardly have (below 10^-6 of the largest) are not blown up beyond that.
-
-    Raises:
-        InvalidRowsError: no rows, or rows that are not finite.
-        SpecificationError: an exponent outside 0 to 1/2.
-    """
-    if not 0 <= exponent <= 0.5:
-        raise SpecificationError(f"the exponent is 0 (nothing) to 1/2 (whitening), not {exponent}")
-    rows = np.ascontiguousarray(public_rows, dtype=np.float64)
-    if rows.ndim != 2 or not len(rows) or not np.isfinite(rows).all():
-        raise InvalidRowsError("a preconditioner needs a matrix of finite public rows, at least one")
-    with one_blas_thread():
-        values, vectors = eigh(rows.T @ rows / len(rows))
-        largest = float(values[-1])
-        if largest <= 0:
-            raise InvalidRowsError("a preconditioner needs public rows that are not all zero")
-        powers = (np.maximum(values, 1e-6 * largest) / largest) ** -exponent
-        preconditioner: FloatMatrix = (vectors * powers) @ vectors.T
-    return preconditioner
+    return noise_ridge(sigma_gram, n_features) > n_rows * row_norm**2 / n_features
 
 
 def _checked(gram: FloatMatrix, cross: FloatMatrix) -> tuple[FloatMatrix, FloatMatrix]:

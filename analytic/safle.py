@@ -24,9 +24,12 @@ from analytic.bucketing import (
 )
 from analytic.counts import Counts, CountSpec
 from analytic.errors import NotReadyError, SpecificationError
+from analytic.layers import Layer, Lookup
 from analytic.learner import ClientRows, canonical_context
-from analytic.row_format import FloatMatrix
+from analytic.model_arrays import Parts
+from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve import Solution, solve_ridge
+from analytic.statistics import LABELS
 from analytic.whole_numbers import settle_whole_numbers
 
 
@@ -109,6 +112,16 @@ class SAFLe:
         return "safle"
 
     @property
+    def n_targets(self) -> int:
+        """The number of columns of scores, under the name that other learners give it."""
+        return self.n_classes
+
+    @property
+    def target_format(self) -> RowFormat:
+        """The format of targets, which are labels."""
+        return LABELS
+
+    @property
     def bucketing(self) -> Bucketing:
         """The bucketing functions."""
         return Bucketing(encoding=Encoding(self.encoding), n_buckets=self.n_buckets)
@@ -163,6 +176,9 @@ class SAFLe:
         restored = ri_taken_off(total, survivors, units=self.ri_gamma, max_clients=self.max_clients)
         return SAFLeModel(thresholds=_known(model), solution=solve_counts(restored, self.spec, ridge=self.ridge))
 
+    def exact_total(self, model: SAFLeModel, total: Any, survivors: int) -> None:
+        """None: totals are counts of buckets, whose rank says less than that of raw features."""
+
     def decision_function(self, model: SAFLeModel, features: NDArray[Any]) -> FloatMatrix:
         """Scores (eq. 5), shape (n, c): the sum of each group's row of weights.
 
@@ -178,6 +194,14 @@ class SAFLe:
                 scores[block] += embedding[column]
         return scores
 
+    def layers(self, model: SAFLeModel) -> tuple[Layer, ...]:
+        """Return the lookup of each group's row of weights as one layer."""
+        return (
+            Lookup(
+                thresholds=_known(model), bucketing=self.bucketing, grouping=self.grouping, embeddings=model.weights
+            ),
+        )
+
     def weights_bytes(self, model: SAFLeModel) -> bytes:
         """The bytes of thresholds and W."""
         return _known(model).tobytes() + model.weights.tobytes()
@@ -187,6 +211,24 @@ class SAFLe:
         solution = model.solution
         known = (model.thresholds, None if solution is None else solution.weights)
         return canonical_context(self, *(array.astype("<f8").tobytes() for array in known if array is not None))
+
+    def take_apart(self, model: SAFLeModel) -> Parts:
+        """Return thresholds and weights as far as they are known."""
+        parts = Parts()
+        if model.thresholds is not None:
+            parts.arrays["thresholds"] = model.thresholds
+        if model.solution is not None:
+            parts.add_solution("weights", model.solution)
+        return parts
+
+    def put_together(self, parts: Parts) -> SAFLeModel:
+        """Return the model of these parts; weights need thresholds."""
+        thresholds = solution = None
+        if "thresholds" in parts or "weights" in parts:
+            thresholds = parts.floats("thresholds", (self.n_features, self.bucketing.n_thresholds))
+        if "weights" in parts:
+            solution = parts.solution("weights", (self.spec.n_cells, self.n_classes))
+        return SAFLeModel(thresholds=thresholds, solution=solution)
 
     def _blocks(self, model: SAFLeModel, rows: ClientRows) -> Iterator[tuple[Digits, NDArray[Any]]]:
         step = self.spec.block_rows

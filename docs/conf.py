@@ -17,6 +17,7 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 from sphinx.util.nodes import make_refnode
 
 sys.path.insert(0, str(Path(__file__).parent))
+from declared import fill
 from state_picture import DrawStates
 
 project = "analytic-secagg"
@@ -57,7 +58,7 @@ _PIPE = re.compile(r"(?P<literal>``.*?``)|\|")
 _ARRAY = re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.], ~?numpy\.dtype\[(?P<type>[^][]+(\[[^][]+])?)]]")
 
 
-PACKAGES = ("secagg", "analytic", "simulations")
+PACKAGES = ("secagg", "analytic", "federation", "simulations")
 
 
 def setup(app: Sphinx) -> None:
@@ -70,13 +71,13 @@ def setup(app: Sphinx) -> None:
 
 
 def hand_out_files(app: Sphinx, page: str, source: list[str]) -> None:
-    """Turn links that leave this folder, such as those to test vectors, into downloads: the site stands alone."""
+    """Fill in what is declared, and turn links that leave this folder into downloads: the site stands alone."""
 
     def rewrite(link: re.Match[str]) -> str:
         leaves = posixpath.normpath(posixpath.join(posixpath.dirname(page), link["target"])).startswith("..")
         return f"{{download}}`{link['text']} <{link['target']}>`" if leaves else link[0]
 
-    source[0] = _LINK.sub(rewrite, source[0])
+    source[0] = _LINK.sub(rewrite, fill(source[0]))
 
 
 def read_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -105,19 +106,26 @@ def shorten_signature(
 def find_by_short_name(app: Sphinx, env: BuildEnvironment, node: Element, shown: TextElement) -> Element | None:
     """The place of a name without its module, such as those under "Raises:"; None (a warning) where there is none.
 
-    Names of the same package come first: `secagg` and `analytic` may both have one. What exists but is not in the
-    reference, since few programs need it, stays without a link.
+    A name is in the reference where a package hands it on and not where it is made, so the last part of a full name
+    decides. Names of the same package come first: `secagg` and `analytic` may both have one. What exists but is not in
+    the reference, since few programs need it, stays without a link.
     """
     if node.get("refdomain") != "py":
         return None
-    wanted, package = node["reftarget"], (node.get("py:module") or "").partition(".")[0]
+    wanted, here = node["reftarget"], node.get("py:module") or ""
+    package, short = (wanted if exists(wanted) else here).partition(".")[0], wanted.rpartition(".")[2]
     known = env.domains.python_domain.objects
-    found = [name for name in known if name == wanted or name.endswith(f".{wanted}")]
+    found = [name for name in known if name.endswith(f".{short}") and known[name].objtype not in ("method", "property")]
     near = [name for name in found if name.startswith(f"{package}.")] or found
     if len(near) != 1:
-        return shown if exists(wanted) else None
+        return shown if exists(wanted) or is_made_in(package, wanted) else None
     entry = known[near[0]]
     return make_refnode(app.builder, node["refdoc"], entry.docname, entry.node_id, shown, near[0])
+
+
+def is_made_in(package: str, name: str) -> bool:
+    """Whether a module of this package that is loaded has this name, such as a type of a private module."""
+    return any(hasattr(module, name) for path, module in list(sys.modules.items()) if path.startswith(f"{package}."))
 
 
 def exists(name: str) -> bool:

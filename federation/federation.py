@@ -1,159 +1,174 @@
-"""A learner run over a privacy mode: its sums, who took part in each, and what it cost whom."""
+"""A learner's sums under a mode, as one dialogue without I/O: which sum is next, what a client puts in, what comes out.
+
+In-memory runs, the audit's recorder, private runs and every engine drive this one object, so that none of them can
+forget the digest that protects a client, the gate before a model, or the record of what happened.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.statistics import IntVector
 from federation.errors import FederationError
-from federation.modes import Mode
-from secagg import InMemoryRun, Layout, PartyId, run_in_memory
+from federation.privacy import PrivacyPlan, PrivateForm
+from federation.release import Concern, ReleasePolicy
+from secagg import Layout, PartyId, SumProtocol, SumResult
+from secagg.dp import Ledger
 
-Tick = Callable[[], None]
-"""Called after each client's contribution, to move a progress bar."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Cost:
-    """What one party sent, received and computed over all sums of a run.
-
-    ``statistics_seconds``, the time a client spent on its statistics, is part of ``seconds``.
-    """
-
-    messages_by_sum: list[int] = field(default_factory=list)
-    heavy_messages: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
-    seconds: float = 0.0
-    statistics_seconds: float = 0.0
-
-    @property
-    def messages_up(self) -> int:
-        """Messages sent, over all sums."""
-        return sum(self.messages_by_sum)
+M = TypeVar("M")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Federation:
-    """A finished run.
+class Step(Generic[M]):
+    """One sum of a learner, as every party of it can work it out from what it received.
 
     Args:
-        model: the learner's complete model.
-        survivors: for each sum, the parties whose vector is in it, ascending.
-        layouts: of each sum's vectors.
-        costs: of each client and helper, over all sums.
-        server_seconds: time of the server's sessions, of reading the totals and of the solves.
+        learner: the closed form.
+        model: what it has learned so far; every party holds it.
+        spec: the sum that it asks for.
+        number: which sum of the run it is, from 0.
+        noise: the noise of all sums of the run; None where totals are exact.
+        layout: the shape of the vectors, before noise.
     """
 
-    model: Any
-    survivors: tuple[tuple[PartyId, ...], ...]
-    layouts: tuple[Layout, ...]
-    costs: Mapping[PartyId, Cost]
-    server_seconds: float
+    learner: AnalyticLearner[M]
+    model: M
+    spec: SumSpec[Any]
+    number: int = 0
+    noise: PrivateForm | None = field(default=None, repr=False)
+    layout: Layout = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layout", Layout.of(self.spec.segments))
+
+    @classmethod
+    def of(
+        cls, learner: AnalyticLearner[M], model: M, *, number: int = 0, noise: PrivateForm | None = None
+    ) -> Self | None:
+        """Return the sum that a learner needs next; None where its model is complete."""
+        spec = learner.next_sum(model)
+        return None if spec is None else cls(learner=learner, model=model, spec=spec, number=number, noise=noise)
 
     @property
-    def largest_layout(self) -> Layout:
-        """The layout whose vectors take the most bytes."""
-        return max(self.layouts, key=lambda layout: layout.wire_bytes)
+    def received(self) -> bytes:
+        """The learner's configuration and everything of the model that clients hold, as canonical public bytes."""
+        return self.learner.context_bytes(self.model)
+
+    @property
+    def context(self) -> bytes:
+        """The digest that a session is bound to: a client that holds another model is refused instead of summed."""
+        return hashlib.sha256(self.received).digest()
+
+    def vector(self, rows: ClientRows) -> IntVector:
+        """Return what a client with these rows puts into the sum, int64 of the layout's shape, before noise."""
+        return self.spec.to_vector(self.learner.client_statistics(self.model, rows))
+
+    def room(self, n_clients: int) -> Layout:
+        """Return the layout that the sum must have: wide enough for the noise of so many clients."""
+        return self.layout if self.noise is None else self.noise.room(self.number, self.layout, n_clients)
+
+    def over(self, protocol: SumProtocol) -> SumProtocol:
+        """Return the sum with its noise over one that has the layout ``room``; the same one where totals are exact.
+
+        Raises:
+            secagg.dp.PrivacyError: the sum under it releases totals of fewer survivors than promised, or has no room.
+        """
+        return protocol if self.noise is None else self.noise.over(self.number, protocol, self.layout)
+
+    def charge(self, ledger: Ledger | None, *, session_id: bytes) -> None:
+        """Book the sum's noise before anything of it leaves; exact sums cost nothing that a ledger could book.
+
+        Raises:
+            secagg.dp.BudgetExceededError, secagg.dp.LedgerError, secagg.dp.PrivacyError: the sum must not be made.
+        """
+        if ledger is not None and self.noise is not None:
+            self.noise.charge(self.number, ledger, session_id=session_id)
 
 
-@dataclass(slots=True, eq=False)
-class _Account:
-    """Collects a run's costs while it goes on."""
-
-    costs: dict[PartyId, Cost] = field(default_factory=dict)
-    survivors: list[tuple[PartyId, ...]] = field(default_factory=list)
-    layouts: list[Layout] = field(default_factory=list)
-    server_seconds: float = 0.0
-
-    def of(self, party: PartyId) -> Cost:
-        """A party's costs so far."""
-        return self.costs.setdefault(party, Cost())
-
-    def add(self, layout: Layout, run: InMemoryRun) -> None:
-        """Book one sum."""
-        self.layouts.append(layout)
-        self.survivors.append(run.result.survivors)
-        self.server_seconds += run.server_seconds
-        for party, traffic in run.traffic.items():
-            cost = self.of(party)
-            cost.messages_by_sum.append(traffic.messages_up)
-            cost.heavy_messages += traffic.heavy_messages
-            cost.bytes_up += traffic.bytes_up
-            cost.bytes_down += traffic.bytes_down
-            cost.seconds += traffic.seconds
-
-
-def federate(
-    learner: AnalyticLearner[Any],
-    clients: Mapping[PartyId, ClientRows],
-    mode: Mode,
-    *,
-    in_series: bool = False,
-    dropouts: Callable[[int], Mapping[PartyId, int]] = lambda number: {},
-    tick: Tick = lambda: None,
-) -> Federation:
-    """The learner's model over ``mode``, and what it cost.
-
-    Each sum's session is bound to a digest of the model that its clients hold, so that a client with another model is
-    refused instead of summed. Contributions are made when their client sends them: one at a time is in memory.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumRecord:
+    """What happened in one sum; all of it public.
 
     Args:
-        learner: the dialogue to run.
-        clients: rows by party.
-        mode: how sums are made.
-        in_series: let sums carry each other's set-up where the mode can; a client that drops out then stays out.
-        dropouts: for the sum of a number, from 0: party -> messages that it still sends before it vanishes from it.
-        tick: called after each contribution.
-
-    Raises:
-        FederationError: a party refused what another sent; nothing is lost on this network, so that is a fault.
-        secagg.errors.SecureSumError, analytic.errors.AnalyticError: as their packages say.
+        layout: of its vectors.
+        context: the digest that its session was bound to.
+        survivors: the clients whose vectors are in the total, ascending.
+        concerns: what the total gives away besides, where a release policy looked at it.
     """
-    model, account, sums = learner.init(), _Account(), mode.sums(tuple(clients), in_series=in_series)
-    while (spec := learner.next_sum(model)) is not None:
-        layout = Layout.of(spec.segments)
-        protocol = sums.next_sum(layout, hashlib.sha256(learner.context_bytes(model)).digest())
-        contributions = {
-            party: _contribution(learner, model, spec, rows, account.of(party), tick) for party, rows in clients.items()
-        }
-        run = run_in_memory(protocol, contributions, dropouts=dropouts(len(account.survivors)))
-        _check_no_refusals(run)
-        account.add(layout, run)
-        started = time.perf_counter()
-        model = learner.update(model, spec.from_vector(run.result.total), len(run.result.survivors))
-        account.server_seconds += time.perf_counter() - started
-    return Federation(
-        model=model,
-        survivors=tuple(account.survivors),
-        layouts=tuple(account.layouts),
-        costs=account.costs,
-        server_seconds=account.server_seconds,
-    )
+
+    layout: Layout
+    context: bytes
+    survivors: tuple[PartyId, ...]
+    concerns: tuple[Concern, ...] = ()
 
 
-def _check_no_refusals(run: InMemoryRun) -> None:
-    if run.refused:
-        envelope, error = run.refused[0]
-        raise FederationError(
-            f"{len(run.refused)} messages were refused on a network that loses nothing; the first went from party "
-            f"{envelope.sender} to party {envelope.recipient}: {error}"
-        ) from error
+class Federation(Generic[M]):
+    """A learner's sums, one after the other, until its model is complete.
 
+    Ask for ``next_sum``, make that sum under any mode, ``take`` its result, and so on. A result that is refused changes
+    nothing.
 
-def _contribution(
-    learner: AnalyticLearner[Any], model: Any, spec: SumSpec[Any], rows: ClientRows, cost: Cost, tick: Tick
-) -> Callable[[], IntVector]:
-    def make() -> IntVector:
-        started = time.perf_counter()
-        vector = spec.to_vector(learner.client_statistics(model, rows))
-        cost.statistics_seconds += time.perf_counter() - started
-        tick()
-        return vector
+    Args:
+        learner: the closed form.
+        release: what a total must be before a model is made of it; None where that is nobody's question (simulations,
+            where all rows are in one place anyway).
+        privacy: a promise that each total's noise keeps; None for exact totals. ``learner`` then is the private form of
+            the one that was given, and ``noise`` has the bill before anything is sent.
+    """
 
-    return make
+    def __init__(
+        self, learner: AnalyticLearner[M], *, release: ReleasePolicy | None, privacy: PrivacyPlan | None = None
+    ) -> None:
+        self.noise = None if privacy is None else privacy.apply(learner)
+        self.learner: AnalyticLearner[M] = learner if self.noise is None else self.noise.learner
+        self._release = release
+        self._model, self._sums = self.learner.init(), list[SumRecord]()
+        self._step = Step.of(self.learner, self._model, noise=self.noise)
+
+    @property
+    def next_sum(self) -> Step[M] | None:
+        """The sum that is due; None once the model is complete."""
+        return self._step
+
+    @property
+    def sums(self) -> tuple[SumRecord, ...]:
+        """What happened so far, sum by sum."""
+        return tuple(self._sums)
+
+    @property
+    def model(self) -> M:
+        """What has been learned so far; complete once ``next_sum`` is None."""
+        return self._model
+
+    def take(self, result: SumResult) -> SumRecord:
+        """Take the result of the sum that was due, and say what happened in it.
+
+        Raises:
+            FederationError: no sum is due.
+            ReleaseRefusedError: the release policy does not let a model be made of such a total.
+            AnalyticError: the learner cannot make a model of it.
+        """
+        step = self._step
+        if step is None:
+            raise FederationError("the model is complete and no sum is due; begin another federation for another one")
+        total, survivors = step.spec.from_vector(result.total), result.survivors
+        concerns = self._judge(total, survivors)
+        model = self.learner.update(self._model, total, len(survivors))
+        record = SumRecord(layout=step.layout, context=step.context, survivors=survivors, concerns=concerns)
+        self._step = Step.of(self.learner, model, number=step.number + 1, noise=self.noise)
+        self._model = model
+        self._sums.append(record)
+        return record
+
+    def _judge(self, total: Any, survivors: tuple[PartyId, ...]) -> tuple[Concern, ...]:
+        """Refuse a total of raw features that gives rows away, and say what a total gives away besides.
+
+        Noisy totals and those of other features are no ``exact_total`` of their learner; they are not judged.
+        """
+        if self._release is None:
+            return ()
+        exact = self.learner.exact_total(self._model, total, len(survivors))
+        return () if exact is None else self._release.before_release(exact, survivors)

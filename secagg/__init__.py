@@ -1,29 +1,80 @@
-"""Sums of integer vectors that nobody may see."""
+"""Sums of integer vectors that nobody may see.
+
+What stands here is what programs need; so do the faces `secagg.masked`, `secagg.committee`, `secagg.he` and
+`secagg.dp`. All other modules are how it is done and may change.
+"""
 
 from secagg.committee import CommitteeSum
 from secagg.config import new_session_id
+from secagg.durable import DurableClient, DurableServer, FileStore, Store
 from secagg.entropy import InsecureSeededEntropy, os_entropy
-from secagg.in_memory import InMemoryRun, run_in_memory
+from secagg.errors import (
+    ConfigurationError,
+    HelperMissingError,
+    InvalidVectorError,
+    LocalProtocolError,
+    MalformedMessageError,
+    PolicyError,
+    ReceiptError,
+    RemoteProtocolError,
+    RepeatedMessageError,
+    SecureSumError,
+    SnapshotError,
+    SumOutOfBoundsError,
+    TooFewSurvivorsError,
+)
+from secagg.in_memory import InMemoryRun, InOneProcess, run_in_memory
 from secagg.layout import IntVector, Layout, Segment
 from secagg.masked import Assumptions, MaskedSum
+from secagg.masked.series import MaskedSeries
 from secagg.plain import PlainSum
-from secagg.sessions import ClientSession, PartyId, ServerSession, SumProtocol, SumResult
+from secagg.policy import ClientPolicy
+from secagg.primitives.agreement import KeyPair
+from secagg.primitives.identity import IdentityKey
+from secagg.receipts import Receipt
+from secagg.sessions import ClientSession, PartyId, ServerSession, SumResult
+from secagg.sums import Guarantee, PartySecrets, SumProtocol
 
 __all__ = [
     "Assumptions",
+    "ClientPolicy",
     "ClientSession",
     "CommitteeSum",
+    "ConfigurationError",
+    "DurableClient",
+    "DurableServer",
+    "FileStore",
+    "Guarantee",
+    "HelperMissingError",
+    "IdentityKey",
     "InMemoryRun",
+    "InOneProcess",
     "InsecureSeededEntropy",
     "IntVector",
+    "InvalidVectorError",
+    "KeyPair",
     "Layout",
+    "LocalProtocolError",
+    "MalformedMessageError",
+    "MaskedSeries",
     "MaskedSum",
     "PartyId",
+    "PartySecrets",
     "PlainSum",
+    "PolicyError",
+    "Receipt",
+    "ReceiptError",
+    "RemoteProtocolError",
+    "RepeatedMessageError",
+    "SecureSumError",
     "Segment",
     "ServerSession",
+    "SnapshotError",
+    "Store",
+    "SumOutOfBoundsError",
     "SumProtocol",
     "SumResult",
+    "TooFewSurvivorsError",
     "new_session_id",
     "os_entropy",
     "run_in_memory",

@@ -25,7 +25,7 @@ import yaml
 pytestmark = pytest.mark.xdist_group("release")  # one process makes the fixtures, which take long, once
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("secagg", "analytic", "simulations")
+PACKAGES = ("secagg", "analytic", "federation", "simulations")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 NEEDED_BY_EXTRAS = ("torch", "torchvision", "tenseal", "opacus", "dp_accounting", "flwr", "pytest", "coverage")
@@ -34,7 +34,7 @@ NEEDED_BY_EXTRAS = ("torch", "torchvision", "tenseal", "opacus", "dp_accounting"
 IMPORT_EVERYTHING = """
 import importlib, importlib.util, json, pkgutil, sys
 missing = {}
-for package in ("secagg", "analytic", "simulations"):
+for package in ("secagg", "analytic", "federation", "simulations"):
     found = pkgutil.walk_packages(importlib.import_module(package).__path__, package + ".")
     for name in (package, *(module.name for module in found)):
         try:
@@ -43,7 +43,7 @@ for package in ("secagg", "analytic", "simulations"):
             missing[name] = error.name
 unwanted = [name for name in sys.argv[1:] if importlib.util.find_spec(name)]
 print(json.dumps({"missing": missing, "unwanted": unwanted, "modules": sorted(
-    name for name in sys.modules if name.split(".")[0] in ("secagg", "analytic", "simulations"))}))
+    name for name in sys.modules if name.split(".")[0] in ("secagg", "analytic", "federation", "simulations"))}))
 """
 
 SHOW_ORIGIN = "import importlib.metadata, secagg; print(importlib.metadata.version('analytic-secagg'), secagg.__file__)"
@@ -142,7 +142,7 @@ def test_the_sdist_holds_sources_tests_and_documents(built: Built) -> None:
 
 
 def test_a_clean_environment_runs_the_main_job_from_wheel_and_sdist(built: Built, tmp_path: Path) -> None:
-    """Without extras all three packages load and `plain`, `masked` and `committee` compute one model."""
+    """Without extras all four packages load and `plain`, `masked` and `committee` compute one model."""
     nowhere = tmp_path / "empty"
     nowhere.mkdir()
     venv.create(tmp_path / "venv", with_pip=True, symlinks=True)

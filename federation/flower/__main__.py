@@ -6,7 +6,8 @@ import argparse
 import shlex
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,15 +20,14 @@ from federation.console.process import FAILED, run_as_process
 from federation.datasets import BUNDLED, bundled
 from federation.errors import FederationError, UsageError
 from federation.flower.trial import MIN_SITES, Trial, check_address, copy_template
+from federation.modes import MODES, HelperRole, helper_roles
 from federation.site.errors import RunSettingsError, SiteFileError
 from federation.site.key_files import write_secret
-from federation.site.modes import MODES, missing_extra
 from federation.site.roster import Roster
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
-from federation.site.toml_files import Table
+from federation.site.strict_models import read_toml
 from secagg import os_entropy
-from secagg.durable import FileStore
 from secagg.errors import SecureSumError
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
@@ -98,6 +98,16 @@ def _takes(name: str, what: str) -> Callable[[argparse.ArgumentParser], None]:
     return add_arguments
 
 
+@contextmanager
+def _needs_the_extra(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{what} needs Flower, and there is no module {error.name}; pip install 'analytic-secagg[flower]'"
+        ) from error
+
+
 def _identity(arguments: argparse.Namespace) -> None:
     key = IdentityKey.generate(os_entropy)
     write_secret(arguments.file, key.secret)
@@ -112,50 +122,42 @@ def _helper_key(arguments: argparse.Namespace) -> None:
 
 def _roster(arguments: argparse.Namespace) -> None:
     roster = Roster.read(arguments.file)
-    key_holder = f"key holder {next(iter(roster.key_holder))}" if roster.key_holder else "no key holder"
-    print(f"{len(roster.clients)} clients, {len(roster.helpers)} helpers, {key_holder}")
+    beside = [_listed(role, roster) for role in helper_roles()]
+    print(", ".join([f"{len(roster.clients)} clients", *beside]))
     print(f"fingerprint {roster.fingerprint}")
+
+
+def _listed(role: HelperRole, roster: Roster) -> str:
+    """How many parties of a role there are; which, where there is one at most."""
+    parties = roster.listed(role)
+    if role.at_most != 1:
+        return f"{len(parties)} {role.name}s"
+    return f"{role.name} {next(iter(parties))}" if parties else f"no {role.name}"
 
 
 def _check_site(arguments: argparse.Namespace) -> None:
     site = SiteFile.read(arguments.file)
     Site(site).sweep()
-    _try_state(site)
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
-    if site.helper is not None:
-        print(f"helper {site.helper.party}: key fits the roster")
-    if site.key_holder is not None:
-        print(f"key holder {site.key_holder.party}: key fits the roster")
+    for own in site.helpers:
+        print(f"{own.role.name} {own.party}: key fits the roster")
     if site.client is not None:
         rows = site.client.rows()
         print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
     for mode in sorted(site.policy.modes):
-        if missing := missing_extra(mode):
+        if missing := MODES[mode].missing_extra:
             print(f"{mode}: declined until this host has more: {missing}")
     _warn_of_idle_roles(site)
 
 
-def _try_state(site: SiteFile) -> None:
-    """Store something and forget it: a folder that cannot be locked or flushed loses every session."""
-    probe = FileStore(site.state / "check")
-    try:
-        probe.save(b"")
-        probe.wipe()
-    except OSError as error:
-        raise SiteFileError(
-            f"nothing can be stored in {site.state}: {error.strerror}; state must be a folder on a local disk, where "
-            "folders can be locked (flock)"
-        ) from error
-
-
 def _warn_of_idle_roles(site: SiteFile) -> None:
     """A role whose site declines every sum that needs it."""
-    needed = {MODES[mode].table for mode in site.policy.modes}
-    for table, role in (("helpers", site.helper), ("key_holder", site.key_holder)):
-        if role is not None and table not in needed:
-            listed, fitting = sorted(site.policy.modes), [mode.name for mode in MODES.values() if mode.table == table]
+    needed = {MODES[mode].helper for mode in site.policy.modes}
+    for own in site.helpers:
+        if own.role not in needed:
+            listed, fitting = sorted(site.policy.modes), [m.name for m in MODES.values() if m.helper == own.role]
             print(
-                f"warning: party {role.party} has nothing to do: modes of [policy] names {', '.join(listed)} only; add "
+                f"warning: party {own.party} has nothing to do: modes of [policy] names {', '.join(listed)} only; add "
                 f"one of {', '.join(fitting)}, or this site declines every sum that needs it"
             )
 
@@ -181,13 +183,14 @@ def _add_trial(parser: argparse.ArgumentParser) -> None:
 
 
 def _trial(arguments: argparse.Namespace) -> None:
-    Trial.create(
-        arguments.folder,
-        bundled(arguments.dataset),
-        n_sites=arguments.sites,
-        n_helpers=arguments.helpers,
-        address=arguments.address,
-    )
+    with _needs_the_extra("a trial"):
+        Trial.create(
+            arguments.folder,
+            bundled(arguments.dataset),
+            n_sites=arguments.sites,
+            n_helpers=arguments.helpers,
+            address=arguments.address,
+        )
     print(f"{arguments.folder}: app, tls, server, operator-home, site-1 to site-{arguments.sites}")
 
 
@@ -199,25 +202,21 @@ def _add_rehearse(parser: argparse.ArgumentParser) -> None:
 
 
 def _rehearse(arguments: argparse.Namespace) -> None:
-    try:
+    with _needs_the_extra("a rehearsal"):
         from federation.flower.rehearsal import rehearse
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"a rehearsal needs Flower, and there is no module {error.name}; pip install 'analytic-secagg[flower]'"
-        ) from error
     config = _app_config(arguments.folder / "app" / "pyproject.toml")
     rehearse(arguments.folder, config | _overrides(arguments.settings, config))
-    print(f"the model is in {arguments.folder / 'server' / 'models' / 'rehearsal' / 'model'}")
+    print(f"the model is in {arguments.folder / 'server' / 'models' / 'rehearsal' / 'model.safetensors'}")
 
 
 def _app_config(path: Path) -> dict[str, Any]:
     """The configuration of the app in a trial's folder."""
     if not path.exists():
         raise SiteFileError(f"a rehearsal needs {path}, which is not there; make a folder with the command trial")
-    table = Table.read(path)
-    for name in ("tool", "flwr", "app", "config"):
-        table = table.table(name)
-    return dict(table.rest())
+    try:
+        return dict(read_toml(path)["tool"]["flwr"]["app"]["config"])
+    except KeyError as error:
+        raise SiteFileError(f"{path} needs the table [tool.flwr.app.config]; copy the app anew") from error
 
 
 def _overrides(text: str, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from federation.flower.client import app
-from federation.flower.exchange import Exchange, NodeId
-from federation.flower.progress_log import ProgressLog
-from federation.flower.run_settings import RunSettings
-from federation.flower.server import Training
-from federation.flower.server_file import ServerFile
+from federation.flower.server import LOG
+from federation.flower.wire import GridTransport
+from federation.server.exchange import NodeId
+from federation.server.server_file import ServerFile
+from federation.server.training import train
 from federation.site.errors import DeploymentError
 
 NODE_GONE = 5
@@ -131,13 +131,10 @@ def rehearse(folder: Path, run_config: Mapping[str, Any], **grid_options: Any) -
     files = sorted(folder.glob("site-*/site.toml"))
     if not files:
         raise DeploymentError(f"{folder} holds no site-1/site.toml; make a folder with the command trial")
-    settings, server = RunSettings.of(run_config), ServerFile.read(folder / "server" / "server.toml")
+    server = ServerFile.read(folder / "server" / "server.toml")
     grid = InProcessGrid({node: {"site": str(file)} for node, file in enumerate(files, start=1001)}, **grid_options)
-    output = server.output / "rehearsal"
-    progress = ProgressLog(output / "progress.jsonl")
-    clock = RehearsalClock()
-    exchange = Exchange(grid, progress, clock=clock, sleep=clock.sleep)
-    return Training(settings, server, exchange, progress, clock=clock, sleep=clock.sleep).run(output)
+    clock, output = RehearsalClock(), server.output / "rehearsal"
+    return train(run_config, server, GridTransport(grid), output, log=LOG, clock=clock, sleep=clock.sleep)
 
 
 def _pretend_to_be_a_task() -> None:

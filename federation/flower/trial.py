@@ -17,10 +17,10 @@ from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
 from federation.datasets import Dataset
 from federation.errors import UsageError
-from federation.flower.certificates import LoopbackCertificates, node_key_pair
+from federation.flower.certificates import loopback_certificates, node_key_pair
+from federation.modes import MODES
 from federation.site.errors import SiteFileError
 from federation.site.key_files import write_secret
-from federation.site.modes import MODES
 from federation.site.roster import Roster
 from secagg import PartyId, os_entropy
 from secagg.primitives.agreement import KeyPair
@@ -128,8 +128,10 @@ class Trial:
         roster = Roster(
             server=server.public,
             clients={party: key.public for party, key in identities.items()},
-            helpers={party: keys.public for party, keys in helpers.items()},
-            key_holder={KEY_HOLDER_PARTY: key_holder.public},
+            beside={
+                "helpers": {party: keys.public for party, keys in helpers.items()},
+                "key_holder": {KEY_HOLDER_PARTY: key_holder.public},
+            },
         )
         _write_tls(folder, address)
         _write_server(folder / "server", server, roster)
@@ -213,13 +215,13 @@ def _deal(dataset: Dataset, n_sites: int) -> dict[PartyId, ClientRows]:
 
 
 def _write_tls(folder: Path, address: str) -> None:
-    certificates = LoopbackCertificates.generate()
+    authority, certificate, key = loopback_certificates()
     tls, home = folder / "tls", folder / "operator-home"
     tls.mkdir()
     home.mkdir()
-    (tls / "ca.crt").write_bytes(certificates.authority)
-    (tls / "server.crt").write_bytes(certificates.certificate)
-    _write_private(tls / "server.key", certificates.key)
+    (tls / "ca.crt").write_bytes(authority)
+    (tls / "server.crt").write_bytes(certificate)
+    _write_private(tls / "server.key", key)
     config = CONFIG.format(address=address, authority=(tls / "ca.crt").resolve())
     (home / "config.toml").write_text(config)
 

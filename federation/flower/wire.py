@@ -1,124 +1,111 @@
-"""Flower records: how an invitation, a request and an answer travel."""
+"""Bytes as Flower's records, and Flower's grid as a way to nodes (``federation.server.exchange.Transport``)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from federation.site.errors import WireError
-from federation.site.invitation import Invitation
-from federation.site.site import Messages
+from federation.server.exchange import Lost, NodeId
+from federation.site.errors import REASONS, Refusal, UnreachableError, WireError
 
-CONTEXT, INVITE, STEP, END = "query.context", "query.invite", "query.step", "query.end"
-"""The messages of this app."""
+CATEGORY = "query."
+"""How the type of each of this app's messages begins; its kind follows."""
 
 HEAVY_BYTES = 1 << 20
 """From here on bytes travel as an array, which Flower sends in pieces and copies less often."""
 
-_FIELDS, _LIGHT, _HEAVY, _ASKED = "fields", "light", "heavy", "asked"
+_CONTENT = "content"
+
+_ERRORS = {
+    1: "the node cannot load the app",
+    2: "the app failed on the node",
+    3: "no answer before the deadline",
+    4: "its answer was lost",
+    5: "the node is gone",
+    8: "the node's client process died",
+}
+
+_DIED = frozenset({3, 4, 5, 8})
+"""The errors after which asking again may help: an answer or a process was lost, nobody refused."""
+
+_UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, DecodeError)
+"""What Flower raises while it puts together an answer whose objects a node forged."""
 
 
-def write_invitation(invitation: Invitation, requests: Messages | None = None) -> RecordDict:
-    """The record of an invitation, and of what the server asks of parties that were set up for this sum before."""
-    record = _write({"terms": invitation.terms, "context": invitation.signed_context}, invitation.model_files)
-    record[_ASKED] = ConfigRecord({str(party): message for party, message in (requests or {}).items()})
-    return record
+def pack(content: bytes) -> RecordDict:
+    """Return the record of some bytes."""
+    if len(content) < HEAVY_BYTES:
+        return RecordDict({_CONTENT: ConfigRecord({_CONTENT: content})})
+    return RecordDict({_CONTENT: ArrayRecord({_CONTENT: Array(np.frombuffer(content, np.uint8))})})
 
 
-def read_invitation(record: RecordDict) -> Invitation:
-    """The invitation of a record.
-
-    Raises:
-        WireError: the record is none.
-    """
-    fields, parts = _read(record)
-    terms, context = _field(fields, "terms"), _field(fields, "context")
-    return Invitation(terms=terms, signed_context=context, model_files=parts)
-
-
-def read_requests(record: RecordDict) -> dict[int, bytes]:
-    """What an invitation's record asks of parties.
-
-    Raises:
-        WireError: the record holds no such thing.
-    """
-    asked = record.get(_ASKED)
-    if not isinstance(asked, ConfigRecord):
-        raise WireError("an invitation needs a record of what is asked; both sides need the same version")
-    return {_party(str(name)): _light(message) for name, message in asked.items()}
-
-
-def write_messages(messages: Messages, *, session: bytes) -> RecordDict:
-    """The record of what some parties are told, or say, in a session."""
-    return _write({"session": session}, {str(party): message for party, message in messages.items()})
-
-
-def read_messages(record: RecordDict) -> tuple[bytes, dict[int, bytes]]:
-    """The session and the messages by party.
+def unpack(record: RecordDict) -> bytes:
+    """Return the bytes of a record.
 
     Raises:
-        WireError: the record holds no such thing.
+        WireError: it is none of this app's.
     """
-    fields, parts = _read(record)
-    return _field(fields, "session"), {_party(name): message for name, message in parts.items()}
-
-
-def _party(name: str) -> int:
-    # The pattern first: int() of thousands of digits raises an error of its own.
-    if not re.fullmatch("[1-9][0-9]{0,9}", name) or int(name) >= 1 << 32:
-        raise WireError("a party is a number of 1 to 2^32 - 1")
-    return int(name)
-
-
-def _write(fields: Mapping[str, bytes], parts: Mapping[str, bytes]) -> RecordDict:
-    heavy = {name: content for name, content in parts.items() if len(content) >= HEAVY_BYTES}
-    arrays = {name: Array(np.frombuffer(content, np.uint8)) for name, content in heavy.items()}
-    return RecordDict(
-        {
-            _FIELDS: ConfigRecord(dict(fields)),
-            _LIGHT: ConfigRecord({name: content for name, content in parts.items() if name not in heavy}),
-            _HEAVY: ArrayRecord(arrays),
-        }
-    )
-
-
-def _read(record: RecordDict) -> tuple[Mapping[str, object], dict[str, bytes]]:
     try:
-        fields, light, heavy = record[_FIELDS], record[_LIGHT], record[_HEAVY]
-        if not (
-            isinstance(fields, ConfigRecord) and isinstance(light, ConfigRecord) and isinstance(heavy, ArrayRecord)
-        ):
-            raise WireError("the records of this message are not of this app's kinds")
-        parts = {str(name): _light(content) for name, content in light.items()}
-        # One at a time, and each array is let go once it is bytes: an upload may take a tenth of a gigabyte.
-        for name in list(heavy):
-            parts[str(name)] = _bytes_of(heavy.pop(name))
-    except KeyError as error:
-        raise WireError("a record of this message is missing; both sides need the same version") from error
-    return dict(fields), parts
-
-
-def _light(content: object) -> bytes:
+        held = record[_CONTENT]
+        content: object = held[_CONTENT]
+        if isinstance(content, Array):
+            array = content.numpy()
+            content = array.tobytes() if array.dtype == np.uint8 and array.ndim == 1 else None
+    except Exception as error:  # whatever a forged array makes numpy raise
+        raise WireError("a message's record does not read; both sides need the same version") from error
     if not isinstance(content, bytes):
-        raise WireError("the parts of a message are bytes")
+        raise WireError("a message's record holds no bytes; both sides need the same version")
     return content
 
 
-def _bytes_of(array: Array) -> bytes:
-    try:
-        content = array.numpy()
-    except Exception as error:  # whatever a forged array makes numpy raise
-        raise WireError("an array of this message does not read") from error
-    if content.dtype != np.uint8 or content.ndim != 1:
-        raise WireError("an array of this message does not hold bytes")
-    return content.tobytes()
+class GridTransport:
+    """Flower's nodes.
 
+    Args:
+        grid: Flower's way to them.
+    """
 
-def _field(fields: Mapping[str, object], name: str) -> bytes:
-    value = fields.get(name)
-    if not isinstance(value, bytes):
-        raise WireError(f"this message needs the field {name} as bytes; both sides need the same version")
-    return value
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+
+    def nodes(self) -> Iterable[NodeId]:
+        """Return who can be reached now. It is the SuperLink's word and proves nothing; identities do."""
+        return self._grid.get_node_ids()
+
+    def send(self, kind: str, contents: Mapping[NodeId, bytes], *, seconds: float, number: int) -> dict[str, NodeId]:
+        """Send; the id of each message that Flower could store, and its node.
+
+        Raises:
+            UnreachableError: the SuperLink did not take the messages.
+        """
+        different = {id(content): content for content in contents.values()}
+        records = {key: pack(content) for key, content in different.items()}
+        messages = [
+            Message(records[id(content)], node, CATEGORY + kind, ttl=seconds, group_id=str(number))
+            for node, content in contents.items()
+        ]
+        identifiers = list(self._grid.push_messages(messages))
+        if len(identifiers) != len(messages):
+            raise UnreachableError(f"the SuperLink took {len(identifiers)} of {len(messages)} messages; see its log")
+        return {identifier: node for identifier, node in zip(identifiers, contents, strict=True) if identifier}
+
+    def receive(self, ticket: str) -> bytes | Lost | None:
+        """Return the answer to one message, if it is there; of an error our own words and never a node's."""
+        try:
+            replies = list(self._grid.pull_messages([ticket]))
+        except _UNREADABLE as error:
+            return Lost(f"its answer does not read ({type(error).__name__})")
+        if not replies:
+            return None
+        if not replies[0].has_error():
+            try:
+                return unpack(replies[0].content)
+            except WireError:
+                return b""  # what belongs to no sum is refused there
+        code = replies[0].error.code
+        known = _ERRORS | {int(refusal): REASONS[refusal] for refusal in Refusal}
+        return Lost(known.get(code, f"Flower's error {code}"), may_return=code in _DIED)

@@ -6,52 +6,81 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Annotated, Any, Self
 
-from federation.site.errors import SiteFileError
-from federation.site.toml_files import Table
+from pydantic import BeforeValidator, Field, model_validator
+
+from federation.modes import HelperRole, helper_roles
+from federation.site.strict_models import StrictModel, text
 from secagg import PartyId
 from secagg.encoding import length_prefixed
 
-TABLES = ("clients", "helpers", "key_holder")
+
+def _key(value: object, whose: str = "the server") -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
+        raise ValueError(f"the public key of {whose} must be 64 hexadecimal digits")
+    return bytes.fromhex(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roster:
-    """Public keys of all parties.
+def _keys(table: Mapping[object, object]) -> dict[PartyId, bytes]:
+    """A table of keys by party, which in a file has texts for both."""
+    keys = {}
+    for name, value in table.items():
+        if not re.fullmatch("[1-9][0-9]{0,9}", str(name)) or int(str(name)) >= 1 << 32:
+            raise ValueError(f"a party is a number of 1 to 2^32 - 1, not {name!r}")
+        keys[int(str(name))] = _key(value, f"party {name}")
+    return dict(sorted(keys.items()))
+
+
+Keys = Annotated[Mapping[PartyId, bytes], BeforeValidator(_keys)]
+
+
+class Roster(StrictModel):
+    """Public keys of all parties; in its file hexadecimal, with ``number = "key"`` in the tables.
 
     Args:
         server: the server's Ed25519 public key.
         clients: each client's Ed25519 public key.
-        helpers: each committee helper's X25519 public key; none where no committee is wanted.
-        key_holder: the key holder's Ed25519 public key; none where no sum is encrypted.
+        beside: the public keys of the parties that some modes need beside clients and server, by the table that a
+            mode's ``HelperRole`` names (``helpers``, ``key_holder``); tables that list nobody may be left out.
     """
 
-    server: bytes
-    clients: Mapping[PartyId, bytes]
-    helpers: Mapping[PartyId, bytes]
-    key_holder: Mapping[PartyId, bytes] = field(default_factory=dict)
+    server: Annotated[bytes, BeforeValidator(lambda value: value if isinstance(value, bytes) else _key(text(value)))]
+    clients: Keys = Field(default_factory=dict)
+    beside: Mapping[str, Keys] = Field(default_factory=dict)
 
+    @model_validator(mode="before")
     @classmethod
-    def read(cls, path: Path) -> Roster:
-        """The roster of a file: ``server = "hex"``, and ``number = "hex"`` under [clients], [helpers], [key_holder].
+    def _gather(cls, values: Any) -> Any:
+        """Put the tables of a file that list helpers under one name."""
+        if not isinstance(values, Mapping) or "beside" in values:
+            return values
+        tables = [role.table for role in helper_roles() if role.table in values]
+        rest = {name: value for name, value in values.items() if name not in tables}
+        return {**rest, "beside": {table: values[table] for table in tables}} if tables else rest
 
-        Raises:
-            SiteFileError: no such file, or a party without a proper key or number.
-        """
-        table = Table.read(path)
-        server = table.take("server", str)
-        clients, helpers, key_holder = (_keys(path, table.table(name)) for name in TABLES)
-        table.end()
-        if not clients:
-            raise SiteFileError(f"{path}: the roster needs clients and lists none; add them under [clients]")
-        if len(key_holder) > 1:
-            raise SiteFileError(f"{path}: [key_holder] names one party, not {len(key_holder)}; leave one")
-        numbers = Counter([*clients, *helpers, *key_holder])
+    @model_validator(mode="after")
+    def _check_parties(self) -> Self:
+        if not self.clients:
+            raise ValueError("the roster needs clients and lists none; add them under [clients]")
+        roles = {role.table: role for role in helper_roles()}
+        if unknown := self.beside.keys() - roles.keys():
+            raise ValueError(f"the roster has no place for {', '.join(sorted(unknown))}; correct or remove it")
+        for table, keys in self.beside.items():
+            most = roles[table].at_most
+            if most is not None and len(keys) > most:
+                allowed = "one party" if most == 1 else f"{most} parties"
+                raise ValueError(f"[{table}] names {allowed}, not {len(keys)}; leave {'one' if most == 1 else most}")
+        numbers = Counter(party for _, keys in self._tables() for party in keys)
         if twice := [party for party, times in numbers.items() if times > 1]:
-            raise SiteFileError(f"{path}: every party needs a number of its own; {twice[0]} stands in two tables")
-        return cls(server=_key(path, "the server", server), clients=clients, helpers=helpers, key_holder=key_holder)
+            raise ValueError(f"every party needs a number of its own; {twice[0]} stands in two tables")
+        return self
+
+    def listed(self, role: HelperRole | None) -> Mapping[PartyId, bytes]:
+        """The public keys of the parties of a role; none for no role."""
+        return self.beside.get(role.table, {}) if role is not None else {}
 
     def to_toml(self) -> str:
         """What ``read`` reads."""
@@ -72,19 +101,5 @@ class Roster:
         return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
 
     def _tables(self) -> list[tuple[str, Mapping[PartyId, bytes]]]:
-        return list(zip(TABLES, (self.clients, self.helpers, self.key_holder), strict=True))
-
-
-def _keys(path: Path, table: Table) -> dict[PartyId, bytes]:
-    keys = {}
-    for name, value in table.rest():
-        if not re.fullmatch("[1-9][0-9]{0,9}", name) or int(name) >= 1 << 32:
-            raise SiteFileError(f"{path}: a party is a number of 1 to 2^32 - 1, not {name!r}")
-        keys[int(name)] = _key(path, f"party {name}", value)
-    return dict(sorted(keys.items()))
-
-
-def _key(path: Path, whose: str, value: object) -> bytes:
-    if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
-        raise SiteFileError(f"{path}: the public key of {whose} must be 64 hexadecimal digits")
-    return bytes.fromhex(value)
+        tables = [role.table for role in helper_roles() if role.table in self.beside]
+        return [("clients", self.clients), *((table, self.beside[table]) for table in tables)]

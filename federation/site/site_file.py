@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import importlib
-import os
 import zipfile
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Annotated, Any, Self
 
 import numpy as np
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
+from federation.modes import MODES, HelperRole, KeyKind, helper_roles
 from federation.site.errors import SiteFileError
 from federation.site.key_files import read_secret
-from federation.site.modes import MODES
 from federation.site.roster import Roster
-from federation.site.toml_files import Table
-from secagg import PartyId
+from federation.site.strict_models import Place, StrictModel, Texts, beside
+from secagg import PartyId, PartySecrets
 from secagg.policy import ClientPolicy
-from secagg.primitives.agreement import KeyPair
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import IdentityKey
-
-SITES_VARIABLE = "ANALYTIC_SECAGG_SITES"
-"""The environment variable that names the folder of simulated sites; a real node names its file itself."""
-
-DEFAULT_FORGET_HOURS = 24.0
 
 MIN_CORRUPTION = 0.2
 """Fraction of clients that may collude with the server and hurt nobody, where a site's file demands nothing else."""
 
+RosterFile = Annotated[Roster, BeforeValidator(lambda value, info: Roster.read(beside(value, info)))]
+"""The roster of the file that is named."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientRole:
+IdentityFile = Annotated[
+    IdentityKey, BeforeValidator(lambda value, info: IdentityKey(read_secret(beside(value, info)))), Field(repr=False)
+]
+"""The signing key of the file that is named."""
+
+
+class ClientRole(StrictModel):
     """A site that contributes rows.
 
     Args:
@@ -45,9 +45,18 @@ class ClientRole:
     """
 
     party: PartyId
-    identity: IdentityKey = field(repr=False)
+    identity: IdentityFile
     data: str
-    learners: frozenset[str]
+    learners: Texts = frozenset({"afl"})
+
+    @field_validator("data")
+    @classmethod
+    def _find(cls, data: str, info: ValidationInfo) -> str:
+        if data.endswith(".npz"):
+            return str(beside(data, info))
+        if ":" not in data:
+            raise ValueError(f"data must be a file .npz or module:function, not {data!r}")
+        return data
 
     def rows(self) -> ClientRows:
         """The site's rows, read anew.
@@ -85,148 +94,115 @@ class ClientRole:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HelperRole:
-    """A site that takes masks off sums; it may contribute rows too, under another number."""
+class OwnRole:
+    """A site that is one of the parties beside clients and server; it may contribute rows too, under another number.
+
+    Args:
+        party: its number in the roster.
+        role: what it does.
+        secrets: its long-lived key.
+    """
 
     party: PartyId
-    keys: KeyPair = field(repr=False)
+    role: HelperRole
+    secrets: PartySecrets = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyHolderRole:
-    """A site that decrypts sums, under fresh keys for each; it may contribute rows too, under another number."""
+class RoleTable(StrictModel):
+    """What a site's file says of such a role: a number, and one file of a key."""
 
     party: PartyId
-    identity: IdentityKey = field(repr=False)
+    identity: Place | None = None
+    key: Place | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteFile:
-    """What a site believes, none of which a server can change.
+class Demands(StrictModel):
+    """What a site demands of a sum; see ``ClientPolicy``."""
+
+    modes: Texts = frozenset({"masked"})
+    min_clients: Annotated[int, Field(ge=1)] = 3
+    min_survivors: Annotated[int, Field(ge=1)] = 3
+    min_corruption: Annotated[float, Field(ge=0, lt=1)] = MIN_CORRUPTION
+
+    @field_validator("modes")
+    @classmethod
+    def _check_modes(cls, modes: frozenset[str]) -> frozenset[str]:
+        if unknown := modes - MODES.keys():
+            raise ValueError(
+                f"modes are among {', '.join(MODES)}; there is no {', '.join(sorted(unknown))}: correct it"
+            )
+        return modes
+
+
+class SiteFile(StrictModel):
+    """What a site believes, none of which a server can change; docs/how-to/deploy-with-flower.md explains each key.
 
     Args:
         roster: its copy of the operator's roster.
-        policy: what it demands of a sum.
+        demands: what it demands of a sum (``[policy]`` in the file).
         state: a folder of its own for running sessions.
         client: its role as a contributor, if it has one.
-        helper: its role as a helper, if it has one.
-        key_holder: its role as the key holder, if it has it.
+        helpers: its roles beside clients and server, such as a committee's helper or the key holder; in the file a
+            table for each.
         forget_hours: a session without a word from the server for so long is over.
     """
 
-    roster: Roster
-    policy: ClientPolicy
-    state: Path
-    client: ClientRole | None
-    helper: HelperRole | None
-    key_holder: KeyHolderRole | None
-    forget_hours: float
+    roster: RosterFile
+    state: Place
+    demands: Demands = Field(Demands(), alias="policy")
+    client: ClientRole | None = None
+    helpers: tuple[OwnRole, ...] = ()
+    forget_hours: float = 24.0
 
+    @model_validator(mode="before")
     @classmethod
-    def read(cls, path: Path) -> SiteFile:
-        """The site of a TOML file; see docs/how-to/deploy-with-flower.md for each key.
+    def _gather(cls, values: Any, info: ValidationInfo) -> Any:
+        """Make one role of each table of the file that says that the site is somebody's helper."""
+        roles = [role for role in helper_roles() if role.section in values]
+        rest = {name: value for name, value in values.items() if name not in {role.section for role in roles}}
+        return {**rest, "helpers": tuple(_own_role(role, values[role.section], info) for role in roles)}
 
-        Raises:
-            SiteFileError: what the file must say, what it says, what to do.
-        """
-        table = Table.read(path)
-        roster = Roster.read(table.place("roster"))
-        site = cls(
-            roster=roster,
-            policy=_policy(table.table("policy"), roster),
-            state=table.place("state"),
-            client=_client(table.table("client"), roster) if "client" in table else None,
-            helper=_helper(table.table("helper"), roster) if "helper" in table else None,
-            key_holder=_key_holder(table.table("key_holder"), roster) if "key_holder" in table else None,
-            forget_hours=table.take("forget_hours", float, DEFAULT_FORGET_HOURS),
-        )
-        table.end()
-        if not site._role_secrets:
-            raise SiteFileError(f"{path}: a site needs a role: [client], [helper], [key_holder] or several of them")
-        return site
+    @model_validator(mode="after")
+    def _check_roles(self) -> Self:
+        roster, listed = self.roster, []
+        if self.client is not None:
+            public = self.client.identity.public
+            listed.append((f"identity for client {self.client.party}", roster.clients.get(self.client.party), public))
+        for own in self.helpers:
+            what = f"{'identity' if own.role.key is KeyKind.IDENTITY else 'key'} for {own.role.name} {own.party}"
+            listed.append((what, roster.listed(own.role).get(own.party), own.role.key.public(own.secrets)))
+        for what, key, public in listed:
+            if key != public:
+                raise ValueError(
+                    f"the roster lists another {what} than this site's key, or none; ask the operator which of the two "
+                    "is wrong"
+                )
+        if not listed:
+            sections = ", ".join(f"[{role.section}]" for role in helper_roles())
+            raise ValueError(f"a site needs a role: [client], {sections} or several of them")
+        return self
 
-    @classmethod
-    def of_node(cls, node_config: Mapping[str, object]) -> SiteFile:
-        """The site of a Flower node: the file that its own node-config names as ``site``.
-
-        A simulated node has a ``partition-id`` instead; its file lies in the folder of simulated sites.
-
-        Raises:
-            SiteFileError: the node names no file.
-        """
-        named, folder = node_config.get("site"), os.environ.get(SITES_VARIABLE)
-        if isinstance(named, str):
-            return cls.read(Path(named))
-        number = node_config.get("partition-id")
-        if folder is None or not isinstance(number, int):
-            raise SiteFileError(
-                "a node needs its own file: start the SuperNode with --node-config 'site=\"/path/to/site.toml\"', "
-                f"or name the folder of simulated sites in {SITES_VARIABLE}"
-            )
-        return cls.read(Path(folder) / f"site-{number + 1}" / "site.toml")
+    @property
+    def policy(self) -> ClientPolicy:
+        """What it demands of a sum, over the clients of its own roster."""
+        return ClientPolicy(**self.demands.model_dump(), identities=self.roster.clients)
 
     @property
     def _role_secrets(self) -> list[bytes]:
         """The secret key of each of its roles."""
-        roles = [
-            self.client and self.client.identity.secret,
-            self.helper and self.helper.keys.secret,
-            self.key_holder and self.key_holder.identity.secret,
-        ]
-        return [secret for secret in roles if secret]
+        client = [self.client.identity] if self.client is not None else []
+        keys = [*client, *(own.secrets.identity or own.secrets.agreement for own in self.helpers)]
+        return [key.secret for key in keys if key is not None]
 
     def state_key(self, purpose: str, session: bytes) -> bytes:
         """The key that seals what this site stores of one session."""
         return derive_key(self._role_secrets[0], f"site state: {purpose}", session)
 
 
-def _policy(table: Table, roster: Roster) -> ClientPolicy:
-    modes = table.texts("modes", ("masked",))
-    if unknown := modes - MODES.keys():
-        raise SiteFileError(
-            f"{table.path}: modes are among {', '.join(MODES)}; there is no {', '.join(sorted(unknown))}: correct it"
-        )
-    policy = ClientPolicy(
-        modes=modes,
-        min_clients=table.take("min_clients", int, 3),
-        min_survivors=table.take("min_survivors", int, 3),
-        min_corruption=table.take("min_corruption", float, MIN_CORRUPTION),
-        identities=roster.clients,
-    )
-    table.end()
-    return policy
-
-
-def _check_listed(table: Table, what: str, listed: bytes | None, own: bytes) -> None:
-    if listed != own:
-        raise SiteFileError(
-            f"{table.path}: the roster lists another {what} than this site's key, or none; "
-            "ask the operator which of the two is wrong"
-        )
-
-
-def _client(table: Table, roster: Roster) -> ClientRole:
-    party, identity = table.take("party", int), IdentityKey(read_secret(table.place("identity")))
-    _check_listed(table, f"identity for client {party}", roster.clients.get(party), identity.public)
-    data = table.take("data", str)
-    if data.endswith(".npz"):
-        data = str(table.path.parent / data)
-    elif ":" not in data:
-        raise SiteFileError(f"{table.path}: data must be a file .npz or module:function, not {data!r}")
-    role = ClientRole(party=party, identity=identity, data=data, learners=table.texts("learners", ("afl",)))
-    table.end()
-    return role
-
-
-def _helper(table: Table, roster: Roster) -> HelperRole:
-    party, keys = table.take("party", int), KeyPair(read_secret(table.place("key")))
-    _check_listed(table, f"key for helper {party}", roster.helpers.get(party), keys.public)
-    table.end()
-    return HelperRole(party=party, keys=keys)
-
-
-def _key_holder(table: Table, roster: Roster) -> KeyHolderRole:
-    party, identity = table.take("party", int), IdentityKey(read_secret(table.place("identity")))
-    _check_listed(table, f"identity for key holder {party}", roster.key_holder.get(party), identity.public)
-    table.end()
-    return KeyHolderRole(party=party, identity=identity)
+def _own_role(role: HelperRole, table: Any, info: ValidationInfo) -> OwnRole:
+    """The role that a table of a site's file describes, with its key read."""
+    said = RoleTable.model_validate(table, context=info.context)
+    wanted, other = (said.identity, said.key) if role.key is KeyKind.IDENTITY else (said.key, said.identity)
+    if wanted is None or other is not None:
+        raise ValueError(f"[{role.section}] needs a party and the file of its {role.key.value}, and nothing else")
+    return OwnRole(party=said.party, role=role, secrets=role.key.secrets(read_secret(wanted)))

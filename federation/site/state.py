@@ -1,61 +1,92 @@
-"""A site's folder of running sessions: each in sealed files of its own, each id used once and then remembered.
+"""A site's running sessions: one SQLite file in a folder of its own, each session id used once and then remembered.
 
-<session>.invitation     what the server proposed (public)
-<session>.<party>        the party's session, sealed under the site's key
-<session>.key-pair       the key holder's keys for this session, sealed the same way
-<session>.over           an empty file that stays: this session is never begun again
+Every write is a transaction that is on the disk before it returns, so what a party says is stored before it leaves. Who
+works in the file holds its exclusive lock until the end, so there is one process at a time, and no other can have
+written in between. Records are sealed under the site's keys; what is wiped is overwritten in the file
+(``secure_delete``), though the disk may keep blocks of its journal. A record has at most 10^9 bytes, which is SQLite's
+limit.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
-from collections.abc import Iterator
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from federation.site.errors import NoSessionError, SiteFileError
 from federation.site.invitation import Invitation
 from federation.site.terms import Terms
 from secagg import PartyId
-from secagg.durable import FileStore
 
-_INVITATION, _KEY_PAIR, _OVER = ".invitation", ".key-pair", ".over"
+FILE = "sessions.sqlite"
+
+PREPARE = """
+PRAGMA locking_mode = EXCLUSIVE;
+PRAGMA synchronous = EXTRA;
+PRAGMA secure_delete = ON;
+BEGIN EXCLUSIVE;
+CREATE TABLE IF NOT EXISTS sessions (id BLOB PRIMARY KEY, touched REAL, invitation BLOB);
+CREATE TABLE IF NOT EXISTS records (session BLOB, name TEXT, content BLOB, PRIMARY KEY (session, name));
+PRAGMA user_version = 1;
+COMMIT;
+"""
+"""A session without an invitation is over. Setting the version writes to the file, so that a disk that is full or that
+cannot lock is known before anything is drawn."""
+
+_WAIT_SECONDS = 3600.0
+"""How long a process waits for the one before it, which may have many rows to add up."""
+
+_KEY_PAIR = "key pair"
 
 
-@dataclass(frozen=True, slots=True)
 class SessionFolder:
-    """The sessions of one site. One process works in it at a time (``locked``).
+    """The sessions of one site. One process works on them at a time, and only while it has them ``locked``.
 
     Args:
-        path: a folder of mode 0700; it is created where it is missing.
+        path: a folder of mode 0700 on a local disk; it is created where it is missing.
+        now: the time in seconds of the epoch.
     """
 
-    path: Path
+    def __init__(self, path: Path, *, now: Callable[[], float] = time.time) -> None:
+        self.path, self._now = path, now
+        self._database: sqlite3.Connection | None = None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep every other process out, also one that a deadline left behind.
 
         Raises:
-            SiteFileError: the folder cannot be made, or others may enter it.
+            SiteFileError: the folder cannot be made or written to, or others may enter it.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+            mode = self.path.stat().st_mode
         except OSError as error:
             raise SiteFileError(
                 f"cannot keep sessions in {self.path}: {error.strerror}; name another folder"
             ) from error
+        if mode & 0o077:
+            raise SiteFileError(f"{self.path} must be a folder of its owner alone; chmod 700 it")
         try:
-            if self.path.stat().st_mode & 0o077:
-                raise SiteFileError(f"{self.path} must be a folder of its owner alone; chmod 700 it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
+            self._database = sqlite3.connect(self.path / FILE, timeout=_WAIT_SECONDS, isolation_level=None)
+            try:
+                self._database.executescript(PREPARE)
+                (self.path / FILE).chmod(0o600)
+                self._end_sessions_of_files()
+                yield
+            finally:
+                self._database.close()
+                self._database = None
+        except sqlite3.Error as error:
+            raise SiteFileError(
+                f"nothing can be stored in {self.path}: {error}; state must be a folder on a local disk with space "
+                "left, where files can be locked and flushed"
+            ) from error
 
     def begin(self, invitation: Invitation) -> None:
         """Remember an invitation before anything is drawn for it; the same one may come again.
@@ -68,14 +99,13 @@ class SessionFolder:
                 later sum of a series that is not here.
         """
         session, content = invitation.session, invitation.to_bytes()
-        if self._file(session, _OVER).exists():
+        before, is_over = self._session(session)
+        if is_over:
             raise NoSessionError("this session is over; one session id serves one sum")
-        store = FileStore(self._file(session, _INVITATION))
-        before = store.load()
         if before is None and Terms.from_bytes(invitation.terms).place > 1:
             raise NoSessionError("this series is not here: it began without this site, or its file was lost")
         if before is None or before == invitation.question.to_bytes() or _follows(invitation, before):
-            store.save(content)
+            self._run("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", session, self._now(), content)
         elif content not in (before, Invitation.from_bytes(before).question.to_bytes()):
             raise NoSessionError("this session began with another invitation; one session id serves one sum")
 
@@ -85,52 +115,96 @@ class SessionFolder:
         Raises:
             NoSessionError: there is none, or it is over.
         """
-        content = FileStore(self._file(session, _INVITATION)).load()
-        if content is None or self._file(session, _OVER).exists():
+        content, _ = self._session(session)
+        if content is None:
             raise NoSessionError("no such session is running here; it ended, or its file was lost")
         return Invitation.from_bytes(content)
 
-    def store(self, session: bytes, party: PartyId) -> FileStore:
+    def store(self, session: bytes, party: PartyId) -> Record:
         """Where one party's session lies."""
-        return FileStore(self._file(session, f".{party}"))
+        return Record(self, session, str(party))
 
-    def key_pair(self, session: bytes) -> FileStore:
+    def key_pair(self, session: bytes) -> Record:
         """Where the key holder's keys for one session lie."""
-        return FileStore(self._file(session, _KEY_PAIR))
+        return Record(self, session, _KEY_PAIR)
 
     def end(self, session: bytes) -> None:
         """Forget all secrets of a session, and remember that it was.
 
-        The invitation, which is public, goes last: a session that still has one has not been wiped to the end.
+        That it is over is on the disk first: a crash before the end of the wiping is made good by the next sweep.
         """
-        FileStore(self._file(session, _OVER)).save(b"")
-        for path in sorted(self._files(session), key=lambda path: path.suffix == _INVITATION):
-            path.unlink(missing_ok=True)
+        self._run("INSERT OR REPLACE INTO sessions VALUES (?, ?, NULL)", session, self._now())
+        self._run("DELETE FROM records WHERE session = ?", session)
 
     def held(self) -> tuple[bytes, ...]:
         """The sessions of which more is here than that they are over."""
-        names = {path.name.partition(".")[0] for path in self.path.glob("*.*") if path.suffix != _OVER}
-        return tuple(bytes.fromhex(name) for name in sorted(names) if re.fullmatch("([0-9a-f]{2}){16,64}", name))
+        return tuple(session for session, _, _ in self._held())
 
     def end_older_than(self, moment: float, *, spare: bytes = b"") -> None:
         """End what nobody has touched since ``moment`` (seconds of the epoch), whose server is gone.
 
         A session whose wiping a crash cut short is wiped to the end; ``spare`` is left as it is.
         """
-        for session in self.held():
-            is_half_wiped = self._file(session, _OVER).exists()
-            newest = max(path.stat().st_mtime for path in self._files(session))
-            if session != spare and (is_half_wiped or newest < moment):
+        for session, touched, is_half_wiped in self._held():
+            if session != spare and (is_half_wiped or touched < moment):
                 self.end(session)
 
-    def _files(self, session: bytes) -> list[Path]:
-        """All of a session but the word that it is over."""
-        return [path for path in self.path.glob(f"{session.hex()}.*") if path.suffix != _OVER]
+    def _held(self) -> list[tuple[Any, ...]]:
+        """The id of each, when it was touched last, and whether it is over and not yet wiped."""
+        return self._run(
+            "SELECT id, touched, invitation IS NULL FROM sessions "
+            "WHERE invitation IS NOT NULL OR id IN (SELECT session FROM records) ORDER BY id"
+        )
 
-    def _file(self, session: bytes, suffix: str) -> Path:
+    def _session(self, session: bytes) -> tuple[bytes | None, bool]:
+        """What it began with, and whether it is over."""
         if not 16 <= len(session) <= 64:
             raise NoSessionError("a session id has 16 to 64 bytes")
-        return self.path / (session.hex() + suffix)
+        found = self._run("SELECT invitation FROM sessions WHERE id = ?", session)
+        return (found[0][0], found[0][0] is None) if found else (None, False)
+
+    def _run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Run one statement, which is a transaction of its own."""
+        assert self._database is not None, "sessions are touched while they are locked"
+        return self._database.execute(statement, values).fetchall()
+
+    def _end_sessions_of_files(self) -> None:
+        """Remember the sessions that earlier releases kept as files here, and remove the files.
+
+        Their ids were used, and what they hold does not open any more.
+        """
+        for path in self.path.glob("*.*"):
+            name = path.name.partition(".")[0]
+            if re.fullmatch("([0-9a-f]{2}){16,64}", name):
+                self.end(bytes.fromhex(name))
+                path.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a session (a ``secagg.durable.Store``), which can be reached while the folder is locked."""
+
+    folder: SessionFolder
+    session: bytes
+    name: str
+
+    def load(self) -> bytes | None:
+        """What was saved last; None if nothing was."""
+        found = self.folder._run("SELECT content FROM records WHERE (session, name) = (?, ?)", *self._key)
+        return found[0][0] if found else None
+
+    def save(self, record: bytes) -> None:
+        """Replace it; once this returns the record survives a crash."""
+        self.folder._run("UPDATE sessions SET touched = ? WHERE id = ?", self.folder._now(), self.session)
+        self.folder._run("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", *self._key, record)
+
+    def wipe(self) -> None:
+        """Forget it."""
+        self.folder._run("DELETE FROM records WHERE (session, name) = (?, ?)", *self._key)
+
+    @property
+    def _key(self) -> tuple[bytes, str]:
+        return self.session, self.name
 
 
 def _follows(invitation: Invitation, stored: bytes) -> bool:

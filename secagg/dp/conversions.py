@@ -1,9 +1,13 @@
-"""From zero-concentrated and Gaussian differential privacy to (epsilon, delta) and back."""
+"""From zero-concentrated and Gaussian differential privacy to (epsilon, delta) and back.
+
+Written here, though dp-accounting and Opacus have conversions of their own (``cross_checks`` asks them): a guarantee is
+stated without either installed, the way back to rho is not among theirs, and for Gaussians this is their RDP conversion
+at the best of all real orders instead of the best of a list.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from secagg.dp.errors import PrivacyError
 
@@ -57,8 +61,18 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """The smallest epsilon that this conversion gives for rho-zCDP at ``delta``."""
-    return _smallest(lambda epsilon: zcdp_delta(rho, epsilon) <= delta)
+    """The smallest epsilon that this conversion gives for rho-zCDP at ``delta``, the upper end of a bisection."""
+    low, high = 0.0, 1.0
+    if zcdp_delta(rho, low) <= delta:
+        return low
+    while zcdp_delta(rho, high) > delta:
+        low, high = high, 2.0 * high
+        if high > 2**20:
+            raise PrivacyError("no epsilon below 2^20 gives this delta: there is next to no noise")
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if zcdp_delta(rho, middle) <= delta else (middle, high)
+    return high
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
@@ -77,26 +91,6 @@ def gdp_delta(mu: float, epsilon: float) -> float:
         return 0.0
     first = _normal_cdf(mu / 2.0 - epsilon / mu)
     return max(0.0, first - math.exp(epsilon + _log_normal_cdf(-mu / 2.0 - epsilon / mu)))
-
-
-def gdp_epsilon(mu: float, delta: float) -> float:
-    """The exact epsilon of a Gaussian mechanism with sensitivity / sigma = mu at ``delta``."""
-    return _smallest(lambda epsilon: gdp_delta(mu, epsilon) <= delta)
-
-
-def _smallest(holds: Callable[[float], bool]) -> float:
-    """The smallest epsilon >= 0 for which ``holds``, which stays true from there on; the upper end of a bisection."""
-    low, high = 0.0, 1.0
-    if holds(low):
-        return low
-    while not holds(high):
-        low, high = high, 2.0 * high
-        if high > 2**20:
-            raise PrivacyError("no epsilon below 2^20 gives this delta: there is next to no noise")
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2.0
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 def _normal_cdf(x: float) -> float:

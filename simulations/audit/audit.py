@@ -10,18 +10,22 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from analytic.row_format import RowFormat
+from federation.console.arguments import budgets, items, whole, wholes
+from federation.console.declaration import option
 from federation.datasets import Dataset
 from federation.errors import UsageError
-from federation.learners import LearnerEntry, LearnerSettings
+from federation.learners import LEARNERS, LearnerEntry, LearnerSettings
 from federation.modes import MODES, Mode
+from secagg.config import MAX_CLIENTS
 from simulations.audit.attack import MASKED, Attack, CoalitionScore, Expectation, NotTriedError
 from simulations.audit.attacks.membership import Membership
-from simulations.audit.catalogue import ATTACKS
+from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.evaluate import Score, Verdict
 from simulations.audit.negative_controls import Control, negative_controls
 from simulations.audit.noisy_totals import NoiseEvidence, noise_evidence
-from simulations.audit.population import Population
+from simulations.audit.population import MAX_CANDIDATES, Population
 from simulations.audit.workbench import Bench
+from simulations.command_line.shared_arguments import format_option, modes_option
 
 TOTAL = "total"
 """The column of what everybody may see: the sum over the default cohort, whatever mode made it."""
@@ -33,42 +37,70 @@ SMALL = 5
 """Clients of a point of the curve of plain messages."""
 
 
+MOST_COLLUDERS = 6
+"""Of the seven clients of the sum that coalitions are tried on, one is attacked."""
+
+
+def _count(text: str) -> int:
+    return whole(text, at_least=1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """What to audit.
-
-    Args:
-        learner: the closed form whose sums are attacked.
-        modes: columns of the verdict matrix.
-        attacks: names of attacks.
-        clients: size of the cohort of the matrix.
-        rows_per_client: mean rows of a client there.
-        cohorts: cohort sizes of the curve of what stays in a total.
-        row_counts: rows per client of the curve of what a plain message gives away.
-        coalitions: numbers of colluding clients; None for every number.
-        sessions: cohorts that the matrix pools.
-        trials: sessions of each attack that needs its own.
-        epsilon: of totals with noise that are attacked too; none for an empty tuple.
-        feature_format: fixed-point format of features; None looks at all rows, since those for testing are public.
-        seed: deals rows and tosses coins; keys and masks come from the operating system.
+    """What to audit, as the command line takes it; ``row_counts`` are the rows per client of the curve of what a plain
+    message gives away.
 
     Raises:
         UsageError: a number out of range, or nothing to do.
     """
 
-    learner: LearnerEntry
-    modes: tuple[Mode, ...]
-    attacks: frozenset[str]
-    clients: int = 20
-    rows_per_client: int = 12
-    cohorts: tuple[int, ...] = (2, 5, 20, 100)
+    learner: LearnerEntry = option("the closed form", choices=LEARNERS, default=LEARNERS["afl"], shown="afl")
+    modes: tuple[Mode, ...] = modes_option()
+    attacks: frozenset[str] = option(
+        f"out of {', '.join(NAMES)}",
+        lambda text: choose_attacks(items(text)),
+        default=choose_attacks(None),
+        metavar="NAME,...",
+        shown="all",
+    )
+    clients: int = option("clients of a cohort", lambda text: whole(text, at_least=2, at_most=MAX_CLIENTS), default=20)
+    rows_per_client: int = option(
+        "rows of a client, on average",
+        lambda text: whole(text, at_least=2, at_most=MAX_CANDIDATES),
+        flag="--rows",
+        default=12,
+    )
+    cohorts: tuple[int, ...] = option(
+        "cohort sizes whose totals are attacked",
+        lambda text: wholes(text, at_least=2, at_most=MAX_CLIENTS),
+        default=(2, 5, 20, 100),
+        metavar="N,...",
+    )
     row_counts: tuple[int, ...] = (3, 6, 12, 24, 40, 60, 100)
-    coalitions: tuple[int, ...] | None = None
-    sessions: int = 2
-    trials: int = 5
-    epsilon: tuple[float, ...] = (1.0, 8.0)
-    feature_format: RowFormat | None = None
-    seed: int = 0
+    coalitions: tuple[int, ...] | None = option(
+        "numbers of clients that collude with the server of a masked sum, in a cohort of its own of 7 clients, "
+        "whatever --clients says",
+        lambda text: wholes(text, at_least=0, at_most=MOST_COLLUDERS),
+        default=None,
+        metavar="T,...",
+        shown="all",
+    )
+    sessions: int = option(
+        "cohorts that every attack on a message is tried on: more of them notice smaller leaks", _count, default=2
+    )
+    trials: int = option("sums made for each attack that needs its own", _count, default=5)
+    epsilon: tuple[float, ...] = option(
+        "attack totals with noise for these as well; none leaves them out",
+        lambda text: () if text == "none" else budgets(text),
+        default=(1.0, 8.0),
+        metavar="E,...",
+    )
+    feature_format: RowFormat | None = format_option("all rows")
+    seed: int = option(
+        "deals rows and tosses coins; keys, masks and noise come from the operating system",
+        lambda text: whole(text, at_least=0),
+        default=0,
+    )
 
     def __post_init__(self) -> None:
         if not self.modes or not self.attacks:

@@ -10,16 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from analytic.afl import AFL
 from analytic.learner import ClientRows
-from secagg import Layout, MaskedSum, PartyId, SumProtocol, new_session_id
+from analytic.row_format import RowFormat
+from federation.privacy import PrivacyPlan
+from secagg import InOneProcess, Layout, MaskedSum, PartyId, SumProtocol, new_session_id
 from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, audit_noise, make_room
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
-from secagg.sessions import ClientSession, Contribution, ServerSession
+from secagg.sessions import ClientSession, Contribution
 from simulations.audit.evaluate import Score, epsilon_lower_bound, guess_canaries, paired
 from simulations.audit.population import Population
 from simulations.audit.recorder import record_sum
-from simulations.compare.private_plans import PrivacyTerms, Shape, private_plan
 
 CLIENTS, MAX_CANARIES = 10, 600
 DRAWS = 25_000
@@ -68,6 +70,11 @@ class NoiseEvidence:
     membership: Score = field(repr=False)
 
     @property
+    def planted(self) -> bool:
+        """Whether a fault was planted."""
+        return bool(self.fault)
+
+    @property
     def refuted(self) -> bool:
         """Whether anything contradicts the claim."""
         return self.lower_bound > self.epsilon or self.too_little or self.lattice_p_value < ALPHA
@@ -91,7 +98,7 @@ def noise_evidence(
     """An honest run for each epsilon, then every planted fault at the last one."""
     for epsilon in epsilons:
         setting = _Setting.of(population, epsilon, rng)
-        yield setting.evidence("honest", f"noise for epsilon {epsilon:g}", "", setting.protocol)
+        yield setting.evidence("honest", f"noise for epsilon {epsilon:g}", "", setting.parties)
     for name, title, spoil in (
         ("halved", "noise of half the scale", _halved),
         ("missing_shares", "one of ten noise shares missing", _one_silent),
@@ -116,22 +123,30 @@ class _Setting:
 
     @classmethod
     def of(cls, population: Population, epsilon: float, rng: np.random.Generator) -> _Setting:
-        data, terms = population.dataset, PrivacyTerms(mean_share=0.0)
+        data = population.dataset
         canaries = population.candidates[:MAX_CANARIES]
-        shape = Shape(
+        exact = AFL(
             n_features=data.n_features,
-            n_classes=data.n_classes,
+            n_targets=data.n_classes,
+            feature_format=RowFormat(integer_bits=1, fraction_bits=16),
             max_rows=len(canaries),
+        )
+        plan = PrivacyPlan(
+            epsilon=epsilon,
+            promised_survivors=CLIENTS,
+            mean_share=0.0,
             nonnegative=bool(data.x_train.min() >= 0 and data.x_test.min() >= 0),
         )
-        plan = private_plan(terms, shape, epsilon, CLIENTS)
-        spec = plan.learner.next_sum(plan.learner.init())
+        private = plan.apply(exact)
+        noise = private.noises[-1]
+        assert isinstance(noise, DistributedNoise)
+        spec = private.learner.next_sum(private.learner.init())
         assert spec is not None
         contributions = np.array(
             [
                 spec.to_vector(
-                    plan.learner.client_statistics(
-                        plan.learner.init(), ClientRows(data.x_train[[place]], data.y_train[[place]])
+                    private.learner.client_statistics(
+                        private.learner.init(), ClientRows(data.x_train[[place]], data.y_train[[place]])
                     )
                 )
                 for place in canaries
@@ -141,9 +156,9 @@ class _Setting:
         parts = np.array_split(np.flatnonzero(included), CLIENTS)
         return cls(
             epsilon=epsilon,
-            delta=terms.delta,
+            delta=plan.delta,
             layout=Layout.of(spec.segments),
-            noise=DistributedNoise(total=plan.releases[-1].noise, promised_survivors=CLIENTS),
+            noise=noise,
             contributions=contributions,
             included=included,
             vectors={party: contributions[part].sum(axis=0) for party, part in enumerate(parts, start=1)},
@@ -160,7 +175,11 @@ class _Setting:
         )
         return NoisySum(protocol=masked, layout=self.layout, noise=self.noise)
 
-    def evidence(self, name: str, title: str, fault: str, make: Callable[[], SumProtocol]) -> NoiseEvidence:
+    def parties(self) -> InOneProcess:
+        """All parties of such a sum."""
+        return InOneProcess(protocol=self.protocol())
+
+    def evidence(self, name: str, title: str, fault: str, make: Callable[[], InOneProcess]) -> NoiseEvidence:
         """One release attacked, and several rehearsals compared with their exact sum."""
         claimed = self.noise.total
         rehearsals = -(-DRAWS // claimed.dimension)
@@ -208,8 +227,8 @@ def lattice_p_value(noise: NDArray[np.int64]) -> float:
     return float(stats.chisquare(np.bincount(noise & 15, minlength=16)).pvalue)
 
 
-def _release(protocol: SumProtocol, vectors: Mapping[PartyId, IntVector]) -> IntVector:
-    recorded = record_sum(protocol, vectors)
+def _release(parties: InOneProcess, vectors: Mapping[PartyId, IntVector]) -> IntVector:
+    recorded = record_sum(parties, vectors)
     if recorded.failure is not None or recorded.result is None:
         raise recorded.failure or RuntimeError("a sum on a perfect network ended without a result")
     return recorded.result.total
@@ -218,56 +237,38 @@ def _release(protocol: SumProtocol, vectors: Mapping[PartyId, IntVector]) -> Int
 # Planted faults
 
 
-@dataclass(frozen=True, slots=True)
-class _Faulty:
-    """A noisy sum whose clients' sessions are made by something else."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Faulty(InOneProcess):
+    """All parties of a noisy sum whose clients' vectors are spoiled by something else."""
 
-    honest: NoisySum
+    exact: SumProtocol
     spoil: Callable[[PartyId, IntVector], IntVector]
 
-    @property
-    def name(self) -> str:
-        return self.honest.name
-
-    @property
-    def layout(self) -> Layout:
-        return self.honest.layout
-
-    @property
-    def clients(self) -> tuple[PartyId, ...]:
-        return self.honest.clients
-
-    @property
-    def survivors_needed(self) -> int:
-        return self.honest.survivors_needed
+    @classmethod
+    def of(cls, honest: NoisySum, spoil: Callable[[PartyId, IntVector], IntVector]) -> InOneProcess:
+        return cls(protocol=honest, exact=honest.protocol, spoil=spoil)
 
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
         assert not callable(contribution)
-        return self.honest.protocol.client(party, self.spoil(party, contribution), entropy=entropy)
-
-    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
-        return self.honest.server(entropy=entropy)
-
-    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
-        return self.honest.helpers(entropy=entropy)
+        return self.exact.client(party, self.spoil(party, contribution), entropy=entropy)
 
 
-def _spoiled(setting: _Setting, spoil: Callable[[NoisySum], SumProtocol]) -> SumProtocol:
+def _spoiled(setting: _Setting, spoil: Callable[[NoisySum], InOneProcess]) -> InOneProcess:
     return spoil(setting.protocol())
 
 
-def _halved(honest: NoisySum) -> SumProtocol:
+def _halved(honest: NoisySum) -> InOneProcess:
     share = honest.noise.share
     half = replace(share, variances=tuple(max(1, variance // 4) for variance in share.variances))
-    return _Faulty(honest, lambda party, vector: vector + half.draw())
+    return _Faulty.of(honest, lambda party, vector: vector + half.draw())
 
 
-def _one_silent(honest: NoisySum) -> SumProtocol:
+def _one_silent(honest: NoisySum) -> InOneProcess:
     share = honest.noise.share
-    return _Faulty(honest, lambda party, vector: vector if party == 1 else vector + share.draw())
+    return _Faulty.of(honest, lambda party, vector: vector if party == 1 else vector + share.draw())
 
 
-def _float32(honest: NoisySum) -> SumProtocol:
+def _float32(honest: NoisySum) -> InOneProcess:
     """Enough of it (2 % more scale), so that only its low bits give it away: float32 has 24 bits."""
     share = honest.noise.share
     rng = np.random.default_rng(int.from_bytes(os_entropy(8), "big"))
@@ -279,4 +280,4 @@ def _float32(honest: NoisySum) -> SumProtocol:
         ).astype(np.int64)
         return vector + drawn
 
-    return _Faulty(honest, spoil)
+    return _Faulty.of(honest, spoil)

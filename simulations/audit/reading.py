@@ -8,9 +8,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.release_gates import RANK_TOLERANCE, gram_rank
 from analytic.row_format import FloatMatrix
 from analytic.statistics import Statistics
+from federation.release import RANK_TOLERANCE, gram_rank
 from secagg import Layout, PartyId
 from secagg.layout import IntVector
 from simulations.audit.view import AdversaryView

@@ -12,8 +12,9 @@ import numpy as np
 from analytic.errors import SpecificationError
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.row_format import RowFormat
+from federation.federation import Federation
 from federation.modes import Mode
-from secagg import Layout, PartyId, SumProtocol, new_session_id
+from secagg import InOneProcess, Layout, PartyId, SumResult, new_session_id
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
 from simulations.audit.population import EnteringRows, Indices, Population, SideInformation, Truth
@@ -105,9 +106,11 @@ class Bench:
         """Everybody's contribution."""
         return {party: self.vector(indices) for party, indices in cohort.items()}
 
-    def protocol(self, mode: Mode, clients: tuple[PartyId, ...]) -> SumProtocol:
-        """One session of a mode for this sum."""
-        return mode.make(layout=self.layout, clients=clients, session_id=new_session_id(), context=self.context)
+    def parties(self, mode: Mode, clients: tuple[PartyId, ...]) -> InOneProcess:
+        """All parties of one session of a mode for this sum."""
+        return mode.in_one_process(
+            layout=self.layout, clients=clients, session_id=new_session_id(), context=self.context
+        )
 
     def run(self, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
         """One recorded session of a mode.
@@ -115,7 +118,7 @@ class Bench:
         Raises:
             secagg.errors.SecureSumError: the sum failed, which honest parties on a perfect network never see.
         """
-        recorded = record_sum(self.protocol(mode, tuple(vectors)), vectors, model=self.model, entropy=self.entropy)
+        recorded = record_sum(self.parties(mode, tuple(vectors)), vectors, model=self.model, entropy=self.entropy)
         if recorded.failure is not None:
             raise recorded.failure
         return recorded
@@ -152,10 +155,10 @@ class Bench:
 
 
 def _first_gram(learner: AnalyticLearner[Any], population: Population) -> tuple[Any, SumSpec[Any]]:
-    data, model = population.dataset, learner.init()
-    while (spec := learner.next_sum(model)) is not None:
-        if [name for name, _, _ in spec.segments] == ["gram", "cross", "count"]:
-            return model, spec
+    data, federation = population.dataset, Federation(learner, release=None)
+    while (step := federation.next_sum) is not None:
+        if [segment.name for segment in step.layout.segments] == ["gram", "cross", "count"]:
+            return step.model, step.spec
         public = ClientRows(data.x_test[population.public], data.y_test[population.public])
-        model = learner.update(model, learner.client_statistics(model, public), 1)
+        federation.take(SumResult(total=step.vector(public), survivors=(1,)))
     raise SpecificationError(f"{learner.name} sums no Gram and cross-correlation, which is what the attacks read")

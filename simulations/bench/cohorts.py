@@ -13,9 +13,7 @@ import numpy as np
 
 from federation.errors import FederationError
 from simulations.bench.cohort_process import MODES
-from simulations.bench.measure import Spread
-from simulations.bench.rows import Goal, Row, Section, spaced
-from simulations.bench.settings import Settings
+from simulations.bench.measure import Goal, Row, Section, Settings, Spread, spaced
 
 Measured = Mapping[str, float]
 Curve = np.ndarray[tuple[int], np.dtype[np.float64]]

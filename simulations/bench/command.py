@@ -1,23 +1,158 @@
-"""The command ``bench``: speed and size beside floors and peers, as tables and as JSON."""
+"""The command ``bench``: speed and size beside floors and peers, as Markdown tables and as JSON."""
 
 from __future__ import annotations
 
-import argparse
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
-from federation.console.arguments import checked, file, items, whole
+from pydantic import Field
+
+from federation.console.arguments import file, items
+from federation.console.declaration import Command, option, part
 from federation.console.output_files import OutputFile
-from federation.console.process import exit_codes
 from federation.errors import UsageError
+from simulations.bench import cohorts, learning, masks, mode_costs, whole_client, wire_bytes
 from simulations.bench.machine import describe_machine, one_thread
-from simulations.bench.rows import Row, Section
-from simulations.bench.sections import SECTIONS
-from simulations.bench.settings import LEAST_RUNS, Settings
-from simulations.bench.tables import as_json, machine_table, section_table
+from simulations.bench.measure import Figure, Row, Section, Settings, Spread, spaced
+from simulations.report.document import Record
 
-NAME = "bench"
-SUMMARY = "measure speed and size beside floors and peers in the same run"
-EXAMPLES = """sections:
+SECTIONS: Mapping[str, Section] = {
+    section.letter: section
+    for section in (
+        masks.SECTION,
+        whole_client.SECTION,
+        wire_bytes.SECTION,
+        *learning.SECTIONS,
+        cohorts.SECTION,
+        mode_costs.SECTION,
+    )
+}
+"""Every section by its letter."""
+
+VERDICTS = {True: "met", False: "NOT met", None: ""}
+
+
+class SettingsRecord(Record, title="settings"):
+    """The settings of a benchmark."""
+
+    runs: int
+    """Rounds of each comparison."""
+    quick: bool
+    """Whether sizes were small ones, for which no goal is stated."""
+
+
+class SectionRecord(Record, title="section"):
+    """What a section found."""
+
+    section: str
+    """Its letter."""
+    title: str
+    """The question."""
+    method: str
+    """What exactly is compared with what."""
+    rows: tuple[Row, ...]
+    """A row for each case."""
+
+
+class BenchReport(Record, title="Report of python -m simulations bench"):
+    """Readers must ignore names that they do not know."""
+
+    kind: Literal["analytic-secagg/bench/1"] = Field(default="analytic-secagg/bench/1", alias="schema")
+    """Says what kind of document this is; the number rises when a name changes its meaning or goes away."""
+    settings: SettingsRecord
+    """How much was measured."""
+    machine: Mapping[str, str]
+    """Processor, cores, load before and after, system, versions, BLAS and threads: texts by name."""
+    sections: tuple[SectionRecord, ...]
+    """What was measured, a section for each letter."""
+
+
+def _sections(text: str) -> tuple[Section, ...]:
+    letters = items(text)
+    if not SECTIONS.keys() >= set(letters):
+        raise UsageError(f"needs letters out of {','.join(SECTIONS)} with commas between, not {text!r}")
+    return tuple(SECTIONS[letter] for letter in dict.fromkeys(letters))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchOptions:
+    """All that ``bench`` understands."""
+
+    sections: tuple[Section, ...] = option(
+        "which", _sections, default=tuple(SECTIONS.values()), metavar="a,b,...", shown="all"
+    )
+    settings: Settings = part(Settings)
+    json: Path | None = option("write everything that was measured there", file, default=None, metavar="FILE")
+
+
+def run(options: BenchOptions) -> int:
+    """Measure and print, one section after the other.
+
+    Raises:
+        OutputError: the JSON file cannot be written.
+        FederationError: a session did not come to its end.
+    """
+    output = None if options.json is None else OutputFile(options.json)
+    machine = describe_machine()
+    facts = (f"| {name} | {fact} |" for name, fact in machine.items())
+    print("| machine | |", "| --- | --- |", *facts, sep="\n", flush=True)
+    results: list[tuple[Section, list[Row]]] = []
+    with one_thread():
+        for section in options.sections:
+            results.append((section, list(section.run(options.settings))))
+            print(f"\n{section_table(*results[-1])}", flush=True)
+    load = f"{os.getloadavg()[0]:.2f}"
+    verdicts = [row.met for _, rows in results for row in rows if row.met is not None]
+    print(f"\n{sum(verdicts)} of {len(verdicts)} goals met; load at the end {load}")
+    if output is not None:
+        output.write(report_of(options.settings, {**machine, "load after": load}, results).to_json())
+    return 0
+
+
+def report_of(
+    settings: Settings, machine: Mapping[str, str], results: Sequence[tuple[Section, Sequence[Row]]]
+) -> BenchReport:
+    """Return everything that was measured."""
+    return BenchReport(
+        settings=SettingsRecord.model_validate(settings),
+        machine=machine,
+        sections=tuple(
+            SectionRecord(section=section.letter, title=section.title, method=section.method, rows=tuple(rows))
+            for section, rows in results
+        ),
+    )
+
+
+def section_table(section: Section, rows: Sequence[Row]) -> str:
+    """Return one section's heading, method and table."""
+    columns = list(dict.fromkeys(name for row in rows for name in row.figures))
+    header = ["case", *columns]
+    if any(row.ratio is not None for row in rows):
+        header += ["ratio", "goal", ""]
+    lines = [f"### {section.letter}. {section.title}", "", section.method, ""]
+    lines += [f"| {' | '.join(header)} |", "| --- |" + " ---: |" * (len(header) - 1)]
+    for row in rows:
+        cells = [row.case, *(_text(row.figures.get(name, "")) for name in columns)]
+        cells += ["" if row.ratio is None else _text(row.ratio), str(row.goal or ""), VERDICTS[row.met]]
+        lines.append(f"| {' | '.join(cells[: len(header)])} |")
+    return "\n".join(lines)
+
+
+def _text(figure: Figure) -> str:
+    if isinstance(figure, Spread):
+        spread = f" ({figure.low:.3g} to {figure.high:.3g})" if figure.runs > 1 else ""
+        return f"{figure.median:.3g}{spread}"
+    if isinstance(figure, int):
+        return spaced(figure)
+    return f"{figure:.3g}" if isinstance(figure, float) else figure
+
+
+def _examples() -> str:
+    sections = "\n".join(f"  {section.letter}  {section.title}" for section in SECTIONS.values())
+    return f"""sections:
 {sections}
 
 examples:
@@ -30,64 +165,14 @@ examples:
 
 The tables are Markdown, so that they can stand in a document as they are. A ratio is the median of the rounds' own
 ratios, with the smallest and the largest. A goal that is not met is no error.
-
-{exit_codes}"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what ``bench`` understands."""
-    parser.description = f"{SUMMARY[0].upper()}{SUMMARY[1:]}."
-    listed = "\n".join(f"  {section.letter}  {section.title}" for section in SECTIONS.values())
-    parser.epilog = EXAMPLES.format(sections=listed, exit_codes=exit_codes("everything could be measured"))
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument(
-        "--sections",
-        type=checked(_sections),
-        default=tuple(SECTIONS.values()),
-        metavar="a,b,...",
-        help="which (default: all)",
-    )
-    parser.add_argument(
-        "--runs",
-        type=checked(lambda text: whole(text, at_least=LEAST_RUNS)),
-        default=LEAST_RUNS,
-        help="rounds of a comparison (default and least: 5)",
-    )
-    parser.add_argument("--quick", action="store_true", help="small sizes, for a look")
-    parser.add_argument("--json", type=checked(file), metavar="FILE", help="write everything that was measured there")
+"""
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Measure and print, one section after the other.
-
-    Raises:
-        OutputError: the JSON file cannot be written.
-        FederationError: a session did not come to its end.
-    """
-    settings = Settings(runs=arguments.runs, quick=arguments.quick)
-    output = None if arguments.json is None else OutputFile(arguments.json)
-    machine = describe_machine()
-    print(machine_table(machine), flush=True)
-    results: list[tuple[Section, list[Row]]] = []
-    with one_thread():
-        for section in arguments.sections:
-            rows = list(section.run(settings))
-            results.append((section, rows))
-            print(f"\n{section_table(section, rows)}", flush=True)
-    _print_verdict([row for _, rows in results for row in rows])
-    if output is not None:
-        output.write(as_json(settings, {**machine, "load after": f"{os.getloadavg()[0]:.2f}"}, results))
-    return 0
-
-
-def _print_verdict(rows: list[Row]) -> None:
-    verdicts = [row.meets_goal for row in rows if row.meets_goal is not None]
-    print(f"\n{sum(verdicts)} of {len(verdicts)} goals met; load at the end {os.getloadavg()[0]:.2f}")
-
-
-def _sections(text: str) -> tuple[Section, ...]:
-    letters = items(text)
-    unknown = [letter for letter in letters if letter not in SECTIONS]
-    if unknown:
-        raise UsageError(f"needs letters out of {','.join(SECTIONS)} with commas between, not {text!r}")
-    return tuple(SECTIONS[letter] for letter in dict.fromkeys(letters))
+COMMAND = Command(
+    name="bench",
+    summary="measure speed and size beside floors and peers in the same run",
+    examples=_examples(),
+    options=BenchOptions,
+    run=run,
+    fine="everything could be measured",
+)

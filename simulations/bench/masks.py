@@ -14,12 +14,9 @@ from numpy.typing import NDArray
 from secagg.layout import Layout
 from secagg.primitives.mask_stream import MOST_THREADS, add_masks
 from secagg.ring import RingVector
-from simulations.bench.measure import Spread, alternate, cpu_seconds, quotient, wall_seconds
-from simulations.bench.rows import Goal, Row, Section, spaced
-from simulations.bench.settings import Settings
+from simulations.bench.measure import Goal, Row, Section, Settings, Spread, compared, cpu_seconds, spaced, wall_seconds
 
 PIECE_BYTES = 1 << 18
-GOAL = Goal(limit=1.25)
 BOUNDS = {64: 2**62, 32: 2**30}
 """A bound of the sum for each width of word."""
 
@@ -39,18 +36,15 @@ def measure(settings: Settings) -> Iterator[Row]:
 
 def _against_floor(settings: Settings, n_entries: int, n_masks: int, *, bits: int) -> Row:
     words = np.zeros(n_entries, dtype=f"<u{bits // 8}")
-    seconds = alternate(
+    return compared(
+        f"{spaced(n_entries)} entries of {bits} bits, {n_masks} neighbours",
         {
-            "floor": cpu_seconds(lambda: add_keystreams(words, n_masks)),
-            "ours": cpu_seconds(_masking(n_entries, n_masks, bits)),
+            "floor, CPU s": cpu_seconds(lambda: add_keystreams(words, n_masks)),
+            "ours, CPU s": cpu_seconds(_masking(n_entries, n_masks, bits)),
         },
-        runs=settings.runs,
-    )
-    return Row(
-        case=f"{spaced(n_entries)} entries of {bits} bits, {n_masks} neighbours",
-        figures={"floor, CPU s": Spread.of(seconds["floor"]), "ours, CPU s": Spread.of(seconds["ours"])},
-        ratio=quotient(seconds["ours"], seconds["floor"]),
-        goal=GOAL,
+        settings,
+        ratio=("ours, CPU s", "floor, CPU s"),
+        goal=Goal(limit=1.25),
     )
 
 
@@ -94,11 +88,11 @@ def _traced_peak(work: Callable[[], None]) -> int:
 def _two_threads(settings: Settings, n_entries: int) -> Row:
     """What the second core brings to our masks, on the clock."""
     one, two = (_masking(n_entries, 100, 64, max_threads=n_threads) for n_threads in (1, MOST_THREADS))
-    seconds = alternate({"one": wall_seconds(one), "two": wall_seconds(two)}, runs=settings.runs)
-    return Row(
-        case=f"{spaced(n_entries)} entries of 64 bits, 100 neighbours: how much faster two threads are, on the clock",
-        figures={"one thread, s": Spread.of(seconds["one"]), "two threads, s": Spread.of(seconds["two"])},
-        ratio=quotient(seconds["one"], seconds["two"]),
+    return compared(
+        f"{spaced(n_entries)} entries of 64 bits, 100 neighbours: how much faster two threads are, on the clock",
+        {"one thread, s": wall_seconds(one), "two threads, s": wall_seconds(two)},
+        settings,
+        ratio=("one thread, s", "two threads, s"),
         goal=Goal(limit=1.25, at_least=True),
     )
 

@@ -4,45 +4,133 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Self, TypeVar
+
+from pydantic import PlainSerializer, computed_field
+
+from federation.console.arguments import whole
+from federation.console.declaration import option
+from federation.errors import UsageError
+from simulations.report.document import Record
+
+T = TypeVar("T")
 
 Timed = Callable[[], float]
 """Does its work once and says how many seconds the measured part of it took."""
 
+LEAST_RUNS = 5
 LEAST_SECONDS = 0.1
 MOST_RUNS = 60
 """Short work is repeated until it has taken LEAST_SECONDS in all, MOST_RUNS times at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class Settings:
+    """How much is measured; the goals are stated for full sizes."""
+
+    runs: int = option(
+        "rounds of a comparison; short ones take more",
+        lambda text: whole(text, at_least=LEAST_RUNS),
+        default=LEAST_RUNS,
+        shown=f"{LEAST_RUNS}, the least",
+    )
+    quick: bool = option("small sizes, for a look", default=False)
+
+    def __post_init__(self) -> None:
+        if self.runs < LEAST_RUNS:
+            raise UsageError(f"--runs needs at least {LEAST_RUNS} rounds for a median and a spread, not {self.runs}")
+
+    def choose(self, *, full: T, quick: T) -> T:
+        """Return the sizes that apply."""
+        return quick if self.quick else full
+
+
+class Spread(Record, title="spread"):
     """The median of several runs, between the smallest and the largest."""
 
     median: float
+    """The middle of them."""
     low: float
+    """The smallest."""
     high: float
+    """The largest."""
     runs: int
+    """How many."""
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """The spread of at least one value."""
+        """Return the spread of at least one value."""
         return cls(median=statistics.median(values), low=min(values), high=max(values), runs=len(values))
 
 
+Figure = Spread | float | int | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """Where a ratio's median should be: at most at ``limit``, or with ``at_least`` no lower."""
+
+    limit: float
+    at_least: bool = False
+
+    def is_met(self, ratio: Spread) -> bool:
+        """Whether the median keeps the limit."""
+        return ratio.median >= self.limit if self.at_least else ratio.median <= self.limit
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.at_least else '<='} {self.limit:g}"
+
+
+class Row(Record, title="row"):
+    """One case."""
+
+    case: str
+    """What was measured."""
+    figures: Mapping[str, Figure]
+    """By column, the unit in the column's name: a number, a text, or a spread."""
+    ratio: Spread | None = None
+    """The figure that has a goal; null where nothing is compared."""
+    goal: Annotated[Goal | None, PlainSerializer(lambda goal: goal and str(goal), return_type=str | None)] = None
+    """Such as `<= 1.25`, for the ratio's median; null where the ratio is for information only."""
+
+    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorators on properties
+    @property
+    def met(self) -> bool | None:
+        """Whether it is; null without a goal."""
+        return None if self.goal is None or self.ratio is None else self.goal.is_met(self.ratio)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One question to the machine.
+
+    Args:
+        letter: its name on the command line.
+        title: the question.
+        method: what exactly is compared with what.
+        run: measures, one row after the other.
+    """
+
+    letter: str
+    title: str
+    method: str
+    run: Callable[[Settings], Iterable[Row]]
+
+
 def cpu_seconds(work: Callable[[], object]) -> Timed:
-    """CPU seconds of this process, all threads together: what other people's processes disturb least."""
+    """Time CPU seconds of this process, all threads together: what other people's processes disturb least."""
     return _timed(work, time.process_time)
 
 
 def wall_seconds(work: Callable[[], object]) -> Timed:
-    """Seconds on the clock, for work that is spread over threads."""
+    """Time seconds on the clock, for work that is spread over threads."""
     return _timed(work, time.perf_counter)
 
 
 def alternate(candidates: Mapping[str, Timed], *, runs: int) -> Mapping[str, tuple[float, ...]]:
-    """Seconds of each candidate, round by round, after a warming-up round that does not count: A B A B ..."""
+    """Return seconds of each candidate, round by round, after a warming-up round that does not count: A B A B ..."""
     for candidate in candidates.values():
         candidate()
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
@@ -54,8 +142,23 @@ def alternate(candidates: Mapping[str, Timed], *, runs: int) -> Mapping[str, tup
 
 
 def quotient(above: Sequence[float], below: Sequence[float]) -> Spread:
-    """The spread of the rounds' own quotients, each of two measurements that stood next to each other."""
+    """Return the spread of the rounds' own quotients, each of two measurements that stood next to each other."""
     return Spread.of([a / b for a, b in zip(above, below, strict=True)])
+
+
+def compared(
+    case: str, candidates: Mapping[str, Timed], settings: Settings, *, ratio: tuple[str, str], goal: Goal | None
+) -> Row:
+    """Measure candidates by column; the row's ratio is of the first named column to the second."""
+    seconds = alternate(candidates, runs=settings.runs)
+    above, below = (seconds[name] for name in ratio)
+    figures = {name: Spread.of(values) for name, values in seconds.items()}
+    return Row(case=case, figures=figures, ratio=quotient(above, below), goal=goal)
+
+
+def spaced(number: int) -> str:
+    """Write digits in groups of three."""
+    return f"{number:,}".replace(",", " ")
 
 
 def _timed(work: Callable[[], object], clock: Callable[[], float]) -> Timed:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum
-from simulations.bench.measure import Spread, Timed, alternate, cpu_seconds, quotient
-from simulations.bench.rows import Goal, Row, Section, spaced
-from simulations.bench.settings import Settings
+from simulations.bench.flower_client import flower_client
+from simulations.bench.measure import (
+    Goal,
+    Row,
+    Section,
+    Settings,
+    Spread,
+    Timed,
+    alternate,
+    cpu_seconds,
+    quotient,
+    spaced,
+)
 
 GOALS = {32: Goal(limit=10.0, at_least=True), 100: Goal(limit=40.0, at_least=True)}
 WITHOUT_FLOWER = "not installed: pip install 'analytic-secagg[flower]'"
@@ -22,7 +32,7 @@ def measure(settings: Settings) -> Iterator[Row]:
     for n_neighbours in settings.choose(full=(32, 100), quick=(8,)):
         candidates = {"ours": our_client(n_entries, n_neighbours)}
         if importlib.util.find_spec("flwr") is not None:
-            candidates = {"flower": _flower_client(n_entries, n_neighbours), **candidates}
+            candidates = {"flower": flower_client(n_entries, n_neighbours), **candidates}
         seconds = alternate(candidates, runs=settings.runs)
         beside = "flower" in seconds
         yield Row(
@@ -77,13 +87,6 @@ def _requests_to_first(protocol: MaskedSum) -> list[bytes]:
 def _said(message: bytes | None) -> bytes:
     assert message is not None  # a client of a masked sum always answers
     return message
-
-
-def _flower_client(n_entries: int, n_neighbours: int) -> Timed:
-    from simulations.bench.flower_client import flower_client  # needs the extra
-
-    make: Callable[[int, int], Timed] = flower_client
-    return make(n_entries, n_neighbours)
 
 
 SECTION = Section(

@@ -8,11 +8,9 @@ from math import ceil
 import numpy as np
 
 from secagg import Assumptions, MaskedSum, run_in_memory
-from secagg.masked.explain import client_cost
-from simulations.bench.measure import Spread
-from simulations.bench.rows import Goal, Row, Section
-from simulations.bench.settings import Settings
-from simulations.command_line.example_layout import layout_of_statistics
+from secagg.sums import CLIENT_ROLE
+from simulations.bench.measure import Goal, Row, Section, Settings, Spread
+from simulations.command_line.example_layout import layout_of_statistics, planned_sum
 
 FACTOR, BYTES_A_NEIGHBOUR = 1.02, 2048
 GOAL = Goal(limit=1.0)
@@ -23,15 +21,15 @@ def measure(settings: Settings) -> Iterator[Row]:
     features = settings.choose(full=512, quick=48)
     for n_clients in settings.choose(full=(11, 33), quick=(11,)):
         layout = layout_of_statistics(n_clients, n_features=features)
-        protocol = MaskedSum(layout=layout, clients=_cohort(n_clients), session_id=bytes(16))
+        protocol = MaskedSum(layout=layout, clients=tuple(range(1, n_clients + 1)), session_id=bytes(16))
         zeros = np.zeros(protocol.layout.size, dtype=np.int64)
         run = run_in_memory(protocol, dict.fromkeys(protocol.clients, zeros))
         traffic = run.traffic[1]
         yield _row(f"{n_clients} clients, a real run", protocol, traffic.bytes_up, traffic.bytes_down)
     for n_clients in (100, 1000, 10_000):
         for malicious in (False, True):
-            planned = _planned(features, n_clients, malicious)
-            cost = client_cost(planned)
+            planned = planned_sum(n_clients, Assumptions(malicious_server=malicious), n_features=features)
+            cost = planned.costs[CLIENT_ROLE]
             server = "malicious" if malicious else "semi-honest"
             yield _row(f"{n_clients} clients, {server} server", planned, cost.bytes_up, cost.bytes_down)
 
@@ -51,22 +49,6 @@ def _row(case: str, protocol: MaskedSum, bytes_up: int, bytes_down: int) -> Row:
         },
         ratio=Spread.of([(bytes_up + bytes_down) / allowed]),
         goal=GOAL,
-    )
-
-
-def _cohort(n_clients: int) -> tuple[int, ...]:
-    return tuple(range(1, n_clients + 1))
-
-
-def _planned(features: int, n_clients: int, malicious: bool) -> MaskedSum:
-    identities = tuple(number.to_bytes(32, "big") for number in range(n_clients)) if malicious else ()
-    return MaskedSum.planned(
-        layout=layout_of_statistics(n_clients, n_features=features),
-        clients=_cohort(n_clients),
-        session_id=bytes(16),
-        assumptions=Assumptions(malicious_server=malicious),
-        graph_seed=bytes(16),
-        identities=identities,
     )
 
 

@@ -7,20 +7,21 @@ import importlib.metadata
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from analytic.errors import AnalyticError
 from federation.console.command_parser import CommandParser
+from federation.console.declaration import Command
 from federation.console.process import FAILED, exit_codes
 from federation.errors import FederationError
 from secagg.errors import SecureSumError
-from simulations.audit import command as audit_command
-from simulations.bench import command as bench_command
-from simulations.command_line import parameters_command
-from simulations.compare import command as compare_command
-from simulations.data import features_command
+from simulations.audit.command import COMMAND as AUDIT
+from simulations.bench.command import COMMAND as BENCH
+from simulations.command_line.parameters_command import COMMAND as PARAMETERS
+from simulations.compare.command import COMMAND as COMPARE
+from simulations.data.features_command import COMMAND as FEATURES
 
-COMMANDS = (compare_command, audit_command, features_command, parameters_command, bench_command)
-"""Each has ``NAME``, ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments)``, which returns the exit code."""
+COMMANDS: tuple[Command[Any], ...] = (COMPARE, AUDIT, FEATURES, PARAMETERS, BENCH)
 
 DISTRIBUTION = "analytic-secagg"
 """What pip calls this project; its console script has the same name."""
@@ -62,9 +63,9 @@ def _parser() -> CommandParser:
     parser.add_argument("--version", action="version", version=f"{DISTRIBUTION} {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
-        subparser = commands.add_parser(command.NAME, help=command.SUMMARY)
+        subparser = commands.add_parser(command.name, help=command.summary)
         command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
+        subparser.set_defaults(run=command)
     return parser
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analytic.row_format import RowFormat
 from analytic.statistics import StatisticsSpec
-from secagg import Layout
+from secagg import Assumptions, Layout, MaskedSum
 
 ROWS_PER_CLIENT = 1000
 FEATURE_FORMAT = RowFormat(integer_bits=5, fraction_bits=11, signed=False)
@@ -28,3 +28,20 @@ def layout_of_statistics(n_clients: int, *, n_features: int = 512, n_targets: in
         max_rows=ROWS_PER_CLIENT * n_clients,
     )
     return Layout.of(spec.segments)
+
+
+def planned_sum(n_clients: int, assumptions: Assumptions, *, n_features: int = 512, n_targets: int = 10) -> MaskedSum:
+    """Return the masked sum of such a cohort, whose graph and threshold follow from the assumptions.
+
+    Raises:
+        secagg.errors.ConfigurationError: assumptions that no parameters meet.
+    """
+    identities = (number.to_bytes(32, "big") for number in range(n_clients if assumptions.malicious_server else 0))
+    return MaskedSum.planned(
+        layout=layout_of_statistics(n_clients, n_features=n_features, n_targets=n_targets),
+        clients=tuple(range(1, n_clients + 1)),
+        session_id=bytes(16),
+        assumptions=assumptions,
+        graph_seed=bytes(16),
+        identities=tuple(identities),
+    )

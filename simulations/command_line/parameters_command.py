@@ -2,139 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from federation.console.arguments import checked, number, whole, wholes
-from federation.console.process import exit_codes
-from secagg import Assumptions, MaskedSum
+from federation.console.arguments import number, whole, wholes
+from federation.console.declaration import Command, option
+from secagg import Assumptions
 from secagg.config import MAX_CLIENTS
-from secagg.masked.assumptions import Plan, plan
-from secagg.masked.explain import client_cost
-from simulations.command_line.example_layout import layout_of_statistics
+from secagg.masked.assumptions import plan
+from secagg.sums import CLIENT_ROLE
+from simulations.command_line.example_layout import planned_sum
 
-NAME = "parameters"
-SUMMARY = "show the neighbours, threshold, guarantees and costs of masked sums by cohort size"
-EXAMPLES = """examples:
-  python -m simulations parameters
-      10 to 10 000 clients, a tenth corrupt, three tenths vanishing, both kinds of server
-  python -m simulations parameters --clients 50,200 --corruption 0.2 --dropout 0.1 --features 1024
-      your own cohort sizes and threat model
-
-The table is Markdown, so that it can stand in a document as it is.
-
-{exit_codes}"""
 MOST_COLUMNS = 2**15
 """A Gram of more columns takes gigabytes, and no layout holds much more."""
-
-HEADER = (
-    "clients",
-    "server",
-    "neighbours",
-    "threshold",
-    "survivors needed",
-    "opened",
-    "split",
-    "stuck",
-    "messages up",
-    "bytes up",
-    "of them vector",
-    "bytes down",
-)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what ``parameters`` understands."""
-    parser.description = f"{SUMMARY[0].upper()}{SUMMARY[1:]}."
-    parser.epilog = EXAMPLES.format(exit_codes=exit_codes("the table is printed"))
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument(
-        "--clients",
-        type=checked(lambda text: wholes(text, at_least=2, at_most=MAX_CLIENTS)),
-        default=(10, 100, 1000, 10000),
-        metavar="N,...",
-        help="cohort sizes (default: 10,100,1000,10000)",
-    )
-    for name, default, help_text in (
-        ("--corruption", 0.1, "largest fraction that colludes (default: 0.1)"),
-        ("--dropout", 0.3, "largest fraction that vanishes (default: 0.3)"),
-    ):
-        parser.add_argument(name, type=checked(_fraction), default=default, metavar="RATE", help=help_text)
-    for name, help_text in (
-        ("--security-bits", "privacy fails with probability 2^-BITS at most (default: 40)"),
-        ("--correctness-bits", "a sum is stuck with probability 2^-BITS at most (default: 40)"),
-    ):
-        parser.add_argument(name, type=checked(_bits), default=40.0, metavar="BITS", help=help_text)
-    for name, default, help_text in (
-        ("--features", 512, "columns of the Gram (default: 512)"),
-        ("--targets", 10, "columns of the cross-correlation (default: 10)"),
-    ):
-        parser.add_argument(name, type=checked(_columns), default=default, metavar="N", help=help_text)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print the table, once all of it is known.
-
-    Raises:
-        secagg.errors.ConfigurationError: a threat model that no parameters meet.
-    """
-    lines = [
-        f"| {' | '.join(_row(n_clients, assumptions, arguments.features, arguments.targets))} |"
-        for n_clients in arguments.clients
-        for assumptions in _both_servers(arguments)
-    ]
-    print(f"| {' | '.join(HEADER)} |")
-    print("|" + " ---: |" * len(HEADER))
-    print("\n".join(lines))
-    return 0
-
-
-def _both_servers(arguments: argparse.Namespace) -> Iterator[Assumptions]:
-    for malicious in (False, True):
-        yield Assumptions(
-            corruption=arguments.corruption,
-            dropout=arguments.dropout,
-            malicious_server=malicious,
-            security_bits=arguments.security_bits,
-            correctness_bits=arguments.correctness_bits,
-        )
-
-
-def _row(n_clients: int, assumptions: Assumptions, features: int, targets: int) -> tuple[str, ...]:
-    found = plan(n_clients, assumptions)
-    config = _configured(n_clients, assumptions, features, targets)
-    cost = client_cost(config)
-    return (
-        f"{n_clients}",
-        "malicious" if assumptions.malicious_server else "semi-honest",
-        f"{found.degree}{' (all)' if found.is_complete else ''}",
-        f"{found.threshold}",
-        f"{config.survivors_needed}",
-        *_powers(found),
-        f"{cost.messages_up}",
-        f"{cost.bytes_up}",
-        f"{cost.vector_bytes}",
-        f"{cost.bytes_down}",
-    )
-
-
-def _configured(n_clients: int, assumptions: Assumptions, features: int, targets: int) -> MaskedSum:
-    identities = (
-        tuple(number.to_bytes(32, "big") for number in range(n_clients)) if assumptions.malicious_server else ()
-    )
-    return MaskedSum.planned(
-        layout=layout_of_statistics(n_clients, n_features=features, n_targets=targets),
-        clients=tuple(range(1, n_clients + 1)),
-        session_id=bytes(16),
-        assumptions=assumptions,
-        graph_seed=bytes(16),
-        identities=identities,
-    )
-
-
-def _powers(found: Plan) -> tuple[str, ...]:
-    powers = (found.log2_opened, found.log2_split, found.log2_stuck)
-    return tuple("never" if power == float("-inf") else f"2^{power:.1f}" for power in powers)
 
 
 def _fraction(text: str) -> float:
@@ -147,3 +27,91 @@ def _bits(text: str) -> float:
 
 def _columns(text: str) -> int:
     return whole(text, at_least=1, at_most=MOST_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersOptions:
+    """Cohort sizes, the threat model and the vector's size."""
+
+    clients: tuple[int, ...] = option(
+        "cohort sizes",
+        lambda text: wholes(text, at_least=2, at_most=MAX_CLIENTS),
+        default=(10, 100, 1000, 10000),
+        metavar="N,...",
+    )
+    corruption: float = option("largest fraction that colludes", _fraction, default=0.1, metavar="RATE")
+    dropout: float = option("largest fraction that vanishes", _fraction, default=0.3, metavar="RATE")
+    security_bits: float = option("privacy fails with probability 2^-BITS at most", _bits, default=40.0, metavar="BITS")
+    correctness_bits: float = option(
+        "a sum is stuck with probability 2^-BITS at most", _bits, default=40.0, metavar="BITS"
+    )
+    features: int = option("columns of the Gram", _columns, default=512, metavar="N")
+    targets: int = option("columns of the cross-correlation", _columns, default=10, metavar="N")
+
+
+def run(options: ParametersOptions) -> int:
+    """Print the table, once all of it is known.
+
+    Raises:
+        secagg.errors.ConfigurationError: a threat model that no parameters meet.
+    """
+    rows = [
+        _row(options, n_clients, assumptions) for n_clients in options.clients for assumptions in _both_servers(options)
+    ]
+    print(f"| {' | '.join(rows[0])} |")
+    print("|" + " ---: |" * len(rows[0]))
+    print("\n".join(f"| {' | '.join(row.values())} |" for row in rows))
+    return 0
+
+
+def _both_servers(options: ParametersOptions) -> Iterator[Assumptions]:
+    for malicious in (False, True):
+        yield Assumptions(
+            corruption=options.corruption,
+            dropout=options.dropout,
+            malicious_server=malicious,
+            security_bits=options.security_bits,
+            correctness_bits=options.correctness_bits,
+        )
+
+
+def _row(options: ParametersOptions, n_clients: int, assumptions: Assumptions) -> dict[str, str]:
+    """Return the cells of a row by column."""
+    found = plan(n_clients, assumptions)
+    planned = planned_sum(n_clients, assumptions, n_features=options.features, n_targets=options.targets)
+    cost = planned.costs[CLIENT_ROLE]
+    return {
+        "clients": f"{n_clients}",
+        "server": "malicious" if assumptions.malicious_server else "semi-honest",
+        "neighbours": f"{found.degree}{' (all)' if found.is_complete else ''}",
+        "threshold": f"{found.threshold}",
+        "survivors needed": f"{planned.survivors_needed}",
+        "opened": _power(found.log2_opened),
+        "split": _power(found.log2_split),
+        "stuck": _power(found.log2_stuck),
+        "messages up": f"{cost.messages_up}",
+        "bytes up": f"{cost.bytes_up}",
+        "of them vector": f"{cost.vector_bytes}",
+        "bytes down": f"{cost.bytes_down}",
+    }
+
+
+def _power(power: float) -> str:
+    return "never" if power == float("-inf") else f"2^{power:.1f}"
+
+
+COMMAND = Command(
+    name="parameters",
+    summary="show the neighbours, threshold, guarantees and costs of masked sums by cohort size",
+    examples="""examples:
+  python -m simulations parameters
+      10 to 10 000 clients, a tenth corrupt, three tenths vanishing, both kinds of server
+  python -m simulations parameters --clients 50,200 --corruption 0.2 --dropout 0.1 --features 1024
+      your own cohort sizes and threat model
+
+The table is Markdown, so that it can stand in a document as it is.
+""",
+    options=ParametersOptions,
+    run=run,
+    fine="the table is printed",
+)

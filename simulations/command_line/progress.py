@@ -1,9 +1,9 @@
-"""A progress bar on standard error, on terminals only."""
+"""Progress bars on standard error, on terminals only."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -15,10 +15,8 @@ from simulations.compare.comparison import Progress
 
 @contextmanager
 def progress_bar(n_runs: int) -> Iterator[Progress]:
-    """What feeds a bar over runs and one over the current run's contributions; nothing when nobody watches."""
-    console = Console(file=sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Bar(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+    """Yield what feeds a bar over runs and one over the current run's contributions; nothing when nobody watches."""
+    with _bar() as bar:
         runs, contributions = bar.add_task("runs", total=n_runs), bar.add_task("")
         started = 0
 
@@ -29,3 +27,16 @@ def progress_bar(n_runs: int) -> Iterator[Progress]:
             started += 1
 
         yield Progress(start=start, tick=lambda: bar.advance(contributions))
+
+
+@contextmanager
+def image_bar(label: str, n_images: int) -> Iterator[Callable[[int], None]]:
+    """Yield what feeds a bar over images with numbers of them."""
+    with _bar() as bar:
+        task = bar.add_task(label, total=n_images)
+        yield lambda images: bar.advance(task, images)
+
+
+def _bar() -> Bar:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Bar(*columns, console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty())

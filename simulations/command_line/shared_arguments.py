@@ -1,56 +1,66 @@
-"""Arguments that several commands have: where rows come from, which modes run, and the format of features."""
+"""Options that several commands have: where rows come from, which modes run, and the format of features."""
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from analytic.row_format import RowFormat
-from federation.console.arguments import checked, file, items
+from federation.console.arguments import file, items
+from federation.console.declaration import option
 from federation.datasets import BUNDLED, Dataset, bundled, load_npz
+from federation.errors import UsageError
 from federation.modes import MODES, choose_modes
 
 DEFAULT_DATASET = "digits"
 
 
-def add_data_arguments(parser: argparse.ArgumentParser) -> None:
-    """``--dataset`` and ``--data``, of which one may be given."""
-    data = parser.add_argument_group("data").add_mutually_exclusive_group()
-    data.add_argument(
-        "--dataset",
-        choices=tuple(BUNDLED),
-        help=f"real data bundled with scikit-learn (default: {DEFAULT_DATASET})",
-    )
-    data.add_argument(
-        "--data", type=checked(file), metavar="FILE.npz", help="x_train, y_train, x_test, y_test: features, labels"
-    )
-
-
-def dataset_of(arguments: argparse.Namespace) -> Dataset:
-    """The rows that are asked for.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataOptions:
+    """Where rows come from.
 
     Raises:
-        federation.errors.DataError: a file that cannot be read, or does not hold what is needed.
+        UsageError: from two places.
     """
-    return load_npz(arguments.data) if arguments.data else bundled(arguments.dataset or DEFAULT_DATASET)
+
+    dataset: str | None = option(
+        "real data bundled with scikit-learn", choices=tuple(BUNDLED), default=None, shown=DEFAULT_DATASET
+    )
+    data: Path | None = option(
+        "x_train, y_train, x_test, y_test: features, labels", file, metavar="FILE.npz", default=None
+    )
+
+    def __post_init__(self) -> None:
+        if self.dataset and self.data:
+            raise UsageError("argument --data: not allowed with argument --dataset; give one of the two")
+
+    def rows(self) -> Dataset:
+        """Return the rows that are asked for.
+
+        Raises:
+            federation.errors.DataError: a file that cannot be read, or does not hold what is needed.
+        """
+        return load_npz(self.data) if self.data else bundled(self.dataset or DEFAULT_DATASET)
 
 
-def add_modes_argument(group: Any) -> None:
-    """``--modes``."""
-    group.add_argument(
-        "--modes",
-        type=checked(lambda text: choose_modes(items(text))),
+def modes_option() -> Any:
+    """Declare ``--modes``."""
+    return option(
+        f"out of {', '.join(MODES)}",
+        lambda text: choose_modes(items(text)),
         default=choose_modes(None),
         metavar="MODE,...",
-        help=f"out of {', '.join(MODES)} (default: all that are installed)",
+        shown="all that are installed",
     )
 
 
-def add_format_argument(group: Any, rows: str) -> None:
-    """``--format``; ``rows`` says which of them ``auto`` looks at."""
-    group.add_argument(
-        "--format",
-        type=checked(lambda text: None if text == "auto" else RowFormat.parse(text)),
+def format_option(rows: str) -> Any:
+    """Declare ``--format``; ``rows`` says which of them ``auto`` looks at."""
+    return option(
+        f"fixed-point format of features: Q5.11 (signed), UQ5.11, or auto, which looks at {rows}",
+        lambda text: None if text == "auto" else RowFormat.parse(text),
+        flag="--format",
         default=None,
-        help=f"fixed-point format of features: Q5.11 (signed), UQ5.11, or auto, which looks at {rows} (default: auto)",
+        shown="auto",
     )

@@ -12,7 +12,6 @@ from federation.errors import UsageError
 from simulations.compare.baselines import BASELINES, FEDPROX_MU, BaselineResult, GradientSettings
 from simulations.compare.records import BaselineRecord
 
-MODE = "baseline"
 """What stands in place of a mode: a baseline's sums are in the clear and obey no bitwise law."""
 
 
@@ -71,7 +70,6 @@ class ChosenBaseline:
         settings = self.settings(seed)
         result = self.entry.train(clients, dataset.x_test, dataset.y_test, settings=settings, tick=tick)
         return BaselineRecord(
-            mode=MODE,
             learner=self.name,
             clients=n_clients,
             partition=partition,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -12,41 +11,96 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.learner import ClientRows
-from analytic.private_afl import CLIPPED_CONTRIBUTION, CLIPPED_ROWS
-from analytic.statistics import IntVector
+from analytic.afl import AFL
+from analytic.deepafl import DeepAFL
+from analytic.learner import AnalyticLearner, ClientRows
+from analytic.row_format import RowFormat
+from analytic.row_map import CLIPPED_CONTRIBUTION, CLIPPED_ROWS
+from analytic.sensitivity import Adjacency, Unit
 from federation.datasets import Dataset
 from federation.errors import UsageError
-from secagg import (
-    InsecureSeededEntropy,
-    Layout,
-    MaskedSum,
-    PartyId,
-    PlainSum,
-    SumProtocol,
-    new_session_id,
-    run_in_memory,
-)
-from secagg.dp import (
-    CentralNoisySum,
-    CoordinateNoise,
-    DistributedNoise,
-    Guarantee,
-    MissingExtraError,
-    NoisySum,
-    Release,
-    SecondOpinion,
-    guarantee,
-    make_room,
-    second_opinions,
-)
+from federation.in_process import run_federation
+from federation.modes import Mode, SumSetup
+from federation.privacy import PrivacyPlan, PrivateForm
+from secagg import InsecureSeededEntropy, MaskedSum, PlainSum, SumProtocol
+from secagg.dp import MissingExtraError, Release, SecondOpinion, second_opinions
+from secagg.entropy import Entropy
 from simulations.compare.accuracy import accuracy
 from simulations.compare.dropouts import NO_DROPOUTS, Dropouts
-from simulations.compare.private_plans import Plan, PrivacyTerms, Shape, exact_plan, private_plan
+from simulations.compare.records import PrivateRecord
 from simulations.data.partitions import Partition, parse_partition
 
 Trust = Literal["distributed", "central", "local", "non-private"]
 TRUSTS: tuple[Trust, ...] = ("distributed", "central", "local", "non-private")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyTerms:
+    """What is promised beside epsilon, and the learner that promises it; the names are those of the JSON report.
+
+    Args:
+        delta, unit, adjacency, gram_share, mean_share, fraction_bits, client_rows: as in ``PrivacyPlan``.
+        n_layers: T of a deep learner; None for the linear one.
+        d_phi: columns of its Phi_t.
+        d_f: columns of its F_t.
+        ridge: what every solve adds to the noise's own ridge.
+
+    Raises:
+        UsageError, secagg.dp.PrivacyError, analytic.errors.SpecificationError: a parameter out of range.
+    """
+
+    delta: float = 1e-5
+    unit: Unit = "record"
+    adjacency: Adjacency = "add-remove"
+    gram_share: float = 0.3
+    mean_share: float = 0.05
+    fraction_bits: int = 16
+    client_rows: int = 1
+    n_layers: int | None = None
+    d_phi: int = 64
+    d_f: int = 64
+    ridge: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.unit == "client" and self.n_layers is not None:
+            raise UsageError("a deep learner's layers are bounded by record only; take --unit record for it")
+        _ = self.plan(1.0), self.learner(n_features=1, n_classes=1, max_rows=1)
+
+    @property
+    def n_releases(self) -> int:
+        """How many sums a run releases."""
+        if self.n_layers is not None:
+            return 2 * self.n_layers + 1
+        return 2 if self.mean_share else 1
+
+    def plan(self, epsilon: float, promised_survivors: int | None = None, **others: Any) -> PrivacyPlan:
+        """The plan of these terms for one epsilon; noise from the server where nobody is promised."""
+        return PrivacyPlan(
+            epsilon=epsilon,
+            delta=self.delta,
+            unit=self.unit,
+            adjacency=self.adjacency,
+            promised_survivors=promised_survivors,
+            gram_share=self.gram_share,
+            mean_share=self.mean_share,
+            fraction_bits=self.fraction_bits,
+            client_rows=self.client_rows,
+            **others,
+        )
+
+    def learner(self, *, n_features: int, n_classes: int, max_rows: int) -> AnalyticLearner[Any]:
+        """The closed form before its rows are bounded. What it takes features for plays no part behind a row map."""
+        sizes = {"n_features": n_features, "n_targets": n_classes, "max_rows": max_rows, "ridge": self.ridge}
+        if self.n_layers is None:
+            return AFL(feature_format=RowFormat(integer_bits=1, fraction_bits=16), **sizes)  # type: ignore[arg-type]
+        return DeepAFL(
+            feature_bound=1.0,
+            n_layers=self.n_layers,
+            d_phi=self.d_phi,
+            d_f=self.d_f,
+            gamma=1e-3,
+            **sizes,  # type: ignore[arg-type]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,39 +188,6 @@ class PrivateSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivateRecord:
-    """One kind of trust at one epsilon, over all seeds; the names are those of the JSON report.
-
-    Accuracies are parts of the test rows. ``rho``, ``epsilon`` and ``epsilon_tight`` are what the real integer noise
-    gives, not what was asked for; the exact model has none of them. For ``local``, every single upload has them.
-    ``clipped`` counts rows (and, for clients, contributions) that were shortened, over all seeds: simulations may
-    look, a deployment shows it to the owner of the rows only.
-    """
-
-    trust: str
-    target_epsilon: float | None
-    epsilon: float | None
-    delta: float | None
-    rho: float | None
-    epsilon_tight: float | None
-    sigma_gram: float
-    sigma_cross: float
-    releases: int
-    unit: str
-    adjacency: str
-    clients: int
-    survivors: int
-    promised_survivors: int
-    colluders: int
-    layers: int | None
-    accuracy_mean: float
-    accuracy_spread: float
-    accuracies: tuple[float, ...]
-    clipped: int
-    second_opinions: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateComparison:
     """All records and what they are about."""
 
@@ -197,81 +218,40 @@ def compare_private(
     Raises:
         secagg.dp.PrivacyError: an epsilon or delta out of range, or noise that is too fine.
     """
-    shape = shape_of(dataset)
-    records = [_record(dataset, settings, shape, "non-private", None, tick)]
+    records = [_record(dataset, settings, "non-private", None, tick)]
     for epsilon in sorted(set(settings.epsilons)):
-        records += [
-            _record(dataset, settings, shape, trust, epsilon, tick) for trust in TRUSTS if trust != "non-private"
-        ]
+        records += [_record(dataset, settings, trust, epsilon, tick) for trust in TRUSTS if trust != "non-private"]
     return PrivateComparison(settings=settings, dataset=dataset, records=tuple(records))
 
 
-def shape_of(dataset: Dataset) -> Shape:
-    """What a simulation takes for public: sizes, and whether features can be negative."""
-    return Shape(
-        n_features=dataset.n_features,
-        n_classes=dataset.n_classes,
-        max_rows=len(dataset.x_train),
-        nonnegative=bool(dataset.x_train.min() >= 0 and dataset.x_test.min() >= 0),
-    )
+def nonnegative(dataset: Dataset) -> bool:
+    """Whether no feature is negative, which a simulation takes for public."""
+    return bool(dataset.x_train.min() >= 0 and dataset.x_test.min() >= 0)
 
 
 def _record(
-    dataset: Dataset,
-    settings: PrivateSettings,
-    shape: Shape,
-    trust: Trust,
-    epsilon: float | None,
-    tick: Callable[[str], None],
+    dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: float | None, tick: Callable[[str], None]
 ) -> PrivateRecord:
-    plan, noises, bill = _priced(settings, shape, trust, epsilon)
     accuracies, clipped = [], 0
     for seed in range(settings.seed, settings.seed + settings.n_seeds):
         tick(f"{trust}, epsilon {epsilon}, seed {seed}")
-        outcome = _Run(dataset, settings, trust, plan, noises, seed).run()
-        accuracies.append(outcome.accuracy)
-        clipped += outcome.clipped
-    promise = guarantee(bill, settings.terms.delta) if bill else None
-    return _summary(
-        settings, trust, epsilon, plan, promise, _opinions(tuple(bill), settings.terms.delta), accuracies, clipped
-    )
-
-
-def _priced(
-    settings: PrivateSettings, shape: Shape, trust: Trust, epsilon: float | None
-) -> tuple[Plan, tuple[CoordinateNoise | DistributedNoise, ...], list[Release]]:
-    """The plan of a run, the noise of each sum and what it costs."""
-    if trust == "non-private" or epsilon is None:
-        return exact_plan(settings.terms, shape), (), []
-    shares = {"distributed": settings.shares, "local": 1}.get(trust)
-    plan = private_plan(settings.terms, shape, epsilon, shares)
-    noises: list[CoordinateNoise | DistributedNoise] = []
-    for release in plan.releases:
-        if trust == "central":
-            noises.append(release.noise)
-        elif trust == "local":
-            noises.append(DistributedNoise(total=release.noise, promised_survivors=1))
-        else:
-            noises.append(
-                DistributedNoise(
-                    total=release.noise, promised_survivors=settings.promised, colluders=settings.colluders
-                )
-            )
-    promise = {"unit": settings.terms.unit, "adjacency": settings.terms.adjacency}
-    bill = [Release.of(r.label, r.rho, noise, **promise) for r, noise in zip(plan.releases, noises, strict=True)]
-    return plan, tuple(noises), bill
+        run = _Run(dataset, settings, trust, epsilon, seed)
+        found = run.outcome()
+        accuracies.append(found.accuracy)
+        clipped += found.clipped
+    return _summary(settings, trust, epsilon, run.form, accuracies, clipped)
 
 
 def _summary(
     settings: PrivateSettings,
     trust: Trust,
     epsilon: float | None,
-    plan: Plan,
-    promise: Guarantee | None,
-    opinions: tuple[SecondOpinion, ...],
+    form: PrivateForm | None,
     accuracies: list[float],
     clipped: int,
 ) -> PrivateRecord:
+    promise = form.guarantee if form else None
+    opinions = _opinions(form.releases, settings.terms.delta) if form else ()
     terms = settings.terms
     return PrivateRecord(
         trust=trust,
@@ -280,8 +260,8 @@ def _summary(
         delta=promise.delta if promise else None,
         rho=float(promise.rho) if promise else None,
         epsilon_tight=promise.epsilon_tight if promise else None,
-        sigma_gram=plan.sigma_gram,
-        sigma_cross=plan.sigma_cross,
+        sigma_gram=form.sigma_gram if form else 0.0,
+        sigma_cross=form.sigma_cross if form else 0.0,
         releases=terms.n_releases,
         unit=terms.unit,
         adjacency=terms.adjacency,
@@ -302,7 +282,7 @@ def _summary(
 def _opinions(bill: tuple[Release, ...], delta: float) -> tuple[SecondOpinion, ...]:
     """Other accountants' numbers; none where the extra is not installed."""
     try:
-        return second_opinions(bill, delta) if bill else ()
+        return second_opinions(bill, delta)
     except MissingExtraError:
         return ()
 
@@ -313,70 +293,59 @@ class _Outcome:
     clipped: int
 
 
-@dataclass(frozen=True, slots=True)
 class _Run:
-    """One seed: split, deal, sum, solve, test."""
+    """One seed: split, deal, sum, solve, test.
 
-    dataset: Dataset
-    settings: PrivateSettings
-    trust: Trust
-    plan: Plan
-    noises: tuple[CoordinateNoise | DistributedNoise, ...]
-    seed: int
+    Args:
+        form: the private form of the learner; None where nothing is private.
+    """
 
-    def run(self) -> _Outcome:
-        rng = np.random.default_rng([self.seed, *b"private compare"])
-        (x_train, y_train), (x_test, y_test) = _split(self.dataset, rng)
-        dealt = self.settings.partition.deal(y_train, self.settings.n_clients, rng)
+    def __init__(
+        self, dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: float | None, seed: int
+    ) -> None:
+        self._dataset, self._settings, self._trust, self._seed = dataset, settings, trust, seed
+        self._learner: Any = settings.terms.learner(
+            n_features=dataset.n_features, n_classes=dataset.n_classes, max_rows=len(dataset.x_train)
+        )
+        known: dict[str, Any] = {"nonnegative": nonnegative(dataset), "noise_entropy": self._entropy}
+        self._plan: PrivacyPlan | None = None
+        self.form: PrivateForm | None = None
+        if epsilon is None:
+            bounded = settings.terms.plan(1.0, **known).bounded(self._learner)
+            self._learner = bounded.with_noise([0.0], None)  # exact totals, solved like noisy ones
+            return
+        promised = {"distributed": settings.promised, "local": 1}.get(trust)
+        colluders = settings.colluders if trust == "distributed" else 0
+        self._plan = settings.terms.plan(epsilon, promised, colluders=colluders, **known)
+        self.form = self._plan.apply(self._learner)
+
+    def outcome(self) -> _Outcome:
+        rng = np.random.default_rng([self._seed, *b"private compare"])
+        (x_train, y_train), (x_test, y_test) = _split(self._dataset, rng)
+        dealt = self._settings.partition.deal(y_train, self._settings.n_clients, rng)
         clients = {party: ClientRows(x_train[rows], y_train[rows]) for party, rows in enumerate(dealt, start=1)}
-        learner, model = self.plan.learner, self.plan.learner.init()
-        number = 0
-        while (spec := learner.next_sum(model)) is not None:
-            contributions = {
-                party: _contribution(learner, model, spec, rows)
-                for party, rows in self._present(clients, number).items()
-            }
-            protocol = self._protocol(number, Layout.of(spec.segments), learner.context_bytes(model))
-            result = run_in_memory(protocol, contributions).result
-            model = learner.update(model, spec.from_vector(result.total), len(result.survivors))
-            number += 1
-        scores = learner.decision_function(model, x_test)
+        dropouts = replace(self._settings.dropouts, seed=self._seed)
+        finished = run_federation(
+            self._learner,
+            clients,
+            Mode(name=self._trust, make=self._sum),
+            dropouts=lambda number: dict.fromkeys(dropouts.lost(tuple(clients), number), 0),
+            privacy=self._plan,
+        )
+        learner = self._learner if self.form is None else self.form.learner
+        scores = learner.decision_function(finished.model, x_test)
         kept = (CLIPPED_ROWS, CLIPPED_CONTRIBUTION)
         clipped = sum(int(rows.memory.get(key, 0)) for rows in clients.values() for key in kept)
         return _Outcome(accuracy=accuracy(scores, y_test), clipped=clipped)
 
-    def _present(self, clients: Mapping[PartyId, ClientRows], number: int) -> dict[PartyId, ClientRows]:
-        lost = replace(self.settings.dropouts, seed=self.seed).lost(tuple(clients), number)
-        return {party: rows for party, rows in clients.items() if party not in lost}
+    def _entropy(self, number: int) -> Entropy:
+        return InsecureSeededEntropy(self._seed, f"noise {self._trust} {number}")
 
-    def _protocol(self, number: int, layout: Layout, received: bytes) -> SumProtocol:
-        noise = self.noises[number] if self.noises else None
-        entropy = InsecureSeededEntropy(self.seed, f"noise {self.trust} {number}")
-        context = hashlib.sha256(received).digest()
-        if noise is None:
-            return self._carrier(layout, context, needed=1)
-        if isinstance(noise, CoordinateNoise):
-            exact = self._carrier(layout, context, needed=1)
-            return CentralNoisySum(protocol=exact, noise=noise, noise_entropy=entropy)
-        room = make_room(layout, self.settings.n_clients, noise)
-        carrier = self._carrier(room, context, needed=noise.promised_survivors)
-        return NoisySum(protocol=carrier, layout=layout, noise=noise, noise_entropy=entropy)
-
-    def _carrier(self, layout: Layout, context: bytes, *, needed: int) -> SumProtocol:
-        """What moves the integers: masks where the server is not trusted, and else anything."""
-        clients = tuple(range(1, self.settings.n_clients + 1))
-        if self.trust != "distributed":
-            return PlainSum(
-                layout=layout, clients=clients, session_id=new_session_id(), context=context, min_survivors=needed
-            )
-        threshold = max(needed, len(clients) // 2 + 1)
-        return MaskedSum(
-            layout=layout, clients=clients, session_id=new_session_id(), context=context, threshold=threshold
-        )
-
-
-def _contribution(learner: Any, model: Any, spec: Any, rows: ClientRows) -> Callable[[], IntVector]:
-    return lambda: spec.to_vector(learner.client_statistics(model, rows))
+    def _sum(self, setup: SumSetup) -> SumProtocol:
+        """A masked sum where the server is not trusted, and else one in the clear."""
+        if self._trust == "distributed":
+            return MaskedSum(threshold=self._settings.threshold, **setup.common)
+        return PlainSum(min_survivors=1, **setup.common)
 
 
 def _split(dataset: Dataset, rng: np.random.Generator) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:

@@ -2,102 +2,35 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from analytic.private_deepafl import noise_drowns
-from analytic.sensitivity import ADJACENCIES
-from federation.console.arguments import budgets, checked, number, whole
+from analytic.noisy_solve import noise_drowns
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from simulations.compare.dropouts import Dropouts
+from simulations.compare.options import CompareOptions
 from simulations.compare.private_comparison import (
     TRUSTS,
+    PrivacyTerms,
     PrivateComparison,
-    PrivateRecord,
     PrivateSettings,
     without_depth,
 )
-from simulations.compare.private_plans import UNITS, PrivacyTerms
+from simulations.compare.records import PrivateRecord
 from simulations.data.partitions import Partition
-
-SCHEMA, SCHEMA_VERSION = "analytic-secagg/private-compare", 2
 
 DEEP = {"n_layers": 1, "d_phi": 64, "d_f": 64}
 """The options that the private form of deepafl has, with its own defaults."""
 
-DESCRIPTION = """\
-With --epsilon a simulation of its own runs beside the others, for afl and deepafl where they are asked for, with
-the cohorts, partitions, dropouts and --seed above. Its distributed noise always travels under masks, whatever
---modes says; its rows are brought to norm 1 and have formats of their own, whatever --format says; its ridge is
-0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64 unless --option sets them.
-"""
-
-BESIDE_EPSILON = ("delta", "unit", "adjacency", "promise", "colluders", "mean_share", "gram_share", "seeds")
-"""Arguments that say nothing without ``--epsilon``."""
-
-
-def add_arguments(group: Any) -> None:
-    """What ``compare`` understands once ``--epsilon`` is given."""
-    group.add_argument(
-        "--epsilon",
-        type=checked(budgets),
-        default=None,
-        metavar="E,...",
-        help="also compare accuracy for these privacy budgets, such as 0.5,1,2,4,8 (learners afl and deepafl)",
-    )
-    group.add_argument(
-        "--delta", type=checked(number), default=1e-5, metavar="D", help="delta of every guarantee (default: 1e-5)"
-    )
-    group.add_argument("--unit", choices=UNITS, default="record", help="who is protected (default: record)")
-    group.add_argument(
-        "--adjacency", choices=ADJACENCIES, default="add-remove", help="neighbouring data sets (default: add-remove)"
-    )
-    group.add_argument(
-        "--promise",
-        type=checked(lambda text: whole(text, at_least=1)),
-        default=None,
-        metavar="N",
-        help="fewest survivors of a released total; the noise is sized for them (default: all that --dropout leaves)",
-    )
-    group.add_argument(
-        "--colluders",
-        type=checked(lambda text: whole(text, at_least=0)),
-        default=0,
-        metavar="N",
-        help="survivors whose noise counts for nothing (default: 0)",
-    )
-    group.add_argument(
-        "--mean-share",
-        type=checked(lambda text: number(text, "a number from 0 to below 1", lambda part: 0 <= part < 1)),
-        default=0.05,
-        metavar="F",
-        help="part of the budget that buys the rows' mean, to centre them (default: 0.05; 0 for one release less)",
-    )
-    group.add_argument(
-        "--gram-share",
-        type=checked(lambda text: number(text, "a number between 0 and 1", lambda part: 0 < part < 1)),
-        default=0.3,
-        metavar="F",
-        help="the Gram's part of the rest (default: 0.3)",
-    )
-    group.add_argument(
-        "--seeds",
-        type=checked(lambda text: whole(text, at_least=1)),
-        default=5,
-        metavar="N",
-        help="repetitions of each (default: 5)",
-    )
-
 
 def settings_from(
-    arguments: argparse.Namespace,
+    options: CompareOptions,
     dataset: Dataset,
     *,
     n_clients: int,
@@ -107,7 +40,7 @@ def settings_from(
     """The settings that arguments ask for; cohort and partition are ``compare``'s own.
 
     Args:
-        arguments: what was given.
+        options: what was given.
         dataset: the rows.
         n_clients: the cohort.
         partition: how they are dealt.
@@ -116,6 +49,7 @@ def settings_from(
     Raises:
         UsageError: a parameter out of range, or an option that the private form of a deep learner does not have.
     """
+    privacy, federation = options.privacy, options.federation
     unknown = (deep or {}).keys() - DEEP.keys()
     if unknown:
         raise UsageError(
@@ -123,47 +57,31 @@ def settings_from(
             "that out, or --epsilon"
         )
     terms = PrivacyTerms(
-        delta=arguments.delta,
-        unit=arguments.unit,
-        adjacency=arguments.adjacency,
-        gram_share=arguments.gram_share,
-        mean_share=arguments.mean_share if deep is None else 0.0,
+        delta=privacy.delta,
+        unit=privacy.unit,
+        adjacency=privacy.adjacency,
+        gram_share=privacy.gram_share,
+        mean_share=privacy.mean_share if deep is None else 0.0,
         client_rows=-(-len(dataset.x_train) // n_clients),
     )
     if deep is not None:
         chosen: dict[str, Any] = {**DEEP, **deep}
         terms = replace(terms, **chosen)
-    if arguments.ridge is not None:
-        terms = replace(terms, ridge=arguments.ridge)
-    if arguments.epsilon is None:
+    if options.learning.ridge is not None:
+        terms = replace(terms, ridge=options.learning.ridge)
+    if privacy.epsilon is None:
         raise UsageError("a private comparison needs --epsilon")
     return PrivateSettings(
-        epsilons=arguments.epsilon,
+        epsilons=privacy.epsilon,
         terms=terms,
         n_clients=n_clients,
         partition=partition,
-        promised_survivors=arguments.promise,
-        colluders=arguments.colluders,
-        dropouts=Dropouts(rate=arguments.dropout, anew=arguments.dropout_anew, seed=arguments.seed),
-        n_seeds=arguments.seeds,
-        seed=arguments.seed,
+        promised_survivors=privacy.promise,
+        colluders=privacy.colluders,
+        dropouts=Dropouts(rate=federation.dropout, anew=federation.dropout_anew, seed=federation.seed),
+        n_seeds=privacy.seeds,
+        seed=federation.seed,
     )
-
-
-def document(comparison: PrivateComparison) -> dict[str, Any]:
-    """Everything as plain values for ``json.dumps``."""
-    settings, data = comparison.settings, comparison.dataset
-    return {
-        "schema": SCHEMA,
-        "schema_version": SCHEMA_VERSION,
-        "dataset": {"name": data.name, "sha256": data.sha256, "train_rows": len(data.x_train)},
-        "terms": asdict(settings.terms),
-        "partition": settings.partition.name,
-        "seeds": settings.n_seeds,
-        "seed": settings.seed,
-        "statement": list(statement(comparison)),
-        "records": [asdict(record) for record in comparison.records],
-    }
 
 
 def statement(comparison: PrivateComparison) -> Iterator[str]:
@@ -223,7 +141,7 @@ def depth_verdicts(comparisons: Sequence[PrivateComparison]) -> Iterator[tuple[P
 def depth_verdict(deep: PrivateComparison, flat: PrivateComparison) -> Iterator[str]:
     """Where T = 0 really did better with the same budget, in a simulation that ran both."""
     for record in deep.records:
-        other = flat.of(record.trust, record.target_epsilon)  # type: ignore[arg-type]
+        other = flat.of(record.trust, record.target_epsilon)
         if record.target_epsilon is not None and other.accuracy_mean > record.accuracy_mean:
             yield (
                 f"{record.trust}, epsilon {record.target_epsilon:g}: T = 0 does better ({other.accuracy_mean:.3f}) "

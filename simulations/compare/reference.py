@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
-from analytic.learner import federate as federate_in_clear
+from analytic.learner import AnalyticLearner, ClientRows, fit_in_the_clear
 from analytic.row_format import FloatMatrix
 from analytic.solve import one_blas_thread
-from analytic.statistics import IntVector
 from federation.datasets import Dataset
 from secagg import PartyId
 from simulations.compare.float64_federation import Float64Deviation, float64_deviation
@@ -105,10 +103,10 @@ class References:
         return self._float64.deviation([parts[party] for party in sorted(survivors[0])])
 
     def _pooled(self, learner: AnalyticLearner[Any], groups: Mapping[frozenset[int], Indices]) -> Any:
-        pooled = {sums: self._rows(rows) for sums, rows in groups.items()}
-        if len(pooled) == 1:
-            return fit_pooled(learner, next(iter(pooled.values())))
-        return _fit_pooled_by_sum(learner, pooled)
+        """The model when other rows take part in each sum: one holder a group of rows, added in the clear."""
+        n_sums = 1 + max(number for sums in groups for number in sums)
+        took_part = [[place for place, sums in enumerate(groups) if number in sums] for number in range(n_sums)]
+        return fit_in_the_clear(learner, [self._rows(rows) for rows in groups.values()], took_part)
 
     def _rows(self, rows: Indices) -> ClientRows:
         return ClientRows(self._dataset.x_train[rows], self._dataset.y_train[rows])
@@ -159,17 +157,3 @@ def _digest(groups: Mapping[frozenset[int], Indices]) -> bytes:
     for sums in sorted(groups, key=sorted):
         digest.update(repr((sorted(sums), len(groups[sums]))).encode() + groups[sums].tobytes())
     return digest.digest()
-
-
-def _fit_pooled_by_sum(learner: AnalyticLearner[Any], pooled: Mapping[frozenset[int], ClientRows]) -> Any:
-    """The model when other rows take part in each sum: one holder a group, added in the clear."""
-    groups, number = list(pooled), -1
-
-    def run_sum(spec: SumSpec[Any], contributions: list[Any]) -> tuple[IntVector, list[int]]:
-        nonlocal number
-        number += 1
-        present = [index for index, sums in enumerate(groups) if number in sums]
-        total: IntVector = sum((contributions[index]() for index in present[1:]), contributions[present[0]]())
-        return total, present
-
-    return federate_in_clear(learner, list(pooled.values()), run_sum)[0]

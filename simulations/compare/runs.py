@@ -13,7 +13,7 @@ import numpy as np
 
 from analytic.learner import AnalyticLearner, ClientRows
 from federation.datasets import Dataset
-from federation.federation import Cost, Federation, federate
+from federation.in_process import Cost, FederatedRun, run_federation
 from federation.learners import ChosenLearner
 from federation.modes import Mode
 from secagg import Layout, PartyId
@@ -86,7 +86,7 @@ class Case:
         """Federate and compare; the record, and the layout of the largest sum."""
         forget_peak()
         started = time.perf_counter()
-        federation = federate(
+        federation = run_federation(
             self.learner,
             {party: self._rows(rows) for party, rows in self.parts.items()},
             self.mode,
@@ -109,7 +109,7 @@ class Case:
 
     def _record(
         self,
-        federation: Federation,
+        federation: FederatedRun[Any],
         reference: Reference,
         float64: Float64Deviation,
         *,
@@ -141,7 +141,7 @@ class Case:
             **self._helper_costs(federation),
         )
 
-    def _client_costs(self, federation: Federation) -> dict[str, Any]:
+    def _client_costs(self, federation: FederatedRun[Any]) -> dict[str, Any]:
         clients = [federation.costs[party] for party in set().union(*federation.survivors)]
         return {
             "messages_per_client": max(cost.messages_up for cost in clients),
@@ -153,7 +153,7 @@ class Case:
             "client_statistics_seconds": statistics.fmean(cost.statistics_seconds for cost in clients),
         }
 
-    def _helper_costs(self, federation: Federation) -> dict[str, Any]:
+    def _helper_costs(self, federation: FederatedRun[Any]) -> dict[str, Any]:
         helpers: list[Cost] = [cost for party, cost in federation.costs.items() if party not in self.deal.parts]
         return {
             "helpers": len(helpers),
@@ -162,13 +162,13 @@ class Case:
             "helper_seconds": max((cost.seconds for cost in helpers), default=0.0),
         }
 
-    def _ridge_deviation(self, federation: Federation, reference: Reference) -> float | None:
+    def _ridge_deviation(self, federation: FederatedRun[Any], reference: Reference) -> float | None:
         linear_weights = self.chosen.entry.linear_weights
         if linear_weights is None:
             return None
         return float(np.abs(linear_weights(federation.model) - reference.float64_weights).max())
 
-    def _personal(self, federation: Federation, reference: Reference) -> dict[str, Any]:
+    def _personal(self, federation: FederatedRun[Any], reference: Reference) -> dict[str, Any]:
         scores = self._personal_scores(federation, reference)
         return {
             "local_test_accuracy": None if scores is None else scores.global_accuracy,
@@ -176,7 +176,7 @@ class Case:
             "personalised_bitwise_equal_to_pooled": None if scores is None else scores.bitwise_equal_to_pooled,
         }
 
-    def _personal_scores(self, federation: Federation, reference: Reference) -> PersonalScores | None:
+    def _personal_scores(self, federation: FederatedRun[Any], reference: Reference) -> PersonalScores | None:
         personalise = self.chosen.entry.personalise
         if personalise is None:
             return None
@@ -191,7 +191,7 @@ class Case:
         )
 
 
-def _messages_per_sum(federation: Federation) -> Iterator[int]:
+def _messages_per_sum(federation: FederatedRun[Any]) -> Iterator[int]:
     """For each sum, the most messages of any client whose vector is in it."""
     for number, took_part in enumerate(federation.survivors):
         yield max(federation.costs[party].messages_by_sum[number] for party in took_part)

@@ -28,6 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from federation.console.arguments import file, whole
+from federation.console.declaration import option
 from federation.console.output_files import OutputFile
 from federation.errors import DataError, OutputError, UsageError
 from simulations.data.image_files import Images
@@ -37,6 +39,7 @@ CHUNK_IMAGES = 256
 """Images between two saves, at least: one chunk of decoded images is in memory, 150 MB."""
 
 DEFAULT_WEIGHTS = "DEFAULT"
+MOST_WORKERS = 256
 TRANSFORMS = ("afl", "weights")
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -68,25 +71,29 @@ BACKBONES = {
 class FeatureSettings:
     """How features are computed.
 
-    Args:
-        backbone: one of ``BACKBONES``.
-        weights: ``DEFAULT`` for torchvision's own, or a file with a state dict (torch.save or safetensors).
-        transform: ``afl`` (resize to 224 x 224, mean and deviation 0.5), or ``weights``: what torchvision's default
-            weights of this backbone were made for.
-        batch_size: images that go through the backbone at a time.
-        device: ``auto`` (a GPU when there is one), ``cpu`` or ``cuda``.
-        workers: threads that read images.
-
     Raises:
         UsageError: an unknown choice, or a number below 1.
     """
 
-    backbone: str
-    weights: str = DEFAULT_WEIGHTS
-    transform: str = "afl"
-    batch_size: int = 64
-    device: str = "auto"
-    workers: int = 4
+    backbone: str = option("torchvision's name: 512, 4096 or 768 features", choices=BACKBONES.keys())
+    weights: str = option(
+        "a state dict (torch.save or safetensors), or torchvision's own, downloaded once",
+        lambda text: str(file(text)),
+        metavar="FILE|DEFAULT",
+    )
+    transform: str = option(
+        "afl: resize to 224 x 224, mean and deviation 0.5; weights: as torchvision's weights were trained",
+        choices=TRANSFORMS,
+        default="afl",
+    )
+    batch_size: int = option("images at a time", lambda text: whole(text, at_least=1), default=64, metavar="N")
+    device: str = option("auto takes a GPU when there is one", choices=DEVICES, default="auto")
+    workers: int = option(
+        "threads that read images",
+        lambda text: whole(text, at_least=1, at_most=MOST_WORKERS),
+        default=4,
+        metavar="N",
+    )
 
     def __post_init__(self) -> None:
         for value, choices in ((self.backbone, BACKBONES), (self.transform, TRANSFORMS), (self.device, DEVICES)):

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import resources
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from simulations.audit.audit import Audit, Cell, CurvePoint
 from simulations.audit.catalogue import describe
 from simulations.audit.evaluate import ALPHA, Score, Verdict, area_under_roc, roc_curve
 from simulations.report.audit_findings import findings
-from simulations.report.audit_json import FALSE_POSITIVE_RATES, score_document, to_json
+from simulations.report.audit_json import FALSE_POSITIVE_RATES, ScoreRecord, to_json
 from simulations.report.audit_plots import LineChart, row_picture
-from simulations.report.json_report import versions
-
-TEMPLATE = "audit.html"
+from simulations.report.page import render
 
 COLUMN_TITLES = {
     "plain": "no protection (plain)",
@@ -56,10 +52,10 @@ def to_html(audit: Audit, *, pictures: bool = True) -> str:
         audit: what to report.
         pictures: whether rows of the data are shown; a page with them must be kept like the data.
     """
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["percent"] = percent
-    template = resources.files("simulations.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
-    return environment.from_string(template).render(
+    return render(
+        "audit.html",
+        filters={"percent": percent},
+        title=f"Privacy audit: {audit.settings.learner.name} on {audit.dataset.name}",
         audit=audit,
         settings=audit.settings,
         findings=list(findings(audit)),
@@ -72,9 +68,8 @@ def to_html(audit: Audit, *, pictures: bool = True) -> str:
         pictures=pictures,
         charts=[(chart.title, Markup(chart.to_svg())) for chart in charts(audit)],  # noqa: S704 - our own SVG
         roc_rows=list(_roc_rows(audit)),
-        rates=FALSE_POSITIVE_RATES,
+        found_at=[f"Found at {percent(rate)} false alarms" for rate in FALSE_POSITIVE_RATES],
         alpha=ALPHA,
-        versions=versions(),
         document=to_json(audit),
     )
 
@@ -158,10 +153,10 @@ def _visible(score: Score) -> tuple[list[float], list[float]]:
     return [max(1e-4, float(false[place])) for place in kept], [float(true[place]) for place in kept]
 
 
-def _roc_rows(audit: Audit) -> Iterator[tuple[str, str, dict[str, object]]]:
+def _roc_rows(audit: Audit) -> Iterator[tuple[str, str, ScoreRecord]]:
     for cell in audit.cells:
         if cell.score is not None and cell.score.members and cell.score.others:
-            yield cell.attack, COLUMN_TITLES.get(cell.mode, cell.mode), score_document(cell.score)
+            yield cell.attack, COLUMN_TITLES.get(cell.mode, cell.mode), ScoreRecord.of(cell.score)
 
 
 def _galleries(audit: Audit) -> Iterator[tuple[str, list[PicturePair]]]:

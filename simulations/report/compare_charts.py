@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from simulations.compare.comparison import Comparison
 from simulations.compare.private_comparison import PrivateComparison, Trust
 from simulations.compare.records import RunRecord
-from simulations.report.findings import human_bytes, verdict
-from simulations.report.plots import BarChart, BudgetChart, Chart, DeviationChart, SlopeChart, error_text
+from simulations.report.findings import error_text, human_bytes, verdict
+from simulations.report.plots import BarChart, BudgetChart, Chart, DeviationChart, SlopeChart
 from simulations.report.published import PUBLISHED
 from simulations.report.svg import as_file, to_svg
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import resources
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from simulations.compare.comparison import Comparison
@@ -14,14 +12,12 @@ from simulations.compare.private_comparison import TRUSTS
 from simulations.compare.private_report import accuracy_text, depth_verdicts, statement
 from simulations.compare.records import RunRecord
 from simulations.report.compare_charts import accuracy_charts, budget_chart, cost_charts, deviation_chart, distinct
-from simulations.report.findings import findings, human_bytes, verdict
-from simulations.report.json_report import to_json, versions
-from simulations.report.plots import Chart, error_text
+from simulations.report.findings import error_text, findings, human_bytes, verdict
+from simulations.report.json_report import to_json
+from simulations.report.page import render
+from simulations.report.plots import Chart
 from simulations.report.published import PUBLISHED
-from simulations.report.svg import THEME
-from simulations.report.table import describe
-
-TEMPLATE = "compare.html"
+from simulations.report.table import baseline_rows, describe, personal_rows, run_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +69,10 @@ class SummaryRow:
 
 def to_html(comparison: Comparison) -> str:
     """The page as text. It needs no network, no script and no other file."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(human_bytes=human_bytes, percent="{:.2%}".format, error=error_text, svg=_svg)
-    template = resources.files("simulations.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
-    personal = [run for run in comparison.runs if run.personalised_test_accuracy is not None]
     private = list(distinct(comparison))
-    return environment.from_string(template).render(
+    return render(
+        "compare.html",
+        filters={"human_bytes": human_bytes, "percent": "{:.2%}".format, "error": error_text, "svg": _svg},
         title=f"{', '.join(learner.name for learner in comparison.settings.learners)} on {comparison.dataset.name}",
         description=describe(comparison),
         verdict=verdict(comparison),
@@ -86,9 +80,9 @@ def to_html(comparison: Comparison) -> str:
         summary=list(_summary(comparison)),
         sections=list(sections(comparison)),
         published=PUBLISHED,
-        runs=comparison.runs,
-        personal=personal,
-        alphas=list(dict.fromkeys(alpha for run in personal for alpha in run.personalised_test_accuracy or {})),
+        run_table=run_rows(comparison.runs),
+        personal_table=personal_rows(comparison.runs),
+        baseline_table=baseline_rows(comparison.baselines),
         baselines=comparison.baselines,
         private=private,
         trusts=[trust for trust in TRUSTS if trust != "non-private"],
@@ -96,8 +90,6 @@ def to_html(comparison: Comparison) -> str:
         statements=list(dict.fromkeys(sentence for _, one in private for sentence in statement(one))),
         depth=[(who, said) for deep, said in depth_verdicts(comparison.private) for who, one in private if one is deep],
         explanations=comparison.explanations,
-        theme=Markup(THEME),  # noqa: S704 - our own style sheet
-        versions=versions(),
         document=to_json(comparison),
     )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
+from simulations.report.findings import error_text
 from simulations.report.svg import COLOURS, GRID, INK, MUTED, to_svg
 
 MARKERS = "osD^vP"
@@ -298,11 +299,6 @@ class BudgetChart(Chart):
         axes.set_axisbelow(True)
         axes.spines["left"].set_visible(False)
         axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=2, fontsize=9)
-
-
-def error_text(value: float) -> str:
-    """``exactly 0`` or three digits."""
-    return f"{value:.2e}" if value else "exactly 0"
 
 
 def spread(values: Sequence[float], gap: float, *, low: float, high: float) -> list[float]:

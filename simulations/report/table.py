@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -11,24 +11,52 @@ from rich.text import Text
 
 from simulations.compare.comparison import Comparison
 from simulations.compare.records import BaselineRecord, RunRecord
-from simulations.report.findings import findings, human_bytes
+from simulations.report.findings import error_text, findings, human_bytes
 
 HASH_DIGITS = 8
-TEXT_COLUMNS = ("mode", "learner", "partition")
-COLUMNS = (
-    "mode",
-    "learner",
-    "clients",
-    "partition",
-    "survi-\nvors",
-    "accuracy",
-    "equal to\npooled?",
-    "messages\n(heavy)",
-    "up per\nclient",
-    "down per\nclient",
-    "client\nseconds",
-    "server\nseconds",
-)
+PERSONAL_TITLE = "Mean accuracy on a fifth of each client's own rows, kept for testing"
+RUN_COLUMNS: Mapping[str, Callable[[RunRecord], str]] = {
+    "mode": lambda run: run.mode,
+    "learner": lambda run: run.learner,
+    "clients": lambda run: str(run.clients),
+    "partition": lambda run: run.partition,
+    "survi-\nvors": lambda run: str(run.survivors),
+    "accuracy": lambda run: f"{run.test_accuracy:.2%}",
+    "float64\nridge": lambda run: f"{run.float64_ridge_test_accuracy:.2%}",
+    "equal to\npooled?": lambda run: yes_or_no(run.bitwise_equal_to_pooled),
+    "deviation\nfrom pooled": lambda run: error_text(run.max_abs_weight_deviation, none="not a number"),
+    "deviation from\nfloat64 ridge": lambda run: error_text(run.float64_ridge_max_abs_weight_deviation),
+    "float64 Grams\nfrom pooled": lambda run: error_text(run.float64_gram_sum_max_abs_weight_deviation),
+    "float64 weights\nfrom pooled": lambda run: error_text(run.float64_solved_weights_max_abs_weight_deviation),
+    "messages\n(heavy)": lambda run: f"{run.messages_per_client} ({run.heavy_messages_per_client})",
+    "up per\nclient": lambda run: human_bytes(run.bytes_up_per_client),
+    "down per\nclient": lambda run: human_bytes(run.bytes_down_per_client),
+    "client\nseconds": lambda run: f"{run.client_seconds:.4f}",
+    "server\nseconds": lambda run: f"{run.server_seconds:.3f}",
+    "weights": lambda run: run.weights_sha256[:HASH_DIGITS],
+}
+"""Every column of the runs with what stands in it; a terminal has room for some."""
+
+PAGE_ONLY = frozenset(name for name in RUN_COLUMNS if "float64" in name or "deviation" in name)
+COLUMNS = tuple(name for name in RUN_COLUMNS if name not in PAGE_ONLY | {"weights"})
+BASELINE_COLUMNS: Mapping[str, Callable[[BaselineRecord], str]] = {
+    "baseline": lambda one: one.learner,
+    "clients": lambda one: str(one.clients),
+    "partition": lambda one: one.partition,
+    "survivors": lambda one: str(one.survivors),
+    "accuracy": lambda one: f"{one.test_accuracy:.2%}",
+    "best round": lambda one: f"{one.best_test_accuracy:.2%}",
+    "rounds": lambda one: str(one.rounds),
+    "local\nepochs": lambda one: str(one.local_epochs),
+    "batch": lambda one: str(one.batch_size),
+    "learning\nrate": lambda one: f"{one.learning_rate:g}",
+    "mu": lambda one: f"{one.mu:g}",
+    "up per\nclient": lambda one: human_bytes(one.bytes_up_per_client),
+    "seconds": lambda one: f"{one.wall_seconds:.1f}",
+}
+Rows = tuple[list[str], list[list[str]]]
+"""Names of columns, and the cells of each row."""
+
 NONE = "-"
 """Stands where a column says nothing about a row."""
 
@@ -62,7 +90,7 @@ def table_of(comparison: Comparison) -> Table:
         group = (run.learner, run.clients, run.partition)
         if previous not in (None, group):
             table.add_section()
-        table.add_row(*_cells(run), *([run.weights_sha256[:HASH_DIGITS]] if with_hash else []))
+        table.add_row(*(_coloured(RUN_COLUMNS[name](run)) for name in names))
         previous = group
     if comparison.baselines:
         table.add_section()
@@ -71,34 +99,45 @@ def table_of(comparison: Comparison) -> Table:
     return table
 
 
-def personal_table_of(comparison: Comparison) -> Table | None:
-    """Mean accuracies on clients' own test rows, a row for each run with personal models; None where there are none."""
-    personal = [run for run in comparison.runs if run.personalised_test_accuracy is not None]
-    if not personal:
-        return None
-    alphas = list(dict.fromkeys(alpha for run in personal for alpha in run.personalised_test_accuracy or {}))
+def run_rows(runs: Iterable[RunRecord]) -> Rows:
+    """Return all that a page shows of the runs."""
+    return [_unbroken(name) for name in RUN_COLUMNS], [[cell(run) for cell in RUN_COLUMNS.values()] for run in runs]
+
+
+def baseline_rows(baselines: Iterable[BaselineRecord]) -> Rows:
+    """Return all that a page shows of the gradient baselines."""
+    names, cells = list(BASELINE_COLUMNS), BASELINE_COLUMNS.values()
+    return names, [[cell(one) for cell in cells] for one in baselines]
+
+
+def personal_rows(runs: Iterable[RunRecord]) -> Rows:
+    """Return mean accuracies on clients' own test rows, a row for each run with personal models."""
+    found = [(run, run.personalised_test_accuracy) for run in runs if run.personalised_test_accuracy is not None]
+    alphas = list(dict.fromkeys(alpha for _, scores in found for alpha in scores))
     by_alpha = (f"alpha\n{alpha}" for alpha in alphas)
-    table = _empty_table(("mode", "learner", "clients", "partition", "global\nmodel", *by_alpha, "equal to\npooled?"))
-    table.title, table.title_justify = "Mean accuracy on a fifth of each client's own rows, kept for testing", "left"
-    for run in personal:
-        scores = run.personalised_test_accuracy or {}
-        table.add_row(
+    return ["mode", "learner", "clients", "partition", "global\nmodel", *by_alpha, "equal to\npooled?"], [
+        [
             run.mode,
             run.learner,
             str(run.clients),
             run.partition,
-            NONE if run.local_test_accuracy is None else f"{run.local_test_accuracy:.2%}",
-            *(f"{scores[alpha]:.2%}" if alpha in scores else NONE for alpha in alphas),
-            _yes_or_no(run.personalised_bitwise_equal_to_pooled is True),
-        )
-    return table
+            _part(run.local_test_accuracy),
+            *(_part(scores.get(alpha)) for alpha in alphas),
+            yes_or_no(run.personalised_bitwise_equal_to_pooled is True),
+        ]
+        for run, scores in found
+    ]
 
 
 def _parts(comparison: Comparison) -> Iterator[RenderableType]:
     yield Text(describe(comparison))
     yield table_of(comparison)
-    personal = personal_table_of(comparison)
-    if personal is not None:
+    names, rows = personal_rows(comparison.runs)
+    if rows:
+        personal = _empty_table(names)
+        personal.title, personal.title_justify = PERSONAL_TITLE, "left"
+        for row in rows:
+            personal.add_row(*map(_coloured, row))
         yield Text()
         yield personal
     for fine, finding in findings(comparison):
@@ -113,30 +152,28 @@ def _parts(comparison: Comparison) -> Iterator[RenderableType]:
         yield Text(f"\n{what}, largest sum:\n{words}")
 
 
-def _empty_table(names: tuple[str, ...]) -> Table:
+def _empty_table(names: Iterable[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", padding=0, show_edge=False)
     for name in names:
-        table.add_column(name, justify="left" if name in TEXT_COLUMNS else "right", overflow="fold")
+        table.add_column(name, justify="left" if name in ("mode", "learner", "partition") else "right", overflow="fold")
     return table
 
 
-def _yes_or_no(fine: bool) -> Text:
-    return Text("yes", style="green") if fine else Text("NO", style="bold red")
+def yes_or_no(fine: bool) -> str:
+    """Say it so that the exception is loud."""
+    return "yes" if fine else "NO"
 
 
-def _cells(run: RunRecord) -> Iterator[Text | str]:
-    yield run.mode
-    yield run.learner
-    yield str(run.clients)
-    yield run.partition
-    yield str(run.survivors)
-    yield f"{run.test_accuracy:.2%}"
-    yield _yes_or_no(run.bitwise_equal_to_pooled)
-    yield f"{run.messages_per_client} ({run.heavy_messages_per_client})"
-    yield human_bytes(run.bytes_up_per_client)
-    yield human_bytes(run.bytes_down_per_client)
-    yield f"{run.client_seconds:.4f}"
-    yield f"{run.server_seconds:.3f}"
+def _coloured(cell: str) -> Text | str:
+    return Text(cell, style="green" if cell == "yes" else "bold red") if cell in ("yes", "NO") else cell
+
+
+def _part(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2%}"
+
+
+def _unbroken(name: str) -> str:
+    return name.replace("-\n", "")
 
 
 def _baseline_cells(baseline: BaselineRecord) -> Iterator[str]:

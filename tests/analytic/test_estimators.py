@@ -13,6 +13,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.learner_driver import train
 
 from analytic.afl import AFL
 from analytic.bucketing import FixedThresholds, QuantileThresholds
@@ -20,7 +21,7 @@ from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
 from analytic.estimators import AFLClassifier, AFLRegressor, DeepAFLClassifier, SAFLeClassifier
 from analytic.fedhip import FedHiP
-from analytic.learner import ClientRows, federate, fit_pooled
+from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 
@@ -67,7 +68,7 @@ def test_partial_fit_on_any_batches_has_the_bits_of_fit_and_of_a_federation(data
     whole = AFLClassifier(feature_format="Q4.12", ridge=0.5).partial_fit(features, labels, classes=["c", "b", "a"])
     learner = AFL(n_features=d, n_targets=3, feature_format=Q("Q4.12"), max_rows=n, ridge=0.5)
     numbers = np.searchsorted(["a", "b", "c"], labels)
-    model, _ = federate(learner, [ClientRows(features[batch], numbers[batch]) for batch in batches])
+    model = train(learner, [ClientRows(features[batch], numbers[batch]) for batch in batches])
 
     expected = learner.weights_bytes(model)
     assert in_batches.model_.weights.tobytes() == whole.model_.weights.tobytes() == expected
@@ -131,7 +132,7 @@ def test_it_works_in_pipelines_and_searches():
 )
 def test_the_model_of_a_federation_becomes_an_estimator(estimator, learner):
     clients = [ClientRows(DIGITS[part], LABELS[part]) for part in np.array_split(np.arange(600), 7)]
-    model, _ = federate(learner, clients)
+    model = train(learner, clients)
     served = estimator.from_model(learner, model, classes=NAMES)
     scores = learner.decision_function(model, DIGITS)
     np.testing.assert_array_equal(served.decision_function(DIGITS), scores)

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.learner_driver import dealt, train
 
 from analytic.afl import AFL, dequantised
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
 from analytic.fedhip import FEW_ROWS, FedHiP, FedHiPModel
-from analytic.learner import AnalyticLearner, ClientRows, federate, fit_pooled
+from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.statistics import LABELS, Statistics
 
@@ -29,10 +30,6 @@ def learner_of(d: int, c: int = 3, **changes: Any) -> FedHiP:
 
 def random_rows(rng: np.random.Generator, n: int, d: int, c: int = 3) -> ClientRows:
     return ClientRows(rng.uniform(-2, 2, (n, d)), rng.integers(0, c, n))
-
-
-def dealt(rows: ClientRows, owners: NDArray[Any], n_clients: int) -> list[ClientRows]:
-    return [ClientRows(rows.features[owners == k], rows.targets[owners == k]) for k in range(n_clients)]
 
 
 def shuffled(rng: np.random.Generator, rows: ClientRows) -> ClientRows:
@@ -72,7 +69,7 @@ class TestHeterogeneityInvariance:
             again = shuffled(rng, others)
             clients = dealt(again, rng.integers(0, n_clients, n_others), n_clients)
             clients.insert(int(rng.integers(0, n_clients + 1)), own)
-            model, _ = federate(learner, clients)
+            model = train(learner, clients)
             found.add(tuple(personal_bytes(learner, model, own)))
             global_weights.add(learner.weights_bytes(model))
         pooled = fit_pooled(learner, ClientRows.pool([own, others]))
@@ -192,7 +189,7 @@ class TestAgainstTheDefinition:
             fusion = solve(joined, total @ fusion) + solve(joined, regularised @ local)  # eq. 10-11
             total = joined
             conditions += np.linalg.cond(regularised) + np.linalg.cond(joined)
-        model, _ = federate(learner, clients)
+        model = train(learner, clients)
         k, (own_gram, own_cross) = len(clients), parts[0]
         by_12 = solve(total - (k - 1) * beta * eye, total @ fusion)
         by_14 = solve(total + alpha * own_gram + beta * eye - k * beta * eye, total @ fusion + alpha * own_cross)
@@ -222,20 +219,6 @@ class TestAgainstTheDefinition:
         # As in test_solve: eigenvectors of a matrix within (d + 32) eps of the Gram, on its six directions.
         relative = 2 * UNIT * (singular_values[0] / singular_values[-1]) ** 2 * (2 * (16 + 32) + 3 * 16)
         assert spectral(personal.weights - expected) <= 1.2 * relative * spectral(expected)
-
-
-class TestContext:
-    def test_binds_the_total(self) -> None:
-        rng, learner = np.random.default_rng(9), learner_of(2)
-        models = [fit_pooled(learner, random_rows(rng, 5, 2)) for _ in range(2)]
-        assert len({learner.context_bytes(model) for model in (learner.init(), *models)}) == 3
-
-    def test_is_not_that_of_afl(self) -> None:
-        learner = learner_of(2)
-        afl = AFL(
-            n_features=2, n_targets=3, feature_format=learner.feature_format, max_rows=2000, max_clients=16, ridge=1.0
-        )
-        assert learner.context_bytes(learner.init()) != afl.context_bytes(afl.init())
 
 
 class TestBadInput:
@@ -268,13 +251,3 @@ class TestBadInput:
             learner.personalise(model, ClientRows(np.full((1, 2), 8.0), np.zeros(1, dtype=int)), [1.0])
         with pytest.raises(InvalidRowsError, match=r"shape \(n, 2\)"):
             learner.personalise(model, random_rows(rng, 3, 4), [1.0])
-
-    def test_checks_what_afl_checks(self) -> None:
-        with pytest.raises(SpecificationError, match="ridge"):
-            learner_of(2, ridge=-1.0)
-        with pytest.raises(SpecificationError, match="gamma"):
-            learner_of(2, ri_gamma=np.nan)
-
-    def test_follows_the_interface(self) -> None:
-        learner: AnalyticLearner[FedHiPModel] = learner_of(2)
-        assert learner.name == "fedhip"

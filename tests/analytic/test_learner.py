@@ -1,4 +1,4 @@
-"""The dialogue of sums: rows, pooling, plain sums, survivors and the context that a session is bound to."""
+"""A client's rows, pooling, and the context that a session is bound to."""
 
 from __future__ import annotations
 
@@ -10,33 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.learner_driver import train
 
-from analytic.afl import AFL, LinearModel
+from analytic.afl import AFL
 from analytic.errors import InvalidRowsError, SpecificationError
-from analytic.learner import ClientRows, canonical_context, federate, fit_pooled, plain_runner
+from analytic.learner import ClientRows, canonical_context, fit_pooled
 from analytic.row_format import RowFormat
-from analytic.statistics import Statistics, StatisticsSpec
 
 FORMAT = RowFormat.parse("Q5.11")
 
 
-class TwoSums(AFL):
-    """AFL that asks for its sum twice, so that a dialogue of several sums runs with real statistics."""
-
-    def next_sum(self, model: LinearModel) -> StatisticsSpec | None:
-        return None if isinstance(model, Second) else self.spec
-
-    def update(self, model: LinearModel, total: Statistics, survivors: int) -> LinearModel:
-        found = AFL.update(self, model, total, survivors)
-        return found if model.solution is None else Second(solution=found.solution)
-
-
-class Second(LinearModel):
-    """The model after the second sum."""
-
-
-def learner_of(kind: type[AFL] = AFL) -> AFL:
-    return kind(n_features=2, n_targets=2, feature_format=FORMAT, max_rows=100)
+def learner_of() -> AFL:
+    return AFL(n_features=2, n_targets=2, feature_format=FORMAT, max_rows=100)
 
 
 def some_clients(n: int, seed: int = 0) -> list[ClientRows]:
@@ -77,9 +62,9 @@ class TestClientRows:
     def test_a_client_without_rows_changes_nothing(self, nothing: NDArray[Any]) -> None:
         clients = some_clients(2)
         empty = ClientRows(np.empty((0, 2)), nothing)
-        weights = [federate(learner_of(), some)[0].weights.tobytes() for some in (clients, [empty, *clients])]
-        pooled = ClientRows.pool([clients[0], empty, clients[1]])
-        assert {*weights, fit_pooled(learner_of(), pooled).weights.tobytes()} == {weights[0]}
+        pooled, without = ClientRows.pool([clients[0], empty, clients[1]]), ClientRows.pool(clients)
+        for own, other in ((pooled.features, without.features), (pooled.targets, without.targets)):
+            assert (own.dtype, own.tobytes()) == (other.dtype, other.tobytes())
         assert len(ClientRows.pool([empty, empty])) == 0
 
     def test_labels_of_several_integer_types_pool_as_integers(self) -> None:
@@ -89,7 +74,7 @@ class TestClientRows:
         ]
         pooled = ClientRows.pool(parts)
         assert (pooled.targets.dtype, pooled.targets.tolist()) == (np.int64, [0, 1, 1])
-        federated = federate(learner_of(), parts)[0]
+        federated = train(learner_of(), parts)
         assert federated.weights.tobytes() == fit_pooled(learner_of(), pooled).weights.tobytes()
 
     def test_pooling_nobody_is_an_error(self) -> None:
@@ -101,41 +86,6 @@ class TestClientRows:
         first.memory["layer"] = "private"
         assert second.memory == {}
         assert "private" not in repr(first)
-
-
-class TestFederate:
-    def test_a_plain_sum_adds_everything(self) -> None:
-        learner, clients = learner_of(), some_clients(4)
-        spec = learner.spec
-        vectors = [spec.to_vector(learner.client_statistics(learner.init(), rows)) for rows in clients]
-        total, took_part = plain_runner(spec, [lambda v=v: v for v in vectors])  # type: ignore[misc]
-        assert total.tolist() == np.sum(vectors, axis=0).tolist()
-        assert took_part == [0, 1, 2, 3]
-
-    def test_nobody_gives_zero_weights(self) -> None:
-        assert federate(learner_of(), [])[0].weights.tolist() == [[0, 0], [0, 0]]
-
-    def test_reports_the_survivors_of_each_sum_and_ends_on_those_of_the_last(self) -> None:
-        clients, alive = some_clients(4), iter([[0, 1, 3], [1, 2]])
-
-        def lossy(spec: Any, contributions: Any) -> Any:
-            here = next(alive)
-            return sum(contributions[k]() for k in here), here
-
-        learner = learner_of(TwoSums)
-        model, survivors = federate(learner, clients, lossy)
-        assert survivors == [[0, 1, 3], [1, 2]]
-        pooled = fit_pooled(learner_of(), ClientRows.pool([clients[1], clients[2]]))
-        assert model.weights.tobytes() == pooled.weights.tobytes()
-
-    def test_a_dropout_never_computes(self) -> None:
-        bad = ClientRows(np.full((1, 2), np.nan), np.zeros(1, dtype=int))
-
-        def without_last(spec: Any, contributions: Any) -> Any:
-            return plain_runner(spec, contributions[:-1])
-
-        model, _ = federate(learner_of(), [*some_clients(2), bad], without_last)
-        assert model.weights.tobytes() == fit_pooled(learner_of(), ClientRows.pool(some_clients(2))).weights.tobytes()
 
 
 @dataclass(frozen=True)

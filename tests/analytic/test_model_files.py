@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import json
 import pickle
 from dataclasses import replace
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.numpy import load, save
 
 from analytic import model_files
@@ -21,7 +21,13 @@ from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, fit_pooled
-from analytic.model_files import ModelFileError, load_model, save_model
+from analytic.model_files import (
+    ModelFileError,
+    load_model,
+    model_from_bytes,
+    model_to_bytes,
+    save_model,
+)
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 
@@ -66,10 +72,11 @@ def histories(name: str) -> list[Any]:
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_model_comes_back_bit_for_bit_at_every_stage(name, tmp_path):
-    learner = LEARNERS[name]
+    learner, path = LEARNERS[name], tmp_path / "model"
     for model in histories(name):
-        save_model(tmp_path, learner, model)
-        saved = load_model(tmp_path)
+        save_model(path, learner, model)
+        saved = load_model(path)
+        assert path.read_bytes() == model_to_bytes(learner, model) == model_to_bytes(saved.learner, saved.model)
         assert saved.learner == learner
         assert type(saved.model) is type(model)
         assert saved.learner.context_bytes(saved.model) == learner.context_bytes(model)
@@ -78,7 +85,7 @@ def test_a_model_comes_back_bit_for_bit_at_every_stage(name, tmp_path):
     expected = learner.decision_function(model, ROWS)
     assert saved.learner.decision_function(saved.model, ROWS).tobytes() == expected.tobytes()
     assert _conditioning(saved.model) == _conditioning(model)
-    assert len(list(tmp_path.iterdir())) == 2  # each save replaced the one before
+    assert list(tmp_path.iterdir()) == [path]  # each save replaced the one before
 
 
 def _conditioning(model: Any) -> list[Any]:
@@ -88,35 +95,32 @@ def _conditioning(model: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", ["deepafl", "deepafl-first", "safle-quantiles"])
-def test_a_federation_goes_on_from_any_saved_stage(name, tmp_path):
+def test_a_federation_goes_on_from_any_saved_stage(name):
     learner, stages = LEARNERS[name], histories(name)
     for stage in stages[:-1]:
-        save_model(tmp_path, learner, stage)
-        model, rows = load_model(tmp_path).model, ClientRows(ROWS, LABELS)
+        model, rows = model_from_bytes(model_to_bytes(learner, stage)).model, ClientRows(ROWS, LABELS)
         while learner.next_sum(model) is not None:
             model = learner.update(model, learner.client_statistics(model, rows), 1)
         assert learner.weights_bytes(model) == learner.weights_bytes(stages[-1])
 
 
-def test_clients_personalise_with_a_loaded_total(tmp_path):
+def test_clients_personalise_with_a_loaded_total():
     learner, model = LEARNERS["fedhip"], histories("fedhip")[-1]
-    save_model(tmp_path, learner, model)
     own = ClientRows(ROWS[:20], LABELS[:20])
-    loaded = load_model(tmp_path).model
+    loaded = model_from_bytes(model_to_bytes(learner, model)).model
     for here, there in zip(
         learner.personalise(model, own, [0.5, 8.0]), learner.personalise(loaded, own, [0.5, 8.0]), strict=True
     ):
         assert here.weights.tobytes() == there.weights.tobytes()
 
 
-def test_the_weights_alone_can_be_published(tmp_path):
+def test_the_weights_alone_can_be_published():
     learner, model = LEARNERS["fedhip"], histories("fedhip")[-1]
-    save_model(tmp_path, learner, LinearModel(solution=model.solution))
-    loaded = load_model(tmp_path).model
+    content = model_to_bytes(learner, LinearModel(solution=model.solution))
+    loaded = model_from_bytes(content).model
     assert loaded.total is None
     assert loaded.weights.tobytes() == model.weights.tobytes()
-    (weights,) = tmp_path.glob("*.safetensors")
-    assert list(load(weights.read_bytes())) == ["weights"]
+    assert list(load(content)) == ["weights"]
 
 
 @settings(max_examples=15)
@@ -124,47 +128,45 @@ def test_the_weights_alone_can_be_published(tmp_path):
     weights=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=D * C, max_size=D * C),
     ridge=st.floats(0, 1e300),
 )
-def test_every_finite_number_survives(weights, ridge, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
+def test_every_finite_number_survives(weights, ridge):
     learner = replace(LEARNERS["afl"], ridge=ridge)
     solution = replace(histories("afl")[-1].solution, weights=np.array(weights).reshape(D, C))
-    save_model(folder, learner, LinearModel(solution=solution))
-    saved = load_model(folder)
+    saved = model_from_bytes(model_to_bytes(learner, LinearModel(solution=solution)))
     assert saved.learner == learner
     assert saved.model.weights.tobytes() == np.array(weights).tobytes()
 
 
 @pytest.mark.parametrize("ridge", [np.float32(0.1), np.float64(0.1), np.int64(3)])
-def test_parameters_of_numpy_types_come_back_as_numbers(ridge, tmp_path):
+def test_parameters_of_numpy_types_come_back_as_numbers(ridge):
     learner = replace(LEARNERS["afl"], ridge=ridge, max_rows=np.int64(N))
-    save_model(tmp_path, learner, histories("afl")[0])
-    saved = load_model(tmp_path)
+    saved = model_from_bytes(model_to_bytes(learner, histories("afl")[0]))
     assert saved.learner == learner
     assert saved.learner.context_bytes(saved.model) == learner.context_bytes(histories("afl")[0])
 
 
-def test_memory_order_does_not_matter(tmp_path):
-    solution = histories("afl")[-1].solution
-    other = replace(solution, weights=np.asfortranarray(solution.weights))
-    save_model(tmp_path, LEARNERS["afl"], LinearModel(solution=other))
-    np.testing.assert_array_equal(load_model(tmp_path).model.weights, solution.weights)
+def test_memory_order_does_not_matter():
+    learner, model = LEARNERS["afl"], histories("afl")[-1]
+    other = replace(model.solution, weights=np.asfortranarray(model.weights))
+    assert model_to_bytes(learner, LinearModel(solution=other)) == model_to_bytes(learner, model)
 
 
 @pytest.mark.parametrize("classes", [["cat", "dog", "eel"], [3, 5, 8], np.array([3, 5, 8]), None])
-def test_classes_come_along(classes, tmp_path):
-    save_model(tmp_path, LEARNERS["afl"], histories("afl")[-1], classes=classes)
-    loaded = load_model(tmp_path).classes
+def test_classes_come_along(classes):
+    loaded = model_from_bytes(model_to_bytes(LEARNERS["afl"], histories("afl")[-1], classes=classes)).classes
     assert loaded == (None if classes is None else tuple(classes))
 
 
-def test_the_files_are_json_and_safetensors(tmp_path):
-    save_model(tmp_path, LEARNERS["afl"], histories("afl")[-1])
-    description = json.loads((tmp_path / "model.json").read_text())
-    assert description["version"] == 1
+def test_the_file_is_safetensors_with_json(tmp_path):
+    save_model(tmp_path / "new" / "model", LEARNERS["afl"], histories("afl")[-1])
+    with safe_open(tmp_path / "new" / "model", framework="numpy") as file:
+        ((name, text),) = file.metadata().items()
+        weights = file.get_tensor("weights")
+    description = json.loads(text)
+    assert name == "analytic-model"
+    assert description["version"] == 2
     assert description["learner"] == "afl"
     assert description["configuration"]["feature_format"] == {"row_format": "Q2.14"}
     assert description["conditioning"]["weights"]["rank"] == D
-    weights = load((tmp_path / description["weights"]["file"]).read_bytes())["weights"]
     np.testing.assert_array_equal(weights, histories("afl")[-1].weights)
 
 
@@ -172,39 +174,38 @@ def test_the_files_are_json_and_safetensors(tmp_path):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    save_model(tmp_path, LEARNERS["deepafl"], histories("deepafl")[-1])
-    return tmp_path
+def content():
+    return model_to_bytes(LEARNERS["deepafl"], histories("deepafl")[-1])
 
 
-def _rewrite(folder, change) -> None:
-    """A forger's work: both files changed, all digests right."""
-    description = json.loads((folder / "model.json").read_text())
-    old = folder / description["weights"]["file"]
-    arrays = {name: array.copy() for name, array in load(old.read_bytes()).items()}
+def _rewritten(content, change) -> bytes:
+    """A forger's work: description and arrays changed, all digests right."""
+    description = _header(content)
+    description.pop("sha256")
+    arrays = {name: array.copy() for name, array in load(content).items()}
     change(description, arrays)
-    content = save(arrays)
-    digest = hashlib.sha256(content).hexdigest()
-    old.unlink()
-    if description["weights"] == {"file": old.name, "sha256": old.stem.removeprefix("weights-")}:
-        description["weights"] = {"file": f"weights-{digest}.safetensors", "sha256": digest}
-        (folder / f"weights-{digest}.safetensors").write_bytes(content)
-    description["sha256"] = model_files._digest(description)
-    (folder / "model.json").write_text(json.dumps(description))
+    description["arrays"] = model_files._digests(arrays)
+    return _with_text(arrays, json.dumps(description | {"sha256": model_files._digest(description)}))
 
 
-def test_a_rewritten_pair_is_read(folder):
-    _rewrite(folder, lambda description, arrays: None)
-    assert LEARNERS["deepafl"].weights_bytes(load_model(folder).model) == LEARNERS["deepafl"].weights_bytes(
-        histories("deepafl")[-1]
-    )
+def _header(content) -> dict[str, Any]:
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return json.loads(header["__metadata__"]["analytic-model"])
+
+
+def _with_text(arrays, text) -> bytes:
+    return save(arrays, {"analytic-model": text})
+
+
+def test_a_rewritten_file_is_read(content):
+    model = model_from_bytes(_rewritten(content, lambda description, arrays: None)).model
+    assert LEARNERS["deepafl"].weights_bytes(model) == LEARNERS["deepafl"].weights_bytes(histories("deepafl")[-1])
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d, a: d.update(version=2), "has version 2 and this release reads version 1"),
-        (lambda d, a: d.update(format="other"), "does not describe a model"),
+        (lambda d, a: d.update(version=1), "has version 1 and this release reads version 2"),
         (lambda d, a: d.update(learner="svm"), "one of the learners afl, fedhip, deepafl, safle"),
         (lambda d, a: d.pop("conditioning"), "its configuration, conditioning"),
         (lambda d, a: d["configuration"].pop("seed"), "needs seed"),
@@ -216,7 +217,7 @@ def test_a_rewritten_pair_is_read(folder):
         (lambda d, a: d["configuration"].update(activation={"python": "eval"}), "no parameter has a value like"),
         (lambda d, a: d["configuration"].update(d_phi=9), r"bounds.features must be float64 of shape \(9,\)"),
         (lambda d, a: d["conditioning"].pop("classifier.1"), r"conditioning of classifier\.1"),
-        (lambda d, a: d["weights"].update(file="../../etc/passwd"), "weights in a file weights-SHA-256"),
+        (lambda d, a: d["configuration"].update(ridge=[1.0]), "cannot be used"),
         (lambda d, a: a.pop("classifier.1"), r"classifier\.1 is missing"),
         (lambda d, a: a.pop("transform.0"), r"transform\.0 is missing"),
         (lambda d, a: a.pop("bounds.residuals"), r"bounds\.residuals is missing"),
@@ -228,106 +229,90 @@ def test_a_rewritten_pair_is_read(folder):
         (lambda d, a: a.update({"classifier.3": a["classifier.2"]}), r"no place for the arrays classifier\.3"),
     ],
 )
-def test_files_that_contradict_themselves_are_refused(folder, change, message):
-    _rewrite(folder, change)
+def test_files_that_contradict_themselves_are_refused(content, change, message):
     with pytest.raises(ModelFileError, match=message):
-        load_model(folder)
+        model_from_bytes(_rewritten(content, change))
 
 
-def test_every_changed_byte_is_noticed(folder):
-    (weights,) = folder.glob("*.safetensors")
-    for path in (weights, folder / "model.json"):
-        content = path.read_bytes()
-        for place in range(0, len(content), max(1, len(content) // 60)):
-            path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-            with pytest.raises(ModelFileError):
-                load_model(folder)
-        path.write_bytes(content)
-    load_model(folder)
+def test_every_changed_byte_is_noticed(content):
+    for place in range(0, len(content), max(1, len(content) // 120)):
+        with pytest.raises(ModelFileError):
+            model_from_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
 
 
-def test_a_changed_parameter_is_noticed(folder):
-    path = folder / "model.json"
-    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
+def test_a_changed_parameter_is_noticed(content):
+    changed = content.replace(rb"\"seed\":0", rb"\"seed\":1")
+    assert changed != content
     with pytest.raises(ModelFileError, match="changed after it was written"):
-        load_model(folder)
+        model_from_bytes(changed)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "analytic-model", "version": NaN}', "[" * 10**5])
-def test_other_json_is_refused(folder, text):
-    (folder / "model.json").write_text(text)
-    with pytest.raises(ModelFileError, match=r"must be JSON|does not describe a model"):
-        load_model(folder)
+@pytest.mark.parametrize("text", ["", "{", "[" * 10**5, "[]", "null", '{"version": NaN}', '{"version": 2}'])
+def test_other_descriptions_are_refused(text):
+    with pytest.raises(ModelFileError, match=r"does not describe a model|has version|was changed"):
+        model_from_bytes(_with_text({"weights": np.zeros(1)}, text))
 
 
-def test_files_that_are_missing_or_cut_off(folder):
-    (weights,) = folder.glob("*.safetensors")
-    weights.write_bytes(weights.read_bytes()[:-8])
-    with pytest.raises(ModelFileError, match="damaged or changed"):
-        load_model(folder)
-    weights.unlink()
-    with pytest.raises(ModelFileError, match="cannot read"):
-        load_model(folder)
-    with pytest.raises(ModelFileError, match="name a saved model's folder"):
-        load_model(folder / "nowhere")
+def test_files_that_are_missing_cut_off_or_of_another_kind(content, tmp_path):
+    for other in (content[:-8], b"", save({"weights": np.zeros(1)}), pickle.dumps({"weights": [1.0]})):
+        (tmp_path / "model").write_bytes(other)
+        with pytest.raises(ModelFileError, match=r"model (is no safetensors file|does not describe a model)"):
+            load_model(tmp_path / "model")
+    with pytest.raises(ModelFileError, match="name a saved model's file"):
+        load_model(tmp_path / "nowhere")
 
 
-def test_a_pickle_in_their_place_is_never_loaded(folder):
-    content = pickle.dumps({"weights": [1.0]})
-    digest = hashlib.sha256(content).hexdigest()
-    description = json.loads((folder / "model.json").read_text())
-    description["weights"] = {"file": f"weights-{digest}.safetensors", "sha256": digest}
-    description["sha256"] = model_files._digest(description)
-    (folder / "model.json").write_text(json.dumps(description))
-    (folder / f"weights-{digest}.safetensors").write_bytes(content)
-    with pytest.raises(ModelFileError, match="no safetensors file"):
-        load_model(folder)
+def test_a_folder_of_version_1_is_refused_by_name(tmp_path):
+    (tmp_path / "model.json").write_text("{}")
+    with pytest.raises(ModelFileError, match="a folder of two files, which is version 1"):
+        load_model(tmp_path)
+
+
+def test_a_pickle_in_the_place_of_the_arrays_is_never_loaded(content):
+    start = 8 + int.from_bytes(content[:8], "little")
+    with pytest.raises(ModelFileError, match="digest of an array does not fit"):
+        model_from_bytes(content[:start] + pickle.dumps([1.0] * len(content))[: len(content) - start])
 
 
 class TestSaving:
     def test_a_model_with_nan_is_not_saved(self, tmp_path):
         solution = replace(histories("afl")[-1].solution, weights=np.full((D, C), np.nan))
         with pytest.raises(ModelFileError, match="NaN or infinity in weights"):
-            save_model(tmp_path, LEARNERS["afl"], LinearModel(solution=solution))
+            save_model(tmp_path / "model", LEARNERS["afl"], LinearModel(solution=solution))
         assert list(tmp_path.iterdir()) == []
 
     def test_a_failed_save_leaves_the_model_before(self, tmp_path, monkeypatch):
-        learner = LEARNERS["afl"]
-        save_model(tmp_path, learner, histories("afl")[0])
-        monkeypatch.setattr(model_files, "DESCRIPTION", "no-such-folder/model.json")
+        learner, path = LEARNERS["afl"], tmp_path / "model"
+        save_model(path, learner, histories("afl")[0])
+
+        def full(descriptor: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(model_files.os, "fsync", full)
         with pytest.raises(ModelFileError, match="cannot save a model"):
-            save_model(tmp_path, learner, histories("afl")[-1])
+            save_model(path, learner, histories("afl")[-1])
         monkeypatch.undo()
-        assert learner.context_bytes(load_model(tmp_path).model) == learner.context_bytes(histories("afl")[0])
-        assert not list(tmp_path.glob(".*"))
+        assert learner.context_bytes(load_model(path).model) == learner.context_bytes(histories("afl")[0])
+        assert list(tmp_path.iterdir()) == [path]
 
-    def test_only_the_replaced_model_is_deleted(self, tmp_path):
-        (tmp_path / "notes.txt").write_text("mine")
-        (tmp_path / "weights-of-mine.safetensors").write_bytes(b"mine")
-        (tmp_path / "model.json").write_text('{"weights": {"file": "notes.txt"}}')
-        save_model(tmp_path, LEARNERS["afl"], histories("afl")[-1])
-        save_model(tmp_path, LEARNERS["afl"], histories("afl")[0])
-        assert (tmp_path / "notes.txt").read_text() == "mine"
-        assert (tmp_path / "weights-of-mine.safetensors").read_bytes() == b"mine"
-        assert len(list(tmp_path.iterdir())) == 4
-
-    def test_a_file_in_the_folders_place(self, tmp_path):
+    def test_a_folder_in_the_files_place(self, tmp_path):
         (tmp_path / "file").write_text("")
-        with pytest.raises(ModelFileError, match="name another folder"):
-            save_model(tmp_path / "file", LEARNERS["afl"], histories("afl")[-1])
+        for place in (tmp_path, tmp_path / "file" / "model"):
+            with pytest.raises(ModelFileError, match="name another file"):
+                save_model(place, LEARNERS["afl"], histories("afl")[-1])
 
-    def test_foreign_learners_and_classes(self, tmp_path):
+    def test_foreign_learners_and_classes(self):
         class Mine(AFL):
             pass
 
         mine = Mine(n_features=D, n_targets=C, feature_format=Q("Q2.14"), max_rows=N)
         with pytest.raises(SpecificationError, match="not of Mine"):
-            save_model(tmp_path, mine, fit_pooled(mine, ClientRows(ROWS, LABELS)))
+            model_to_bytes(mine, fit_pooled(mine, ClientRows(ROWS, LABELS)))
         with pytest.raises(SpecificationError, match="strings or integers, not as float"):
-            save_model(tmp_path, LEARNERS["afl"], histories("afl")[-1], classes=[0.5, 1.5, 2.5])
+            model_to_bytes(LEARNERS["afl"], histories("afl")[-1], classes=[0.5, 1.5, 2.5])
 
     def test_parameters_without_a_json_form(self, tmp_path):
         exact = replace(LEARNERS["deepafl"], ridge=Fraction(1, 3))
         with pytest.raises(SpecificationError, match="cannot be saved with a Fraction in it"):
-            save_model(tmp_path, exact, histories("deepafl")[0])
+            save_model(tmp_path / "model", exact, histories("deepafl")[0])
         assert list(tmp_path.iterdir()) == []

@@ -12,19 +12,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analytic.afl import AFL, LinearModel
+from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
-from analytic.learner import ClientRows, federate, fit_pooled
-from analytic.private_afl import CLIPPED_CONTRIBUTION, CLIPPED_ROWS, GramNoise, PrivateAFL
-from analytic.private_deepafl import PrivateDeepAFL, noise_drowns
-from analytic.private_mean import MeanSensitivity, MeanSpec
+from analytic.estimators import AFLClassifier, DeepAFLClassifier
+from analytic.fedhip import FedHiP
+from analytic.learner import ClientRows, canonical_context, fit_pooled
+from analytic.model_files import model_from_bytes, model_to_bytes
+from analytic.noisy_solve import NoisySolver, noise_drowns
 from analytic.row_format import RowFormat
-from analytic.sensitivity import ADJACENCIES, JointClip, RowClip
+from analytic.row_map import CLIPPED_CONTRIBUTION, CLIPPED_ROWS, JointClip, LayerMap, RowClip, RowMap, RowTerms
+from analytic.row_mean import MeanSpec
+from analytic.sensitivity import ADJACENCIES, UNITS, MeanSensitivity, noise_levels
+from analytic.statistics import Statistics
+from analytic.torch_export import to_torch
 
 FORMAT = RowFormat(integer_bits=1, fraction_bits=14)
 CLIP = RowClip(bound=1.0, row_format=FORMAT, normalise=True)
-AFL = PrivateAFL(n_given=5, n_targets=3, clip=CLIP, max_rows=200, ridge=0.1)
-DEEP = PrivateDeepAFL(n_given=5, n_targets=3, max_rows=200, n_layers=2, d_phi=9, d_f=7)
-LEARNERS = [AFL, replace(AFL, centred=True), replace(AFL, clip=replace(CLIP, normalise=False, bias=0.4)), DEEP]
+EXACT = AFL(n_features=5, n_targets=3, feature_format=FORMAT, max_rows=200, ridge=0.1)
+LINEAR = replace(EXACT, row_map=RowMap(clip=CLIP))
+CENTRED = replace(EXACT, row_map=RowMap(clip=CLIP, centred=True))
+BIAS = replace(EXACT, row_map=RowMap(clip=replace(CLIP, normalise=False, bias=0.4)))
+BALLS = LayerMap()
+DEEP = DeepAFL(
+    n_features=5, n_targets=3, feature_bound=1.0, max_rows=200, n_layers=2, d_phi=9, d_f=7, ridge=1e-3, gamma=1e-3,
+    row_map=BALLS,
+)  # fmt: skip
+LEARNERS: list[Any] = [LINEAR, CENTRED, BIAS, DEEP, replace(DEEP, fed_by_first=True), CENTRED.with_noise([0.0], None)]
+each = pytest.mark.parametrize(
+    "learner", LEARNERS, ids=["afl", "centred", "bias", "deep", "fed by first", "noisy solver"]
+)
 
 
 def rows(seed: int, n: int = 60) -> ClientRows:
@@ -33,22 +50,24 @@ def rows(seed: int, n: int = 60) -> ClientRows:
     return ClientRows(rng.normal(size=(n, 5)) + np.eye(3, 5)[labels] * 3 + 1, labels)
 
 
-@pytest.mark.parametrize("learner", LEARNERS, ids=["afl", "centred", "bias", "deep"])
+@each
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 60), max_size=3))
-def test_without_noise_any_partition_gives_the_pooled_bytes(learner: PrivateAFL, seed: int, cuts: list[int]) -> None:
-    whole = rows(seed)
+def test_without_noise_any_partition_gives_the_pooled_bytes(learner: Any, seed: int, cuts: list[int]) -> None:
+    whole, model = rows(seed), learner.init()
     parts = [
         ClientRows(x, y)
         for x, y in zip(np.split(whole.features, sorted(cuts)), np.split(whole.targets, sorted(cuts)), strict=True)
     ]
-    model, _ = federate(learner, parts)
+    while (spec := learner.next_sum(model)) is not None:
+        vectors = [spec.to_vector(learner.client_statistics(model, part)) for part in parts]
+        model = learner.update(model, spec.from_vector(np.sum(vectors, axis=0)), len(parts))
     assert learner.weights_bytes(model) == learner.weights_bytes(fit_pooled(learner, whole))
     predicted = learner.decision_function(model, whole.features).argmax(axis=1)
     assert np.mean(predicted == whole.targets) > 0.7
 
 
-@pytest.mark.parametrize("learner", LEARNERS, ids=["afl", "centred", "bias", "deep"])
-def test_no_sum_says_how_many_rows_there_are_or_leaves_its_ball(learner: PrivateAFL) -> None:
+@each
+def test_no_sum_says_how_many_rows_there_are_or_leaves_its_ball(learner: Any) -> None:
     """One client with one row: its statistics are that row's, and their norms are what the noise covers."""
     one, all_rows = rows(1, 1), rows(2)
     model = learner.init()
@@ -60,14 +79,14 @@ def test_no_sum_says_how_many_rows_there_are_or_leaves_its_ball(learner: Private
             assert own.count == 0
             limit = spec.feature_format.magnitude // 2 + 1
             assert sum(int(v) ** 2 for v in own.gram.ravel()) <= limit**4
-            target = 1 if spec.target_format.fraction_bits == 0 else DEEP.residual_clip.limit
+            target = 1 if spec.target_format.fraction_bits == 0 else BALLS.residuals.limit
             assert sum(int(v) ** 2 for v in own.cross.ravel()) <= (limit * target) ** 2
         model = learner.update(model, learner.client_statistics(model, all_rows), 1)
 
 
-@pytest.mark.parametrize("learner", LEARNERS, ids=["afl", "centred", "bias", "deep"])
+@each
 @pytest.mark.parametrize("targets", [np.ones((60, 3)), np.ones((60, 3), dtype=int), np.eye(3)[[0] * 60]])
-def test_target_rows_that_the_noise_does_not_cover_never_enter_a_sum(learner: PrivateAFL, targets: Any) -> None:
+def test_target_rows_that_the_noise_does_not_cover_never_enter_a_sum(learner: Any, targets: Any) -> None:
     """A row with a one in each of three classes has norm sqrt 3; the noise is for 1. No sum takes it."""
     model, given = learner.init(), rows(1)
     while learner.next_sum(model) is not None:
@@ -77,22 +96,23 @@ def test_target_rows_that_the_noise_does_not_cover_never_enter_a_sum(learner: Pr
 
 
 def test_what_was_clipped_stays_with_its_owner() -> None:
-    learner = PrivateAFL(n_given=5, n_targets=3, clip=replace(CLIP, normalise=False), max_rows=200, ridge=0.1)
-    own = rows(3)
+    clip, own = replace(CLIP, normalise=False), rows(3)
+    learner = replace(EXACT, row_map=RowMap(clip=clip))
     learner.client_statistics(learner.init(), own)
     assert own.memory[CLIPPED_ROWS] == int((np.linalg.norm(own.features, axis=1) > 1).sum()) > 0
-    bounded = replace(learner, client_bounds=(1000, JointClip(limit=2**28, cross_weight=2**14)))
+    joint = JointClip(limit=2**28, cross_weight=2**14)
+    bounded = replace(EXACT, row_map=RowMap(clip=clip, client_bounds=(1000, joint)))
     statistics = bounded.client_statistics(bounded.init(), own)
     assert own.memory[CLIPPED_CONTRIBUTION] is True
-    assert bounded.client_bounds is not None
-    assert bounded.client_bounds[1].squared_norm(statistics) <= 2**56
+    assert joint.squared_norm(statistics) <= 2**56
 
 
 def test_the_ridge_follows_the_noise_that_is_really_there() -> None:
-    assert GramNoise(sigma=3.0, shares=16).realised(25) == pytest.approx(3.0 * 1.25)
-    assert GramNoise(sigma=3.0).realised(25) == 3.0
-    total = AFL.client_statistics(AFL.init(), rows(4))
-    noisy = replace(AFL, noise=GramNoise(sigma=2.0**28, shares=4))
+    assert NoisySolver(sigma=3.0, shares=16).realised(25) == pytest.approx(3.0 * 1.25)
+    assert NoisySolver(sigma=3.0).realised(25) == 3.0
+    assert NoisySolver(sigma=3.0).realised(25, fraction_bits=2) == 3.0 / 16
+    total = LINEAR.client_statistics(LINEAR.init(), rows(4))
+    noisy = LINEAR.with_noise([2.0**28], 4)
     few, many = (noisy.update(noisy.init(), total, n).weights for n in (4, 16))
     assert np.abs(many).sum() < np.abs(few).sum()
 
@@ -115,8 +135,9 @@ def test_the_mean_costs_no_more_than_its_formula_says(adjacency: str, nonnegativ
         worst = max(worst, int((change**2).sum()))
     assert worst <= sensitivity.squared
     assert worst > 0.9 * sensitivity.squared
-    variance = sensitivity.variance_for(Fraction(1, 37))
-    assert sensitivity.rho(variance) <= Fraction(1, 37) < sensitivity.rho(variance - 1)
+    scales = sensitivity.scales(Fraction(1, 37), gram_share=0.3)
+    assert scales.rho == sensitivity.rho(*scales.variances) <= Fraction(1, 37)
+    assert sensitivity.rho(scales.variances[0] - 1) > Fraction(1, 37)
 
 
 def test_a_clients_sum_for_the_mean_is_bounded() -> None:
@@ -144,43 +165,157 @@ def test_a_mean_needs_a_bound_and_a_budget() -> None:
         MeanSpec(n_features=2, limit=60, row_format=FORMAT, max_rows=1, client_limit=0)
     sensitivity = MeanSensitivity(spec=MeanSpec(n_features=2, limit=60, row_format=FORMAT, max_rows=1))
     with pytest.raises(SpecificationError, match="budget above 0"):
-        sensitivity.variance_for(Fraction(0))
+        sensitivity.scales(Fraction(0), gram_share=0.3)
 
 
 def test_residuals_are_clipped_and_counted() -> None:
     """Noise has blown the classifier up: residuals far outside the ball enter the sum on its surface."""
     own, model = rows(6), DEEP.init()
     model = DEEP.update(model, DEEP.client_statistics(model, own), 1)
-    wild = replace(model, classifiers=(model.classifiers[0] * 1000,))
+    weights = model.classifiers[0].weights * 1000
+    wild = replace(model, classifiers=(replace(model.classifiers[0], weights=weights),))
     statistics = DEEP.client_statistics(wild, own)
     assert own.memory[CLIPPED_ROWS] == 60
-    norm = DEEP.row_clip.limit * DEEP.residual_clip.limit * 60
+    norm = BALLS.features.limit * BALLS.residuals.limit * 60
     assert int(np.abs(statistics.cross).max()) <= norm
 
 
-def test_deep_sums_are_counted_and_the_rule_says_when_depth_drowns() -> None:
-    assert DEEP.n_sums == 5
+def test_the_rule_says_when_depth_drowns() -> None:
     assert noise_drowns(n_rows=1000, row_norm=1.0, sigma_gram=10.0, n_features=64)
     assert not noise_drowns(n_rows=10**6, row_norm=1.0, sigma_gram=10.0, n_features=64)
-    labels, residuals = DEEP.sensitivities(adjacency="add-remove")
-    assert labels.target_norm == 1
-    assert residuals.target_norm == 2 * 2**16
+
+
+@each
+def test_a_learner_prices_every_sum_that_it_asks_for(learner: Any) -> None:
+    """In order, with a noise level for each entry of its vector; the count is withheld and so is always zero."""
+    model, own = learner.init(), rows(2)
+    for priced in learner.bounded_sums("record", "add-remove"):
+        spec = learner.next_sum(model)
+        assert len(priced.levels) == sum(size for _, size, _ in spec.segments)
+        assert priced.preparatory == isinstance(spec, MeanSpec)
+        if not priced.preparatory:
+            assert priced.levels.tolist() == noise_levels(spec).tolist()
+            norm, target = spec.feature_format.magnitude // 2 + 1, spec.target_format.magnitude // 2 + 1
+            assert (priced.sensitivity.feature_norm, priced.sensitivity.target_norm) == (norm, target)
+        vector = spec.to_vector(learner.client_statistics(model, own))
+        assert not vector[priced.levels == 0].any()
+        assert priced.fraction_bits == learner.bounded(RowTerms()).bounded_sums("record", "add-remove")[0].fraction_bits
+        model = learner.update(model, spec.from_vector(vector), 1)
+    assert learner.next_sum(model) is None
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("centred", [False, True])
+def test_terms_make_the_map_that_their_unit_needs(unit: Any, centred: bool) -> None:
+    terms = RowTerms(nonnegative=True, centred=centred, client_rows=9 if unit == "client" else None)
+    bounded, other = EXACT.bounded(terms), UNITS[unit == "record"]
+    assert bounded.bounded(RowTerms()) is bounded
+    assert [own.label for own in bounded.bounded_sums(unit, "replace-one")] == ["mean"] * centred + ["statistics"]
+    with pytest.raises(SpecificationError, match=f"noise for a {other} needs a row map that bounds one {other}"):
+        bounded.bounded_sums(other, "replace-one")
+    with pytest.raises(SpecificationError, match="is not there: take the map that bounded"):
+        EXACT.bounded_sums(unit, "replace-one")
+
+
+def test_a_deep_learner_bounds_records_only() -> None:
+    exact = replace(DEEP, row_map=None)
+    assert exact.bounded(RowTerms(fraction_bits=12)).row_map == LayerMap(fraction_bits=12)
+    for refused in (
+        lambda: exact.bounded(RowTerms(client_rows=5)),
+        lambda: DEEP.bounded_sums("client", "add-remove"),
+        lambda: exact.bounded_sums("record", "add-remove"),
+    ):
+        with pytest.raises(SpecificationError, match=r"bounded by record only|bounds no clients|has none"):
+            refused()
+
+
+def test_a_row_map_changes_what_parties_agree_on_and_its_absence_changes_nothing() -> None:
+    """A form without map and noise has the configuration's bytes that it had before anybody knew of maps."""
+    contexts = {learner.context_bytes(learner.init()) for learner in (EXACT, *LEARNERS)}
+    assert len(contexts) == len(LEARNERS) + 1
+    known = (
+        b'{"clip": false, "feature_format": "Q1.14", "learner": "afl", "max_clients": 1, "max_rows": 200, '
+        b'"n_features": 5, "n_targets": 3, "ri_gamma": 0, "ridge": 0.1, "target_format": "UQ1.0", "version": 1}'
+    )
+    assert canonical_context(EXACT)[8:] == known
+    deep = canonical_context(replace(DEEP, row_map=None))
+    assert b"row_map" not in deep
+    assert b"solver" not in deep
+
+
+def test_a_centre_is_part_of_what_was_learned() -> None:
+    model, own = CENTRED.init(), rows(7)
+    model = CENTRED.update(model, CENTRED.client_statistics(model, own), 1)
+    assert model.centre is not None
+    assert not model.centre.flags.writeable
+    assert CENTRED.context_bytes(model) != CENTRED.context_bytes(CENTRED.init())
+    with pytest.raises(NotReadyError):
+        CENTRED.weights_bytes(model)
+    whole = CENTRED.update(model, CENTRED.client_statistics(model, own), 1)
+    assert CENTRED.weights_bytes(whole) == model.centre.tobytes() + whole.weights.tobytes()
+
+
+def test_gates_judge_exact_totals_of_raw_features_only() -> None:
+    exact = replace(EXACT, clip=True)
+    total = exact.client_statistics(exact.init(), rows(8))
+    with_ri = replace(exact, ri_gamma=1.0, max_clients=3)
+    sent = with_ri.client_statistics(with_ri.init(), rows(8))
+    judged = with_ri.exact_total(with_ri.init(), sent, 1)
+    assert isinstance(judged, Statistics)
+    assert judged.to_bytes() == total.to_bytes()
+    for learner in LEARNERS:
+        assert learner.exact_total(learner.init(), total, 1) is None
+
+
+@each
+def test_a_map_is_never_left_behind(learner: Any) -> None:
+    """Layers alone would be given rows that went through no map; stored models and estimators take it along."""
+    given = rows(9)
+    model = fit_pooled(learner, given)
+    with pytest.raises(SpecificationError, match="no place for the row map of"):
+        to_torch(learner, model)
+    stored = model_from_bytes(model_to_bytes(learner, model))
+    assert stored.learner == learner
+    assert learner.context_bytes(stored.model) == learner.context_bytes(model)
+    scores = learner.decision_function(model, given.features)
+    assert stored.learner.decision_function(stored.model, given.features).tobytes() == scores.tobytes()
+    estimator = DeepAFLClassifier if learner.name == "deepafl" else AFLClassifier
+    adopted = estimator.from_model(learner, model)
+    assert adopted.decision_function(given.features).tobytes() == scores.tobytes()
+
+
+def test_a_half_finished_model_is_stored_with_its_centre() -> None:
+    model, own = CENTRED.init(), rows(7)
+    model = CENTRED.update(model, CENTRED.client_statistics(model, own), 1)
+    bounded = CENTRED.bounded(RowTerms())
+    stored = model_from_bytes(model_to_bytes(bounded, model))
+    assert stored.model.centre.tobytes() == model.centre.tobytes()
+    assert stored.model.solution is None
 
 
 def test_a_model_without_its_totals_predicts_nothing() -> None:
-    for learner in (AFL, DEEP):
+    for learner in LEARNERS:
         with pytest.raises(NotReadyError):
             learner.decision_function(learner.init(), np.zeros((1, 5)))
+    with pytest.raises(NotReadyError):
+        _ = LinearModel(centre=np.zeros((1, 5))).weights
 
 
 def test_bad_parameters_are_refused() -> None:
     for make in (
-        lambda: GramNoise(sigma=-1.0),
-        lambda: GramNoise(sigma=1.0, shares=0),
-        lambda: replace(AFL, ridge=math.nan),
+        lambda: NoisySolver(sigma=-1.0),
+        lambda: NoisySolver(sigma=1.0, shares=0),
+        lambda: NoisySolver(factor=math.nan),
+        lambda: replace(LINEAR, ridge=math.nan),
+        lambda: replace(LINEAR, ri_gamma=1.0),
+        lambda: replace(LINEAR, target_format=FORMAT),
+        lambda: replace(EXACT, solver=NoisySolver()),
+        lambda: replace(DEEP, row_map=None, block_solver=NoisySolver()),
+        lambda: replace(DEEP, target_format=FORMAT),
         lambda: replace(DEEP, n_layers=-1),
         lambda: replace(DEEP, gamma=-1.0),
-        lambda: replace(DEEP, residual_bound=0.0),
+        lambda: LayerMap(residual_bound=0.0),
+        lambda: FedHiP(n_features=5, n_targets=3, feature_format=FORMAT, max_rows=9, row_map=RowMap(clip=CLIP)),
     ):
         with pytest.raises(SpecificationError):
             make()

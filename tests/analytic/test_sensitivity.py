@@ -14,13 +14,11 @@ from hypothesis.extra.numpy import arrays
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import RowFormat
+from analytic.row_map import JointClip, RowClip, RowsBeyondBoundError
 from analytic.sensitivity import (
     ADJACENCIES,
     ClientSensitivity,
-    JointClip,
     RecordSensitivity,
-    RowClip,
-    RowsBeyondBoundError,
     noise_levels,
     record_shape,
     scales_for,
@@ -186,13 +184,14 @@ def test_an_even_triangle_would_not_do() -> None:
 @given(st.integers(3, 2**20), st.floats(1e-4, 2), st.floats(0.01, 0.99), st.sampled_from(ADJACENCIES))
 def test_scales_keep_their_budget_and_use_it(limit: int, rho: float, share: float, adjacency: str) -> None:
     sensitivity = RecordSensitivity(feature_norm=limit, adjacency=adjacency)  # type: ignore[arg-type]
-    scales = scales_for(sensitivity, Fraction(rho), cross_to_gram=record_shape(limit, 1, share))
-    assert scales.rho == sensitivity.rho(scales.gram_variance, scales.cross_variance) <= Fraction(rho)
-    assert scales.variances[0] == 2 * scales.variances[1]
+    scales = sensitivity.scales(Fraction(rho), gram_share=share)
+    gram, off_diagonal, cross = scales.variances
+    assert scales.rho == sensitivity.rho(gram, cross) <= Fraction(rho)
+    assert gram == 2 * off_diagonal
     if limit > 1000:
         assert scales.rho > Fraction(rho) * Fraction(99, 100)
         if adjacency == "add-remove":
-            assert limit**4 / (2 * scales.gram_variance) / rho == pytest.approx(share, rel=0.02)
+            assert limit**4 / (2 * gram) / rho == pytest.approx(share, rel=0.02)
 
 
 def test_levels_are_where_the_vector_has_its_entries() -> None:

@@ -1,4 +1,4 @@
-"""The one float64 solve: residuals against rational numbers, minimum norm, and the same bits on any machine load."""
+"""The float64 solves: residuals against rational numbers, minimum norm, and the same bits on any machine load."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
-from analytic.solve import one_blas_thread, solve_ridge, triangular_factor
+from analytic.solve import one_blas_thread, sandwiched_least_squares, solve_ridge, triangular_factor
 
 UNIT = 2.0**-53
 
@@ -276,3 +276,62 @@ class TestDeterminism:
             assert not inside.wait(0.2)
         assert inside.wait(10)
         other.join()
+
+
+class TestSandwichedLeastSquares:
+    @given(
+        seed=st.integers(0, 2**32),
+        sizes=st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 4)),
+        gamma=st.sampled_from([0.01, 1.0, 100.0]),
+    )
+    def test_it_solves_the_normal_equations(self, seed: int, sizes: tuple[int, int, int], gamma: float) -> None:
+        """(W W^T (x) F^T F + gamma I) vec(Omega) = vec(F^T R W^T), solved as one dense system.
+
+        Both solutions are backward stable: off by about n eps cond |F^T R| |W| / (smallest eigenvalue) at most, with n
+        the unknowns of the system; 50 stands for the constants.
+        """
+        d_f, d_phi, c = sizes
+        rng = np.random.default_rng(seed)
+        F, R, W = rng.standard_normal((20, d_f)), rng.standard_normal((20, c)), rng.standard_normal((d_phi, c))
+        system = np.kron(W @ W.T, F.T @ F) + gamma * np.eye(d_f * d_phi)
+        dense = np.linalg.solve(system, (F.T @ R @ W.T).ravel(order="F")).reshape((d_f, d_phi), order="F")
+        found = sandwiched_least_squares(F.T @ F, F.T @ R, W, gamma=gamma).transform
+        largest = np.linalg.norm(F.T @ R) * np.linalg.norm(W) / np.linalg.eigvalsh(system)[0]
+        assert np.linalg.norm(found - dense) <= 50 * d_f * d_phi * (2 * UNIT) * np.linalg.cond(system) * largest
+
+    @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.1]))
+    def test_the_thin_decomposition_equals_the_full_one_of_the_paper(self, seed: int, gamma: float) -> None:
+        """Equation 8 with all d_Phi columns of U; the paper's division, where U's null space has nothing to divide."""
+        rng = np.random.default_rng(seed)
+        F, R, W = rng.standard_normal((40, 7)), rng.standard_normal((40, 3)), rng.standard_normal((9, 3))
+        values, V = np.linalg.eigh(F.T @ F)
+        strengths, U = np.linalg.eigh(W @ W.T)
+        rotated = V.T @ (F.T @ R) @ W.T @ U
+        rotated[:, :6], strengths[:6] = 0.0, 1.0  # rank 3: six eigenvalues are zero
+        paper = V @ (rotated / (gamma + np.outer(values, strengths))) @ U.T
+        found = sandwiched_least_squares(F.T @ F, F.T @ R, W, gamma=gamma).transform
+        condition = np.linalg.cond(F.T @ F) * np.linalg.cond(W.T @ W)
+        largest = np.linalg.norm(F.T @ R) * np.linalg.norm(W) / (gamma + values[0] * strengths[6:].min())
+        assert np.linalg.norm(found - paper) <= 50 * 7 * 9 * (2 * UNIT) * condition * largest
+
+    def test_without_gamma_a_singular_problem_has_its_minimum_norm_solution(self) -> None:
+        rng = np.random.default_rng(0)
+        F = rng.standard_normal((30, 4)) @ rng.standard_normal((4, 8))
+        W = rng.standard_normal((6, 1)) @ np.array([[1.0, 2.0, 0.0]])
+        R = rng.standard_normal((30, 3))
+        block = sandwiched_least_squares(F.T @ F, F.T @ R, W)
+        assert block.rank == 4
+        expected = np.linalg.pinv(F) @ R @ np.linalg.pinv(W, rcond=1e-10)
+        # the Gram squares the condition of F: 1e-16 times that leaves ten digits here
+        np.testing.assert_allclose(block.transform, expected, rtol=0, atol=1e-10 * np.abs(expected).max())
+
+    def test_an_eigenvalue_below_zero_is_refused_unless_gamma_outweighs_it(self) -> None:
+        gram, cross, weights = np.diag([1.0, -0.1]), np.ones((2, 1)), np.ones((3, 1))
+        with pytest.raises(NotPositiveDefiniteError, match="use a larger gamma"):
+            sandwiched_least_squares(gram, cross, weights, gamma=0.1)
+        assert np.isfinite(sandwiched_least_squares(gram, cross, weights, gamma=1.0).transform).all()
+
+    @pytest.mark.parametrize("gamma", [-1.0, np.nan, np.inf])
+    def test_gamma_must_be_a_finite_number_that_is_not_negative(self, gamma: float) -> None:
+        with pytest.raises(SpecificationError, match="gamma must be"):
+            sandwiched_least_squares(np.eye(2), np.ones((2, 1)), np.ones((3, 1)), gamma=gamma)

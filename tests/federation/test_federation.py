@@ -15,7 +15,7 @@ from analytic.errors import RowsOutsideFormatError
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from federation.errors import FederationError
-from federation.federation import federate
+from federation.in_process import run_federation
 from federation.modes import MODES, Mode
 from secagg import Layout, PlainSum
 from simulations.compare.dropouts import Dropouts
@@ -40,14 +40,14 @@ def dealt(n_clients: int, seed: int, n_rows: int = 60) -> dict[int, ClientRows]:
 @settings(max_examples=20)
 def test_a_federation_has_its_survivors_pooled_bytes(n_clients: int, seed: int, mode: Mode) -> None:
     clients = dealt(n_clients, seed)
-    room = n_clients - mode.survivors_needed(tuple(clients))
+    room = n_clients - mode.guarantee(tuple(clients)).survivors_needed
     rng = np.random.default_rng(seed)
     gone = {
-        int(party): int(rng.integers(0, mode.messages_before_vector + 1))
+        int(party): int(rng.integers(0, mode.guarantee(tuple(clients)).messages_before_vector + 1))
         for party in rng.permutation(n_clients)[: min(room, n_clients - 2)] + 1
     }
     ticks = []
-    federation = federate(learner(), clients, mode, dropouts=lambda number: gone, tick=lambda: ticks.append(1))
+    federation = run_federation(learner(), clients, mode, dropouts=lambda number: gone, tick=lambda: ticks.append(1))
     survivors = tuple(party for party in clients if party not in gone)
     pooled = fit_pooled(learner(), ClientRows.pool([clients[party] for party in survivors]))
     assert federation.survivors == (survivors,)
@@ -57,7 +57,7 @@ def test_a_federation_has_its_survivors_pooled_bytes(n_clients: int, seed: int, 
 
 def test_costs_are_those_of_the_messages() -> None:
     clients = dealt(4, 0)
-    plain, masked = (federate(learner(), clients, MODES[name]) for name in ("plain", "masked"))
+    plain, masked = (run_federation(learner(), clients, MODES[name]) for name in ("plain", "masked"))
     vector_bytes = Layout.of(learner().spec.segments).wire_bytes
     for federation, n_messages in ((plain, 1), (masked, 4)):
         assert set(federation.costs) == set(clients)
@@ -80,8 +80,8 @@ def test_a_series_of_sums_has_its_survivors_pooled_bytes(n_clients: int, seed: i
     clients = dealt(n_clients, seed)
     deep = DeepAFL(n_features=3, n_targets=2, feature_bound=8.0, max_rows=60, n_layers=2, d_phi=6, d_f=5, gamma=0.1)
     dropouts = Dropouts(rate=0.3, seed=seed)
-    assume(n_clients - dropouts.n_lost(n_clients) >= mode.survivors_needed(tuple(clients)))
-    federation = federate(
+    assume(n_clients - dropouts.n_lost(n_clients) >= mode.guarantee(tuple(clients)).survivors_needed)
+    federation = run_federation(
         deep,
         clients,
         mode,
@@ -93,8 +93,8 @@ def test_a_series_of_sums_has_its_survivors_pooled_bytes(n_clients: int, seed: i
     assert federation.survivors == (survivors,) * 5
     assert deep.weights_bytes(federation.model) == deep.weights_bytes(pooled)
     assert {federation.costs[party].heavy_messages for party in survivors} == {5}
-    assert len(federation.layouts) == 5
-    assert federation.largest_layout.wire_bytes == max(layout.wire_bytes for layout in federation.layouts)
+    assert len(federation.sums) == 5
+    assert federation.largest_layout.wire_bytes == max(one.layout.wire_bytes for one in federation.sums)
 
 
 def test_each_sum_has_a_session_of_its_own_bound_to_the_model() -> None:
@@ -106,7 +106,7 @@ def test_each_sum_has_a_session_of_its_own_bound_to_the_model() -> None:
 
     own = learner()
     for _ in range(2):
-        federate(own, dealt(3, 0), Mode(name="watched", make=make))
+        run_federation(own, dealt(3, 0), Mode(name="watched", make=make))
     assert len({parameters["session_id"] for parameters in seen}) == 2
     expected = hashlib.sha256(own.context_bytes(own.init())).digest()
     assert {parameters["context"] for parameters in seen} == {expected}
@@ -119,7 +119,7 @@ def test_a_clients_wrong_rows_stop_the_run_by_their_own_error(mode: Mode) -> Non
     clients = dealt(4, 0)
     clients[2] = ClientRows(np.full((1, 3), np.nan), np.zeros(1, int))
     with pytest.raises(RowsOutsideFormatError, match="1 of 1 rows do not fit"):
-        federate(learner(), clients, mode)
+        run_federation(learner(), clients, mode)
 
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
@@ -142,4 +142,4 @@ def test_a_refused_message_is_never_passed_over(mode: Mode) -> None:
 
     narrow = TooNarrow(n_features=3, n_targets=2, feature_format=FORMAT, max_rows=60)
     with pytest.raises((FederationError, ValueError), match="beyond the public bound"):
-        federate(narrow, dealt(4, 0), mode)
+        run_federation(narrow, dealt(4, 0), mode)

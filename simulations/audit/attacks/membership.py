@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from analytic.deepafl import DeepAFL
 from analytic.learner import AnalyticLearner, ClientRows
-from analytic.release_gates import RANK_TOLERANCE
 from federation.errors import UsageError
 from federation.modes import Mode
+from federation.release import RANK_TOLERANCE
 from secagg import PartyId
 from simulations.audit.attack import (
     MASKED,

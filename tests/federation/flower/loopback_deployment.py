@@ -198,7 +198,7 @@ class Deployment:
 
 def assert_exact(trial: Trial, output: Path, survivors: Sequence[int]) -> None:
     """The model a run left is that of the survivors' pooled rows, and of nobody else's."""
-    saved = load_model(output / "model")
+    saved = load_model(output / "model.safetensors")
     pooled, everybody = (
         fit_pooled(saved.learner, ClientRows.pool([trial.rows[party] for party in parties]))
         for parties in (survivors, list(trial.rows))

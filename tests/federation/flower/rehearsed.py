@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from federation.flower.rehearsal import InProcessGrid
-from federation.flower.run_settings import RunSettings
 from federation.flower.trial import Trial, copy_template
+from federation.flower.wire import CATEGORY, pack, unpack
+from federation.server.run_settings import RunSettings
+from federation.site import messages
 from federation.site.invitation import Invitation
+from federation.site.messages import KINDS
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
+from federation.site.state import FILE, PREPARE, Record, SessionFolder
 from federation.site.terms import Terms
 from secagg import new_session_id
 
 CLIENTS = (1, 2, 3, 4, 5)
+
+CONTEXT, INVITE, STEP, END = (CATEGORY + kind for kind in KINDS)
+"""Flower's types of this app's messages."""
+
+
+def read_invitation(record: RecordDict) -> Invitation:
+    return messages.read_invitation(unpack(record))
+
+
+def write_invitation(invitation: Invitation) -> RecordDict:
+    return pack(messages.write_invitation(invitation))
+
+
+def read_messages(record: RecordDict) -> tuple[bytes, dict[int, bytes]]:
+    return messages.read_messages(unpack(record))
+
+
+def write_messages(said: Mapping[int, bytes], *, session: bytes) -> RecordDict:
+    return pack(messages.write_messages(said, session=session))
 
 
 class ForgedGrid(InProcessGrid):
@@ -75,7 +100,7 @@ def events(trial: Trial) -> list[dict[str, Any]]:
 
 
 def is_exact(trial: Trial, survivors: list[int]) -> None:
-    saved = load_model(trial.folder / "server" / "models" / "rehearsal" / "model")
+    saved = load_model(trial.folder / "server" / "models" / "rehearsal" / "model.safetensors")
     pooled = fit_pooled(saved.learner, ClientRows.pool([trial.rows[party] for party in survivors]))
     assert saved.learner.weights_bytes(saved.model) == saved.learner.weights_bytes(pooled)
 
@@ -111,3 +136,45 @@ def site(trial: Trial, party: int, **options: Any) -> Site:
 
 def state(trial: Trial, party: int) -> Path:
     return trial.folder / f"site-{party}" / "state"
+
+
+@contextlib.contextmanager
+def database(trial: Trial, party: int) -> Iterator[sqlite3.Connection]:
+    """A site's sessions; there are none where it never took part."""
+    path = state(trial, party) / FILE
+    with contextlib.closing(sqlite3.connect(path if path.exists() else ":memory:", isolation_level=None)) as opened:
+        opened.executescript(PREPARE)
+        yield opened
+
+
+def kept(trial: Trial, party: int, session: bytes | None = None) -> set[str]:
+    """What a site keeps, of one session or of all: ``invitation``, the names of records, and ``over``."""
+    with database(trial, party) as opened:
+        sessions = opened.execute("SELECT id, iif(invitation IS NULL, 'over', 'invitation') FROM sessions").fetchall()
+        records = opened.execute("SELECT session, name FROM records").fetchall()
+    return {name for id_, name in [*sessions, *records] if session in (None, id_)}
+
+
+def stored(trial: Trial, party: int) -> set[bytes]:
+    """The bytes of a site's files, and of each record by itself."""
+    with database(trial, party) as opened:
+        records = {content for (content,) in opened.execute("SELECT content FROM records")}
+    return records | {path.read_bytes() for path in state(trial, party).glob("*")}
+
+
+def is_wiped(trial: Trial) -> bool:
+    """Whether no site keeps more than that sessions are over."""
+    return all(kept(trial, party) <= {"over"} for party in trial.rows)
+
+
+def change_record(trial: Trial, party: int, session: bytes, name: str, change: Callable[[bytes], bytes]) -> None:
+    folder = SessionFolder(state(trial, party))
+    with folder.locked():
+        record = Record(folder, session, name)
+        content = record.load()
+        assert content is not None
+        record.save(change(content))
+
+
+def last_byte_changed(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])

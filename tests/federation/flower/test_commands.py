@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -13,12 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
-from rehearsed import edit, state
+from rehearsed import edit, is_wiped, state
 
 from federation.flower.__main__ import COMMANDS, main
 from federation.flower.trial import Trial
 from federation.site.key_files import read_secret
-from secagg.durable import FileStore
+from federation.site.state import FILE
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -119,15 +118,10 @@ def test_check_site_tries_the_state_folder_and_names_missing_extras(
     assert "chmod 700" in printed_error(["check-site", path], capsys)
 
 
-def test_check_site_says_when_nothing_can_be_stored(
-    trial: Trial, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As on a network disk that cannot lock a folder."""
-
-    def refuse(store: FileStore, record: bytes) -> None:
-        raise OSError(errno.EBADF, "Bad file descriptor")
-
-    monkeypatch.setattr(FileStore, "save", refuse)
+def test_check_site_says_when_nothing_can_be_stored(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever the reason is; here something else lies in the file's place."""
+    state(trial, 3).mkdir(mode=0o700)
+    (state(trial, 3) / FILE).write_bytes(b"something else" * 100)
     printed = printed_error(["check-site", str(trial.folder / "site-3" / "site.toml")], capsys)
     assert "nothing can be stored" in printed
     assert "state must be a folder on a local disk" in printed
@@ -158,16 +152,18 @@ def test_check_site_warns_of_a_role_without_work(
     assert ("warning" in printed) == bool(warning)
 
 
-def test_without_flower_only_the_rehearsal_is_missing(
+def test_without_flower_only_rehearsals_and_trials_are_missing(
     trial: Trial, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "flwr"]:
         monkeypatch.setitem(sys.modules, name, None)
-    for name in ("client", "server", "rehearsal", "exchange", "wire", "grid_sum", "session_exchange"):
+    for name in ("client", "server", "rehearsal", "wire"):
         monkeypatch.delitem(sys.modules, f"federation.flower.{name}", raising=False)
     assert main(["check-site", str(trial.folder / "site-1" / "site.toml")]) == 0
-    message = printed_error(["rehearse", str(trial.folder)], capsys)
-    assert "pip install 'analytic-secagg[flower]'" in message
+    monkeypatch.setitem(sys.modules, "trustme", None)
+    for words in (["rehearse", str(trial.folder)], ["trial", str(trial.folder / "new")]):
+        assert "pip install 'analytic-secagg[flower]'" in printed_error(words, capsys)
+    assert not (trial.folder / "new").exists()
 
 
 @pytest.mark.parametrize("dataset", ["digits", "breast_cancer"])
@@ -235,5 +231,4 @@ def test_ctrl_c_ends_a_rehearsal_without_a_trace(trial: Trial) -> None:
     assert "Traceback" not in said
     assert [path.name for path in log.parent.iterdir()] == ["progress.jsonl"]
     assert json.loads(log.read_text().splitlines()[-1])["round"] == "END"
-    for party in trial.rows:
-        assert {path.suffix for path in state(trial, party).iterdir()} == {"", ".over"}
+    assert is_wiped(trial)

@@ -13,6 +13,7 @@ from child_processes import Processes, WayOut, wait_until
 from loopback_deployment import ENVIRONMENT, Deployment, assert_exact
 
 from federation.flower.certificates import node_key_pair
+from federation.site.state import SessionFolder
 
 CRASHING, KILLED = "site-4", "site-5"
 
@@ -37,7 +38,7 @@ def test_a_deployment_from_start_to_end(deployment: Deployment) -> None:
     run = _two_sites_are_killed(deployment)
     _the_model_is_the_survivors(deployment, run)
     assert deployment.wait_status(killed) == "finished:failed"
-    assert not (deployment.output(killed) / "model").exists()
+    assert not (deployment.output(killed) / "model.safetensors").exists()
     _the_stranger_was_refused(deployment)
     _nobody_spoke_to_another_host(deployment)
 
@@ -98,9 +99,11 @@ def _the_model_is_the_survivors(deployment: Deployment, run: str) -> None:
 def _no_session_is_left(deployment: Deployment) -> None:
     """Of the finished run the sites that live hold nothing but its id; of the killed one a sealed session."""
     for party in (1, 2, 3):
-        state = deployment.folder / f"site-{party}" / "state"
-        assert len(list(state.glob("*.over"))) == 1
-        assert len(list(state.glob("*.invitation"))) == 1
+        folder = SessionFolder(deployment.folder / f"site-{party}" / "state")
+        with folder.locked():
+            (left,) = folder.held()
+            assert folder.invitation(left)
+            assert folder._run("SELECT count(*) FROM sessions WHERE invitation IS NULL") == [(1,)]
 
 
 def _the_stranger_was_refused(deployment: Deployment) -> None:

@@ -9,20 +9,37 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
-from rehearsed import ForgedGrid, edit, edit_all, events, invitation, is_exact, node_of, run_config, site, state
+from rehearsed import (
+    INVITE,
+    STEP,
+    ForgedGrid,
+    edit,
+    edit_all,
+    events,
+    invitation,
+    is_exact,
+    kept,
+    node_of,
+    read_invitation,
+    read_messages,
+    run_config,
+    site,
+    write_messages,
+)
 
 from federation.flower import rehearsal
 from federation.flower.rehearsal import rehearse
-from federation.flower.run_settings import RunSettings
 from federation.flower.trial import KEY_HOLDER_PARTY, Trial
-from federation.flower.wire import INVITE, STEP, read_invitation, read_messages, write_messages
+from federation.flower.wire import pack
+from federation.modes import MODES
+from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError
 from federation.site.key_files import read_secret
-from federation.site.modes import MODES
 from federation.site.roster import Roster
 from federation.site.signed_messages import sign_message
 from secagg import CommitteeSum, Layout
 from secagg.config import SERVER
+from secagg.encoding import length_prefixed
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
 from secagg.wire import MessageType, message_type, seal_frame
@@ -65,7 +82,7 @@ def plausible_total(trial: Trial, config: dict[str, Any]) -> RingVector:
     return RingVector.encode(Layout.of(spec.segments), vectors[0] + vectors[1] + vectors[2])
 
 
-@pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if mode.encrypts])
+@pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if mode.announce])
 @pytest.mark.parametrize("is_signed", [False, True])
 def test_no_other_node_answers_for_the_key_holder(
     trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, is_signed: bool
@@ -142,17 +159,18 @@ def test_only_the_roster_says_who_takes_part(trial: Trial, changes: dict[str, An
     edit(trial, 3, ("min_clients = 5\n", ""))
     with pytest.raises(DeclinedError, match=r"must name exactly the [0-9] (clients|helpers)"):
         site(trial, 3).join(invitation(**changes))
-    assert [path.name for path in state(trial, 3).iterdir()] == [".lock"]
+    assert kept(trial, 3) == set()
 
 
 @pytest.mark.parametrize(
     ("records", "reason"),
     [
         (RecordDict(), "belongs to no message of this sum"),
-        (RecordDict({"fields": ConfigRecord({"session": bytes(32)})}), "belongs to no message of this sum"),
+        (RecordDict({"content": ConfigRecord({"content": "text"})}), "belongs to no message of this sum"),
+        (pack(b"an answer of another version"), "belongs to no message of this sum"),
         (write_messages({4: b"x"}, session=bytes(32)), "belongs to no message of this sum"),
     ],
-    ids=["nothing", "half an answer", "another session"],
+    ids=["nothing", "no bytes", "another version", "another session"],
 )
 def test_an_answer_that_is_none_is_a_dropout(
     trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: RecordDict, reason: str
@@ -167,16 +185,20 @@ def test_an_answer_that_is_none_is_a_dropout(
     assert refusals(trial) == [(str(node_of(LIAR)), f"its answer {reason}")]
 
 
-@pytest.mark.parametrize("name", ["9" * 5000, "0", "-1", "²", str(1 << 32)])
+@pytest.mark.parametrize(
+    "parts",
+    [[bytes(4), b"x"], [b"5", b"x"], [bytes(5000), b"x"], [b"\0\0\0\1"], [b"\0\0\0\1", b"x", b"\0\0\0\1", b"y"]],
+    ids=["number 0", "a short number", "a long number", "no message", "two messages"],
+)
 def test_a_party_that_no_number_is_ends_no_run(
-    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: list[bytes]
 ) -> None:
     class Misnaming(LyingGrid):
         def lie(self, message: Message, reply: Message) -> RecordDict | None:
             if message.metadata.message_type != INVITE:
                 return None
-            reply.content["light"] = ConfigRecord({name: b"x"})
-            return reply.content
+            session, _ = read_messages(reply.content)
+            return pack(length_prefixed(b"analytic-secagg/2 messages", session, *parts))
 
     monkeypatch.setattr(rehearsal, "InProcessGrid", Misnaming)
     rehearse(trial.folder, run_config(tmp_path))

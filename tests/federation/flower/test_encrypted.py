@@ -5,50 +5,54 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flwr.app import Message
 from rehearsed import (
+    CONTEXT,
+    INVITE,
+    STEP,
     ForgedGrid,
     edit_all,
     events,
     invitation,
     is_exact,
+    is_wiped,
+    kept,
     node_of,
+    read_invitation,
+    read_messages,
     run_config,
     site,
     state,
+    stored,
     template_config,
     vanishes,
-)
-
-from federation.flower import rehearsal
-from federation.flower.rehearsal import rehearse
-from federation.flower.run_settings import RunSettings
-from federation.flower.trial import KEY_HOLDER_PARTY, Trial
-from federation.flower.wire import (
-    CONTEXT,
-    INVITE,
-    STEP,
-    read_invitation,
-    read_messages,
     write_invitation,
     write_messages,
 )
+from support.parties import knows
+
+from federation.flower import rehearsal
+from federation.flower.rehearsal import rehearse
+from federation.flower.trial import KEY_HOLDER_PARTY, Trial
+from federation.modes import MODES
+from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, UnreachableError
 from federation.site.invitation import Invitation
 from federation.site.key_pair import SessionKeyPair
-from federation.site.modes import MODES
 from federation.site.roster import Roster
+from federation.site.state import SessionFolder
 from secagg import new_session_id
 from secagg.config import SERVER
 from secagg.errors import HelperMissingError, LocalProtocolError
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.wire import MessageType, message_type, seal_frame
 
-ENCRYPTED = [name for name, mode in MODES.items() if mode.encrypts is not None]
+ENCRYPTED = [name for name, mode in MODES.items() if mode.announce is not None]
 HOLDER_SITE = 5
 """The site of the key holder, which is a client too."""
 
@@ -61,10 +65,6 @@ def answered(trial: Trial, asked: Invitation) -> Invitation:
     return asked.with_context(site(trial, HOLDER_SITE).make_context(asked)[KEY_HOLDER_PARTY])
 
 
-def is_wiped(trial: Trial) -> bool:
-    return all({path.suffix for path in state(trial, party).iterdir()} <= {"", ".over"} for party in trial.rows)
-
-
 @pytest.mark.parametrize("mode", ENCRYPTED)
 def test_every_encrypted_mode_is_exact_repeats_itself_and_is_wiped(trial: Trial, tmp_path: Path, mode: str) -> None:
     """Each delivery meets a site that knows nothing but its files, the key holder included."""
@@ -72,9 +72,7 @@ def test_every_encrypted_mode_is_exact_repeats_itself_and_is_wiped(trial: Trial,
 
     def watch(node: int, message: Message, reply: Message) -> None:
         assert not reply.has_error()
-        light, heavy = reply.content["light"], reply.content["heavy"]
-        said = {str(name): part for name, part in light.items()} | {name: a.data for name, a in heavy.items()}  # type: ignore[union-attr]
-        answers.setdefault((node, message.metadata.message_id), []).append(said)
+        answers.setdefault((node, message.metadata.message_id), []).append(read_messages(reply.content))
 
     rehearse(trial.folder, run_config(tmp_path, mode=mode), watch=watch, deliveries=3)
     is_exact(trial, [1, 2, 3, 4, 5])
@@ -136,14 +134,14 @@ def test_a_key_holder_that_vanishes_before_it_decrypts_leaves_no_model(trial: Tr
 
     with pytest.raises(HelperMissingError):
         rehearse(trial.folder, run_config(tmp_path, mode="bfv"), is_gone=is_gone)
-    assert not (trial.folder / "server" / "models" / "rehearsal" / "model").exists()
+    assert not (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
     assert is_wiped(trial)
 
 
 def test_the_secret_key_never_leaves_its_sealed_file(
     trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn, stored, said = [], set(), []
+    drawn, held, said = [], set(), []
     generate = SessionKeyPair.generate
 
     def remember(*arguments: Any) -> SessionKeyPair:
@@ -151,19 +149,18 @@ def test_the_secret_key_never_leaves_its_sealed_file(
         return drawn[-1]
 
     def watch(node: int, message: Message, reply: Message) -> None:
-        paths = list(state(trial, node - 1000).glob("*"))
-        assert all(path.stat().st_mode & 0o077 == 0 for path in paths)
-        assert (node == node_of(HOLDER_SITE)) or not any(path.suffix == ".key-pair" for path in paths)
-        stored.update(path.read_bytes() for path in paths)
+        assert all(path.stat().st_mode & 0o077 == 0 for path in state(trial, node - 1000).glob("*"))
+        assert (node == node_of(HOLDER_SITE)) or "key pair" not in kept(trial, node - 1000)
+        held.update(stored(trial, node - 1000))
         said.extend(read_messages(reply.content)[1].values())
 
     monkeypatch.setattr(SessionKeyPair, "generate", remember)
     rehearse(trial.folder, run_config(tmp_path, mode="masked+bfv"), watch=watch)
     (pair,) = drawn
-    secret = pair.secret_context[-1024:-960]  # beyond the public key, which both halves hold
-    assert secret not in pair.signed_context
-    assert any(len(content) > len(pair.secret_context) for content in stored)
-    assert not any(secret in content for content in [*stored, *said])
+    secret = pair.decryption[-1024:-960]  # beyond the public key, which both halves hold
+    assert secret not in pair.announcement
+    assert any(len(content) > len(pair.decryption) for content in held)
+    assert not any(secret in content for content in [*held, *said])
     assert repr(secret)[2:20] not in repr(pair)
 
 
@@ -195,7 +192,7 @@ def test_a_helper_answers_one_request_whatever_process_is_asked(
 
 def strangers_pair(asked: Invitation, trial: Trial) -> SessionKeyPair:
     roster = Roster.read(trial.folder / "site-1" / "roster.toml")
-    return SessionKeyPair.generate(asked.basis(roster), IdentityKey.generate())
+    return SessionKeyPair.generate(*asked.setup(roster), knows(IdentityKey.generate()))
 
 
 def test_a_stranger_s_context_is_refused_by_the_server(
@@ -204,7 +201,7 @@ def test_a_stranger_s_context_is_refused_by_the_server(
     def hear(node: int, message: Message, reply: Message) -> None:
         if message.metadata.message_type == CONTEXT and node == node_of(1):
             asked = read_invitation(message.content)
-            forged = {KEY_HOLDER_PARTY: strangers_pair(asked, trial).signed_context}
+            forged = {KEY_HOLDER_PARTY: strangers_pair(asked, trial).announcement}
             reply.content = write_messages(forged, session=asked.session)
 
     monkeypatch.setattr(ForgedGrid, "hear", staticmethod(hear))
@@ -225,7 +222,7 @@ def test_a_stranger_s_context_is_refused_by_a_client(
         if message.metadata.message_type == INVITE and node == node_of(3):
             proposed = read_invitation(copy.deepcopy(message.content))  # all nodes are told the same object
             pair = strangers_pair(proposed.question, trial)
-            message.content = write_invitation(proposed.with_context(pair.signed_context))
+            message.content = write_invitation(proposed.with_context(pair.announcement))
 
     monkeypatch.setattr(ForgedGrid, "tell", staticmethod(tell))
     monkeypatch.setattr(rehearsal, "InProcessGrid", ForgedGrid)
@@ -282,11 +279,7 @@ def test_a_context_is_made_once_for_one_proposal(trial: Trial) -> None:
     site(trial, HOLDER_SITE).end(asked.session)
     with pytest.raises(NoSessionError, match="is over"):
         answered(trial, asked)
-    assert is_wiped_folder(state(trial, HOLDER_SITE))
-
-
-def is_wiped_folder(folder: Path) -> bool:
-    return {path.suffix for path in folder.iterdir()} == {"", ".over"}
+    assert kept(trial, HOLDER_SITE) == {"over"}
 
 
 def test_only_the_key_holder_makes_a_context(trial: Trial) -> None:
@@ -304,7 +297,7 @@ def test_a_key_holder_s_own_file_decides(trial: Trial) -> None:
         answered(trial, question("ckks", min_survivors=2))
     with pytest.raises(DeclinedError, match="nothing is encrypted"):
         answered(trial, question("masked", min_survivors=2))
-    assert [path.name for path in state(trial, HOLDER_SITE).iterdir()] == [".lock"]
+    assert kept(trial, HOLDER_SITE) == set()
 
 
 def test_contexts_that_are_not_the_key_holder_s_for_this_session_are_declined(trial: Trial) -> None:
@@ -326,7 +319,9 @@ def test_contexts_that_are_not_the_key_holder_s_for_this_session_are_declined(tr
 
 def test_a_lost_key_pair_is_a_missing_key_holder(trial: Trial) -> None:
     proposed = answered(trial, question())
-    (state(trial, HOLDER_SITE) / f"{proposed.session.hex()}.key-pair").unlink()
+    folder = SessionFolder(state(trial, HOLDER_SITE))
+    with folder.locked():
+        folder.key_pair(proposed.session).wipe()
     with pytest.raises(NoSessionError, match="key pair of this session is not here"):
         site(trial, HOLDER_SITE).join(proposed)
 
@@ -334,10 +329,10 @@ def test_a_lost_key_pair_is_a_missing_key_holder(trial: Trial) -> None:
 def test_a_key_pair_of_a_server_that_is_gone_is_forgotten(trial: Trial) -> None:
     asked = question()
     answered(trial, asked)
-    path = state(trial, HOLDER_SITE) / f"{asked.session.hex()}.key-pair"
-    day = path.stat().st_mtime + 25 * 3600
+    assert kept(trial, HOLDER_SITE, asked.session) == {"invitation", "key pair"}
+    day = time.time() + 25 * 3600
     site(trial, HOLDER_SITE, now=lambda: day).make_context(question())
-    assert not path.exists()
+    assert kept(trial, HOLDER_SITE, asked.session) == {"over"}
 
 
 def test_terms_name_the_roster_s_one_key_holder(trial: Trial) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from loopback_deployment import Deployment, assert_exact
 
-from federation.flower.certificates import LoopbackCertificates
+from federation.flower.certificates import loopback_certificates
 from federation.flower.trial import copy_template
 
 PINNED, FREE = ("site-1", "site-2"), "site-3"
@@ -77,10 +77,8 @@ def _start_server(deployment: Deployment) -> None:
 def _start_site(deployment: Deployment, site: str) -> int:
     """The SuperNode, and the process that runs its ClientApp; they speak TLS inside the site too."""
     _write_secret(deployment, site)
-    local = LoopbackCertificates.generate()
-    (deployment.folder / f"{site}.local-ca.crt").write_bytes(local.authority)
-    (deployment.folder / f"{site}.local.crt").write_bytes(local.certificate)
-    (deployment.folder / f"{site}.local.key").write_bytes(local.key)
+    for name, content in zip(("local-ca.crt", "local.crt", "local.key"), loopback_certificates(), strict=True):
+        (deployment.folder / f"{site}.{name}").write_bytes(content)
     port = deployment.start_supernode(
         site,
         flags=f"--isolation process --superexec-auth-secret-file {site}.secret --ssl-certfile {site}.local.crt "

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from federation.flower.run_settings import RunSettings
-from federation.flower.server_file import ServerFile
 from federation.flower.trial import Trial
+from federation.server.run_settings import RunSettings
+from federation.server.server_file import ServerFile
 from federation.site.errors import REASONS, Refusal
 from federation.site.key_files import write_secret
 from federation.site.roster import Roster
@@ -29,7 +29,7 @@ def toml_block(first: str) -> str:
 
 
 def test_every_command_exists() -> None:
-    named = set(re.findall(r"python -m simulations\.flower ([a-z-]+)", TEXT))
+    named = set(re.findall(r"python -m federation\.flower ([a-z-]+)", TEXT))
     assert named == {"trial", "rehearse", "identity", "helper-key", "roster", "check-site", "app"}
     done = subprocess.run(
         [sys.executable, "-m", "federation.flower", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
@@ -39,7 +39,7 @@ def test_every_command_exists() -> None:
 
 def test_every_setting_is_explained_and_in_the_template() -> None:
     keys = {name.replace("_", "-") for name in RunSettings.__annotations__}
-    template = tomllib.loads((ROOT / "simulations" / "flower" / "template" / "pyproject.toml").read_text())
+    template = tomllib.loads((ROOT / "federation" / "flower" / "template" / "pyproject.toml").read_text())
     assert template["tool"]["flwr"]["app"]["config"].keys() == keys
     explained = re.findall(r"^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \|", TEXT, re.MULTILINE)
     assert {key for cell in explained for key in re.findall(r"`([a-z-]+)`", cell)} == keys
@@ -54,9 +54,7 @@ def test_the_files_of_the_how_to_are_read_as_they_stand(trial: Trial) -> None:
     write_secret(folder / "key-holder.key", bytes.fromhex(holder.read_text()))
     site = SiteFile.read(folder / "site.toml")
     assert site.client is not None
-    assert site.helper is not None
-    assert site.key_holder is not None
-    parties = (site.client.party, site.helper.party, site.key_holder.party)
+    parties = (site.client.party, *(own.party for own in site.helpers))
     assert (parties, site.policy.modes) == ((3, 101, 201), {"masked"})
     (trial.folder / "server" / "server.toml").write_text(toml_block('roster = "roster.toml"\nidentity'))
     assert ServerFile.read(trial.folder / "server" / "server.toml").output.name == "models"

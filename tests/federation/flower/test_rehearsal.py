@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message
-from rehearsed import edit, edit_all, events, is_exact, node_of, run_config, vanishes
+from flwr.app import Message
+from rehearsed import (
+    END,
+    INVITE,
+    STEP,
+    edit,
+    edit_all,
+    events,
+    is_exact,
+    kept,
+    node_of,
+    read_invitation,
+    read_messages,
+    run_config,
+    state,
+    stored,
+    vanishes,
+    write_invitation,
+)
 
-from analytic.model_files import load_model
+from analytic.model_files import load_model, model_from_bytes, model_to_bytes
 from federation.flower import rehearsal
 from federation.flower.rehearsal import InProcessGrid, rehearse
 from federation.flower.trial import Trial
-from federation.flower.wire import END, INVITE, STEP
 from federation.site.errors import REASONS, Refusal, UnreachableError
 from federation.site.key_files import write_secret
 from federation.site.roster import Roster
@@ -86,9 +104,8 @@ def test_too_few_survivors_leave_no_model_and_no_session(trial: Trial, tmp_path:
 
     with pytest.raises(TooFewSurvivorsError, match="SEALED_SHARES: 2 of 5"):
         rehearse(trial.folder, run_config(tmp_path), is_gone=is_gone)
-    assert not (trial.folder / "server" / "models" / "rehearsal" / "model").exists()
-    for party in trial.rows:
-        assert sorted(path.suffix for path in (trial.folder / f"site-{party}" / "state").iterdir()) == ["", ".over"]
+    assert not (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
+    assert all(kept(trial, party) == {"over"} for party in trial.rows)
 
 
 @pytest.mark.parametrize("mode", ["masked", "committee"])
@@ -98,9 +115,7 @@ def test_a_repeated_message_gets_the_same_bytes(trial: Trial, tmp_path: Path, mo
 
     def watch(node: int, message: Message, reply: Message) -> None:
         assert not reply.has_error()
-        light = reply.content["light"]
-        assert isinstance(light, ConfigRecord)
-        answers.setdefault((node, message.metadata.message_id), []).append(dict(light))
+        answers.setdefault((node, message.metadata.message_id), []).append(read_messages(reply.content))
 
     rehearse(trial.folder, run_config(tmp_path, mode=mode), watch=watch, deliveries=3)
     assert len(answers) > 10
@@ -130,25 +145,22 @@ def test_what_a_site_stores_is_sealed(trial: Trial, tmp_path: Path) -> None:
     units = np.floor(trial.rows[1].features * 2048).astype(np.int64)
     entry = int(units[:, 36] @ units[:, 36]).to_bytes(8, "little")[:5]
     secret = bytes.fromhex((trial.folder / "site-1" / "identity.key").read_text())
-    stored: set[bytes] = set()
+    held: set[bytes] = set()
     said: list[bytes] = []
 
     def watch(node: int, message: Message, reply: Message) -> None:
-        for path in (trial.folder / f"site-{node - 1000}" / "state").iterdir():
-            assert path.stat().st_mode & 0o077 == 0
-            stored.add(path.read_bytes())
-        light = reply.content["light"]
-        assert isinstance(light, ConfigRecord)
-        said.extend(part for part in light.values() if isinstance(part, bytes))
+        assert all(path.stat().st_mode & 0o077 == 0 for path in state(trial, node - 1000).iterdir())
+        held.update(stored(trial, node - 1000))
+        said.extend(read_messages(reply.content)[1].values())
 
     edit_all(trial, ("modes = [", 'modes = ["plain", '))
     for mode, is_open in (("masked", False), ("committee", False), ("plain", True)):
         said.clear()
         rehearse(trial.folder, run_config(tmp_path / mode, mode=mode), watch=watch)
         assert any(entry in message for message in said) == is_open
-    assert max(map(len, stored)) > 10_000
-    assert not any(entry in content or secret in content for content in stored)
-    assert {path.suffix for path in (trial.folder / "site-1" / "state").iterdir()} == {"", ".over"}
+    assert max(map(len, held)) > 10_000
+    assert not any(entry in content or secret in content for content in held)
+    assert kept(trial, 1) == {"over"}
 
 
 class LyingGrid(InProcessGrid):
@@ -157,18 +169,10 @@ class LyingGrid(InProcessGrid):
     def push_messages(self, messages: Any) -> Any:
         for message in messages:
             if message.metadata.message_type == INVITE and message.metadata.dst_node_id == node_of(3):
-                content = message.content["light"]
-                text = content["model.json"].decode()
-                description = json.loads(text)
-                description["configuration"]["max_rows"] += 1
-                from analytic.model_files import _digest
-
-                description["sha256"] = _digest(description)
-                fields = message.content["fields"]
-                light = ConfigRecord(dict(content) | {"model.json": json.dumps(description).encode()})
-                message.content = type(message.content)(
-                    {"fields": fields, "light": light, "heavy": message.content["heavy"]}
-                )
+                told = read_invitation(copy.deepcopy(message.content))  # all nodes are told the same object
+                saved = model_from_bytes(told.model)
+                other = replace(saved.learner, max_rows=saved.learner.max_rows + 1)  # type: ignore[type-var,call-arg,attr-defined]
+                message.content = write_invitation(replace(told, model=model_to_bytes(other, saved.model)))
         return super().push_messages(messages)
 
 
@@ -188,7 +192,7 @@ def test_a_node_with_a_forged_identity_is_refused(trial: Trial, tmp_path: Path) 
     (folder / "identity.key").unlink()
     write_secret(folder / "identity.key", forged.secret)
     roster = Roster.read(folder / "roster.toml")
-    mine = Roster(server=roster.server, clients=dict(roster.clients) | {3: forged.public}, helpers=roster.helpers)
+    mine = Roster(server=roster.server, clients=dict(roster.clients) | {3: forged.public}, beside=roster.beside)
     (folder / "roster.toml").write_text(mine.to_toml())
     rehearse(trial.folder, run_config(tmp_path))
     assert any(event["event"] == "refused" for event in events(trial))
@@ -217,7 +221,7 @@ def test_progress_counts_arrivals_bytes_and_deadlines(trial: Trial, tmp_path: Pa
     assert rounds == ["INVITATION", "ROSTER", "SHARE_DELIVERY", "UNMASK_REQUEST", "SURVIVOR_PROOF", "END"]
     closed = {event["round"]: event for event in events(trial) if event["event"] == "round closes"}
     assert all((event["arrived"], event["expected"]) == (5, 5) for event in closed.values())
-    learner = load_model(trial.folder / "server" / "models" / "rehearsal" / "model").learner
+    learner = load_model(trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").learner
     from secagg import Layout
 
     spec = learner.next_sum(learner.init())

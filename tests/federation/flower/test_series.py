@@ -8,12 +8,25 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
-from rehearsed import edit_all, events, invitation, is_exact, run_config, site, state
+from rehearsed import (
+    INVITE,
+    STEP,
+    edit_all,
+    events,
+    invitation,
+    is_exact,
+    is_wiped,
+    kept,
+    read_invitation,
+    read_messages,
+    run_config,
+    site,
+    write_messages,
+)
 
 from federation.flower import rehearsal
 from federation.flower.rehearsal import InProcessGrid, rehearse
 from federation.flower.trial import Trial
-from federation.flower.wire import INVITE, STEP, read_invitation, read_messages, write_messages
 from federation.site.errors import DeclinedError, NoSessionError
 from secagg.errors import TooFewSurvivorsError
 from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES
@@ -66,19 +79,14 @@ def test_later_sums_cost_three_exchanges_and_every_answer_repeats(deep_trial: Tr
         sessions.add(session)
         answers.setdefault((node, message.metadata.message_id), []).append(said)
         if message.metadata.message_type != "query.end":
-            assert {path.suffix for path in state(deep_trial, node - 1000).iterdir()} == {
-                "",
-                ".invitation",
-                f".{node - 1000}",
-            }
+            assert kept(deep_trial, node - 1000) == {"invitation", str(node - 1000)}
 
     rehearse(deep_trial.folder, run_config(tmp_path, **DEEP), watch=watch, deliveries=2)
     is_exact(deep_trial, [1, 2, 3, 4, 5])
     assert opened(deep_trial) == [*FIRST, *(4 * LATER), "END"]
     assert len(sessions) == 1
     assert all(first == second for first, second in answers.values())
-    for party in deep_trial.rows:
-        assert {path.suffix for path in state(deep_trial, party).iterdir()} == {"", ".over"}
+    assert all(kept(deep_trial, party) == {"over"} for party in deep_trial.rows)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +112,7 @@ def test_too_many_losses_over_all_sums_end_the_run(deep_trial: Trial, tmp_path: 
     with pytest.raises(TooFewSurvivorsError):
         rehearse(deep_trial.folder, run_config(tmp_path, **DEEP), is_gone=lambda *seen: 1 in {f(*seen) for f in gone})
     assert survivors(deep_trial) == [[1, 2, 3, 4, 5], [1, 2, 3], [1, 2, 3]]
-    for party in deep_trial.rows:
-        assert not any(path.suffix == f".{party}" for path in state(deep_trial, party).iterdir())
+    assert is_wiped(deep_trial)
 
 
 def test_a_new_series_begins_where_too_few_are_set_up(
@@ -127,8 +134,7 @@ def test_a_new_series_begins_where_too_few_are_set_up(
     is_exact(deep_trial, [1, 2, 3, 4, 5])
     assert opened(deep_trial) == [*FIRST, *LATER, *FIRST, *(2 * LATER), "END"]
     assert sum(event["event"] == "series ends" for event in events(deep_trial)) == 1
-    for party in deep_trial.rows:
-        assert [path.suffix for path in sorted(state(deep_trial, party).iterdir())] == ["", ".over", ".over"]
+    assert all(kept(deep_trial, party) == {"over"} for party in deep_trial.rows)
 
 
 def first_part(bundle: bytes) -> bytes:

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message
-from rehearsed import events, is_exact, node_of, run_config, vanishes
+from rehearsed import CONTEXT, END, INVITE, STEP, events, is_exact, node_of, run_config, vanishes
 
-from analytic.release_gates import ReleaseRefusedError
 from federation.flower import rehearsal
-from federation.flower.exchange import Exchange
 from federation.flower.rehearsal import InProcessGrid, rehearse
 from federation.flower.trial import Trial
-from federation.flower.wire import CONTEXT, END, INVITE, STEP
+from federation.release import ReleaseRefusedError
+from federation.server.exchange import Exchange
 from federation.site.errors import UnreachableError
 from secagg.errors import TooFewSurvivorsError
 
@@ -112,7 +111,7 @@ def test_nodes_that_come_while_a_sum_begins_are_in_it(
 
 def test_a_run_without_nodes_says_so(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrivals(monkeypatch, [0])
-    with pytest.raises(UnreachableError, match="no node is online after 30 seconds; start the SuperNodes"):
+    with pytest.raises(UnreachableError, match="no node is online after 30 seconds; start the nodes"):
         rehearse(trial.folder, run_config(tmp_path) | {"join-seconds": 30.0})
 
 
@@ -175,11 +174,11 @@ def test_a_total_from_which_rows_can_be_rebuilt_makes_no_model(trial: Trial, tmp
     few_rows(trial)
     with pytest.raises(ReleaseRefusedError, match="rank: the total has rank"):
         rehearse(trial.folder, run_config(tmp_path, mode="committee"))
-    assert not (trial.folder / "server" / "models" / "rehearsal" / "model").exists()
+    assert not (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
 
 
 def test_such_a_total_can_be_allowed_by_name(trial: Trial, tmp_path: Path) -> None:
     few_rows(trial)
     rehearse(trial.folder, run_config(tmp_path, mode="committee", **{"allow-low-rank": True}))
-    assert (trial.folder / "server" / "models" / "rehearsal" / "model").exists()
+    assert (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
     assert {event["gate"] for event in events(trial) if event["event"] == "concern"} == {"rank", "membership"}

@@ -1,153 +1,142 @@
-"""Records of this app, and records that are not."""
+"""Bytes in Flower's records, records that are not this app's, and what Flower says of nodes that are lost."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from hypothesis import given
-from hypothesis import strategies as st
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from analytic.afl import AFL
-from analytic.learner import ClientRows, fit_pooled
-from analytic.row_format import RowFormat
-from federation.flower.wire import HEAVY_BYTES, read_invitation, read_messages, write_invitation, write_messages
-from federation.site.errors import WireError
-from federation.site.invitation import Invitation
-from federation.site.roster import Roster
-from federation.site.terms import Terms
-from secagg.errors import ConfigurationError
-
-AFL_OF_TWO = AFL(n_features=2, n_targets=2, feature_format=RowFormat.parse("UQ5.11"), max_rows=10)
-ROSTER = Roster(server=bytes(32), clients={1: b"a" * 32, 2: b"b" * 32, 3: b"c" * 32}, helpers={})
+from federation.flower.client import SITES_VARIABLE, site_of_node
+from federation.flower.rehearsal import InProcessGrid
+from federation.flower.server import SERVER_VARIABLE, server_of_host
+from federation.flower.trial import Trial
+from federation.flower.wire import HEAVY_BYTES, GridTransport, pack, unpack
+from federation.server.exchange import Lost
+from federation.site.errors import REASONS, Refusal, SiteFileError, UnreachableError, WireError
 
 
-@given(messages=st.dictionaries(st.integers(1, 2**32 - 1), st.binary(max_size=100), max_size=5), session=st.binary())
-def test_messages_come_back(messages: dict[int, bytes], session: bytes) -> None:
-    assert read_messages(write_messages(messages, session=session)) == (session, messages)
+@pytest.mark.parametrize("size", [0, 1, HEAVY_BYTES - 1, HEAVY_BYTES, HEAVY_BYTES + 1])
+def test_bytes_come_back(size: int) -> None:
+    content = np.arange(size, dtype=np.uint64).astype(np.uint8).tobytes()
+    record = pack(content)
+    assert isinstance(record["content"], ArrayRecord) == (size >= HEAVY_BYTES)
+    assert unpack(record) == unpack(record) == content
 
 
-@pytest.mark.parametrize("size", [0, HEAVY_BYTES - 1, HEAVY_BYTES, HEAVY_BYTES + 1])
-def test_heavy_messages_come_back(size: int) -> None:
-    message = np.arange(size, dtype=np.uint64).astype(np.uint8).tobytes()
-    assert read_messages(write_messages({7: message, 8: b"x"}, session=b"s"))[1] == {7: message, 8: b"x"}
-
-
-def test_an_invitation_comes_back() -> None:
-    terms = Terms(mode="masked", session=bytes(16), clients=(1, 2, 3), dropout=0.25)
-    invitation = Invitation.make(terms, AFL_OF_TWO, AFL_OF_TWO.init())
-    assert read_invitation(write_invitation(invitation)) == invitation
-    assert Invitation.from_bytes(invitation.to_bytes()) == invitation
-    assert Terms.from_bytes(invitation.terms) == terms
-
-
-def records(**changes: Any) -> RecordDict:
-    content = {
-        "fields": ConfigRecord({"session": b"s"}),
-        "light": ConfigRecord({"1": b"x"}),
-        "heavy": ArrayRecord({}),
-    }
-    return RecordDict({name: record for name, record in (content | changes).items() if record is not None})
+def of_array(array: Array) -> RecordDict:
+    return RecordDict({"content": ArrayRecord({"content": array})})
 
 
 @pytest.mark.parametrize(
     "record",
     [
-        records(fields=None),
-        records(heavy=None),
-        records(light=ArrayRecord({})),
-        records(fields=ConfigRecord({})),
-        records(fields=ConfigRecord({"session": "text"})),
-        records(light=ConfigRecord({"1": 3.5})),
-        records(light=ConfigRecord({"one": b"x"})),
-        records(light=ConfigRecord({"0": b"x"})),
-        records(light=ConfigRecord({"01": b"x"})),
-        records(light=ConfigRecord({str(1 << 32): b"x"})),
-        records(light=ConfigRecord({"²": b"x"})),
-        records(light=ConfigRecord({"9" * 5000: b"x"})),
-        records(heavy=ArrayRecord({"1": Array(np.zeros(3))})),
-        records(heavy=ArrayRecord({"1": Array(np.zeros((2, 2), np.uint8))})),
-        records(heavy=ArrayRecord({"1": Array(dtype="uint8", shape=(3,), stype="numpy.ndarray", data=b"rubbish")})),
+        RecordDict(),
+        RecordDict({"light": ConfigRecord({"content": b"x"})}),
+        RecordDict({"content": ConfigRecord({})}),
+        RecordDict({"content": ConfigRecord({"content": "text"})}),
+        RecordDict({"content": ConfigRecord({"content": [b"x"]})}),
+        RecordDict({"content": MetricRecord({"content": 3})}),
+        of_array(Array(np.zeros(3))),
+        of_array(Array(np.zeros((2, 2), np.uint8))),
+        of_array(Array(dtype="uint8", shape=(3,), stype="numpy.ndarray", data=b"rubbish")),
     ],
 )
 def test_foreign_records_are_refused(record: RecordDict) -> None:
-    with pytest.raises(WireError):
-        read_messages(record)
+    with pytest.raises(WireError, match="both sides need the same version"):
+        unpack(record)
+
+
+class Answering(InProcessGrid):
+    """Every node answers with one record or error, as the test says."""
+
+    def __init__(self, answer: RecordDict | Error | None) -> None:
+        super().__init__({1: {}, 2: {}})
+        self.answer = answer
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        asked = [self._sent[identifier] for identifier in message_ids]
+        return [] if self.answer is None else [Message(self.answer, reply_to=message) for message in asked] * 2  # type: ignore[call-overload]
+
+
+def received(grid: Answering) -> Any:
+    transport = GridTransport(grid)
+    (ticket,) = transport.send("step", {1: b"x"}, seconds=60, number=1)
+    return transport.receive(ticket)
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("answer", "expected"),
     [
-        lambda data: data[:-1],
-        lambda data: data + b" ",
-        lambda data: data.replace(b'"version":1', b'"version":2'),
-        lambda data: data.replace(b'"clients":[1,2,3]', b'"clients":[1,2.0,3]'),
-        lambda data: data.replace(b'"clients":[1,2,3]', b'"clients":"123"'),
-        lambda data: data.replace(b'"dropout":0.25', b'"dropout":NaN'),
-        lambda data: data.replace(b'"session":"00', b'"session":"zz'),
-        lambda data: b"[" * 100_000,
+        (None, None),
+        (pack(b"said"), b"said"),
+        (RecordDict(), b""),
+        *[
+            (Error(code=int(refusal), reason="a node's own words"), Lost(REASONS[refusal], may_return=False))
+            for refusal in Refusal
+        ],
+        (Error(code=1, reason=""), Lost("the node cannot load the app")),
+        (Error(code=2, reason=""), Lost("the app failed on the node")),
+        (Error(code=3, reason=""), Lost("no answer before the deadline", may_return=True)),
+        (Error(code=4, reason=""), Lost("its answer was lost", may_return=True)),
+        (Error(code=5, reason=""), Lost("the node is gone", may_return=True)),
+        (Error(code=8, reason=""), Lost("the node's client process died", may_return=True)),
+        (Error(code=77, reason="a node's own words"), Lost("Flower's error 77")),
     ],
 )
-def test_terms_have_one_form(change: Any) -> None:
-    data = Terms(mode="masked", session=bytes(16), clients=(1, 2, 3), dropout=0.25).to_bytes()
-    assert change(data) != data
-    with pytest.raises(WireError):
-        Terms.from_bytes(change(data))
+def test_an_answer_or_why_there_is_none(answer: Any, expected: Any) -> None:
+    """In our words: a node's are not repeated."""
+    assert received(Answering(answer)) == expected
 
 
-@pytest.mark.parametrize("name", ["../model.json", ".hidden", "a/b", "/etc/x", "", ".."])
-def test_a_model_file_cannot_leave_its_folder(name: str) -> None:
-    terms = Terms(mode="plain", session=bytes(16), clients=(1, 2, 3))
-    with pytest.raises(WireError, match="plain names"):
-        Invitation(terms=terms.to_bytes(), model_files={name: b"x"}).agree(ROSTER)
+@pytest.mark.parametrize("error", [KeyError, ValueError, DecodeError])
+def test_an_answer_that_flower_cannot_put_together_loses_its_node(error: type[Exception]) -> None:
+    class Forged(Answering):
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            raise error("no such class of objects")
+
+    assert received(Forged(None)) == Lost(f"its answer does not read ({error.__name__})")
 
 
-def test_a_complete_model_needs_no_sum() -> None:
-    rows = ClientRows(np.eye(2), np.array([0, 1]))
-    terms = Terms(mode="plain", session=bytes(16), clients=(1, 2, 3))
-    with pytest.raises(WireError, match="this model is complete"):
-        Invitation.make(terms, AFL_OF_TWO, fit_pooled(AFL_OF_TWO, rows)).agree(ROSTER)
+def test_messages_that_flower_does_not_take_are_an_error() -> None:
+    class Full(Answering):
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            return []
+
+    with pytest.raises(UnreachableError, match="took 0 of 2"):
+        GridTransport(Full(None)).send("step", {1: b"x", 2: b"x"}, seconds=60, number=1)
 
 
-@pytest.mark.parametrize("data", [b"", b"short", bytes(8), bytes(24), bytes(7) + b"\x02x"])
-def test_bytes_that_are_no_stored_invitation(data: bytes) -> None:
-    with pytest.raises(WireError, match="no stored invitation"):
-        Invitation.from_bytes(data)
+def test_a_message_that_flower_cannot_store_has_no_ticket() -> None:
+    class Leaky(Answering):
+        def push_messages(self, messages: Iterable[Message]) -> Any:
+            first, *rest = super().push_messages(messages)
+            return [first, *[None for _ in rest]]
+
+    assert list(GridTransport(Leaky(None)).send("step", {1: b"x", 2: b"x"}, seconds=60, number=1).values()) == [1]
 
 
-def test_what_is_no_model_is_refused() -> None:
-    terms = Terms(mode="plain", session=bytes(16), clients=(1, 2, 3))
-    with pytest.raises(WireError, match="no model"):
-        Invitation(terms=terms.to_bytes(), model_files={"model.json": b"{}"}).agree(ROSTER)
+def test_what_goes_to_many_is_one_record() -> None:
+    grid, content = Answering(None), b"x" * HEAVY_BYTES
+    GridTransport(grid).send("step", dict.fromkeys((1, 2), content), seconds=60, number=1)
+    assert len({id(message.content) for message in grid._sent.values()}) == 1
 
 
-@pytest.mark.parametrize(
-    "terms",
-    [
-        Terms(mode="plain", session=bytes(16), clients=(1, 2, 4)),
-        Terms(mode="committee", session=bytes(16), clients=(1, 2, 3), helpers=(101,)),
-        Terms(mode="secret", session=bytes(16), clients=(1, 2, 3)),
-        Terms(mode="masked", session=bytes(3), clients=(1, 2, 3)),
-        Terms(mode="masked", session=bytes(16), clients=(2, 1, 3)),
-        Terms(mode="masked", session=bytes(16), clients=(1, 2, 3), corruption=0.5, dropout=0.5),
-    ],
-)
-def test_unsafe_terms_make_no_protocol(terms: Terms) -> None:
-    with pytest.raises(ConfigurationError):
-        Invitation.make(terms, AFL_OF_TWO, AFL_OF_TWO.init()).agree(ROSTER)
-
-
-def test_all_that_a_client_received_is_in_its_context() -> None:
-    terms = Terms(mode="masked", session=bytes(16), clients=(1, 2, 3))
-    more = AFL(n_features=2, n_targets=2, feature_format=RowFormat.parse("UQ5.11"), max_rows=10, ridge=1.0)
-    other_terms = Terms(mode="masked", session=bytes(16), clients=(1, 2, 3), previous=bytes(16))
-    agreed = [
-        Invitation.make(t, learner, learner.init()).agree(ROSTER).protocol
-        for t, learner in ((terms, AFL_OF_TWO), (terms, more), (other_terms, AFL_OF_TWO))
-    ]
-    layouts = {protocol.layout for protocol in agreed}
-    digests = {protocol.digest for protocol in agreed}  # type: ignore[attr-defined]
-    assert len(layouts) == 1
-    assert len(digests) == 3
+def test_a_node_and_a_server_find_their_files(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real node by its own configuration, a simulated one by its number; a server's run config names nothing."""
+    monkeypatch.delenv(SITES_VARIABLE, raising=False)
+    assert site_of_node({"site": str(trial.folder / "site-2" / "site.toml")}).client is not None
+    with pytest.raises(SiteFileError, match="--node-config"):
+        site_of_node({"partition-id": 0})
+    monkeypatch.setenv(SITES_VARIABLE, str(trial.folder))
+    found = site_of_node({"partition-id": 2, "num-partitions": 5}).client
+    assert found is not None
+    assert found.party == 3
+    monkeypatch.delenv(SERVER_VARIABLE, raising=False)
+    with pytest.raises(SiteFileError, match=SERVER_VARIABLE):
+        server_of_host()
+    monkeypatch.setenv(SERVER_VARIABLE, str(trial.folder / "server" / "server.toml"))
+    assert server_of_host().output.name == "models"

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Context, RecordDict
-from rehearsed import edit, invitation, site, state, template_config
+from rehearsed import change_record, edit, invitation, kept, last_byte_changed, site, state, template_config
 
 from federation.flower.__main__ import main
-from federation.flower.run_settings import RunSettings
-from federation.flower.server_file import SERVER_VARIABLE, ServerFile
 from federation.flower.trial import Trial
+from federation.server.run_settings import RunSettings
+from federation.server.server_file import ServerFile
 from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, SiteFileError
 from federation.site.key_files import read_secret, write_secret
 from federation.site.roster import Roster
-from federation.site.site_file import SITES_VARIABLE, SiteFile
+from federation.site.site_file import SiteFile
 from secagg import PlainSum
 from secagg.config import SERVER
 from secagg.errors import LocalProtocolError, RemoteProtocolError, SnapshotError
@@ -46,7 +46,7 @@ def test_a_session_id_serves_one_sum(trial: Trial) -> None:
         site(trial, 1).join(proposed)
     with pytest.raises(NoSessionError, match="no such session"):
         site(trial, 1).answer(proposed.session, {1: b""})
-    assert [path.suffix for path in sorted(state(trial, 1).iterdir())] == ["", ".over"]
+    assert kept(trial, 1) == {"over"}
 
 
 def test_a_lost_state_is_a_dropout_and_never_a_second_mask(trial: Trial) -> None:
@@ -61,9 +61,7 @@ def test_a_lost_state_is_a_dropout_and_never_a_second_mask(trial: Trial) -> None
 def test_a_changed_record_or_another_key_does_not_open(trial: Trial) -> None:
     proposed = invitation()
     site(trial, 1).join(proposed)
-    record = state(trial, 1) / f"{proposed.session.hex()}.1"
-    content = record.read_bytes()
-    record.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    change_record(trial, 1, proposed.session, "1", last_byte_changed)
     with pytest.raises(SnapshotError):
         site(trial, 1).join(proposed)
 
@@ -101,11 +99,11 @@ def test_a_site_answers_for_itself_only(trial: Trial) -> None:
 def test_sessions_of_a_server_that_is_gone_are_forgotten(trial: Trial) -> None:
     old, new = invitation(), invitation()
     site(trial, 1).join(old)
-    now = (state(trial, 1) / f"{old.session.hex()}.1").stat().st_mtime
+    now = time.time()
     site(trial, 1, now=lambda: now + 23 * HOUR).join(invitation())
-    assert (state(trial, 1) / f"{old.session.hex()}.1").exists()
+    assert kept(trial, 1, old.session) == {"invitation", "1"}
     site(trial, 1, now=lambda: now + 25 * HOUR).join(new)
-    assert not (state(trial, 1) / f"{old.session.hex()}.1").exists()
+    assert kept(trial, 1, old.session) == {"over"}
     with pytest.raises(NoSessionError, match="is over"):
         site(trial, 1).join(old)
 
@@ -114,7 +112,7 @@ def test_the_next_sum_of_a_run_ends_the_one_before(trial: Trial) -> None:
     first = invitation()
     site(trial, 1).join(first)
     site(trial, 1).join(invitation(previous=first.session))
-    assert not (state(trial, 1) / f"{first.session.hex()}.1").exists()
+    assert kept(trial, 1, first.session) == {"over"}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +129,7 @@ def test_the_next_sum_of_a_run_ends_the_one_before(trial: Trial) -> None:
 def test_a_site_declines_what_its_own_file_forbids(trial: Trial, changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(DeclinedError, match=reason):
         site(trial, 1).join(invitation(**changes))
-    assert [path.name for path in state(trial, 1).iterdir()] == [".lock"]
+    assert kept(trial, 1) == set()
 
 
 def test_a_site_wants_as_many_clients_as_its_own_file_says(trial: Trial) -> None:
@@ -159,7 +157,8 @@ def test_min_corruption_of_the_site_decides(trial: Trial) -> None:
         ('data = "rows.npz"', 'data = "rows.csv"', "npz or module:function"),
         ("min_survivors = 3", "min_survivor = 3", "no place for min_survivor"),
         ("min_survivors = 3", "min_survivors = true", "min_survivors as a whole number, not true or false"),
-        ("modes = [", "modes = [1, ", "list of strings"),
+        ("modes = [", "modes = [1, ", "modes as a list of strings, and a whole number is in it"),
+        ("min_corruption = 0.0", "min_corruption = 1", "needs min_corruption below 1, not 1"),
         ("modes = [", 'modes = ["maskd", ', "there is no maskd"),
         ("party = 201", "party = 202", "another identity for key holder 202"),
         ('"key-holder.key"', '"identity.key"', "another identity for key holder 201"),
@@ -197,38 +196,22 @@ def test_a_key_file_is_never_replaced(tmp_path: Path) -> None:
         read_secret(tmp_path / "key")
 
 
-def test_a_node_finds_its_file(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real node by its own configuration, a simulated one by its number; a server's run config names nothing."""
-    node = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
-    assert SiteFile.of_node({"site": str(trial.folder / "site-2" / "site.toml")}).client is not None
-    with pytest.raises(SiteFileError, match="--node-config"):
-        SiteFile.of_node(node.node_config | {"partition-id": 0})
-    monkeypatch.setenv(SITES_VARIABLE, str(trial.folder))
-    found = SiteFile.of_node({"partition-id": 2, "num-partitions": 5}).client
-    assert found is not None
-    assert found.party == 3
-
-
-def test_the_server_s_file(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SERVER_VARIABLE, raising=False)
-    with pytest.raises(SiteFileError, match=SERVER_VARIABLE):
-        ServerFile.of_host()
+def test_the_server_s_file(trial: Trial) -> None:
     path = trial.folder / "server" / "server.toml"
-    monkeypatch.setenv(SERVER_VARIABLE, str(path))
-    server = ServerFile.of_host()
-    assert server.identity.secret.hex() not in repr(server)
+    assert ServerFile.read(path).identity.secret.hex() not in repr(ServerFile.read(path))
     key = path.parent / "identity.key"
     key.unlink()
     write_secret(key, IdentityKey.generate().secret)
     with pytest.raises(SiteFileError, match="another server identity"):
-        ServerFile.of_host()
+        ServerFile.read(path)
 
 
 def test_no_secret_is_printed(trial: Trial) -> None:
     file = SiteFile.read(trial.folder / "site-1" / "site.toml")
     assert file.client is not None
-    assert file.helper is not None
-    for secret in (file.client.identity.secret, file.helper.keys.secret):
+    (helper,) = file.helpers
+    assert helper.secrets.agreement is not None
+    for secret in (file.client.identity.secret, helper.secrets.agreement.secret):
         assert secret.hex() not in repr(file)
         assert repr(secret) not in repr(file)
 
@@ -238,8 +221,11 @@ def test_no_secret_is_printed(trial: Trial) -> None:
     [
         ("mode", "secret", "mode must be one of"),
         ("learner", "mlp", "learner must be one of"),
-        ("quorum", 0.0, "quorum"),
-        ("round-seconds", -1.0, "deadlines"),
+        ("quorum", 0.0, "needs quorum above 0, not 0"),
+        ("quorum", 1.5, "needs quorum at most 1, not 1.5"),
+        ("round-seconds", -1.0, "needs round-seconds above 0, not -1"),
+        ("at-once", -1, "needs at-once at least 0, not -1"),
+        ("colour", "red", "the run configuration has no place for colour"),
         ("n-features", 1.5, "n-features as a whole number, not a number"),
         ("n-features", None, "n-features as a whole number, not nothing"),
         ("feature-format", "Q", "cannot be set up"),
@@ -258,7 +244,7 @@ def test_rosters_agree_by_their_fingerprint(trial: Trial, tmp_path: Path) -> Non
     swapped = Roster(
         server=roster.server,
         clients=roster.clients | {1: roster.clients[2], 2: roster.clients[1]},
-        helpers=roster.helpers,
+        beside=roster.beside,
     )
     assert swapped.fingerprint != roster.fingerprint
     (tmp_path / "roster.toml").write_text(roster.to_toml().replace("[helpers]", "[helper]"))

@@ -2,63 +2,96 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsed import edit, invitation, site, state
+from rehearsed import change_record, edit, invitation, kept, last_byte_changed, site, state, stored
 
 from federation.flower.__main__ import main
 from federation.flower.trial import KEY_HOLDER_PARTY, Trial
 from federation.site.errors import DeclinedError, NoSessionError, SiteFileError
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
+from federation.site.state import FILE, SessionFolder
 from secagg.errors import SnapshotError
 
 HOUR = 3600.0
 
 
-def suffixes(trial: Trial, party: int, session: bytes) -> set[str]:
-    return {path.suffix for path in state(trial, party).glob(f"{session.hex()}.*")}
-
-
-@pytest.mark.parametrize("n_done", range(3))
+@pytest.mark.parametrize("n_done", range(2))
 def test_a_crash_while_a_session_is_forgotten_leaves_no_secret_for_long(
     trial: Trial, monkeypatch: pytest.MonkeyPatch, n_done: int
 ) -> None:
-    """A client that is a helper too: killed after each file. What is left is seen by the next sweep."""
+    """A client that is a helper too: killed before each write. What is left is seen by the next sweep."""
     proposed = invitation(mode="committee", helpers=(101, 102), min_survivors=3)
     site(trial, 1).join(proposed)
-    unlink, left = Path.unlink, [n_done]
+    run, left = SessionFolder._run, [n_done]
 
-    def killed(path: Path, missing_ok: bool = False) -> None:
-        left[0] -= 1
+    def killed(folder: SessionFolder, statement: str, *values: object) -> list[Any]:
+        left[0] -= not statement.startswith("SELECT")
         if left[0] < 0:
             raise KeyboardInterrupt
-        unlink(path, missing_ok=missing_ok)
+        return run(folder, statement, *values)
 
-    monkeypatch.setattr(Path, "unlink", killed)
+    monkeypatch.setattr(SessionFolder, "_run", killed)
     with pytest.raises(KeyboardInterrupt):
         site(trial, 1).end(proposed.session)
     monkeypatch.undo()
-    found = suffixes(trial, 1, proposed.session)
-    assert len(found) == 4 - n_done
-    assert found >= {".over", ".invitation"}
-    site(trial, 1).join(invitation())
-    assert suffixes(trial, 1, proposed.session) == {".over"}
+    assert kept(trial, 1, proposed.session) == {"1", "101", "over" if n_done else "invitation"}
+    if n_done:
+        site(trial, 1).join(invitation())
+    else:  # nothing was done, as if the word had not come; it comes again
+        site(trial, 1).end(proposed.session)
+    assert kept(trial, 1, proposed.session) == {"over"}
 
 
-def test_what_lies_beside_the_end_of_a_session_goes_with_the_next_sweep(trial: Trial) -> None:
-    """Whatever it is, and whatever else somebody keeps in the folder."""
-    session = bytes(range(32))
-    site(trial, 1).join(invitation())
-    for suffix in (".over", ".key-pair", ".1.new"):
-        (state(trial, 1) / f"{session.hex()}{suffix}").touch(mode=0o600)
+def test_what_is_wiped_is_overwritten_in_the_file(trial: Trial) -> None:
+    proposed = invitation()
+    site(trial, 1).join(proposed)
+    (record,) = [content for content in stored(trial, 1) if not content.startswith(b"SQLite")]
+    pieces = [record[place : place + 32] for place in range(0, len(record) - 32, 100)]
+    assert sum(piece in content for piece in pieces for content in stored(trial, 1)) > len(pieces)
+    site(trial, 1).end(proposed.session)
+    (content,) = stored(trial, 1)
+    assert not any(piece in content for piece in pieces)
+
+
+def test_one_process_at_a_time(trial: Trial) -> None:
+    """The second waits until the first is done, and a record that outlives its lock writes nothing."""
+    folder, order = SessionFolder(state(trial, 1)), []
+
+    def second() -> None:
+        with SessionFolder(state(trial, 1)).locked():
+            order.append("second")
+
+    with folder.locked():
+        record = folder.store(bytes(16), 1)
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        time.sleep(0.3)
+        order.append("first")
+    waiting.join(timeout=60)
+    assert order == ["first", "second"]
+    with pytest.raises(AssertionError, match="while they are locked"):
+        record.save(b"late")
+
+
+def test_sessions_that_an_earlier_release_kept_as_files_are_over(trial: Trial) -> None:
+    """Their ids were used. Whatever else somebody keeps in the folder stays."""
+    proposed = invitation()
+    state(trial, 1).mkdir(mode=0o700)
+    for suffix in (".invitation", ".key-pair", ".1", ".1.new"):
+        (state(trial, 1) / f"{proposed.session.hex()}{suffix}").touch(mode=0o600)
+    (state(trial, 1) / f"{bytes(32).hex()}.over").touch()
     (state(trial, 1) / "notes.txt").touch()
-    site(trial, 1).sweep()
-    assert suffixes(trial, 1, session) == {".over"}
-    assert (state(trial, 1) / "notes.txt").exists()
+    with pytest.raises(NoSessionError, match="is over"):
+        site(trial, 1).join(proposed)
+    assert kept(trial, 1, proposed.session) == kept(trial, 1, bytes(32)) == {"over"}
+    assert sorted(path.name for path in state(trial, 1).iterdir()) == ["notes.txt", FILE]
 
 
 @pytest.mark.parametrize(
@@ -73,32 +106,32 @@ def test_what_lies_beside_the_end_of_a_session_goes_with_the_next_sweep(trial: T
 def test_any_word_of_any_server_ends_old_sessions(trial: Trial, word: Callable[[Site, Any], object]) -> None:
     old, new = invitation(), invitation()
     site(trial, 1).join(old)
-    begun = (state(trial, 1) / f"{old.session.hex()}.1").stat().st_mtime
+    begun = time.time()
     site(trial, 1).join(new)
     word(site(trial, 1, now=lambda: begun + 23 * HOUR), new)
-    assert ".1" in suffixes(trial, 1, old.session)
+    assert "1" in kept(trial, 1, old.session)
     site(trial, 1).join(new := invitation())
     word(site(trial, 1, now=lambda: begun + 25 * HOUR), new)
-    assert suffixes(trial, 1, old.session) == {".over"}
+    assert kept(trial, 1, old.session) == {"over"}
 
 
 def test_a_session_that_is_asked_is_not_old(trial: Trial) -> None:
     """Its server is late, and there."""
     old = invitation()
     site(trial, 1).join(old)
-    begun = (state(trial, 1) / f"{old.session.hex()}.1").stat().st_mtime
+    begun = time.time()
     assert site(trial, 1, now=lambda: begun + 25 * HOUR).answer(old.session, {}) == {}
-    assert ".1" in suffixes(trial, 1, old.session)
+    assert "1" in kept(trial, 1, old.session)
 
 
 def test_check_site_forgets_old_sessions(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     old, path = invitation(), trial.folder / "site-1" / "site.toml"
     site(trial, 1).join(old)
     assert main(["check-site", str(path)]) == 0
-    assert ".1" in suffixes(trial, 1, old.session)
+    assert "1" in kept(trial, 1, old.session)
     edit(trial, 1, ('state = "state"', 'state = "state"\nforget_hours = 0'))
     assert main(["check-site", str(path)]) == 0
-    assert suffixes(trial, 1, old.session) == {".over"}
+    assert kept(trial, 1, old.session) == {"over"}
 
 
 def test_a_folder_that_cannot_be_made(trial: Trial) -> None:
@@ -116,9 +149,7 @@ def test_an_id_that_no_session_has(trial: Trial, session: bytes) -> None:
 def test_a_changed_key_pair_does_not_open(trial: Trial) -> None:
     asked = invitation(mode="bfv", helpers=(KEY_HOLDER_PARTY,), min_survivors=3)
     site(trial, 5).make_context(asked)
-    path = state(trial, 5) / f"{asked.session.hex()}.key-pair"
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    change_record(trial, 5, asked.session, "key pair", last_byte_changed)
     with pytest.raises(SnapshotError, match="stored key pair does not open"):
         site(trial, 5).make_context(asked)
 

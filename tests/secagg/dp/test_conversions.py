@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.dp import PrivacyError
-from secagg.dp.conversions import gdp_delta, gdp_epsilon, zcdp_delta, zcdp_epsilon, zcdp_rho
+from secagg.dp.conversions import gdp_delta, zcdp_delta, zcdp_epsilon, zcdp_rho
 
 # sigma / sensitivity at delta 1e-5: zCDP with the conversion of CKS 2020, and the exact Gaussian (Balle and Wang 2018)
 TABLE = {
@@ -26,7 +26,7 @@ TABLE = {
 def test_the_published_noise_levels(epsilon: float) -> None:
     concentrated, exact = TABLE[epsilon]
     assert 1 / math.sqrt(2 * zcdp_rho(epsilon, 1e-5)) == pytest.approx(concentrated, rel=2e-3)
-    assert gdp_epsilon(1 / exact, 1e-5) == pytest.approx(epsilon, rel=4e-3)
+    assert gdp_delta(1 / exact, epsilon * 0.996) > 1e-5 > gdp_delta(1 / exact, epsilon * 1.004)
 
 
 @given(st.floats(0.01, 40), st.floats(1e-12, 0.1))
@@ -40,7 +40,7 @@ def test_conversions_invert_each_other(epsilon: float, delta: float) -> None:
 @given(st.floats(1e-6, 20), st.floats(1e-12, 0.1))
 def test_the_proven_value_is_never_below_the_exact_gaussian(rho: float, delta: float) -> None:
     """A Gaussian mechanism with mu^2 = 2 rho is rho-zCDP; so the conversion must not promise more than is true."""
-    assert gdp_epsilon(math.sqrt(2 * rho), delta) <= zcdp_epsilon(rho, delta) + 1e-9
+    assert gdp_delta(math.sqrt(2 * rho), zcdp_epsilon(rho, delta) + 1e-9) <= delta
 
 
 @given(st.floats(0.001, 5), st.floats(0.0, 30), st.floats(1.0001, 500))
@@ -75,7 +75,7 @@ def test_deltas_out_of_range_are_refused(delta: float) -> None:
 def test_no_cost_is_no_delta_and_no_epsilon() -> None:
     """What a release with nothing private in it costs."""
     assert zcdp_delta(0.0, 0.0) == gdp_delta(0.0, 0.0) == 0.0
-    assert zcdp_epsilon(0.0, 1e-9) == gdp_epsilon(0.0, 1e-9) == 0.0
+    assert zcdp_epsilon(0.0, 1e-9) == 0.0
 
 
 def test_next_to_no_noise_has_no_epsilon() -> None:

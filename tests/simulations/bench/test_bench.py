@@ -14,14 +14,10 @@ import pytest
 from federation.errors import FederationError, OutputError
 from federation.modes import MODES
 from simulations.bench import cohort_process, cohorts, mode_costs, whole_client
-from simulations.bench import command as bench_command
+from simulations.bench.command import COMMAND, SECTIONS, report_of, section_table
 from simulations.bench.machine import describe_machine, one_thread
 from simulations.bench.masks import add_keystreams
-from simulations.bench.measure import Spread, alternate, cpu_seconds, quotient
-from simulations.bench.rows import Goal, Row
-from simulations.bench.sections import SECTIONS
-from simulations.bench.settings import Settings
-from simulations.bench.tables import as_json, section_table
+from simulations.bench.measure import Goal, Row, Settings, Spread, alternate, cpu_seconds, quotient
 
 QUICK = Settings(quick=True)
 BANDS = {
@@ -84,14 +80,14 @@ def test_goals_look_at_the_median_from_the_right_side() -> None:
     assert Goal(limit=2.0, at_least=True).is_met(ratio)
     assert not Goal(limit=1.9).is_met(ratio)
     assert not Goal(limit=2.1, at_least=True).is_met(ratio)
-    assert Row(case="no goal", figures={}, ratio=ratio).meets_goal is None
+    assert Row(case="no goal", figures={}, ratio=ratio).met is None
 
 
 def test_growth_tells_n_log_n_from_n_squared() -> None:
     sizes = (10, 100, 1000, 10_000)
     gentle = cohorts._growth("masked", {n: 3e-3 * n * np.log(n) for n in sizes})
     steep = cohorts._growth("masked", {n: 3e-6 * n**2 for n in sizes})
-    assert (gentle.meets_goal, steep.meets_goal) == (True, False)
+    assert (gentle.met, steep.met) == (True, False)
     assert gentle.ratio is not None
     assert steep.ratio is not None
     assert gentle.ratio.median == pytest.approx(1.15, abs=0.02)
@@ -131,7 +127,7 @@ def test_without_flower_the_row_names_the_extra(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_command_prints_tables_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "bench.json"
-    assert bench_command.run(_arguments("--quick", "--sections", "c", "--json", str(file))) == 0
+    assert COMMAND(_arguments("--quick", "--sections", "c", "--json", str(file))) == 0
     printed = capsys.readouterr().out
     assert "### c. Bytes on the wire" in printed
     assert "7 of 7 goals met" in printed
@@ -144,7 +140,7 @@ def test_the_command_prints_tables_and_writes_json(tmp_path: Path, capsys: pytes
 def test_a_missed_goal_stands_in_table_and_json() -> None:
     row = Row(case="x", figures={"s": Spread.of([2.0, 1.0, 4.0])}, ratio=Spread.of([3.0]), goal=Goal(limit=1.25))
     assert "| x | 2 (1 to 4) | 3 | <= 1.25 | NOT met |" in section_table(SECTIONS["a"], [row])
-    document = json.loads(as_json(QUICK, {}, [(SECTIONS["a"], [row])]))
+    document = json.loads(report_of(QUICK, {}, [(SECTIONS["a"], [row])]).to_json())
     assert document["sections"][0]["rows"][0]["met"] is False
 
 
@@ -163,10 +159,10 @@ def test_wrong_input(arguments: tuple[str, ...], complaint: str, capsys: pytest.
 
 def test_a_file_in_no_folder_is_refused_before_anything_is_measured() -> None:
     with pytest.raises(OutputError, match="does not exist"):
-        bench_command.run(_arguments("--json", "nowhere/bench.json"))
+        COMMAND(_arguments("--json", "nowhere/bench.json"))
 
 
 def _arguments(*argv: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    bench_command.add_arguments(parser)
+    COMMAND.add_arguments(parser)
     return parser.parse_args(argv)

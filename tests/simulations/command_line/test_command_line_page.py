@@ -1,8 +1,7 @@
-"""The reference page of the command line says what the code does: options, columns, exit codes, the JSON of bench."""
+"""The reference page of the command line says what the code does: learners' options, columns, exit codes."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -11,19 +10,13 @@ from typing import Any
 
 import pytest
 
-from analytic.activations import ACTIVATIONS
 from analytic.bucketing import MAX_BUCKETS, Encoding, QuantileThresholds
 from analytic.deepafl import DeepAFL
-from analytic.projections import PROJECTIONS
+from analytic.features import ACTIVATIONS, PROJECTIONS
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 from federation.console.process import EXIT_CODES
 from federation.learners import DEFAULT_ALPHAS, LEARNERS, WIDEST, LearnerSettings, Thresholds
-from simulations.bench.measure import Spread
-from simulations.bench.rows import Goal, Row
-from simulations.bench.sections import SECTIONS
-from simulations.bench.settings import Settings
-from simulations.bench.tables import as_json
 from simulations.compare.baseline_runs import ENTRIES, ChosenBaseline
 from simulations.compare.private_report import DEEP
 from simulations.data.partitions import MAX_ALPHA, MIN_ALPHA
@@ -135,16 +128,3 @@ def test_every_exit_code() -> None:
     rows = table_below("## Exit codes")
     assert [row[0] for row in rows] == ["0", "1", *map(str, EXIT_CODES)]
     assert [row[1] for row in rows[2:]] == list(EXIT_CODES.values())
-
-
-def test_every_name_in_the_json_of_bench() -> None:
-    row = Row(case="x", figures={"s": Spread.of([1.0])}, ratio=Spread.of([1.0]), goal=Goal(limit=1.25))
-    document = json.loads(as_json(Settings(), {}, [(SECTIONS["a"], [row])]))
-    part = PAGE.split("## The JSON of `bench`")[1]
-    first, second = re.split(r"An entry of `sections`", part)
-    assert re.findall(r"^\| `(\w+)` \|", first, flags=re.MULTILINE) == list(document)
-    assert f"`{document['schema']}`" in first
-    (section,) = document["sections"]
-    assert re.findall(r"^\| `(\w+)` \|", second, flags=re.MULTILINE) == list(section["rows"][0])
-    for name in (*document["settings"], *section, *section["rows"][0]["ratio"]):
-        assert f"`{name}`" in part

@@ -19,6 +19,7 @@ import pytest
 
 from federation.console.arguments import nearest
 from federation.console.command_parser import CommandParser
+from federation.console.declaration import Command
 from federation.console.output_files import OutputFile, refuse_same_file
 from federation.console.process import EXIT_CODES, exit_codes
 from federation.errors import OutputError, UsageError
@@ -65,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
     """A command line, with small sizes where it is compare's."""
     words = shlex.split(text)
     return [*words[:1], *SMALL, *words[1:]] if words[:1] == ["compare"] else words
@@ -83,7 +84,7 @@ WRONG = [
     ("compare --learner deepafl --option n_layer=3", "not 'n_layer=3': did you mean n_layers\\?"),
     ("features --backbon resnet18", "unknown argument --backbon: did you mean --backbone\\?"),
     ("features --backbone resnet", "did you mean resnet18\\?"),
-    ("features", "the following arguments are required: --backbone, --images, --weights, --out"),
+    ("features", "the following arguments are required: --images, --backbone, --weights, --out"),
     ("bench --quik", "did you mean --quick\\?"),
     ("parameters 10", "unknown argument 10; see python -m simulations parameters --help"),
     # numbers: missing, no number, out of range, not finite, far too large
@@ -155,6 +156,46 @@ WRONG = [
     ("features --backbone vgg11 --images i --weights w --out missing/o", "the folder missing does not exist"),
     ("features --backbone vgg11 --images i --weights w --out w", "--weights and --out both name w"),
     ("features --backbone vgg11 --images i --weights w --out o", "i needs the subfolders train and test"),
+    # learners, baselines and runs
+    ("contrast", "argument COMMAND: needs one of compare, audit, features, parameters, bench, not 'contrast'"),
+    ("compare --speed 9", "unknown argument --speed"),
+    ("compare --dataset iris", "argument --dataset: needs one of digits, breast_cancer, not 'iris'"),
+    ("compare --learner svm", "argument --learner: a learner is one of afl, fedhip, deepafl, safle, or all of them"),
+    ("compare --learner afl,all", "or all of them as all, not 'all'"),
+    ("compare --baselines sgd", "argument --baselines: a baseline is one of fedavg, fedprox"),
+    ("compare --baselines fedavg --option mu=1", "fedavg.rounds"),
+    ("compare --baselines fedavg --option rounds=0", "a gradient baseline needs rounds"),
+    ("compare --learner fedhip --option alphas=much", "alphas of fedhip must be numbers with commas"),
+    ("compare --learner fedhip --option alphas=-1", "must be numbers from 0 to 2\\^52, not -1"),
+    ("compare --learner all --ri 1", "deepafl has no RI process"),
+    ("compare --dataset digits --data x.npz", "argument --data: not allowed with argument --dataset"),
+    ("compare --modes plain,telepathy", "argument --modes: a mode is one of plain, masked"),
+    ("compare --modes plain,,masked", "argument --modes: a list reads like one,two"),
+    ("compare --clients 0", "argument --clients: needs a whole number from 1 to 1048576, not '0'"),
+    ("compare --clients ten", "argument --clients: needs a whole number from 1 to 1048576, not 'ten'"),
+    ("compare --modes masked --clients 1", "masks need at least 2 clients"),
+    ("compare --partition even", "argument --partition: a partition is iid, dirichlet:ALPHA or shards:S"),
+    ("compare --partition dirichlet:-1", "ALPHA from 1e-06 to 1e\\+06, not -1"),
+    ("compare --clients 4 --partition shards:1000", "needs at least 4000 training rows, there are 1438; use fewer"),
+    ("compare --dropout some", "argument --dropout: needs a number of at least 0 and below 1"),
+    ("compare --dropout 1", "needs a number of at least 0 and below 1, such as 0.1 for a tenth, not '1'"),
+    (
+        "compare --modes masked --clients 4 --dropout 0.5",
+        "masked needs 3 of 4 clients to stay to the end; --dropout 0.5 leaves 2",
+    ),
+    ("compare --ridge -1", "argument --ridge: needs a finite number of at least 0, not '-1'"),
+    ("compare --ridge nan", "argument --ridge: needs a finite number of at least 0, not 'nan'"),
+    ("compare --ri -1", "argument --ri: needs a finite number of at least 0, not '-1'"),
+    ("compare --ri 1e30", "does not fit an int64 Gram; use a smaller one"),
+    ("compare --format float32", "argument --format: a row format reads like Q5.11"),
+    ("compare --format Q20.20", "add up to 1 to 26"),
+    ("compare --format Q3.4", "rows do not fit Q3.4 \\(\\|x\\| < 8\\)"),
+    ("compare --seed -1", "argument --seed: needs a whole number of at least 0"),
+    ("compare --option n_layers=2", "afl takes no options at all, not 'n_layers=2'"),
+    ("compare --learner deepafl --option d_phi=0", "DeepAFL needs at least one feature"),
+    ("compare --learner deepafl --option projection=straight", "a projection is one of linear, nin, normal"),
+    ("compare --learner deepafl --ri 1", "deepafl has no RI process, so --ri must stay 0"),
+    ("compare --html .", "it is a folder; name a file in it"),
 ]
 
 
@@ -164,7 +205,7 @@ def test_wrong_input_is_one_message_code_2_and_no_file(
 ) -> None:
     monkeypatch.chdir(folder)
     before = sorted(os.listdir(folder))
-    assert main(command(text)) == 2
+    assert main(words_of(text)) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith("error: ")
@@ -191,7 +232,7 @@ def test_a_missing_extra_is_named_with_what_installs_it(
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setitem(sys.modules, module, None)  # importing it fails as if it were not there
-    assert main(command(text)) == 2
+    assert main(words_of(text)) == 2
     assert f"pip install 'analytic-secagg[{extra}]'" in capsys.readouterr().err
 
 
@@ -211,19 +252,19 @@ LONG = {
 """Examples of the help that are read but not run, by how they begin, and why. Those of one word run in test_main."""
 
 
-def parser_of(module: Any) -> CommandParser:
-    parser = CommandParser(prog=f"python -m simulations {module.NAME}")
-    module.add_arguments(parser)
+def parser_of(command: Command[Any]) -> CommandParser:
+    parser = CommandParser(prog=f"python -m simulations {command.name}")
+    command.add_arguments(parser)
     return parser
 
 
 def examples() -> list[list[str]]:
     """Every command of every command's help, as words."""
     found = []
-    for module in COMMANDS:
-        text = str(parser_of(module).epilog).replace("\\\n", " ")
+    for command in COMMANDS:
+        text = str(parser_of(command).epilog).replace("\\\n", " ")
         own = [shlex.split(line) for line in re.findall(r"^  python -m simulations (.*)$", text, flags=re.M)]
-        assert len(own) >= 2, f"{module.NAME} needs two examples or more"
+        assert len(own) >= 2, f"{command.name} needs two examples or more"
         found += own
     return found
 
@@ -238,8 +279,8 @@ def test_the_list_of_long_examples_is_honest() -> None:
 
 @pytest.mark.parametrize("words", examples(), ids=" ".join)
 def test_the_parser_takes_every_example(words: list[str]) -> None:
-    module = next(module for module in COMMANDS if words[0] == module.NAME)
-    parser_of(module).parse_args(words[1:])
+    command = next(command for command in COMMANDS if words[0] == command.name)
+    parser_of(command).parse_args(words[1:])
 
 
 @pytest.fixture(scope="module")
@@ -270,10 +311,10 @@ def test_the_example_works(
     assert all((workbench / name).stat().st_size > 0 for name in named)
 
 
-@pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.NAME)
-def test_every_help_ends_with_the_same_exit_codes(module: Any) -> None:
-    codes = re.findall(r"(\d+)\s+\w", str(parser_of(module).epilog).split("exit code: ")[1])
-    assert codes == ["0", *(["1"] if module.NAME in ("compare", "audit") else []), "2", "130", "141", "143"]
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_help_ends_with_the_same_exit_codes(command: Command[Any]) -> None:
+    codes = re.findall(r"(\d+)\s+\w", str(parser_of(command).epilog).split("exit code: ")[1])
+    assert codes == ["0", *(["1"] if command.name in ("compare", "audit") else []), "2", "130", "141", "143"]
     same = ", ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
     assert " ".join(exit_codes("fine").split()) == f"exit code: 0 fine, {same}"
 
@@ -288,8 +329,8 @@ def test_the_overview_has_a_line_for_every_command(words: list[str], capsys: pyt
     output = capsys.readouterr()
     text, silent = (output.out, output.err) if words else (output.err, output.out)
     assert silent == ""
-    for module in COMMANDS:
-        assert re.search(rf"^ +{module.NAME}\s+{module.SUMMARY[:30]}", text, flags=re.M)
+    for command in COMMANDS:
+        assert re.search(rf"^ +{command.name}\s+{command.summary[:30]}", text, flags=re.M)
     assert "python -m federation.flower --help" in text
     assert words or text.endswith("error: needs a command, such as python -m simulations compare\n")
 

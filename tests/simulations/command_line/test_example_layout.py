@@ -7,9 +7,7 @@ import pytest
 from analytic.afl import AFL
 from analytic.row_format import RowFormat
 from secagg import Assumptions, Layout
-from simulations.bench import wire_bytes
-from simulations.command_line import parameters_command
-from simulations.command_line.example_layout import layout_of_statistics
+from simulations.command_line.example_layout import layout_of_statistics, planned_sum
 
 
 @pytest.mark.parametrize("n_clients", [10, 10_000])
@@ -19,7 +17,8 @@ def test_it_is_what_afl_sums(n_clients: int) -> None:
 
 
 @pytest.mark.parametrize("malicious", [False, True])
-def test_the_table_and_the_benchmark_show_the_same_sum(malicious: bool) -> None:
-    shown = parameters_command._configured(100, Assumptions(malicious_server=malicious), 512, 10)
-    measured = wire_bytes._planned(512, 100, malicious)
-    assert shown.layout == measured.layout == layout_of_statistics(100)
+def test_a_planned_sum_is_of_this_layout(malicious: bool) -> None:
+    """The table of parameters and the benchmark's bytes show it."""
+    planned = planned_sum(100, Assumptions(malicious_server=malicious))
+    assert planned.layout == layout_of_statistics(100)
+    assert len(planned.identities) == (100 if malicious else 0)

@@ -11,23 +11,32 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from analytic.errors import SpecificationError
+from federation import in_process
+from federation.console.declaration import add_options, chosen
 from federation.datasets import Dataset, bundled
 from federation.errors import UsageError
 from secagg import PlainSum, run_in_memory
 from secagg.dp import PrivacyError, calibrate
 from simulations.compare import private_comparison as private_compare
 from simulations.compare.dropouts import Dropouts
-from simulations.compare.private_comparison import TRUSTS, PrivateComparison, PrivateSettings, compare_private, shape_of
-from simulations.compare.private_plans import PrivacyTerms, Shape, private_plan
+from simulations.compare.options import CompareOptions
+from simulations.compare.private_comparison import (
+    TRUSTS,
+    PrivacyTerms,
+    PrivateComparison,
+    PrivateSettings,
+    compare_private,
+    nonnegative,
+)
 from simulations.compare.private_report import (
-    add_arguments,
     depth_verdict,
-    document,
     print_private,
     settings_from,
     statement,
 )
 from simulations.data.partitions import parse_partition
+from simulations.report.json_report import private_report_of
 
 SMALL = PrivateSettings(epsilons=(1.0, 8.0), terms=PrivacyTerms(), n_clients=20, n_seeds=3)
 KEYS = {"epsilon", "delta", "rho", "sigma_gram", "sigma_cross", "releases", "accuracy_mean", "accuracy_spread"}
@@ -93,11 +102,12 @@ def test_the_clients_vanish_that_vanish_from_exact_runs(
 ) -> None:
     present = []
 
-    def recorded(protocol: Any, contributions: Any) -> Any:
-        present.append(set(contributions))
-        return run_in_memory(protocol, contributions)
+    def recorded(protocol: Any, contributions: Any, *, dropouts: Any) -> Any:
+        run = run_in_memory(protocol, contributions, dropouts=dropouts)
+        present.append(set(run.result.survivors))
+        return run
 
-    monkeypatch.setattr(private_compare, "run_in_memory", recorded)
+    monkeypatch.setattr(in_process, "run_in_memory", recorded)
     dropouts = Dropouts(rate=0.25, anew=anew, seed=3)
     compare_private(digits, replace(SMALL, epsilons=(8.0,), n_clients=8, n_seeds=1, seed=3, dropouts=dropouts))
     clients = tuple(range(1, 9))
@@ -154,14 +164,15 @@ def test_more_survivors_than_promised_cost_accuracy_not_privacy(digits: Dataset)
 
 
 def test_replacing_one_needs_more_noise_and_signs_matter() -> None:
-    shape = Shape(n_features=8, n_classes=3, max_rows=100, nonnegative=True)
     terms = PrivacyTerms(mean_share=0.0)
-    one = private_plan(terms, shape, 1.0, None)
-    replaced = private_plan(replace(terms, adjacency="replace-one"), shape, 1.0, None)
-    signed = private_plan(replace(terms, adjacency="replace-one"), replace(shape, nonnegative=False), 1.0, None)
+    learner = terms.learner(n_features=8, n_classes=3, max_rows=100)
+    one = terms.plan(1.0, nonnegative=True).apply(learner)
+    replacing = replace(terms, adjacency="replace-one")
+    replaced = replacing.plan(1.0, nonnegative=True).apply(learner)
+    signed = replacing.plan(1.0).apply(learner)
     assert replaced.sigma_gram == pytest.approx(one.sigma_gram * 2**0.5, rel=1e-6)
     assert signed.sigma_gram > replaced.sigma_gram
-    assert shape_of(bundled("digits")).nonnegative
+    assert nonnegative(bundled("digits"))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +203,7 @@ def test_settings_that_cannot_work_are_refused(change: dict[str, object], messag
     ],
 )
 def test_terms_that_mean_nothing_are_refused(change: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises((PrivacyError, SpecificationError)):
         PrivacyTerms(**change)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="record only"):
         PrivacyTerms(unit="client", n_layers=1)
@@ -209,7 +220,7 @@ def test_budgets_out_of_range_and_noise_too_fine_are_refused(digits: Dataset) ->
 
 
 def test_json_and_table_say_the_same(comparison: PrivateComparison) -> None:
-    found = json.loads(json.dumps(document(comparison), allow_nan=False))
+    found = json.loads(private_report_of(comparison).to_json())
     assert {record["trust"] for record in found["records"]} == set(TRUSTS)
     assert all(set(record) >= KEYS for record in found["records"])
     assert "Unit of privacy: one record. Adjacency: add-remove" in found["statement"][0]
@@ -223,47 +234,39 @@ def test_json_and_table_say_the_same(comparison: PrivateComparison) -> None:
 
 
 def test_arguments_become_settings(digits: Dataset) -> None:
-    parser = arguments_parser()
-    line = ["--epsilon", "4,1", "--adjacency", "replace-one", "--seeds", "1"]
-    arguments = parser.parse_args([*line, "--promise", "8"])
-    settings = settings_from(arguments, digits, n_clients=10, partition=parse_partition("dirichlet:0.1"), deep=None)
+    asked = options("--epsilon 4,1 --adjacency replace-one --seeds 1 --promise 8")
+    settings = settings_from(asked, digits, n_clients=10, partition=parse_partition("dirichlet:0.1"), deep=None)
     assert settings.epsilons == (4.0, 1.0)
     assert settings.promised == 8
     assert settings.terms.ridge == PrivacyTerms().ridge
     records = compare_private(digits, settings).records
     assert [record.target_epsilon for record in records] == [None, 1.0, 1.0, 1.0, 4.0, 4.0, 4.0]
     with pytest.raises(SystemExit):
-        parser.parse_args(["--epsilon", "0,1"])
+        options("--epsilon 0,1")
     with pytest.raises(SystemExit):
-        parser.parse_args(["--epsilon", "one"])
-    without = parser.parse_args([])
+        options("--epsilon one")
     with pytest.raises(UsageError, match="--epsilon"):
-        settings_from(without, digits, n_clients=10, partition=parse_partition("iid"), deep=None)
+        settings_from(options(""), digits, n_clients=10, partition=parse_partition("iid"), deep=None)
 
 
-def arguments_parser() -> argparse.ArgumentParser:
-    """What ``settings_from`` reads."""
+def options(line: str) -> CompareOptions:
+    """Return what ``settings_from`` reads."""
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--dropout-anew", action="store_true")
-    parser.add_argument("--ridge", type=float, default=None)
-    parser.add_argument("--seed", type=int, default=0)
-    return parser
+    add_options(parser, CompareOptions)
+    return chosen(CompareOptions, parser.parse_args(line.split()))
 
 
 def test_arguments_of_exact_runs_reach_the_private_ones(digits: Dataset) -> None:
-    line = "--epsilon 1 --ridge 0 --dropout 0.25 --dropout-anew --seed 9"
-    arguments, iid = arguments_parser().parse_args(line.split()), parse_partition("iid")
-    linear = settings_from(arguments, digits, n_clients=8, partition=iid, deep=None)
+    asked, iid = options("--epsilon 1 --ridge 0 --dropout 0.25 --dropout-anew --seed 9"), parse_partition("iid")
+    linear = settings_from(asked, digits, n_clients=8, partition=iid, deep=None)
     assert linear.terms == PrivacyTerms(ridge=0.0, client_rows=180)
     assert linear.dropouts == Dropouts(rate=0.25, anew=True, seed=9)
-    deep = settings_from(arguments, digits, n_clients=8, partition=iid, deep={})
+    deep = settings_from(asked, digits, n_clients=8, partition=iid, deep={})
     assert (deep.terms.n_layers, deep.terms.d_phi, deep.terms.d_f, deep.terms.mean_share) == (1, 64, 64, 0.0)
-    deep = settings_from(arguments, digits, n_clients=8, partition=iid, deep={"n_layers": 2, "d_f": 16})
+    deep = settings_from(asked, digits, n_clients=8, partition=iid, deep={"n_layers": 2, "d_f": 16})
     assert (deep.terms.n_layers, deep.terms.d_phi, deep.terms.d_f) == (2, 64, 16)
     with pytest.raises(UsageError, match="takes n_layers, d_phi, d_f with --option, not gamma; leave that out"):
-        settings_from(arguments, digits, n_clients=8, partition=iid, deep={"gamma": 1})
+        settings_from(asked, digits, n_clients=8, partition=iid, deep={"gamma": 1})
 
 
 def test_a_deep_learner_is_told_when_it_should_be_flat(digits: Dataset) -> None:

@@ -13,7 +13,7 @@ import pytest
 from federation.console.command_parser import CommandParser
 from federation.datasets import load_npz
 from federation.errors import DataError, FederationError, OutputError, UsageError
-from simulations.data import backbones, features_command
+from simulations.data import backbones
 from simulations.data.backbones import (
     BACKBONES,
     FeatureSettings,
@@ -21,6 +21,7 @@ from simulations.data.backbones import (
     image_transform,
     load_backbone,
 )
+from simulations.data.features_command import COMMAND
 from simulations.data.image_files import find_images
 
 torch = pytest.importorskip("torch")
@@ -337,7 +338,7 @@ class TestRefusals:
     )
     def test_settings_out_of_range(self, wrong):
         with pytest.raises(UsageError):
-            FeatureSettings(**({"backbone": "resnet18"} | wrong))
+            FeatureSettings(**({"backbone": "resnet18", "weights": "DEFAULT"} | wrong))
 
     def test_no_gpu(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -360,8 +361,8 @@ class TestRefusals:
 class TestCommand:
     def _run(self, *argv: str) -> int:
         parser = CommandParser(prog="features")
-        features_command.add_arguments(parser)
-        return features_command.run(parser.parse_args([str(text) for text in argv]))
+        COMMAND.add_arguments(parser)
+        return COMMAND(parser.parse_args([str(text) for text in argv]))
 
     def test_it_writes_what_compare_reads(self, images, resnet, tmp_path, capsys):
         out = tmp_path / "features.npz"

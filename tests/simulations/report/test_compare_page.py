@@ -23,8 +23,7 @@ from federation.learners import LEARNERS, ChosenLearner
 from federation.modes import Mode, choose_modes
 from simulations.compare.baseline_runs import ENTRIES, ChosenBaseline
 from simulations.compare.comparison import CompareSettings, Comparison, compare
-from simulations.compare.private_comparison import PrivateSettings
-from simulations.compare.private_plans import PrivacyTerms
+from simulations.compare.private_comparison import PrivacyTerms, PrivateSettings
 from simulations.data.partitions import parse_partition
 from simulations.report.compare_charts import accuracy_charts, deviation_chart, distinct, overview
 from simulations.report.findings import verdict
@@ -270,7 +269,7 @@ def test_lines_are_drawn_once_where_modes_agree_and_apart_where_not(full: Compar
     assert isinstance(chart, SlopeChart)
     assert list(chart.series)[:2] == ["afl, all 3 modes", "fedhip, all 3 modes"]
     assert chart.dashed == {"fedavg = fedprox, 2 rounds"} or chart.dashed == {"fedavg, 2 rounds", "fedprox, 2 rounds"}
-    first = dataclasses.replace(full.runs[0], test_accuracy=0.5)
+    first = full.runs[0].model_copy(update={"test_accuracy": 0.5})
     other = next(accuracy_charts(dataclasses.replace(full, runs=(first, *full.runs[1:]))))
     assert isinstance(other, SlopeChart)
     assert list(other.series)[:2] == ["afl, plain", "afl, masked, committee"]

@@ -1,0 +1,70 @@
+"""Complete models as layers, described as data, so that an exporter needs to know no learner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from analytic.bucketing import Bucketing, Grouping
+from analytic.row_format import FloatMatrix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Linear:
+    """X M without a bias; ``matrix`` is M, shape (inputs, outputs)."""
+
+    matrix: FloatMatrix
+
+
+@dataclass(frozen=True, slots=True)
+class Activated:
+    """An elementwise activation, by its name in ``analytic.features.ACTIVATIONS``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Residual:
+    """Rows plus a branch of them.
+
+    Args:
+        branch: layers that end in as many columns as the rows have.
+        of_first: the branch takes the rows that entered the model's first residual layer, and not this one.
+    """
+
+    branch: tuple[Layer, ...]
+    of_first: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lookup:
+    """The sum of the embeddings of a row's groups of digits; NaN and infinity have no bucket.
+
+    Args:
+        thresholds: shape (d, n_thresholds), ascending along a row.
+        bucketing: how a feature and its thresholds become digits.
+        grouping: which digits are one index.
+        embeddings: shape (E V, c), group by group.
+    """
+
+    thresholds: FloatMatrix
+    bucketing: Bucketing
+    grouping: Grouping
+    embeddings: FloatMatrix
+
+
+Layer = Linear | Activated | Residual | Lookup
+"""What a model can be made of."""
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """A learner whose complete models are stacks of layers, from features to the scores of ``decision_function``."""
+
+    def next_sum(self, model: Any) -> Any:
+        """Return the sum that the model still needs; None when it is complete."""
+        ...
+
+    def layers(self, model: Any) -> tuple[Layer, ...]:
+        """Return the layers of a complete model, the first one first."""
+        ...

@@ -1,0 +1,249 @@
+"""Noise as a property of a run: what is promised to whom, and what every sum of a learner then costs and adds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Protocol, Self, runtime_checkable
+
+from analytic.learner import AnalyticLearner
+from analytic.row_map import RowTerms
+from analytic.sensitivity import Adjacency, BoundedSum, NoiseScales, Unit
+from secagg import Layout, SumProtocol
+from secagg.dp import (
+    CentralNoisySum,
+    CoordinateNoise,
+    DistributedNoise,
+    Guarantee,
+    Ledger,
+    NoisySum,
+    PrivacyError,
+    Release,
+    calibrate,
+    guarantee,
+    make_room,
+)
+from secagg.dp.accountant import check_unit_and_adjacency
+from secagg.dp.conversions import check_epsilon_delta
+from secagg.entropy import Entropy, os_entropy
+
+
+@runtime_checkable
+class Boundable(Protocol):
+    """A learner that has a private form: rows behind a public map, sums with a price, a solver that knows noise."""
+
+    def bounded(self, terms: RowTerms) -> Self:
+        """The learner whose every row is inside a public ball; one that is bounded already stays as it is."""
+        ...
+
+    def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
+        """Every sum of the bounded learner, in order."""
+        ...
+
+    def with_noise(self, gram_sigmas: list[float], shares: int | None) -> Self:
+        """The bounded learner whose solver knows the noise of every sum."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyPlan:
+    """What is promised, to whom, who adds the noise, and how the budget is divided; all of it public.
+
+    Args:
+        epsilon: of all sums of a run together.
+        delta: its delta; below one over the number of records.
+        unit: who is protected: one record, or one client with all its records.
+        adjacency: what a neighbouring data set is.
+        promised_survivors: fewest clients of any released total, each of which adds its share of the noise; the sum
+            under the noise must keep this promise. 1 makes every upload private on its own. None lets the server add
+            the noise, for those who trust it with exact totals.
+        colluders: clients among them whose shares count for nothing.
+        gram_share: part of the statistics' budget that goes to the Gram matrix.
+        mean_share: part of the whole budget that buys the rows' mean first, where a learner centres; 0 leaves rows
+            where they are.
+        fraction_bits: lattice of rows.
+        nonnegative: no feature of anybody has a negative entry; a row that has one is then refused.
+        client_rows: how many rows a client is expected to hold, which sizes its bound where clients are the unit.
+        noise_entropy: where the noise of the sum of a number comes from; anything but the default is for simulations.
+
+    Raises:
+        PrivacyError: a parameter out of range.
+    """
+
+    epsilon: float
+    delta: float = 1e-5
+    unit: Unit = "record"
+    adjacency: Adjacency = "add-remove"
+    promised_survivors: int | None
+    colluders: int = 0
+    gram_share: float = 0.3
+    mean_share: float = 0.05
+    fraction_bits: int = 16
+    nonnegative: bool = False
+    client_rows: int = 1
+    noise_entropy: Callable[[int], Entropy] = field(default=lambda number: os_entropy, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_epsilon_delta(self.epsilon, self.delta)
+        check_unit_and_adjacency(self.unit, self.adjacency)
+        if not 0 < self.gram_share < 1 or not 0 <= self.mean_share < 1:
+            raise PrivacyError(
+                f"the Gram's part of the budget lies between 0 and 1 and the mean's is 0 to below 1, not "
+                f"{self.gram_share} and {self.mean_share}"
+            )
+        if self.client_rows < 1:
+            raise PrivacyError(f"a client is expected to hold at least 1 row, not {self.client_rows}")
+        if not 0 <= self.colluders < (math.inf if self.promised_survivors is None else self.promised_survivors):
+            raise PrivacyError(
+                f"{self.colluders} colluders among {self.promised_survivors} promised survivors leave nobody whose "
+                "noise counts; tolerate fewer"
+            )
+
+    @property
+    def row_terms(self) -> RowTerms:
+        """What a learner makes its row map from."""
+        return RowTerms(
+            fraction_bits=self.fraction_bits,
+            nonnegative=self.nonnegative,
+            centred=self.mean_share > 0,
+            client_rows=self.client_rows if self.unit == "client" else None,
+            gram_share=self.gram_share,
+        )
+
+    def bounded(self, learner: AnalyticLearner[Any]) -> Boundable:
+        """The learner with every row inside a public ball, and no noise yet.
+
+        Raises:
+            PrivacyError: no noise is known that covers this learner's sums.
+            analytic.errors.SpecificationError: what of its configuration, or of this plan, stands in the way.
+        """
+        if not isinstance(learner, Boundable):
+            raise PrivacyError(
+                f"no noise is known that covers the sums of {learner.name}: it has no private form; take afl or "
+                "deepafl, or leave the privacy plan out"
+            )
+        return learner.bounded(self.row_terms)
+
+    def apply(self, learner: AnalyticLearner[Any]) -> PrivateForm:
+        """The learner's private form, the noise of each of its sums and the bill, before anything is sent.
+
+        Raises:
+            PrivacyError, analytic.errors.SpecificationError: this learner cannot be priced, or not so.
+        """
+        bounded = self.bounded(learner)
+        sums = bounded.bounded_sums(self.unit, self.adjacency)
+        scales = self._scales(sums)
+        noises = tuple(self._noise(own, of_sum) for own, of_sum in zip(sums, scales, strict=True))
+        releases = tuple(
+            Release.of(own.label, of_sum.rho, noise, unit=self.unit, adjacency=self.adjacency)
+            for own, of_sum, noise in zip(sums, scales, noises, strict=True)
+        )
+        last, bits = scales[-1], sums[-1].fraction_bits
+        shares = None if self.promised_survivors is None else self.promised_survivors - self.colluders
+        private: Any = bounded.with_noise([of_sum.gram_sigma for of_sum in scales], shares)
+        return PrivateForm(
+            plan=self,
+            learner=private,
+            noises=noises,
+            releases=releases,
+            sigma_gram=math.ldexp(last.gram_sigma, -2 * bits),
+            sigma_cross=math.ldexp(last.cross_sigma, -bits),
+        )
+
+    def _scales(self, sums: tuple[BoundedSum, ...]) -> list[NoiseScales]:
+        """Each sum's noise: ``mean_share`` for what only places rows, equal parts of the rest for the others."""
+        total = calibrate(self.epsilon, self.delta)
+        mean_share = Fraction(self.mean_share) if sums[0].preparatory else Fraction(0)
+        each = total * (1 - mean_share) / sum(not own.preparatory for own in sums)
+        budgets = (total * mean_share if own.preparatory else each for own in sums)
+        return [own.sensitivity.scales(rho, gram_share=self.gram_share) for own, rho in zip(sums, budgets, strict=True)]
+
+    def _noise(self, own: BoundedSum, scales: NoiseScales) -> CoordinateNoise | DistributedNoise:
+        total = CoordinateNoise(levels=own.levels, variances=scales.variances)
+        if self.promised_survivors is None:
+            return total
+        return DistributedNoise(total=total, promised_survivors=self.promised_survivors, colluders=self.colluders)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PrivateForm:
+    """A learner with noise in each of its sums, and what they cost.
+
+    A run takes ``learner`` in place of the one that the plan was applied to and, for the sum of each number from 0,
+    charges the ledger, gives the sum under the noise the layout ``room`` and sums over ``over`` it.
+
+    Args:
+        plan: the promise.
+        learner: the private form.
+        noises: by sum.
+        releases: what each sum costs, the real integer noise with all its slacks.
+        sigma_gram: standard deviation on the last Gram's diagonal, in the mapped features' own units squared.
+        sigma_cross: the same of its cross-correlation, in those units.
+    """
+
+    plan: PrivacyPlan
+    learner: AnalyticLearner[Any]
+    noises: tuple[CoordinateNoise | DistributedNoise, ...]
+    releases: tuple[Release, ...]
+    sigma_gram: float
+    sigma_cross: float
+
+    def __post_init__(self) -> None:
+        _ = self.guarantee  # refuses noise that keeps no such promise, before anything is sent
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What all sums of one run promise together."""
+        return guarantee(self.releases, self.plan.delta)
+
+    def explain(self) -> str:
+        """The bill in words: what is promised to whom, and each release with its price."""
+        return "\n".join(self._sentences())
+
+    def charge(self, number: int, ledger: Ledger, *, session_id: bytes) -> Guarantee:
+        """Book the sum of a number; only after this returns may any of its messages leave.
+
+        Raises:
+            secagg.dp.BudgetExceededError, secagg.dp.LedgerError, PrivacyError: it must not be made.
+        """
+        return ledger.charge(self.releases[number], session_id=session_id)
+
+    def room(self, number: int, layout: Layout, n_clients: int) -> Layout:
+        """The layout of the protocol under the noise: wide enough for every client's largest share of it.
+
+        Args:
+            number: which sum of the run, from 0.
+            layout: of vectors before noise.
+            n_clients: the cohort.
+        """
+        noise = self.noises[number]
+        return make_room(layout, n_clients, noise) if isinstance(noise, DistributedNoise) else layout
+
+    def over(self, number: int, protocol: SumProtocol, layout: Layout) -> SumProtocol:
+        """The noisy sum over a protocol that has the layout ``room``.
+
+        Raises:
+            PrivacyError: the protocol releases totals of fewer survivors than promised, or lacks the room.
+        """
+        noise, entropy = self.noises[number], self.plan.noise_entropy(number)
+        if isinstance(noise, DistributedNoise):
+            return NoisySum(protocol=protocol, layout=layout, noise=noise, noise_entropy=entropy)
+        return CentralNoisySum(protocol=protocol, noise=noise, noise_entropy=entropy)
+
+    def _sentences(self) -> Iterator[str]:
+        plan, together = self.plan, self.guarantee
+        yield (
+            f"{together.releases} noisy sums of {self.learner.name} together: epsilon {together.epsilon:.4g} (tight "
+            f"{together.epsilon_tight:.4g}) at delta {plan.delta:g} for one {plan.unit}, {plan.adjacency}."
+        )
+        if plan.promised_survivors is None:
+            yield "The server adds the noise and sees exact totals: the promise is for those who see the model."
+        else:
+            yield (
+                f"Every client adds its share; the promise rests on at least {plan.promised_survivors} clients in "
+                f"every total, of whom up to {plan.colluders} may collude with whoever sees it."
+            )
+        for release in self.releases:
+            yield f"{release.label}: rho {float(release.rho):.4g}."

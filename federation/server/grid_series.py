@@ -1,0 +1,58 @@
+"""A series of sums over an engine's nodes: from the second on, the set-up of each costs no exchange."""
+
+from __future__ import annotations
+
+from federation.server.exchange import Deadlines, SessionExchange
+from federation.server.grid_sum import GridSum, Seats
+from federation.site.errors import DeploymentError
+from federation.site.invitation import Invitation
+from federation.site.roster import Roster
+from secagg import SumResult
+from secagg.errors import LocalProtocolError, TooFewSurvivorsError
+
+
+class SeriesOverError(DeploymentError):
+    """Too few clients were set up for the next sum; nobody has sent a vector for it. Begin a new series."""
+
+
+class GridSeries:
+    """The sums of one series. Who misses a vector or an unmasking stays out of its later sums.
+
+    Args:
+        first: the invitation to the first sum.
+        roster: the server's own.
+        exchange: the way to the nodes for this series.
+        deadlines: of every exchange.
+    """
+
+    def __init__(self, first: Invitation, roster: Roster, exchange: SessionExchange, deadlines: Deadlines) -> None:
+        mode, setup = first.setup(roster)
+        self._server = mode.series(setup).server()
+        self._roster, self._exchange, self._deadlines = roster, exchange, deadlines
+        self._seats = Seats()
+
+    def run_first(self, invitation: Invitation) -> SumResult:
+        """The first sum.
+
+        Raises:
+            SecureSumError: too few clients stayed, or another reason for which no total is released.
+        """
+        setup = invitation.agree(self._roster).setup
+        session = self._server.begin_sum(setup.layout, setup.context)
+        return GridSum(session, self._exchange, self._deadlines, seats=self._seats).begin(invitation)
+
+    def run_next(self, invitation: Invitation) -> SumResult:
+        """The next sum, of those who were set up for it.
+
+        Raises:
+            SeriesOverError: too few are.
+            SecureSumError: too few clients stayed, or another reason for which no total is released.
+        """
+        setup = invitation.agree(self._roster).setup
+        try:
+            session = self._server.begin_sum(setup.layout, setup.context)
+            requests = session.close_round()
+        except (LocalProtocolError, TooFewSurvivorsError) as error:
+            raise SeriesOverError(str(error)) from error
+        sum_ = GridSum(session, self._exchange, self._deadlines, seats=self._seats)
+        return sum_.go_on(invitation, requests)

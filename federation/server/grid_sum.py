@@ -1,0 +1,183 @@
+"""One sum over an engine's nodes: the server's session, driven by exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from federation.server.context_request import ask_for_context
+from federation.server.exchange import Deadlines, NodeId, SessionExchange, Take
+from federation.server.server_file import ServerFile
+from federation.site.errors import UnreachableError, WireError
+from federation.site.invitation import Invitation
+from federation.site.messages import INVITE, STEP, write_invitation, write_messages
+from federation.site.signed_messages import open_message, signers
+from federation.site.terms import Terms
+from secagg import PartyId, PartySecrets, ServerSession, SumResult
+from secagg.config import SERVER
+from secagg.errors import RemoteProtocolError
+from secagg.sums import SERVER_ROLE
+from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, message_type
+
+
+@dataclass(slots=True)
+class Seats:
+    """Where the parties of a sum, or of all sums of a series, are.
+
+    Args:
+        node_of: each party's node.
+        n_invited: how many nodes were invited at first, of which every later quorum is a fraction; no more than there
+            are parties, since other nodes have no part.
+    """
+
+    node_of: dict[PartyId, NodeId] = field(default_factory=dict)
+    n_invited: int = 0
+
+
+def run_sum(invitation: Invitation, server: ServerFile, exchange: SessionExchange, deadlines: Deadlines) -> SumResult:
+    """The sum that is proposed, by itself; the key holder, where there is one, is asked for its context first.
+
+    Raises:
+        UnreachableError: a helper of the committee or the key holder is not there.
+        SecureSumError: too few clients stayed, or another reason for which no total is released.
+    """
+    mode, setup = invitation.setup(server.roster)
+    if mode.announce is not None:
+        invitation = ask_for_context(invitation, server.roster, exchange, deadlines)
+    protocol = invitation.agree(server.roster).protocol
+    signs = SERVER in protocol.public_keys.get(SERVER_ROLE, {})
+    session = protocol.server(secrets=PartySecrets(identity=server.identity if signs else None))
+    return GridSum(session, exchange, deadlines, protocol.helpers, signers(mode, setup)).begin(invitation)
+
+
+class GridSum:
+    """One sum.
+
+    Args:
+        session: the server's.
+        exchange: the way to the nodes.
+        deadlines: of every exchange.
+        helpers: who must be there beside clients.
+        signers: who signs what it says, with its public key (``signers``).
+        seats: in a series, where the parties are that were met before; they are kept up to date.
+    """
+
+    def __init__(
+        self,
+        session: ServerSession,
+        exchange: SessionExchange,
+        deadlines: Deadlines,
+        helpers: Sequence[PartyId] = (),
+        signers: Mapping[PartyId, bytes] | None = None,
+        seats: Seats | None = None,
+    ) -> None:
+        self._session, self._exchange, self._deadlines, self._helpers = session, exchange, deadlines, helpers
+        self._signers, self._seats = signers or {}, seats or Seats()
+
+    def begin(self, invitation: Invitation) -> SumResult:
+        """The sum, from its invitation on. Every node is invited that is there by now.
+
+        Raises:
+            UnreachableError: a helper is not there.
+            SecureSumError: too few clients stayed, or another reason for which no total is released.
+        """
+        contents = dict.fromkeys(self._exchange.everybody(), write_invitation(invitation))
+        n_parties = len(Terms.from_bytes(invitation.terms).clients) + len(self._helpers)
+        self._seats.n_invited = min(len(contents), n_parties)
+        deadlines = replace(self._deadlines, of=self._seats.n_invited, complete=lambda: not self._helpers_missing())
+        self._exchange.ask("INVITATION", INVITE, contents, self._signed(self._take_first), deadlines)
+        if missing := self._helpers_missing():
+            raise UnreachableError(
+                f"{len(missing)} of the {len(self._helpers)} helpers did not answer (party "
+                f"{', '.join(map(str, missing))}); without all of them no total can be released. Start their nodes, "
+                "or read in their logs why they declined (a node's reason stands above), and run again"
+            )
+        return self._finish()
+
+    def go_on(self, invitation: Invitation, requests: Mapping[PartyId, bytes]) -> SumResult:
+        """A later sum of a series: the invitation travels with the first requests, to whom was set up for this sum.
+
+        Raises:
+            SecureSumError: as in ``begin``.
+        """
+        contents = {node: write_invitation(invitation, asked) for node, asked in self._by_node(requests).items()}
+        deadlines = replace(self._deadlines, of=self._n_client_nodes)
+        self._exchange.ask("INVITATION", INVITE, contents, self._signed(self._take), deadlines)
+        return self._finish()
+
+    def _finish(self) -> SumResult:
+        while (requests := self._session.close_round()) or self._session.result is None:
+            self._request(requests)
+        return self._session.result
+
+    def _by_node(self, requests: Mapping[PartyId, bytes]) -> dict[NodeId, dict[PartyId, bytes]]:
+        by_node: dict[NodeId, dict[PartyId, bytes]] = {}
+        for party, message in requests.items():
+            by_node.setdefault(self._seats.node_of[party], {})[party] = message
+        return by_node
+
+    def _request(self, requests: Mapping[PartyId, bytes]) -> None:
+        session = self._exchange.session
+        contents = {node: write_messages(asked, session=session) for node, asked in self._by_node(requests).items()}
+        if requests.keys().isdisjoint(self._helpers):
+            deadlines = replace(self._deadlines, of=self._n_client_nodes)
+        else:
+            deadlines = replace(self._deadlines, quorum=1.0, complete=lambda: not self._session.waiting_for)
+        self._exchange.ask(_name(next(iter(requests.values()))), STEP, contents, self._signed(self._take), deadlines)
+
+    @property
+    def _n_client_nodes(self) -> int:
+        """How many nodes were invited as clients, as far as is known: all but those that only help."""
+        node_of, helpers = self._seats.node_of, set(self._helpers)
+        helping = {node for party, node in node_of.items() if party in helpers}
+        return self._seats.n_invited - len(helping - {node for party, node in node_of.items() if party not in helpers})
+
+    def _signed(self, take: Take) -> Take:
+        """``take`` for what a party signed, where it has to."""
+
+        def take_signed(node: NodeId, party: PartyId, said: bytes) -> None:
+            try:
+                public = self._signers.get(party)
+                message = said if public is None else open_message(public, self._exchange.session, party, said)
+            except WireError as error:
+                self._exchange.refuse(node, str(error))
+            else:
+                take(node, party, message)
+
+        return take_signed
+
+    def _take_first(self, node: NodeId, party: PartyId, message: bytes) -> None:
+        """A party belongs to the first node whose message for it was good; a helper only says that it is there."""
+        if party in self._seats.node_of:
+            self._take(node, party, message)
+        elif (message or party in self._helpers) and self._feed(node, party, message):
+            self._seats.node_of[party] = node
+
+    def _take(self, node: NodeId, party: PartyId, message: bytes) -> None:
+        if self._seats.node_of.get(party) != node:
+            self._exchange.refuse(node, f"party {party} is at another node")
+        else:
+            self._feed(node, party, message)
+
+    def _feed(self, node: NodeId, party: PartyId, message: bytes) -> bool:
+        """Whether the session took it; nothing said is nothing wrong."""
+        if not message:
+            return True
+        try:
+            self._session.receive(party, message)
+        except RemoteProtocolError as error:
+            self._exchange.refuse(node, str(error))
+            return False
+        self._exchange.note(party, _name(message), message)
+        return True
+
+    def _helpers_missing(self) -> list[PartyId]:
+        return sorted(set(self._helpers) - self._seats.node_of.keys())
+
+
+def _name(message: bytes) -> str:
+    """What a message says; of a bundle, what stands first in it."""
+    type_ = message_type(message)
+    if type_ is MessageType.BUNDLE:
+        type_ = message_type(message[HEADER_BYTES + PART_SIZE_BYTES :])
+    return type_.name if type_ else "?"

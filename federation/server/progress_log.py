@@ -1,0 +1,36 @@
+"""What a run is doing, for people and programs: rounds, counts, bytes and deadlines, never a message's content."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LOG = logging.getLogger("analytic_secagg.run")
+
+
+@dataclass(slots=True)
+class ProgressLog:
+    """A run's log, and the same as lines of JSON in a file beside its model.
+
+    Args:
+        path: the file; it is made anew.
+        log: the log; an engine may have one that it shows to whoever follows the run.
+    """
+
+    path: Path
+    log: logging.Logger = LOG
+    _started: float = field(default_factory=time.monotonic, init=False)
+
+    def __post_init__(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text("")
+
+    def say(self, event: str, **details: object) -> None:
+        """Note an event with numbers and public names."""
+        self.log.info("%s: %s", event, ", ".join(f"{name} {value}" for name, value in details.items()))
+        line = {"seconds": round(time.monotonic() - self._started, 3), "event": event, **details}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")

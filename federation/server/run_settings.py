@@ -1,0 +1,139 @@
+"""A run's public settings, from an engine's run configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ConfigDict, Field, field_validator
+
+from analytic.errors import AnalyticError
+from analytic.learner import AnalyticLearner
+from analytic.row_format import RowFormat
+from federation.console.options import parse_options
+from federation.errors import UsageError
+from federation.learners import LEARNERS, LearnerSettings
+from federation.modes import MODES
+from federation.release import Gate, ReleasePolicy
+from federation.site.errors import RunSettingsError
+from federation.site.roster import Roster
+from federation.site.strict_models import StrictModel, validated
+
+
+class RunSettings(StrictModel):
+    """What is to be trained, how it is summed, and how long anybody is waited for. All of it is public.
+
+    Args:
+        learner: name of the closed form.
+        options: its own parameters, ``name=value`` with spaces between.
+        n_features: columns of a feature row.
+        n_classes: labels are 0 to n_classes - 1.
+        feature_format: fixed-point format, such as ``UQ5.11``.
+        max_rows: rows of all clients together.
+        ridge: penalty of the solve.
+        mode: one of ``MODES``.
+        corruption: fraction of clients that may collude with the server (modes with masks of clients).
+        dropout: fraction of clients that may vanish (the same).
+        min_survivors: fewest clients in a total (the other modes).
+        nodes: how many nodes must be online before the first sum begins; 0 is one for each client of the roster.
+        join_seconds: how long they are waited for.
+        round_seconds: deadline of each exchange.
+        quorum: fraction of the nodes invited to a sum whose answers close each of its rounds before the deadline.
+        at_once: how many nodes are asked at a time, 0 for all; fewer keep the SuperLink small where uploads are large.
+        allow_low_rank: make a model even of a total whose rank is below the number of features in use, from which every
+            row can be rebuilt.
+    """
+
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+
+    learner: str
+    options: str
+    n_features: int
+    n_classes: int
+    feature_format: str
+    max_rows: int
+    ridge: float
+    mode: str
+    corruption: float
+    dropout: float
+    min_survivors: int
+    nodes: int = Field(ge=0)
+    join_seconds: float = Field(gt=0)
+    round_seconds: float = Field(gt=0)
+    quorum: float = Field(gt=0, le=1)
+    at_once: int = Field(ge=0)
+    allow_low_rank: bool
+
+    @field_validator("mode")
+    @classmethod
+    def _check_mode(cls, mode: str) -> str:
+        if mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+        if missing := MODES[mode].missing_extra:
+            raise ValueError(f"the mode {mode} needs more on every host: {missing}")
+        return mode
+
+    @field_validator("learner")
+    @classmethod
+    def _check_learner(cls, learner: str) -> str:
+        if learner not in LEARNERS:
+            raise ValueError(f"learner must be one of {', '.join(LEARNERS)}, not {learner!r}")
+        return learner
+
+    @classmethod
+    def of(cls, run_config: Mapping[str, Any]) -> RunSettings:
+        """The settings of a run configuration; its keys are written with hyphens.
+
+        Raises:
+            RunSettingsError: a key is missing, unknown or has a value that it cannot have.
+        """
+        return validated(cls, run_config, RunSettingsError, whole="the run configuration")
+
+    @property
+    def release_policy(self) -> ReleasePolicy:
+        """What a total must be before a model is made of it; how many clients it holds is for sites and sums to say."""
+        allowed = {Gate.RANK} if self.allow_low_rank else set()
+        return ReleasePolicy(min_survivors=2, allow=frozenset(allowed))
+
+    def check_roster(self, roster: Roster) -> None:
+        """Refuse a mode that needs parties whom nobody listed.
+
+        Raises:
+            RunSettingsError: says in which table of the roster they are to stand.
+        """
+        mode = MODES[self.mode]
+        if mode.helper is not None and not roster.listed(mode.helper):
+            raise RunSettingsError(
+                f"the mode {self.mode} needs [{mode.helper.table}] in the roster, which lists nobody there; "
+                "have the operator add it, or choose another mode"
+            )
+
+    @property
+    def in_series(self) -> bool:
+        """Whether sums carry each other's set-up: where there are several, and the mode can."""
+        return MODES[self.mode].make_series is not None and LEARNERS[self.learner].n_sums(self._learner_options()) > 1
+
+    def build_learner(self, n_clients: int) -> AnalyticLearner[Any]:
+        """The closed form.
+
+        Raises:
+            RunSettingsError: parameters that it cannot have.
+        """
+        entry = LEARNERS[self.learner]
+        try:
+            settings = LearnerSettings(
+                n_features=self.n_features,
+                n_classes=self.n_classes,
+                feature_format=RowFormat.parse(self.feature_format),
+                max_rows=self.max_rows,
+                max_clients=n_clients,
+                ridge=self.ridge,
+                options=self._learner_options(),
+            )
+            return entry.build(settings)
+        except (AnalyticError, UsageError, ValueError) as error:
+            raise RunSettingsError(f"{self.learner} cannot be set up like this: {error}") from error
+
+    def _learner_options(self) -> Mapping[str, Any]:
+        entry = LEARNERS[self.learner]
+        return parse_options(self.options.split(), [entry])[entry.name]

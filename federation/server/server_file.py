@@ -1,0 +1,30 @@
+"""The server's own file: its roster, its key and where models go. The run's submitter cannot change it."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import model_validator
+
+from federation.site.site_file import IdentityFile, RosterFile
+from federation.site.strict_models import Place, StrictModel
+
+
+class ServerFile(StrictModel):
+    """What the server believes.
+
+    Args:
+        roster: its copy of the operator's roster.
+        identity: its signing key.
+        output: where each run leaves its model, in a folder of its own.
+    """
+
+    roster: RosterFile
+    identity: IdentityFile
+    output: Place
+
+    @model_validator(mode="after")
+    def _check_identity(self) -> Self:
+        if self.identity.public != self.roster.server:
+            raise ValueError("the roster lists another server identity than this key's; one of them is old")
+        return self

@@ -1,0 +1,184 @@
+"""A run: a learner's sums over the nodes that are online, and the model that they end in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from analytic.model_files import save_model
+from federation.console.output_files import OutputFile
+from federation.federation import Federation, Step
+from federation.modes import MODES
+from federation.server.exchange import Deadlines, Exchange, SessionExchange, Transport
+from federation.server.grid_series import GridSeries, SeriesOverError
+from federation.server.grid_sum import run_sum
+from federation.server.progress_log import LOG, ProgressLog
+from federation.server.run_settings import RunSettings
+from federation.server.server_file import ServerFile
+from federation.site.errors import UnreachableError
+from federation.site.invitation import Invitation
+from federation.site.messages import END, write_messages
+from federation.site.terms import Terms
+from secagg import SumResult, new_session_id
+
+
+def train(
+    run_config: Mapping[str, Any],
+    server: ServerFile,
+    transport: Transport,
+    folder: Path,
+    *,
+    log: logging.Logger = LOG,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Any:
+    """Return the model of one run over an engine's nodes; ``folder`` holds it, a summary and a log of all rounds.
+
+    Args:
+        run_config: the run's public settings (``RunSettings``), with hyphens in their names.
+        server: what the server believes.
+        transport: the engine's way to the nodes.
+        folder: of this run.
+        log: says what the run is doing.
+        clock: seconds that only go forward.
+        sleep: waits so many seconds.
+
+    Raises:
+        DeploymentError: wrong settings, or nodes that cannot be reached.
+        SecureSumError, AnalyticError: no total, or none that gives a model.
+    """
+    settings, progress = RunSettings.of(run_config), ProgressLog(folder / "progress.jsonl", log)
+    exchange = Exchange(transport, progress, clock=clock, sleep=sleep)
+    try:
+        return Training(settings, server, exchange, progress, clock=clock, sleep=sleep).run(folder)
+    except Exception as error:
+        progress.say("failed", kind=type(error).__name__, reason=str(error))
+        raise
+
+
+class Training:
+    """One run of one learner.
+
+    Args:
+        settings: the run's public settings.
+        server: what the server believes.
+        exchange: the way to the nodes.
+        progress: where the run is followed.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        server: ServerFile,
+        exchange: Exchange,
+        progress: ProgressLog,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._settings, self._server, self._exchange, self._progress = settings, server, exchange, progress
+        self._clock, self._sleep = clock, sleep
+        settings.check_roster(server.roster)
+        learner = settings.build_learner(len(server.roster.clients))
+        self._federation = Federation(learner, release=settings.release_policy)
+        self._session = b""
+        self._series: tuple[Terms, GridSeries] | None = None
+
+    def run(self, folder: Path) -> Any:
+        """The complete model, saved under ``folder``.
+
+        Raises:
+            UnreachableError: too few nodes, or a helper or the key holder is missing.
+            SecureSumError, AnalyticError: no total, or none that gives a model.
+        """
+        started = self._clock()
+        self._wait_for_nodes()
+        try:
+            while (step := self._federation.next_sum) is not None:
+                self._take(self._sum(step))
+            self._save(folder, self._clock() - started)
+        finally:
+            self._end()
+        return self._federation.model
+
+    def _take(self, result: SumResult) -> None:
+        """Go on with a total, unless the settings' release policy refuses it."""
+        number = len(self._federation.sums) + 1
+        self._progress.say("sum", number=number, survivors=list(result.survivors))
+        for concern in self._federation.take(result).concerns:
+            self._progress.say("concern", gate=concern.gate.value, reason=concern.message)
+
+    def _end(self) -> None:
+        """Tell all nodes, lost ones too, that the last session is over, so that they forget its secrets now."""
+        content = write_messages({}, session=self._session)
+        seconds = Deadlines(seconds=self._settings.round_seconds)
+        contents = dict.fromkeys(self._exchange.everybody(), content)
+        self._exchange.ask("END", END, contents, lambda node, answer: 0, seconds)
+
+    def _wait_for_nodes(self) -> None:
+        """Wait until enough nodes are online. Which they are is looked up again before each sum."""
+        needed = self._settings.nodes or len(self._server.roster.clients)
+        ends = self._clock() + self._settings.join_seconds
+        while len(nodes := self._exchange.online()) < needed and self._clock() < ends:
+            self._sleep(1.0)
+        self._progress.say("nodes", online=len(nodes), wanted=needed)
+        if not nodes:
+            raise UnreachableError(f"no node is online after {self._settings.join_seconds:g} seconds; start the nodes")
+
+    def _sum(self, step: Step[Any]) -> SumResult:
+        """The next sum; in a series it goes on with the one before where enough clients are left."""
+        if self._series is not None:
+            last, series = self._series
+            terms = last.next_of_series
+            self._series = terms, series
+            try:
+                return series.run_next(Invitation.make(terms, step.learner, step.model))
+            except SeriesOverError as error:
+                self._progress.say("series ends", reason=str(error))
+        terms = self._fresh_terms()
+        self._session = terms.session
+        invitation = Invitation.make(terms, step.learner, step.model)
+        exchange = SessionExchange(terms.session, self._exchange, self._progress)
+        if not terms.place:
+            return run_sum(invitation, self._server, exchange, self._deadlines)
+        series = GridSeries(invitation, self._server.roster, exchange, self._deadlines)
+        self._series = terms, series
+        return series.run_first(invitation)
+
+    @property
+    def _deadlines(self) -> Deadlines:
+        settings = self._settings
+        return Deadlines(seconds=settings.round_seconds, quorum=settings.quorum, at_once=settings.at_once)
+
+    def _fresh_terms(self) -> Terms:
+        settings, roster = self._settings, self._server.roster
+        return Terms(
+            mode=settings.mode,
+            session=new_session_id(),
+            clients=tuple(sorted(roster.clients)),
+            helpers=tuple(sorted(roster.listed(MODES[settings.mode].helper))),
+            corruption=settings.corruption,
+            dropout=settings.dropout,
+            min_survivors=settings.min_survivors,
+            previous=self._session,
+            place=1 if settings.in_series else 0,
+        )
+
+    def _save(self, folder: Path, seconds: float) -> None:
+        learner, model = self._federation.learner, self._federation.model
+        save_model(folder / "model.safetensors", learner, model)
+        weights = hashlib.sha256(learner.weights_bytes(model)).hexdigest()
+        summary = {
+            "mode": self._settings.mode,
+            "learner": learner.name,
+            "survivors": [list(one.survivors) for one in self._federation.sums],
+            "weights_sha256": weights,
+            "seconds": round(seconds, 3),
+        }
+        OutputFile(folder / "summary.json").write(json.dumps(summary, indent=2) + "\n")
+        self._progress.say("model", folder=str(folder), weights_sha256=weights)

@@ -1,0 +1,74 @@
+"""What server and sites say to each other, as bytes that any engine may carry: an invitation, requests, answers."""
+
+from __future__ import annotations
+
+from federation.site.errors import WireError
+from federation.site.invitation import Invitation
+from federation.site.site import Messages
+from secagg.encoding import length_prefixed, split_parts
+
+CONTEXT, INVITE, STEP, END = KINDS = ("context", "invite", "step", "end")
+"""The kinds of a server's messages: for the key holder's context, to a sum, in it, and when it is over."""
+
+_INVITATION, _MESSAGES = b"analytic-secagg/2 invitation", b"analytic-secagg/2 messages"
+_PARTY_BYTES = 4
+
+
+def write_invitation(invitation: Invitation, requests: Messages | None = None) -> bytes:
+    """Return the bytes of an invitation, and of what is asked of parties that were set up for this sum before."""
+    return length_prefixed(_INVITATION, invitation.to_bytes(), *_write(requests or {}))
+
+
+def read_invitation(content: bytes) -> Invitation:
+    """Return the invitation.
+
+    Raises:
+        WireError: these bytes are none.
+    """
+    return Invitation.from_bytes(_parts(_INVITATION, 2, content)[1])
+
+
+def read_requests(content: bytes) -> dict[int, bytes]:
+    """Return what an invitation asks of parties.
+
+    Raises:
+        WireError: these bytes are no invitation.
+    """
+    return _read(_parts(_INVITATION, 2, content)[2:])
+
+
+def write_messages(messages: Messages, *, session: bytes) -> bytes:
+    """Return the bytes of what some parties are told, or say, in a session."""
+    return length_prefixed(_MESSAGES, session, *_write(messages))
+
+
+def read_messages(content: bytes) -> tuple[bytes, dict[int, bytes]]:
+    """Return the session and the messages by party.
+
+    Raises:
+        WireError: these bytes are no such thing.
+    """
+    parts = _parts(_MESSAGES, 2, content)
+    return parts[1], _read(parts[2:])
+
+
+def _write(messages: Messages) -> list[bytes]:
+    """Each party's number, then its message."""
+    return [part for party, said in messages.items() for part in (party.to_bytes(_PARTY_BYTES, "big"), said)]
+
+
+def _read(parts: list[bytes]) -> dict[int, bytes]:
+    parties = [int.from_bytes(part, "big") for part in parts[::2] if len(part) == _PARTY_BYTES]
+    if len(parts) != 2 * len(parties) or len(set(parties)) != len(parties) or 0 in parties:
+        raise WireError("a party is a number of 1 to 2^32 - 1 and speaks once")
+    return dict(zip(parties, parts[1::2], strict=True))
+
+
+def _parts(label: bytes, n_least: int, content: bytes) -> list[bytes]:
+    try:
+        parts = split_parts(content)
+    except ValueError:
+        parts = []
+    if len(parts) < n_least or parts[0] != label:
+        raise WireError(f"this message must be {label.decode()} and is not; both sides need the same version")
+    return parts

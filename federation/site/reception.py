@@ -1,0 +1,76 @@
+"""Where a site is spoken to, whatever engine carries the words: no more leaves it than an answer or a bland code."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from analytic.errors import AnalyticError
+from federation.errors import FederationError
+from federation.site.errors import DeclinedError, NoSessionError, Refusal, WireError
+from federation.site.messages import (
+    CONTEXT,
+    END,
+    INVITE,
+    STEP,
+    read_invitation,
+    read_messages,
+    read_requests,
+    write_messages,
+)
+from federation.site.site import Site
+from federation.site.site_file import SiteFile
+from secagg.errors import LocalProtocolError, MalformedMessageError, RemoteProtocolError, SecureSumError
+
+LOG = logging.getLogger("analytic_secagg.site")
+"""The site's own log; it stays on the site's host."""
+
+
+def respond(read_file: Callable[[], SiteFile], kind: str, read_content: Callable[[], bytes]) -> bytes | Refusal:
+    """Return a site's answer to one message of the server, or why there is none.
+
+    An exception that left this function would reach the server with its text, so none does.
+
+    Args:
+        read_file: reads the site's own file, anew for each message.
+        kind: one of ``messages.KINDS``.
+        read_content: the message's bytes; it may raise what it likes.
+    """
+    try:
+        return _answer(Site(read_file()), kind, read_content())
+    except (Exception, SystemExit) as error:
+        _log(error)
+        return _code(error)
+
+
+def _answer(site: Site, kind: str, content: bytes) -> bytes:
+    if kind in (CONTEXT, INVITE):
+        invitation = read_invitation(content)
+        asked = read_requests(content)
+        said = site.make_context(invitation) if kind == CONTEXT else site.join(invitation, asked)
+        return write_messages(said, session=invitation.session)
+    session, requests = read_messages(content)
+    if kind == STEP:
+        return write_messages(site.answer(session, requests), session=session)
+    if kind != END:
+        raise WireError(f"a message of the kind {kind!r} is none of this version's")
+    site.end(session)
+    return write_messages({}, session=session)
+
+
+def _code(error: BaseException) -> Refusal:
+    kinds: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Refusal], ...] = (
+        (DeclinedError, Refusal.DECLINED),
+        (NoSessionError, Refusal.NO_SESSION),
+        ((WireError, MalformedMessageError), Refusal.BAD_MESSAGE),
+        ((RemoteProtocolError, LocalProtocolError), Refusal.ABORTED),
+    )
+    return next((code for kind, code in kinds if isinstance(error, kind)), Refusal.FAILED)
+
+
+def _log(error: BaseException) -> None:
+    """Our own errors in words, since no row or key is ever in them; of any other its type alone."""
+    if isinstance(error, SecureSumError | AnalyticError | FederationError):
+        LOG.warning("no answer given: %s: %s", type(error).__name__, error)
+    else:
+        LOG.warning("no answer given: %s; see for yourself with the command check-site", type(error).__name__)

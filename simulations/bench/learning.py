@@ -1,0 +1,159 @@
+"""d, e, f. Exact statistics, counts and the deterministic solve, beside float64 products and LAPACK."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from analytic.counts import Counts, CountSpec
+from analytic.row_format import RowFormat
+from analytic.solve import solve_ridge
+from analytic.statistics import BLOCK_ROWS, Statistics, StatisticsSpec
+from simulations.bench.measure import (
+    Goal,
+    Row,
+    Section,
+    Settings,
+    Spread,
+    alternate,
+    compared,
+    cpu_seconds,
+    quotient,
+    spaced,
+)
+
+N_CLASSES = 10
+FORMAT = RowFormat(integer_bits=5, fraction_bits=11, signed=False)
+
+
+def statistics(settings: Settings) -> Iterator[Row]:
+    """Yield two rows a width: against half a product and against the whole one."""
+    n_rows = settings.choose(full=60_000, quick=6_000)
+    for d in settings.choose(full=(512, 1024), quick=(256,)):
+        yield from _of_width(settings, n_rows, d)
+
+
+def _of_width(settings: Settings, n_rows: int, d: int) -> Iterator[Row]:
+    rng = np.random.default_rng(d)
+    features = rng.random((n_rows, d), dtype=np.float32)
+    labels = rng.integers(0, N_CLASSES, n_rows)
+    spec = StatisticsSpec(n_features=d, n_targets=N_CLASSES, feature_format=FORMAT, max_rows=n_rows)
+    units = FORMAT.quantise(features)
+    # So few rows of 16 bits are exact in float64 too: what is timed must be the same integers.
+    expected = np.triu(blas.dsyrk(1.0, units.T)).astype(np.int64)
+    assert np.triu(Statistics.from_rows(spec, features, labels).gram).tobytes() == expected.tobytes()
+    block = np.empty((BLOCK_ROWS, d))
+
+    def quantise() -> None:
+        for start in range(0, n_rows, BLOCK_ROWS):
+            rows = features[start : start + BLOCK_ROWS]
+            FORMAT.quantise(rows, out=block[: len(rows)])
+
+    seconds = alternate(
+        {
+            "dsyrk": cpu_seconds(lambda: blas.dsyrk(1.0, units.T)),
+            "ours": cpu_seconds(lambda: Statistics.from_rows(spec, features, labels)),
+            "dgemm": cpu_seconds(lambda: blas.dgemm(1.0, units.T, units.T, trans_b=True)),
+            "quantise": cpu_seconds(quantise),
+        },
+        runs=settings.runs,
+    )
+    for floor, goal in (("dsyrk", Goal(limit=1.1)), ("dgemm", None)):
+        yield Row(
+            case=f"{spaced(n_rows)} x {d} rows against {floor}",
+            figures={
+                f"{floor}, CPU s": Spread.of(seconds[floor]),
+                "ours, CPU s": Spread.of(seconds["ours"]),
+                "of it quantising, CPU s": Spread.of(seconds["quantise"]),
+            },
+            ratio=quotient(seconds["ours"], seconds[floor]),
+            goal=goal,
+        )
+
+
+def counts(settings: Settings) -> Iterator[Row]:
+    """Yield groups of few and of many values."""
+    n_rows, cells = settings.choose(full=(10_000, 2048), quick=(2_000, 512))
+    for n_values in (4, 16, 64):
+        yield _of_groups(settings, n_rows, cells // n_values, n_values)
+
+
+def _of_groups(settings: Settings, n_rows: int, n_groups: int, n_values: int) -> Row:
+    rng = np.random.default_rng(n_values)
+    indices = rng.integers(0, n_values, (n_rows, n_groups), dtype=np.uint16)
+    labels = rng.integers(0, N_CLASSES, n_rows)
+    spec = CountSpec(n_groups=n_groups, n_values=n_values, n_classes=N_CLASSES, max_rows=n_rows)
+    one_hot = (indices[:, :, None] == np.arange(n_values)).reshape(n_rows, -1).astype(np.float64)
+    blocks = [
+        (indices[start : start + spec.block_rows], labels[start : start + spec.block_rows])
+        for start in range(0, n_rows, spec.block_rows)
+    ]
+    expected = blas.dsyrk(1.0, one_hot.T)[np.triu_indices(spec.n_cells)].astype(np.int64)
+    assert Counts.from_blocks(spec, blocks).vector[: len(expected)].tobytes() == expected.tobytes()
+    return compared(
+        f"{spaced(n_rows)} rows, {n_groups} groups of {n_values} values",
+        {
+            "dense dsyrk, CPU s": cpu_seconds(lambda: blas.dsyrk(1.0, one_hot.T)),
+            "ours, CPU s": cpu_seconds(lambda: Counts.from_blocks(spec, blocks)),
+        },
+        settings,
+        ratio=("ours, CPU s", "dense dsyrk, CPU s"),
+        goal=Goal(limit=1.0),
+    )
+
+
+def solving(settings: Settings) -> Iterator[Row]:
+    """Yield one row a size."""
+    for d, n_targets in settings.choose(full=((512, 10), (1024, 10), (2048, 100)), quick=((256, 10),)):
+        yield _of_size(settings, d, n_targets)
+
+
+def _of_size(settings: Settings, d: int, n_targets: int) -> Row:
+    rng = np.random.default_rng(d)
+    rows = rng.standard_normal((2 * d, d))
+    gram, cross = rows.T @ rows, rng.standard_normal((d, n_targets))
+    factor_order = np.asfortranarray(gram)  # as LAPACK wants it, so that its copy is as cheap as ours
+    return compared(
+        f"{d} features, {n_targets} targets",
+        {
+            "dposv, CPU s": cpu_seconds(lambda: lapack.dposv(factor_order, cross, lower=1)),
+            "ours, CPU s": cpu_seconds(lambda: solve_ridge(gram, cross)),
+        },
+        settings,
+        ratio=("ours, CPU s", "dposv, CPU s"),
+        goal=Goal(limit=1.2),
+    )
+
+
+SECTIONS = (
+    Section(
+        letter="d",
+        title="Exact statistics against a float64 product",
+        method=(
+            "Floor: one `dsyrk` (half the work) or `dgemm` (all of it) of rows that are float64 already. Ours: "
+            "`Statistics.from_rows` of float32 rows with labels, that is quantising to 16 bits, Gram, "
+            "cross-correlation and count; the integers are compared before anything is timed."
+        ),
+        run=statistics,
+    ),
+    Section(
+        letter="e",
+        title="SAFLe's counts against the dense product",
+        method=(
+            "Dense: one float64 `dsyrk` of the one-hot matrix, which stands ready. Ours: `Counts.from_blocks`, Gram, "
+            "cross-correlation and count from indices; the integers are compared before anything is timed."
+        ),
+        run=counts,
+    ),
+    Section(
+        letter="f",
+        title="The solve against LAPACK",
+        method=(
+            "LAPACK: `dposv`. Ours: `solve_ridge`, which also refuses NaN, copies into one memory order, estimates the "
+            "condition number and falls back to the solution of minimum norm. One BLAS thread on both sides."
+        ),
+        run=solving,
+    ),
+)

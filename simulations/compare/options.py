@@ -1,0 +1,210 @@
+"""The options of ``compare``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from analytic.row_format import RowFormat
+from analytic.sensitivity import ADJACENCIES, UNITS, Adjacency, Unit
+from federation.console.arguments import budgets, file, items, number, whole, wholes
+from federation.console.declaration import changed, option, part
+from federation.console.output_files import refuse_same_file
+from federation.errors import UsageError
+from federation.learners import LEARNERS, LearnerEntry, choose_learners
+from federation.modes import Mode
+from secagg.config import MAX_CLIENTS
+from simulations.command_line.shared_arguments import DataOptions, format_option, modes_option
+from simulations.compare.baseline_runs import ENTRIES as BASELINES
+from simulations.compare.baseline_runs import BaselineEntry, choose_baselines
+from simulations.data.partitions import Partition, parse_partition
+
+
+def _dropout_rate(text: str) -> float:
+    return number(text, "a number of at least 0 and below 1, such as 0.1 for a tenth", lambda rate: 0 <= rate < 1)
+
+
+def _penalty(text: str) -> float:
+    return number(text, "a finite number of at least 0", lambda penalty: penalty >= 0)
+
+
+def _natural(text: str) -> int:
+    return whole(text, at_least=0)
+
+
+def _count(text: str) -> int:
+    return whole(text, at_least=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FederationOptions:
+    """Who takes part."""
+
+    modes: tuple[Mode, ...] = modes_option()
+    clients: tuple[int, ...] = option(
+        "cohort sizes", lambda text: wholes(text, at_least=1, at_most=MAX_CLIENTS), default=(20,), metavar="N,..."
+    )
+    partition: tuple[Partition, ...] = option(
+        "iid, dirichlet:ALPHA or shards:S; may be repeated",
+        parse_partition,
+        default=(parse_partition("dirichlet:0.1"),),
+        metavar="HOW",
+        shown="dirichlet:0.1",
+        repeated=True,
+    )
+    dropout: float = option(
+        "part of the clients that vanish before their vector is sent, the same in every mode; under masks up to half "
+        "as many others vanish after theirs, which costs nobody's rows",
+        _dropout_rate,
+        default=0.0,
+        metavar="RATE",
+    )
+    dropout_anew: bool = option(
+        "draw other clients to vanish for every sum (inconsistent participation) instead of the same for all",
+        default=False,
+    )
+    seed: int = option(
+        "draws partitions, dropouts, own test rows, the baselines' batches and, with --epsilon, the simulated noise; "
+        "keys and masks come from the operating system",
+        _natural,
+        default=0,
+    )
+
+    def __post_init__(self) -> None:
+        if self.dropout_anew and not self.dropout:
+            raise UsageError(
+                "--dropout-anew needs clients that vanish, and with --dropout 0 none do; add --dropout RATE"
+            )
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The different ways to deal the rows."""
+        return tuple({way.name: way for way in self.partition}.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningOptions:
+    """What is learned, and how."""
+
+    learner: tuple[LearnerEntry, ...] = option(
+        f"closed forms out of {', '.join(LEARNERS)}, or all",
+        lambda text: choose_learners(items(text)),
+        default=choose_learners(["afl"]),
+        metavar="NAME,...",
+        shown="afl",
+    )
+    baselines: tuple[BaselineEntry, ...] = option(
+        f"gradient methods on the same rows, for comparison only: {', '.join(BASELINES)}, or all",
+        lambda text: choose_baselines(items(text)),
+        default=(),
+        metavar="NAME,...",
+        shown="none",
+    )
+    own: tuple[str, ...] = option(
+        "a parameter of a learner's or baseline's own, such as n_layers=5 for deepafl; may be repeated",
+        str,
+        default=(),
+        flag="--option",
+        metavar="NAME=VALUE",
+        repeated=True,
+    )
+    ridge: float | None = option(
+        "penalty of the solve",
+        _penalty,
+        default=None,
+        metavar="PENALTY",
+        shown="0; 0.01 for what --epsilon adds",
+    )
+    ri: float = option(
+        "what each client adds to its Gram's diagonal and the server takes off exactly",
+        _penalty,
+        default=0.0,
+        metavar="GAMMA",
+    )
+    feature_format: RowFormat | None = format_option("all training rows and so is for simulations only")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyOptions:
+    """Budgets of differential privacy; the others say nothing without ``epsilon``."""
+
+    GROUP_DESCRIPTION: ClassVar[str] = """\
+With --epsilon a simulation of its own runs beside the others, for afl and deepafl where they are asked for, with
+the cohorts, partitions, dropouts and --seed above. Its distributed noise always travels under masks, whatever
+--modes says; its rows are brought to norm 1 and have formats of their own, whatever --format says; its ridge is
+0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64 unless --option sets them.
+"""
+
+    epsilon: tuple[float, ...] | None = option(
+        "also compare accuracy for these privacy budgets, such as 0.5,1,2,4,8 (learners afl and deepafl)",
+        budgets,
+        default=None,
+        metavar="E,...",
+    )
+    delta: float = option("delta of every guarantee", number, default=1e-5, metavar="D")
+    unit: Unit = option("who is protected", choices=UNITS, default="record")
+    adjacency: Adjacency = option("neighbouring data sets", choices=ADJACENCIES, default="add-remove")
+    promise: int | None = option(
+        "fewest survivors of a released total; the noise is sized for them",
+        _count,
+        default=None,
+        metavar="N",
+        shown="all that --dropout leaves",
+    )
+    colluders: int = option("survivors whose noise counts for nothing", _natural, default=0, metavar="N")
+    mean_share: float = option(
+        "part of the budget that buys the rows' mean, to centre them; 0 for one release less",
+        lambda text: number(text, "a number from 0 to below 1", lambda share: 0 <= share < 1),
+        default=0.05,
+        metavar="F",
+    )
+    gram_share: float = option(
+        "the Gram's part of the rest",
+        lambda text: number(text, "a number between 0 and 1", lambda share: 0 < share < 1),
+        default=0.3,
+        metavar="F",
+    )
+    seeds: int = option("repetitions of each", _count, default=5, metavar="N")
+
+    def __post_init__(self) -> None:
+        if self.epsilon is None and (without_effect := changed(self)):
+            raise UsageError(f"{without_effect[0]} needs --epsilon to have an effect; add --epsilon E,...")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions:
+    """What stays."""
+
+    json: Path | None = option(
+        "write every number (docs/reference/compare-json.md)", file, default=None, metavar="FILE"
+    )
+    explain: bool = option("also print what each mode guarantees and costs, for its largest sum", default=False)
+    html: Path | None = option("write one self-contained page with table and plots", file, default=None, metavar="FILE")
+    plot: Path | None = option(
+        "write one picture: accuracy by partition, bytes by mode", file, default=None, metavar="FILE.svg"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareOptions:
+    """All that ``compare`` understands.
+
+    Raises:
+        UsageError: options that are right alone and have no effect, or a bad one, beside the others.
+    """
+
+    data: DataOptions = part(DataOptions, "data")
+    federation: FederationOptions = part(FederationOptions, "federation")
+    learning: LearningOptions = part(LearningOptions, "learning")
+    privacy: PrivacyOptions = part(PrivacyOptions, "privacy of the result (differential privacy)")
+    output: OutputOptions = part(OutputOptions, "output")
+
+    def __post_init__(self) -> None:
+        places = {"json": self.output.json, "html": self.output.html, "plot": self.output.plot}
+        refuse_same_file({"--data": self.data.data, **{f"--{name}": path for name, path in places.items()}})
+        if self.learning.ri and self.privacy.epsilon is not None:
+            raise UsageError(
+                "--ri has no effect on what --epsilon adds: private learners have no RI process; leave out one of the "
+                "two"
+            )

@@ -1,0 +1,428 @@
+"""The one contract of all learners: laws that hold for any rows, any partition, any survivors, by bytes.
+
+A learner joins by a line in ``CASES``, its public differences by one in ``DIFFERENCES`` and what must never exist by
+lines in ``IMPOSSIBLE``. What only one learner promises is in its own file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from support.learner_driver import dealt, steps, train
+
+from analytic.afl import AFL
+from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
+from analytic.deepafl import DeepAFL
+from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
+from analytic.features import ACTIVATIONS
+from analytic.fedhip import FedHiP
+from analytic.layers import Layered
+from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
+from analytic.row_format import RowFormat
+from analytic.safle import SAFLe
+from federation.learners import LEARNERS
+
+Q = RowFormat.parse
+D, C = 5, 3
+MAX_CLIENTS = 32
+HUGE = float(2**35)  # 32 clients with gamma 2^35 in units of 2^-22 take 2^62, half of int64
+SIZES: dict[str, Any] = {"n_features": D, "max_rows": 1000}
+LINEAR = SIZES | {"n_targets": C, "feature_format": Q("Q5.11"), "max_clients": MAX_CLIENTS}
+DEEP = DeepAFL(
+    **SIZES | {"n_targets": C, "feature_bound": 32.0, "n_layers": 2, "d_phi": 12, "d_f": 9, "headroom_bits": 6},
+    ridge=0.5,
+    gamma=0.05,
+    seed=11,
+)
+GRID = QuantileThresholds(low=-4.0, high=4.0, n_bins=32)
+COUNTS = SAFLe(**SIZES, n_classes=C, thresholds=GRID, n_buckets=4, ridge=0.5)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One learner under the contract.
+
+    Args:
+        learner: the closed form, or one of its settings that takes another path.
+        variations: settings to draw from, so that laws hold for them too.
+        real_targets: whether targets are a real matrix instead of labels.
+    """
+
+    learner: Any
+    variations: tuple[dict[str, Any], ...] = ({},)
+    real_targets: bool = False
+
+    def rows(self, rng: np.random.Generator, n: int, *, scale: float = 1.0, kind: type = np.float64) -> ClientRows:
+        """Rows that fit every format: ``scale`` is at most 31.9."""
+        features = rng.uniform(-scale, scale, (n, D)).astype(kind)
+        return ClientRows(features, rng.uniform(-7, 7, (n, C)) if self.real_targets else rng.integers(0, C, n))
+
+
+PENALTIES = tuple(
+    {"ridge": ridge, "ri_gamma": gamma} for ridge in (0.0, 1e-3, 1.0, 1e8) for gamma in (0.0, 2.0**-22, 0.1, 1e6, HUGE)
+)
+DEPTHS = tuple({"activation": name, "fed_by_first": first} for name in sorted(ACTIVATIONS) for first in (False, True))
+BUCKETS = tuple(
+    {"ri_gamma": gamma, "ridge": ridge, "max_clients": MAX_CLIENTS} for gamma in (0, 1000) for ridge in (0.0, 0.5)
+)
+SCALES = st.sampled_from([0.001, 1.0, 31.9])
+CASES = {
+    "afl": Case(AFL(**LINEAR), PENALTIES),
+    "afl-real": Case(AFL(**LINEAR, target_format=Q("Q3.8")), PENALTIES, real_targets=True),
+    "afl-clip": Case(AFL(**LINEAR | {"feature_format": Q("Q0.8")}, clip=True)),
+    "fedhip": Case(FedHiP(**LINEAR), PENALTIES),
+    "deepafl": Case(DEEP, (*DEPTHS, {"ridge": 0.0, "gamma": 0.0}, {"n_layers": 0})),
+    "deepafl-real": Case(replace(DEEP, target_format=Q("Q3.8")), real_targets=True),
+    "deepafl-clip": Case(replace(DEEP, feature_bound=0.5, headroom_bits=0, clip=True)),
+    "safle": Case(COUNTS, BUCKETS),
+    "safle-fixed": Case(replace(COUNTS, thresholds=FixedThresholds.evenly(-4, 4, 4)), BUCKETS),
+    "safle-one-hot": Case(replace(COUNTS, encoding=Encoding.ONE_HOT), BUCKETS),
+    "safle-integer": Case(replace(COUNTS, encoding=Encoding.INTEGER, group_size=1), BUCKETS),
+}
+EACH = pytest.mark.parametrize("name", CASES)
+PLAIN = {name: case for name, case in CASES.items() if case.learner.name == name}
+
+
+def drawn(name: str, data: st.DataObject) -> tuple[Any, np.random.Generator]:
+    """One of the case's learners, and a generator for its rows."""
+    case = CASES[name]
+    learner = replace(case.learner, **data.draw(st.sampled_from(case.variations)))
+    return learner, np.random.default_rng(data.draw(st.integers(0, 2**32)))
+
+
+def test_every_learner_is_under_the_contract() -> None:
+    assert set(PLAIN) == set(LEARNERS)
+    for name, case in PLAIN.items():
+        learner: AnalyticLearner[Any] = case.learner
+        assert learner.name == name
+        assert isinstance(learner, Layered)
+
+
+# --- the law ------------------------------------------------------------------------------------------------
+
+
+@EACH
+@given(data=st.data())
+def test_federated_equals_pooled_for_any_partition(name: str, data: st.DataObject) -> None:
+    """Every layer, any skew, in any order, with clients that have nothing, in float32 and float64, by bytes."""
+    learner, rng = drawn(name, data)
+    n, n_clients = data.draw(st.integers(0, 40)), data.draw(st.integers(1, MAX_CLIENTS))
+    kind = data.draw(st.sampled_from([np.float32, np.float64]))
+    rows = CASES[name].rows(rng, n, scale=data.draw(SCALES), kind=kind)
+    owners = rng.integers(0, data.draw(st.integers(1, n_clients)), n)  # the clients beyond get nothing
+    clients = dealt(rows, owners, n_clients)
+    model = train(learner, [clients[k] for k in rng.permutation(n_clients)])
+    pooled = fit_pooled(learner, rows)
+    assert learner.next_sum(model) is None
+    assert learner.weights_bytes(model) == learner.weights_bytes(pooled)
+    assert learner.context_bytes(model) == learner.context_bytes(pooled)
+    assert learner.decision_function(model, rows.features).tobytes() == (
+        learner.decision_function(pooled, rows.features).tobytes()
+    )
+
+
+@EACH
+@given(data=st.data())
+def test_the_model_is_that_of_the_survivors_of_each_sum(name: str, data: st.DataObject) -> None:
+    """Whoever drops out of whichever sum: pooled rows of those who took part, nothing kept between sums."""
+    learner, rng = drawn(name, data)
+    scale, n_sums = data.draw(SCALES), sum(1 for _ in steps(learner, [CASES[name].rows(rng, 9)])) - 1
+    clients = [CASES[name].rows(rng, int(rng.integers(4, 12)), scale=scale) for _ in range(5)]
+    chosen = [sorted(rng.permutation(5)[: rng.integers(2, 6)].tolist()) for _ in range(n_sums)]
+    oracle = learner.init()
+    for took_part in chosen:
+        spec = learner.next_sum(oracle)
+        pool = ClientRows.pool([ClientRows(clients[k].features, clients[k].targets) for k in took_part])
+        vector = spec.to_vector(learner.client_statistics(oracle, pool))
+        oracle = learner.update(oracle, spec.from_vector(vector), 1)
+    assert learner.weights_bytes(train(learner, clients, chosen)) == learner.weights_bytes(oracle)
+
+
+@EACH
+def test_weights_change_with_one_row(name: str) -> None:
+    """The twin of the laws above: they would hold for constants."""
+    learner, rng = CASES[name].learner, np.random.default_rng(0)
+    rows = CASES[name].rows(rng, 20)
+    less = ClientRows(rows.features[:-1], rows.targets[:-1])
+    assert learner.weights_bytes(fit_pooled(learner, rows)) != learner.weights_bytes(fit_pooled(learner, less))
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if hasattr(case.learner, "ri_gamma")])
+@given(data=st.data())
+def test_the_ri_process_changes_nothing(name: str, data: st.DataObject) -> None:
+    learner, rng = drawn(name, data)
+    rows = CASES[name].rows(rng, 30)
+    clients = dealt(rows, rng.integers(0, 7, 30), 7)
+    without = replace(learner, ri_gamma=0)
+    assert learner.weights_bytes(train(replace(learner, max_clients=7), clients)) == (
+        without.weights_bytes(fit_pooled(without, rows))
+    )
+
+
+@EACH
+@pytest.mark.parametrize(
+    "nothing", [np.empty(0), np.empty(0, dtype=np.uint64), np.empty((0, C))], ids=["float", "uint64", "matrix"]
+)
+def test_a_client_without_rows_changes_nothing_whatever_type_they_have(name: str, nothing: NDArray[Any]) -> None:
+    learner, rng = CASES[name].learner, np.random.default_rng(1)
+    if learner.name == "safle":
+        nothing = nothing.reshape(0)  # counts take labels alone
+    rows = CASES[name].rows(rng, 20)
+    empty = ClientRows(np.zeros((0, D), dtype=np.float32), nothing)
+    model = train(learner, [empty, rows, empty])
+    assert learner.weights_bytes(model) == learner.weights_bytes(fit_pooled(learner, rows))
+    assert np.isfinite(learner.decision_function(train(learner, [empty]), rows.features)).all()
+
+
+# --- what a client computes -----------------------------------------------------------------------------------
+
+
+@EACH
+@given(data=st.data())
+def test_no_total_leaves_the_bounds_of_its_layout(name: str, data: st.DataObject) -> None:
+    learner, rng = drawn(name, data)
+    clients = [CASES[name].rows(rng, int(rng.integers(0, 12))) for _ in range(4)]
+    for model in steps(learner, clients):
+        if (spec := learner.next_sum(model)) is None:
+            return
+        vectors = [spec.to_vector(learner.client_statistics(model, rows)).astype(object) for rows in clients]
+        bounds = np.concatenate([np.full(size, bound, dtype=object) for _, size, bound in spec.segments])
+        assert all(vector.shape == bounds.shape for vector in vectors)
+        assert (abs(sum(vectors, start=0 * bounds)) <= bounds).all()
+
+
+@EACH
+def test_a_vector_reads_back_and_what_no_total_is_is_refused(name: str) -> None:
+    learner, rows = CASES[name].learner, CASES[name].rows(np.random.default_rng(11), 30)
+    for model in steps(learner, [rows]):
+        if (spec := learner.next_sum(model)) is None:
+            return
+        vector = spec.to_vector(learner.client_statistics(model, rows))
+        assert spec.to_vector(spec.from_vector(vector)).tobytes() == vector.tobytes()
+        n, wrong = len(vector), vector.copy()
+        for foreign in (vector[:-1], vector[:, None], vector.astype(float), vector.astype(np.int32), np.zeros(n, "u8")):
+            with pytest.raises(InvalidRowsError, match=rf"int64 vector of shape \({n},\), not {foreign.dtype}"):
+                spec.from_vector(foreign)
+        for count in (-1, 1001, 2**63 - 1, -(2**63)):
+            wrong[-1] = count
+            with pytest.raises(InvalidRowsError, match=f"total of {count} rows is outside 0 to 1000"):
+                spec.from_vector(wrong)
+
+
+@EACH
+def test_asking_twice_gives_the_same_bytes_and_leaves_rows_and_model_alone(name: str) -> None:
+    """What a client remembers between sums changes nothing but the time."""
+    learner, rows = CASES[name].learner, CASES[name].rows(np.random.default_rng(2), 30)
+    before = rows.features.tobytes() + rows.targets.tobytes()
+    for model in steps(learner, [rows]):
+        if (spec := learner.next_sum(model)) is None:
+            break
+        context = learner.context_bytes(model)
+        fresh = ClientRows(rows.features.copy(), rows.targets.copy())
+        said = [spec.to_vector(learner.client_statistics(model, own)).tobytes() for own in (rows, rows, fresh)]
+        assert said[0] == said[1] == said[2]
+        assert learner.context_bytes(model) == context
+    assert rows.features.tobytes() + rows.targets.tobytes() == before
+
+
+@EACH
+def test_a_model_is_immutable(name: str) -> None:
+    learner, rows = CASES[name].learner, CASES[name].rows(np.random.default_rng(3), 30)
+    seen = list(steps(learner, [rows]))
+    assert len({id(model) for model in seen}) == len(seen)
+    for matrix in matrices(seen[-1]):
+        assert not matrix.flags.writeable
+
+
+def matrices(value: Any) -> list[NDArray[Any]]:
+    """Every array that a model holds."""
+    if isinstance(value, np.ndarray):
+        return [value]
+    if isinstance(value, tuple):
+        return [array for item in value for array in matrices(item)]
+    held = fields(value) if hasattr(value, "__dataclass_fields__") else ()
+    return [array for item in held for array in matrices(getattr(value, item.name))]
+
+
+# --- the context that a session is bound to ---------------------------------------------------------------------
+
+COMMON = {"n_features": 6, "max_rows": 999}
+DIFFERENCES: dict[str, dict[str, Any]] = {
+    "afl": COMMON
+    | {"n_targets": 4, "feature_format": Q("UQ5.11"), "target_format": Q("UQ2.0"), "max_clients": 33, "ridge": 1.0}
+    | {"ri_gamma": 1.0, "clip": True},
+    "deepafl": COMMON
+    | {"n_targets": 4, "feature_bound": 8.5, "target_format": Q("Q1.8"), "n_layers": 3, "d_phi": 13, "d_f": 8}
+    | {"ridge": 0.25, "gamma": 0.06, "activation": "tanh", "projection": "normal", "seed": 12, "fed_by_first": True}
+    | {"row_bits": 21, "headroom_bits": 1, "clip": True},
+    "safle": COMMON
+    | {"n_classes": 4, "thresholds": replace(GRID, high=5.0), "encoding": Encoding.ONE_HOT, "n_buckets": 6}
+    | {"group_size": 4, "seed": 1, "ridge": 0.25, "ri_gamma": 1, "max_clients": 2},
+}
+DIFFERENCES["fedhip"] = DIFFERENCES["afl"]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_every_public_difference_is_another_context(name: str) -> None:
+    """A session derives its keys from these bytes, so a client with another seed or format adds only noise."""
+    learner, changes = PLAIN[name].learner, DIFFERENCES[name]
+    assert set(changes) == {field.name for field in fields(learner) if "optional" not in field.metadata}
+    model = learner.init()
+    contexts = [learner.context_bytes(model)]
+    contexts += [replace(learner, **{field: change}).context_bytes(model) for field, change in changes.items()]
+    assert len(set(contexts)) == 1 + len(changes)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_equal_public_state_is_one_context_whatever_types_name_it(name: str) -> None:
+    learner, model = PLAIN[name].learner, PLAIN[name].learner.init()
+    same = {"n_features": np.int64(D), "max_rows": np.int32(1000), "ridge": np.float32(learner.ridge)}
+    if hasattr(learner, "seed"):
+        same["seed"] = np.uint64(learner.seed)
+    assert replace(learner, **same).context_bytes(model) == learner.context_bytes(model)
+    assert replace(learner, ridge=-0.0).context_bytes(model) == replace(learner, ridge=0).context_bytes(model)
+
+
+def test_no_two_learners_share_a_context() -> None:
+    contexts = {case.learner.context_bytes(case.learner.init()) for case in CASES.values()}
+    assert len(contexts) == len(CASES)
+
+
+@EACH
+def test_everything_received_is_bound(name: str) -> None:
+    case, contexts = CASES[name], []
+    for seed in (4, 5):
+        rows = case.rows(np.random.default_rng(seed), 30)
+        contexts += [case.learner.context_bytes(model) for model in steps(case.learner, [rows])]
+    first_ones = {contexts[0], contexts[len(contexts) // 2]}
+    assert len(first_ones) == 1
+    assert len(set(contexts)) == len(contexts) - 1
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------
+
+
+@EACH
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_rows_that_are_no_numbers_are_counted_and_refused(name: str, bad: float) -> None:
+    """With ``clip`` too: NaN and infinity are never clipped."""
+    learner, rows = CASES[name].learner, CASES[name].rows(np.random.default_rng(6), 30)
+    rows.features[[4, 9], 1] = bad
+    with pytest.raises(RowsOutsideFormatError, match=r"2 of (30 rows|them) hold NaN or infinity"):
+        learner.client_statistics(learner.init(), rows)
+
+
+@pytest.mark.parametrize("name", ["afl", "fedhip", "deepafl"])
+def test_rows_beyond_the_format_are_refused_before_anything_is_sent(name: str) -> None:
+    learner, rows = CASES[name].learner, CASES[name].rows(np.random.default_rng(7), 30)
+    rows.features[4] = 1e5
+    with pytest.raises(RowsOutsideFormatError, match="1 of 30 rows"):
+        learner.client_statistics(learner.init(), rows)
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("features", "targets", "message"),
+    [
+        (np.zeros((3, D + 1)), np.zeros(3, dtype=int), rf"\(n, {D}\)"),
+        (np.zeros((3, D)), np.array([0, C, -1]), rf"2 of 3 labels lie outside 0 to {C - 1}|must have shape|label"),
+        (np.zeros((3, D)), np.zeros(3), "integer|must have shape"),
+        (np.zeros((3, D)), np.zeros((3, C + 1)), "shape|integer class labels"),
+        (np.zeros((1001, D)), np.zeros(1001, dtype=int), "1001 rows are more than the 1000|must have shape"),
+        (np.zeros((3, D), dtype=complex), np.zeros(3, dtype=int), "complex|real numbers|must have shape"),
+    ],
+    ids=["features", "labels", "floats", "matrix", "too many", "complex"],
+)
+def test_rows_of_another_shape_or_type_are_refused(
+    name: str, features: NDArray[Any], targets: NDArray[Any], message: str
+) -> None:
+    with pytest.raises(InvalidRowsError, match=message):
+        train(CASES[name].learner, [ClientRows(features, targets)])
+
+
+@EACH
+def test_a_cohort_with_too_many_rows_is_refused(name: str) -> None:
+    learner, rows = CASES[name].learner, CASES[name].rows(np.random.default_rng(9), 600)
+    with pytest.raises(InvalidRowsError, match="1200 rows is outside 0 to 1000"):
+        train(learner, [rows, rows])
+
+
+@pytest.mark.parametrize("name", [name for name, case in PLAIN.items() if hasattr(case.learner, "ri_gamma")])
+def test_more_clients_than_the_ri_process_has_room_for_are_refused(name: str) -> None:
+    """Their diagonals could wrap around, and the model would silently be wrong."""
+    learner = replace(CASES[name].learner, max_clients=2, ri_gamma=27)
+    clients = [CASES[name].rows(np.random.default_rng(seed), 5) for seed in range(3)]
+    with pytest.raises(InvalidRowsError, match="room for 2 clients and 3 took part"):
+        train(learner, clients)
+    train(replace(learner, ri_gamma=0), clients)  # without an RI process nothing needs room
+
+
+@EACH
+def test_a_model_predicts_when_it_is_complete_and_for_its_own_features(name: str) -> None:
+    learner, rows = CASES[name].learner, CASES[name].rows(np.random.default_rng(10), 30)
+    *unfinished, complete = steps(learner, [rows])
+    for model in unfinished:
+        with pytest.raises(NotReadyError, match="still needs"):
+            learner.decision_function(model, rows.features)
+    assert learner.decision_function(complete, rows.features).shape == (30, C)
+    for shape in ((D,), (2, D + 1), (2, D, 1)):
+        with pytest.raises(InvalidRowsError, match=rf"must have shape \(n, {D}\)"):
+            learner.decision_function(complete, np.zeros(shape))
+
+
+NO_FORMATS = (("feature_format", "Q5.11"), ("target_format", 5))
+NO_PENALTY = (-1.0, np.nan, np.inf)
+IMPOSSIBLE: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "afl": [
+        *(({"ridge": value}, "ridge must be a finite number >= 0") for value in NO_PENALTY),
+        *(({"ri_gamma": value}, "gamma must be a finite number >= 0") for value in NO_PENALTY),
+        *(({"ri_gamma": gamma}, r"below half a unit of the Gram, 2\^-22") for gamma in (2.0**-24, 5e-324)),
+        *(({"ri_gamma": gamma}, "from 32 clients does not fit an int64 Gram") for gamma in (1.7e308, 2.0**41, 2.0**37)),
+        ({"max_clients": 0}, "at least one client"),
+        *(({field: text}, r"formats are RowFormats.*RowFormat\.parse") for field, text in NO_FORMATS),
+        ({"n_features": 5.0}, "n_features must be a whole number"),
+    ],
+    "deepafl": [
+        *(({name: 0}, "at least one feature") for name in ("n_features", "n_targets", "d_phi", "d_f")),
+        *(({name: -1}, name) for name in ("n_layers", "headroom_bits")),
+        *(({name: value}, f"{name} must be") for name in ("ridge", "gamma") for value in NO_PENALTY),
+        *(({"feature_bound": bound}, "feature_bound") for bound in (0.0, np.inf)),
+        ({"activation": "swish"}, "an activation is one of"),
+        ({"projection": "haar"}, "a projection is one of"),
+        ({"seed": -1}, "a seed is"),
+        ({"row_bits": 27}, "a row format needs"),
+        ({"max_rows": 2**20}, "allow fewer rows"),
+    ],
+    "safle": [
+        ({"group_size": 3}, "20 digits do not fit into groups of 3"),
+        ({"group_size": 10, "n_buckets": 40}, "20480 cells, more than 16384"),
+        ({"n_buckets": 1}, "buckets, not 1"),
+        ({"encoding": "unary"}, "one of integer, one-hot, binary-overlapping, not 'unary'"),
+        ({"thresholds": FixedThresholds.evenly(0.0, 1.0, 3)}, "need 4 thresholds for each of 5 features"),
+        ({"thresholds": replace(GRID, n_bins=4)}, "too few for 4 thresholds"),
+        ({"seed": -1}, "seed from 0"),
+        *(({"ri_gamma": gamma}, "whole number") for gamma in (0.5, -1)),
+        ({"ri_gamma": 2**63}, r"below 2\^63"),
+        *(({"ridge": value}, "ridge must be") for value in (-1.0, np.nan)),
+        ({"n_features": 0}, "at least one feature"),
+        ({"max_clients": 0}, "one client"),
+        ({"n_classes": 0}, "class"),
+        ({"max_rows": 0}, "row"),
+    ],
+}
+IMPOSSIBLE["fedhip"] = IMPOSSIBLE["afl"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [pytest.param(name, *line, id=f"{name}-{line[0]}") for name, lines in IMPOSSIBLE.items() for line in lines],
+)
+def test_a_configuration_that_cannot_work_never_exists(name: str, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecificationError, match=message):
+        replace(PLAIN[name].learner, **change)

@@ -1,0 +1,101 @@
+"""The dialogue of a learner's sums: which is due, what it is bound to, and what a refused total changes."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from analytic.afl import AFL
+from analytic.deepafl import DeepAFL
+from analytic.errors import RowsOutsideFormatError
+from analytic.learner import ClientRows, fit_pooled
+from analytic.row_format import RowFormat
+from federation.errors import FederationError, UsageError
+from federation.federation import Federation, Step
+from federation.in_process import federate
+from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
+from secagg import SumResult
+
+AFL_ = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("Q3.5"), max_rows=60, max_clients=9, ri_gamma=2.0)
+DEEP = DeepAFL(n_features=3, n_targets=2, feature_bound=8.0, max_rows=60, n_layers=1, d_phi=6, d_f=5, gamma=0.1)
+
+
+def rows(seed: int, n_rows: int = 12) -> ClientRows:
+    rng = np.random.default_rng(seed)
+    return ClientRows(rng.uniform(-7, 7, size=(n_rows, 3)), rng.integers(0, 2, n_rows))
+
+
+def result(step: Step[object], *parts: ClientRows) -> SumResult:
+    vectors = [step.vector(part) for part in parts]
+    return SumResult(total=np.sum(vectors, axis=0), survivors=tuple(range(1, len(parts) + 1)))
+
+
+def test_each_sum_is_bound_to_all_that_its_clients_hold() -> None:
+    federation, parts, contexts = Federation(DEEP, release=None), [rows(seed) for seed in range(3)], []
+    while (step := federation.next_sum) is not None:
+        assert step.context == hashlib.sha256(DEEP.context_bytes(federation.model)).digest()
+        again = Step.of(DEEP, federation.model)
+        assert again is not None
+        assert (again.context, again.layout) == (step.context, step.layout)
+        contexts.append(step.context)
+        federation.take(result(step, *parts))
+    assert len(set(contexts)) == len(contexts) == 3
+    assert [one.context for one in federation.sums] == contexts
+    assert DEEP.weights_bytes(federation.model) == DEEP.weights_bytes(fit_pooled(DEEP, ClientRows.pool(parts)))
+
+
+def test_nothing_is_taken_once_the_model_is_complete() -> None:
+    federation = Federation(AFL_, release=None)
+    assert federation.next_sum is not None
+    total = result(federation.next_sum, rows(0), rows(1))
+    federation.take(total)
+    assert federation.next_sum is None
+    with pytest.raises(FederationError, match="the model is complete and no sum is due"):
+        federation.take(total)
+    assert len(federation.sums) == 1
+
+
+def test_a_total_that_the_policy_refuses_changes_nothing_and_a_better_one_is_taken() -> None:
+    federation = Federation(AFL_, release=ReleasePolicy(min_survivors=2))
+    step = federation.next_sum
+    assert step is not None
+    with pytest.raises(ReleaseRefusedError, match=r"rank: the total has rank 2 and 3 features"):
+        federation.take(result(step, rows(0, 1), rows(1, 1)))
+    assert federation.next_sum is step
+    assert federation.sums == ()
+    assert federation.model.solution is None
+    record = federation.take(result(step, rows(0), rows(1)))
+    assert [concern.gate for concern in record.concerns] == [Gate.MEMBERSHIP]
+    assert federation.model.weights.tobytes() == fit_pooled(AFL_, ClientRows.pool([rows(0), rows(1)])).weights.tobytes()
+
+
+def test_a_total_that_the_learner_refuses_changes_nothing() -> None:
+    federation = Federation(AFL_, release=None)
+    step = federation.next_sum
+    assert step is not None
+    with pytest.raises(ValueError, match="has room for 9 clients and 10 took part"):
+        federation.take(result(step, *[rows(seed, 1) for seed in range(10)]))
+    assert federation.next_sum is step
+    assert federation.sums == ()
+
+
+def test_rows_outside_the_format_make_no_vector() -> None:
+    step = Step.of(AFL_, AFL_.init())
+    assert step is not None
+    with pytest.raises(RowsOutsideFormatError):
+        step.vector(ClientRows(np.full((1, 3), np.inf), np.zeros(1, dtype=int)))
+
+
+@pytest.mark.parametrize("mode", ["plain", "masked", "committee"])
+def test_one_call_gives_the_survivors_pooled_model(mode: str) -> None:
+    clients = {party: rows(party) for party in range(1, 6)}
+    stayed = ClientRows.pool([own for party, own in clients.items() if party != 3])
+    model = federate(AFL_, clients, mode, dropouts={3: 0})
+    assert model.weights.tobytes() == fit_pooled(AFL_, stayed).weights.tobytes()
+
+
+def test_one_call_names_the_modes_there_are() -> None:
+    with pytest.raises(UsageError, match="a mode is one of plain, masked"):
+        federate(AFL_, {1: rows(1), 2: rows(2)}, "masqued")
