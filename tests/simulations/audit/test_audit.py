@@ -124,11 +124,13 @@ def test_too_many_clients_for_the_data_are_said_and_not_hidden() -> None:
 
 @pytest.mark.parametrize("learner", ["fedhip", "safle", "deepafl"])
 def test_every_learner_can_be_audited(learner: str) -> None:
-    attacks = choose_attacks(["label_histogram", "class_means", "peeling", "membership"])
+    attacks = choose_attacks(["label_histogram", "class_means", "peeling", "membership", "afl_upload"])
     options = {"learner": LEARNERS[learner], "attacks": attacks, "epsilon": (), "cohorts": (2,), "row_counts": (6,)}
     found = audit(bundled("breast_cancer"), settings(clients=4, rows_per_client=4, **options))
     assert found.cell("class_means", "plain").verdict is Verdict.RECOVERED
     assert found.cell("class_means", "masked").verdict is Verdict.NO_EVIDENCE
+    assert (found.cell("afl_upload", "plain").verdict is Verdict.RECOVERED) == (learner == "fedhip")
+    assert any("AFL's published upload" in item for item in found.not_tested) == (learner != "fedhip")
     if learner == "safle":
         assert found.cell("peeling", "plain").verdict is Verdict.RECOVERED
 
