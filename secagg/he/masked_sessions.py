@@ -17,7 +17,7 @@ from secagg.ring import RingVector
 from secagg.rounds import Round
 from secagg.sessions import Contribution, PartyId
 from secagg.snapshots import hash_snapshot, server_snapshot
-from secagg.sums import PartySecrets
+from secagg.sums import NO_SECRETS, PartySecrets
 from secagg.wire import MessageType, Reader
 
 
@@ -30,7 +30,7 @@ class MaskedEncryptedClient(MaskedClient):
         party: PartyId,
         contribution: Contribution | None,
         *,
-        secrets: PartySecrets,
+        secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy,
     ) -> None:
         MaskedClient.__init__(self, config, party, contribution, secrets=secrets, entropy=entropy)
