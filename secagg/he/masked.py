@@ -98,18 +98,18 @@ class MaskedEncryptedSum(KeyHolding, MaskedEncryptedParameters):
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
         """The clients' identities and the key holder's, where there are some."""
-        return {**MaskedSum.public_keys.fget(self), **self._holder_keys()}
+        return {**super(MaskedEncryptedSum, self).public_keys, **self._holder_keys()}
 
     @property
     def guarantee(self) -> Guarantee:
         """A masked sum's, whose uploads the key holder must decrypt first."""
-        masked = MaskedSum.guarantee.fget(self)
+        masked = super(MaskedEncryptedSum, self).guarantee
         return replace(masked, opening_helpers=self.helpers, upload=Upload.CIPHERTEXT)
 
     @property
     def costs(self) -> Mapping[str, PartyCost]:
         """A client's and the key holder's."""
-        return {**MaskedSum.costs.fget(self), HOLDER_ROLE: self._holder_cost()}
+        return {**super(MaskedEncryptedSum, self).costs, HOLDER_ROLE: self._holder_cost()}
 
     def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
         """The upload, decrypted where the coalition has the key, less every mask that it can rebuild."""

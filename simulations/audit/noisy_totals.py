@@ -92,7 +92,7 @@ def noise_evidence(
     """An honest run for each epsilon, then every planted fault at the last one."""
     for epsilon in epsilons:
         setting = _Setting.of(population, epsilon, rng)
-        yield setting.evidence("honest", f"noise for epsilon {epsilon:g}", "", setting.protocol)
+        yield setting.evidence("honest", f"noise for epsilon {epsilon:g}", "", setting.parties)
     for name, title, spoil in (
         ("halved", "noise of half the scale", _halved),
         ("missing_shares", "one of ten noise shares missing", _one_silent),
@@ -160,6 +160,10 @@ class _Setting:
             threshold=CLIENTS,
         )
         return NoisySum(protocol=masked, layout=self.layout, noise=self.noise)
+
+    def parties(self) -> InOneProcess:
+        """All parties of such a sum."""
+        return InOneProcess(protocol=self.protocol())
 
     def evidence(self, name: str, title: str, fault: str, make: Callable[[], InOneProcess]) -> NoiseEvidence:
         """One release attacked, and several rehearsals compared with their exact sum."""
