@@ -13,10 +13,11 @@ from typing import Any
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner, SumSpec
 from analytic.model_files import load_model, save_model
-from federation.modes import MODES, Mode, SumSetup
+from federation.modes import MODES, Mode
 from federation.site.errors import WireError
 from federation.site.roster import Roster
 from federation.site.terms import Terms
+from federation.sum_setup import SumSetup
 from secagg import Layout, PartyId, SumProtocol
 from secagg.encoding import length_prefixed
 from secagg.errors import ConfigurationError

@@ -16,7 +16,8 @@ from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from federation.errors import FederationError
 from federation.federation import federate
-from federation.modes import MODES, Mode, SumSetup
+from federation.modes import MODES, Mode
+from federation.sum_setup import SumSetup
 from secagg import Layout, PlainSum
 from simulations.compare.dropouts import Dropouts
 
