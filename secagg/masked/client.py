@@ -212,11 +212,7 @@ class MaskedClient:
         vector = RingVector.encode(layout, resolve(layout, self._contribution))
         add_masks(vector, self._masks(), self._config.digest)
         self._contribution = None
-        return self._carried(vector)
-
-    def _carried(self, masked: RingVector) -> bytes:
-        """A masked vector as it travels; sums that encrypt it too do so here."""
-        return masked.to_bytes()
+        return self._config.carrier.encode(vector, self._config)
 
     def _masks(self) -> list[tuple[bytes, int]]:
         masks = [(self._own.self_mask_seed, 1)]
