@@ -1,4 +1,4 @@
-"""Sums whose vectors nothing hides but, perhaps, their carrier: in the clear the oracle of every test, else encrypted."""
+"""Sums whose vectors only their carrier hides: in the clear, the oracle of every test, or encrypted."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class PlainSum(CarriedSum):
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ClientSession:
-        """Return a client that sends its vector with its first message; plain sums draw no entropy, and SEAL its own."""
+        """Return a client that sends its vector with its first message; it draws no entropy (SEAL draws its own)."""
         self.signer(CLIENT_ROLE, party, secrets)
         return PlainClient(self, party, contribution)
 

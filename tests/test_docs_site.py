@@ -22,7 +22,7 @@ pytestmark = pytest.mark.xdist_group("site")  # one process makes the fixtures, 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 TUTORIAL = DOCS / "tutorials" / "first-model.md"
-PACKAGES_WITH_NAMES = ("secagg", "secagg.masked", "secagg.committee", "secagg.he", "secagg.dp")
+PACKAGES_WITH_NAMES = ("secagg", "secagg.masked", "secagg.committee", "secagg.carriers", "secagg.dp")
 
 
 @pytest.fixture(scope="module")

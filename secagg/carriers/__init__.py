@@ -1,4 +1,4 @@
-"""How vectors travel: as ring bytes, or encrypted with BFV or CKKS to a key holder. Plain and masked sums take either."""
+"""How vectors travel: as ring bytes, or encrypted to a key holder with BFV or CKKS; plain and masked sums take both."""
 
 from secagg.carriers.carrier import RING_BYTES, Carrier
 from secagg.carriers.choice import choose_parameters, explain_choice

@@ -161,7 +161,7 @@ class Encrypted:
         return self.cipher(config).decrypt(payload, secrets.decryption).vector.copy()
 
     def explain(self, config: CarriedSum) -> list[str]:
-        """The parameters, limbs, margin, failure probability, bytes and carries; whom it trusts; whose context it is."""
+        """The parameters, limbs, margin, failure probability, bytes and carries; whom it trusts; whose context."""
         choice = Candidate(parameters=self.parameters, plan=self.cipher(config).plan).explain()
         if config.MASKED:
             return [
@@ -262,6 +262,10 @@ def encrypted(
         key_holder: None takes the first number that no client has.
         identity: the key holder's signing key; with it the public context is signed for this session.
     """
+    if scheme is not None and parameters is not None and parameters.scheme != scheme:
+        raise ConfigurationError(
+            f"{scheme} parameters are needed, not {parameters.scheme}; choose_parameters finds some"
+        )
     chosen = parameters or choose_parameters(
         protocol.layout, len(protocol.clients), scheme=scheme, masked=protocol.MASKED
     )

@@ -12,10 +12,10 @@ import pytest
 from support.parties import helps, knows
 
 from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
+from secagg.carriers import encrypted
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
 from secagg.durable import DurableClient
 from secagg.errors import ConfigurationError, InvalidVectorError, LocalProtocolError, SnapshotError
-from secagg.he import BfvSum
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession
@@ -178,7 +178,7 @@ def test_signed_sums_of_every_kind_carry_noise() -> None:
 
 
 def test_a_one_message_client_that_has_spoken_draws_no_second_noise() -> None:
-    for protocol in (COMMITTEE, BfvSum.generate(**PUBLIC, min_survivors=2).protocol):
+    for protocol in (COMMITTEE, encrypted(PlainSum(**PUBLIC, min_survivors=2), "bfv").protocol):
         entropy = Counted()
         under = noisy(protocol, entropy)
         who = {"secrets": knows(KEYS[1])} if protocol is COMMITTEE else {}
