@@ -29,7 +29,6 @@ from secagg import (
     os_entropy,
 )
 from secagg.carriers import Encrypted, EncryptionParameters, choose_parameters, generate_contexts, sign_context
-from secagg.carriers.carrier import CarriedSum
 from secagg.carriers.parameters import Scheme
 from secagg.entropy import Entropy
 from secagg.errors import ConfigurationError
@@ -238,7 +237,11 @@ def _masked_series(setup: SumSetup) -> MaskedSeries:
     )
 
 
-def _encrypted(setup: SumSetup, scheme: Scheme, alone: Callable[[SumSetup], CarriedSum]) -> SumProtocol:
+Alone = Callable[[SumSetup], PlainSum] | Callable[[SumSetup], MaskedSum]
+"""Makes the sum whose vectors travel encrypted."""
+
+
+def _encrypted(setup: SumSetup, scheme: Scheme, alone: Alone) -> SumProtocol:
     """A sum whose vectors travel under the key that the key holder announced."""
     holder = _key_holder(setup)
     if not setup.announcement:
@@ -257,7 +260,7 @@ def _encrypted(setup: SumSetup, scheme: Scheme, alone: Callable[[SumSetup], Carr
 
 
 def _announced_context(
-    setup: SumSetup, secrets: PartySecrets, scheme: Scheme, alone: Callable[[SumSetup], CarriedSum]
+    setup: SumSetup, secrets: PartySecrets, scheme: Scheme, alone: Alone
 ) -> tuple[bytes, PartySecrets]:
     """A fresh key pair: the signature on the public context and the context, and the secret one."""
     parameters, holder, identity = _parameters(setup, scheme, alone), _key_holder(setup), secrets.identity
@@ -269,7 +272,7 @@ def _announced_context(
     return signature + keys.public_context, PartySecrets(identity=identity, decryption=keys.secret_context)
 
 
-def _parameters(setup: SumSetup, scheme: Scheme, alone: Callable[[SumSetup], CarriedSum]) -> EncryptionParameters:
+def _parameters(setup: SumSetup, scheme: Scheme, alone: Alone) -> EncryptionParameters:
     """Scheme, ring and moduli. Nobody sends them: every party chooses the same."""
     return choose_parameters(setup.layout, len(setup.clients), scheme=scheme, masked=alone(setup).MASKED)
 
@@ -284,7 +287,7 @@ HELPERS = HelperRole(name="helper", table="helpers", key=KeyKind.AGREEMENT, in_s
 KEY_HOLDER = HelperRole(name="key holder", table="key_holder", key=KeyKind.IDENTITY, at_most=1)
 
 
-def _over(alone: Callable[[SumSetup], CarriedSum], name: str, scheme: Scheme, *, authenticates: bool) -> Mode:
+def _over(alone: Alone, name: str, scheme: Scheme, *, authenticates: bool) -> Mode:
     return Mode(
         name=name,
         make=partial(_encrypted, scheme=scheme, alone=alone),

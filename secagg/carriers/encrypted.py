@@ -23,7 +23,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TypeVar
+from typing import cast
 
 from secagg.carriers.carrier import CarriedSum, RunningSum
 from secagg.carriers.choice import Candidate, choose_parameters
@@ -42,12 +42,11 @@ from secagg.primitives.identity import IDENTITY_BYTES, IdentityKey, is_signed
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, PartyId
 from secagg.snapshots import own_session
-from secagg.sums import NO_SECRETS, Knowledge, PartySecrets
+from secagg.sums import NO_SECRETS, Knowledge, PartySecrets, SumProtocol
 from secagg.wire import MessageType, Reader
 
 HOLDER_ROLE = "key holder"
 _LABEL = "public context"
-S = TypeVar("S", bound=CarriedSum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +245,7 @@ class EncryptedSum:
 
 
 def encrypted(
-    protocol: S,
+    protocol: CarriedSum,
     scheme: Scheme | None = None,
     *,
     parameters: EncryptionParameters | None = None,
@@ -284,7 +283,8 @@ def encrypted(
         signature=signature,
     )
     secrets = PartySecrets(identity=identity, decryption=keys.secret_context)
-    return InOneProcess(protocol=replace(protocol, carrier=carrier), secrets={holder: secrets})
+    carried = cast(SumProtocol, replace(protocol, carrier=carrier))  # plain or masked: both are sums
+    return InOneProcess(protocol=carried, secrets={holder: secrets})
 
 
 def check_key_holder(key_holder: PartyId, clients: tuple[PartyId, ...]) -> None:
