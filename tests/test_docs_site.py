@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 TUTORIAL = DOCS / "tutorials" / "first-model.md"
 FACES = (
-    *("secagg", "secagg.masked", "secagg.committee", "secagg.he", "secagg.dp"),
+    *("secagg", "secagg.masked", "secagg.committee", "secagg.carriers", "secagg.dp"),
     *("analytic", "analytic.estimators", "analytic.torch_export"),
     "federation",
 )

@@ -20,8 +20,9 @@ from analytic.sensitivity import Adjacency, Unit
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.in_process import run_federation
-from federation.modes import Mode, SumSetup
+from federation.modes import Mode
 from federation.privacy import PrivacyPlan, PrivateForm
+from federation.sum_setup import SumSetup
 from secagg import InsecureSeededEntropy, MaskedSum, PlainSum, SumProtocol
 from secagg.dp import MissingExtraError, Release, SecondOpinion, second_opinions
 from secagg.entropy import Entropy

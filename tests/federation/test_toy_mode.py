@@ -22,10 +22,11 @@ from federation.datasets import bundled
 from federation.flower.rehearsal import rehearse
 from federation.flower.trial import Trial
 from federation.in_process import federate
-from federation.modes import HelperRole, KeyKind, Mode, SumSetup
+from federation.modes import HelperRole, KeyKind, Mode
 from federation.site.errors import DeclinedError
 from federation.site.key_files import write_secret
 from federation.site.roster import Roster
+from federation.sum_setup import SumSetup
 from secagg import Guarantee, Layout, PartyId, PartySecrets, SumResult, os_entropy, run_in_memory
 from secagg.config import SERVER, SumConfig, check_min_survivors, harmless_colluders
 from secagg.contribution import check_now, resolve
