@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import FloatMatrix
-from analytic.statistics import IntVector, count_segment
+from analytic.statistics import IntVector, checked_count, count_segment, too_many_rows
 
 Digits = NDArray[np.uint16]
 
@@ -282,12 +282,8 @@ class HistogramSpec:
         Raises:
             InvalidRowsError: another size or type, or a number of rows that no total can have.
         """
-        size = self.n_features * self.grid.n_bins + 1
-        if vector.dtype != np.int64 or vector.shape != (size,):
-            raise InvalidRowsError(f"histograms need an int64 vector of shape ({size},), not {vector.shape}")
-        if not 0 <= vector[-1] <= self.max_rows:
-            raise InvalidRowsError(f"a total of {int(vector[-1])} rows is outside 0 to {self.max_rows}")
-        return Histograms(counts=vector[:-1].reshape(self.n_features, -1).copy(), count=int(vector[-1]))
+        count = checked_count(vector, self, self.max_rows)
+        return Histograms(counts=vector[:-1].reshape(self.n_features, -1).copy(), count=count)
 
 
 @lru_cache(maxsize=16)
@@ -379,14 +375,6 @@ class Grouping:
         for place in range(1, self.group_size):
             indices += digits[:, order[:, place]] * np.uint16(self.base**place)
         return indices
-
-
-def too_many_rows(count: int, max_rows: int) -> InvalidRowsError:
-    """The error for more rows than the specification sized its sum for."""
-    return InvalidRowsError(
-        f"{count} rows are more than the {max_rows} that the specification allows for all clients together; "
-        "agree on a larger max_rows or use fewer rows"
-    )
 
 
 def _read_only(table: FloatMatrix) -> FloatMatrix:

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
-from analytic.bucketing import Digits, too_many_rows
+from analytic.bucketing import Digits
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.row_format import FloatMatrix
-from analytic.statistics import INT64_MAX, IntMatrix, IntVector, count_segment
+from analytic.statistics import INT64_MAX, IntMatrix, IntVector, checked_count, count_segment, too_many_rows
 from analytic.whole_numbers import settle_whole_numbers
 
 MAX_CELLS = 2**14
@@ -119,10 +119,7 @@ class CountSpec:
         Raises:
             InvalidRowsError: another size or type, or a count that no total can have.
         """
-        if vector.dtype != np.int64 or vector.shape != (self.size,):
-            raise InvalidRowsError(f"counts need an int64 vector of shape ({self.size},), not {vector.shape}")
-        if not 0 <= vector[-1] <= self.max_rows:
-            raise InvalidRowsError(f"a total of {int(vector[-1])} rows is outside 0 to {self.max_rows}")
+        checked_count(vector, self, self.max_rows)
         return Counts(n_cells=self.n_cells, vector=vector.view())
 
 

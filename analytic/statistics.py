@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,15 @@ BLOCK_ROWS = 1024
 """Rows multiplied at a time, so that memory does not grow with the number of rows."""
 APPENDED_TARGETS = 32
 """Up to so many targets stand beside the features in one product; more of them get a cheaper product of their own."""
+
+
+class Segmented(Protocol):
+    """A public shape whose vector ends in the row count."""
+
+    @property
+    def segments(self) -> tuple[tuple[str, int, int], ...]:
+        """(name, size, bound of the sum) a segment."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +119,7 @@ class StatisticsSpec:
                 f"gram {statistics.gram.shape} and cross {statistics.cross.shape}"
             )
         if statistics.count > self.max_rows:
-            raise InvalidRowsError(
-                f"{statistics.count} rows are more than the {self.max_rows} that the specification allows for "
-                "all clients together; agree on a larger max_rows or use fewer rows"
-            )
+            raise too_many_rows(statistics.count, self.max_rows)
         vector = np.empty(d * (d + 1) // 2 + d * c + 1, dtype=np.int64)
         for row, place in enumerate(_triangle_rows(d)):
             vector[place] = statistics.gram[row, row:]
@@ -128,18 +134,12 @@ class StatisticsSpec:
             InvalidRowsError: another size or type, or a count that no total can have.
         """
         d, c = self.n_features, self.n_targets
-        size = d * (d + 1) // 2 + d * c + 1
-        if vector.dtype != np.int64 or vector.shape != (size,):
-            raise InvalidRowsError(
-                f"statistics need an int64 vector of shape ({size},), not {vector.dtype} of shape {vector.shape}"
-            )
-        if not 0 <= vector[-1] <= self.max_rows:
-            raise InvalidRowsError(f"a total of {int(vector[-1])} rows is outside 0 to {self.max_rows}")
+        count = checked_count(vector, self, self.max_rows)
         gram = np.empty((d, d), dtype=np.int64)
         for row, place in enumerate(_triangle_rows(d)):
             gram[row, row:] = vector[place]
             gram[row:, row] = vector[place]
-        return Statistics(gram=gram, cross=vector[-1 - d * c : -1].reshape(d, c).copy(), count=int(vector[-1]))
+        return Statistics(gram=gram, cross=vector[-1 - d * c : -1].reshape(d, c).copy(), count=count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -286,10 +286,7 @@ class _Accumulator:
             raise InvalidRowsError(f"targets must have shape (n, {spec.n_targets}), not {targets.shape}")
         count = self._count + len(features)
         if count > spec.max_rows:
-            raise InvalidRowsError(
-                f"at least {count} rows are more than the {spec.max_rows} that the specification allows for "
-                "all clients together; agree on a larger max_rows or use fewer rows"
-            )
+            raise too_many_rows(count, spec.max_rows)
 
     def _goals(self, targets: NDArray[Any], place: slice) -> FloatMatrix | csr_array:
         if targets.ndim == 2:
@@ -338,6 +335,30 @@ def count_segment(max_rows: int) -> tuple[str, int, int]:
     if max_rows > COUNT_ROOM >> 20:
         raise SpecificationError(f"max_rows must be at most 2^42, not {max_rows}")
     return ("count", 1, COUNT_ROOM)
+
+
+def checked_count(vector: IntVector, spec: Segmented, max_rows: int) -> int:
+    """Return the row count at the end of a vector or of a total.
+
+    Raises:
+        InvalidRowsError: another size or type than the segments say, or a count that no total can have.
+    """
+    size = sum(size for _, size, _ in spec.segments)
+    if vector.dtype != np.int64 or vector.shape != (size,):
+        raise InvalidRowsError(
+            f"this sum needs an int64 vector of shape ({size},), not {vector.dtype} of shape {vector.shape}"
+        )
+    if not 0 <= vector[-1] <= max_rows:
+        raise InvalidRowsError(f"a total of {int(vector[-1])} rows is outside 0 to {max_rows}")
+    return int(vector[-1])
+
+
+def too_many_rows(count: int, max_rows: int) -> InvalidRowsError:
+    """Return the error for more rows than the specification sized its sum for."""
+    return InvalidRowsError(
+        f"{count} rows are more than the {max_rows} that the specification allows for all clients together; "
+        "agree on a larger max_rows or use fewer rows"
+    )
 
 
 def one_hot(labels: NDArray[Any], n_classes: int) -> FloatMatrix:

@@ -13,8 +13,10 @@ from typing import Any, Generic, Self, TypeVar
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.statistics import IntVector
 from federation.errors import FederationError
+from federation.privacy import PrivacyPlan, PrivateForm
 from federation.release import Concern, ReleasePolicy
-from secagg import Layout, PartyId, SumResult
+from secagg import Layout, PartyId, SumProtocol, SumResult
+from secagg.dp import Ledger
 
 M = TypeVar("M")
 
@@ -27,22 +29,28 @@ class Step(Generic[M]):
         learner: the closed form.
         model: what it has learned so far; every party holds it.
         spec: the sum that it asks for.
-        layout: the shape of the vectors.
+        number: which sum of the run it is, from 0.
+        noise: the noise of all sums of the run; None where totals are exact.
+        layout: the shape of the vectors, before noise.
     """
 
     learner: AnalyticLearner[M]
     model: M
     spec: SumSpec[Any]
+    number: int = 0
+    noise: PrivateForm | None = field(default=None, repr=False)
     layout: Layout = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layout", Layout.of(self.spec.segments))
 
     @classmethod
-    def of(cls, learner: AnalyticLearner[M], model: M) -> Self | None:
+    def of(
+        cls, learner: AnalyticLearner[M], model: M, *, number: int = 0, noise: PrivateForm | None = None
+    ) -> Self | None:
         """Return the sum that a learner needs next; None where its model is complete."""
         spec = learner.next_sum(model)
-        return None if spec is None else cls(learner=learner, model=model, spec=spec)
+        return None if spec is None else cls(learner=learner, model=model, spec=spec, number=number, noise=noise)
 
     @property
     def received(self) -> bytes:
@@ -55,8 +63,29 @@ class Step(Generic[M]):
         return hashlib.sha256(self.received).digest()
 
     def vector(self, rows: ClientRows) -> IntVector:
-        """Return what a client with these rows puts into the sum, int64 of the layout's shape."""
+        """Return what a client with these rows puts into the sum, int64 of the layout's shape, before noise."""
         return self.spec.to_vector(self.learner.client_statistics(self.model, rows))
+
+    def room(self, n_clients: int) -> Layout:
+        """Return the layout that the sum must have: wide enough for the noise of so many clients."""
+        return self.layout if self.noise is None else self.noise.room(self.number, self.layout, n_clients)
+
+    def over(self, protocol: SumProtocol) -> SumProtocol:
+        """Return the sum with its noise over one that has the layout ``room``; the same one where totals are exact.
+
+        Raises:
+            secagg.dp.PrivacyError: the sum under it releases totals of fewer survivors than promised, or has no room.
+        """
+        return protocol if self.noise is None else self.noise.over(self.number, protocol, self.layout)
+
+    def charge(self, ledger: Ledger | None, *, session_id: bytes) -> None:
+        """Book the sum's noise before anything of it leaves; exact sums cost nothing that a ledger could book.
+
+        Raises:
+            secagg.dp.BudgetExceededError, secagg.dp.LedgerError, secagg.dp.PrivacyError: the sum must not be made.
+        """
+        if ledger is not None and self.noise is not None:
+            self.noise.charge(self.number, ledger, session_id=session_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +115,18 @@ class Federation(Generic[M]):
         learner: the closed form.
         release: what a total must be before a model is made of it; None where that is nobody's question (simulations,
             where all rows are in one place anyway).
+        privacy: a promise that each total's noise keeps; None for exact totals. ``learner`` then is the private form of
+            the one that was given, and ``noise`` has the bill before anything is sent.
     """
 
-    def __init__(self, learner: AnalyticLearner[M], *, release: ReleasePolicy | None) -> None:
-        self.learner, self._release = learner, release
-        self._model, self._sums = learner.init(), list[SumRecord]()
-        self._step = Step.of(learner, self._model)
+    def __init__(
+        self, learner: AnalyticLearner[M], *, release: ReleasePolicy | None, privacy: PrivacyPlan | None = None
+    ) -> None:
+        self.noise = None if privacy is None else privacy.apply(learner)
+        self.learner: AnalyticLearner[M] = learner if self.noise is None else self.noise.learner
+        self._release = release
+        self._model, self._sums = self.learner.init(), list[SumRecord]()
+        self._step = Step.of(self.learner, self._model, noise=self.noise)
 
     @property
     def next_sum(self) -> Step[M] | None:
@@ -123,7 +158,8 @@ class Federation(Generic[M]):
         concerns = self._judge(total, survivors)
         model = self.learner.update(self._model, total, len(survivors))
         record = SumRecord(layout=step.layout, context=step.context, survivors=survivors, concerns=concerns)
-        self._model, self._step = model, Step.of(self.learner, model)
+        self._step = Step.of(self.learner, model, number=step.number + 1, noise=self.noise)
+        self._model = model
         self._sums.append(record)
         return record
 

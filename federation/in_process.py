@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from analytic.learner import AnalyticLearner, ClientRows
@@ -12,7 +12,9 @@ from analytic.statistics import IntVector
 from federation.errors import FederationError
 from federation.federation import Federation, Step, SumRecord
 from federation.modes import Mode, choose_modes
+from federation.privacy import PrivacyPlan
 from secagg import InMemoryRun, Layout, PartyId, run_in_memory
+from secagg.dp import Ledger
 
 M = TypeVar("M")
 
@@ -88,6 +90,7 @@ def federate(
     mode: str | Mode = "masked",
     *,
     dropouts: Mapping[PartyId, int] | None = None,
+    privacy: PrivacyPlan | None = None,
 ) -> M:
     """Return the learner's model over a privacy mode, all parties in this process; ``run_federation`` tells more.
 
@@ -96,13 +99,14 @@ def federate(
         clients: each client's rows, by a number from 1 on.
         mode: a name such as ``masked`` or ``committee``.
         dropouts: party -> messages that it still sends in each sum before it vanishes.
+        privacy: a promise that noise in every total keeps; None for exact totals.
 
     Raises:
         UsageError: no such mode, or one whose extra is not installed.
         secagg.errors.SecureSumError, analytic.errors.AnalyticError: as their packages say.
     """
     chosen = choose_modes([mode])[0] if isinstance(mode, str) else mode
-    return run_federation(learner, clients, chosen, dropouts=lambda number: dropouts or {}).model
+    return run_federation(learner, clients, chosen, dropouts=lambda number: dropouts or {}, privacy=privacy).model
 
 
 def run_federation(
@@ -113,6 +117,8 @@ def run_federation(
     in_series: bool = False,
     dropouts: Callable[[int], Mapping[PartyId, int]] = lambda number: {},
     tick: Tick = lambda: None,
+    privacy: PrivacyPlan | None = None,
+    ledger: Ledger | None = None,
 ) -> FederatedRun[M]:
     """Return the learner's model over ``mode``, and what it cost.
 
@@ -123,20 +129,26 @@ def run_federation(
         learner: the dialogue to run.
         clients: rows by party.
         mode: how sums are made.
-        in_series: let sums carry each other's set-up where the mode can; a client that drops out then stays out.
+        in_series: let sums carry each other's set-up where the mode can; a client that drops out then stays out. Sums
+            with noise stand alone.
         dropouts: for the sum of a number, from 0: party -> messages that it still sends before it vanishes from it.
         tick: called after each contribution.
+        privacy: a promise that noise in every total keeps; None for exact totals.
+        ledger: is charged for each noisy sum before any of its messages is made.
 
     Raises:
         FederationError: a party refused what another sent; nothing is lost on this network, so that is a fault.
         secagg.errors.SecureSumError, analytic.errors.AnalyticError: as their packages say.
     """
-    federation, sums = Federation(learner, release=None), mode.sums(tuple(clients), in_series=in_series)
+    federation = Federation(learner, release=None, privacy=privacy)
+    sums = mode.sums(tuple(clients), in_series=in_series and privacy is None)
     finished = FederatedRun(model=federation.model)
     while (step := federation.next_sum) is not None:
         contributions = {party: _timed(step, rows, finished.cost_of(party), tick) for party, rows in clients.items()}
-        protocol = sums.next_sum(step.layout, step.context)
-        run = run_in_memory(protocol, contributions, dropouts=dropouts(len(federation.sums)))
+        parties = sums.next_sum(step.room(len(clients)), step.context)
+        step.charge(ledger, session_id=parties.protocol.digest)
+        parties = replace(parties, protocol=step.over(parties.protocol))
+        run = run_in_memory(parties, contributions, dropouts=dropouts(len(federation.sums)))
         _check_no_refusals(run)
         finished.book(run)
         started = time.perf_counter()

@@ -1,33 +1,157 @@
-"""The privacy modes that a comparison can run: how each makes its sums, and what it needs to be installed."""
+"""The privacy modes: how each makes its sums, which parties it needs beside clients, and what must be installed for it.
+
+One registry for comparisons, the audit, sites and engines. A further mode is one ``register`` away from all of them.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Protocol, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import lru_cache, partial
+from itertools import count, islice
+from typing import Any, Protocol
 
 from federation.errors import UsageError
-from secagg import CommitteeSum, Layout, MaskedSum, PartyId, PlainSum, SumProtocol, new_session_id
-from secagg.masked.series import MaskedSeries, SimulatedSeries
+from secagg import (
+    Assumptions,
+    CommitteeSum,
+    Guarantee,
+    InOneProcess,
+    Layout,
+    MaskedSum,
+    PartyId,
+    PartySecrets,
+    PlainSum,
+    SumProtocol,
+    new_session_id,
+    os_entropy,
+)
+from secagg.config import two_thirds
+from secagg.entropy import Entropy
+from secagg.errors import ConfigurationError
+from secagg.he import (
+    BfvSum,
+    CkksSum,
+    EncryptionParameters,
+    MaskedBfvSum,
+    MaskedCkksSum,
+    choose_parameters,
+    generate_contexts,
+    sign_context,
+)
+from secagg.masked.series import MaskedSeries, SeriesInOneProcess
+from secagg.primitives.agreement import KeyPair
+from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 
 
-class SumFactory(Protocol):
-    """Makes the protocol of one sum from what all parties agree on."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumSetup:
+    """What all parties of one sum agree on, and so what a mode makes it from. All of it is public.
 
-    def __call__(
-        self, *, layout: Layout, clients: tuple[PartyId, ...], session_id: bytes, context: bytes
-    ) -> SumProtocol:
-        """The protocol; raises ``secagg.errors.ConfigurationError`` for a cohort it cannot serve."""
-        ...
+    Args:
+        layout: the vectors.
+        clients: the cohort, ascending.
+        session_id: fresh for every sum; shared by the sums of a series.
+        context: digest of everything that clients received before this sum.
+        client_keys: each client's Ed25519 public key; none where the server is trusted not to lie.
+        helper_keys: the public key of each party that the mode needs beside clients and server.
+        server_key: the server's Ed25519 public key; goes with ``client_keys``.
+        corruption: largest fraction of clients that may collude with the server; None where nothing is promised.
+        dropout: largest fraction of clients that may vanish; goes with ``corruption``.
+        min_survivors: fewest clients in a total; None takes the mode's own.
+        announcement: what a helper said before the sum, for everybody (the key holder's signed public context).
+    """
+
+    layout: Layout
+    clients: tuple[PartyId, ...]
+    session_id: bytes
+    context: bytes = b""
+    client_keys: Mapping[PartyId, bytes] = field(default_factory=dict)
+    helper_keys: Mapping[PartyId, bytes] = field(default_factory=dict)
+    server_key: bytes = b""
+    corruption: float | None = None
+    dropout: float | None = None
+    min_survivors: int | None = None
+    announcement: bytes = field(default=b"", repr=False)
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The fields that all sums have."""
+        return {
+            "layout": self.layout,
+            "clients": self.clients,
+            "session_id": self.session_id,
+            "context": self.context,
+        }
+
+    @property
+    def identities(self) -> tuple[bytes, ...]:
+        """The clients' public keys, in their order; none where there are none."""
+        return tuple(self.client_keys[party] for party in self.clients) if self.client_keys else ()
+
+    @property
+    def assumptions(self) -> Assumptions | None:
+        """The threat model of sums with masks of clients; None where nothing is promised."""
+        if self.corruption is None or self.dropout is None:
+            return None
+        return Assumptions(corruption=self.corruption, dropout=self.dropout, malicious_server=bool(self.client_keys))
+
+    @property
+    def survivors(self) -> int:
+        """Fewest clients in a total, with its default of two thirds worked out."""
+        return two_thirds(self.clients) if self.min_survivors is None else self.min_survivors
+
+
+class KeyKind(Enum):
+    """The long-lived key of a party beside clients and server; the value is what a site's file calls it."""
+
+    IDENTITY = "identity"
+    AGREEMENT = "key"
+
+    def secrets(self, secret: bytes) -> PartySecrets:
+        """Return what a party with these 32 secret bytes knows."""
+        if self is KeyKind.IDENTITY:
+            return PartySecrets(identity=IdentityKey(secret))
+        return PartySecrets(agreement=KeyPair(secret))
+
+    def public(self, secrets: PartySecrets) -> bytes:
+        """Return the public half of a party's key of this kind."""
+        key = secrets.identity if self is KeyKind.IDENTITY else secrets.agreement
+        assert key is not None, "the party has a key of another kind"
+        return key.public
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelperRole:
+    """What parties a mode needs beside clients and server.
+
+    Args:
+        name: in words, and with underscores the table of a site's file.
+        table: the table of the roster that lists them.
+        key: the kind of their key. Who has an identity signs what it says to the server.
+        in_simulation: how many of them a simulation has.
+        at_most: how many a roster may list; None for any number.
+    """
+
+    name: str
+    table: str
+    key: KeyKind
+    in_simulation: int = 1
+    at_most: int | None = None
+
+    @property
+    def section(self) -> str:
+        """The table of a site's file that says that the site has this role."""
+        return self.name.replace(" ", "_")
 
 
 class Sums(Protocol):
     """The sums of one run, in the order in which its learner asks for them."""
 
-    def next_sum(self, layout: Layout, context: bytes) -> SumProtocol:
-        """The protocol of the next sum; ``context`` is a digest of all that its clients hold."""
+    def next_sum(self, layout: Layout, context: bytes) -> InOneProcess:
+        """Return all parties of the next sum; ``context`` is a digest of all that its clients hold."""
         ...
 
 
@@ -36,21 +160,25 @@ class Mode:
     """One way to add vectors, as the command line names it.
 
     Args:
-        name: the name in ``--modes`` and in reports.
-        make: builds the protocol of one sum.
-        messages_before_vector: how many messages a client sends before the one that carries its vector.
-        messages_after_vector: how many it sends after that.
-        begin_series: makes sums that carry each other's set-up, so that a client sends nothing before its vector from
+        name: the name in ``--modes``, in policies, in a run's settings and in reports.
+        make: builds one sum from what all parties agree on.
+        helper: the parties that it needs beside clients and server.
+        make_series: builds sums that carry each other's set-up, so that a client sends nothing before its vector from
             the second on; None where every sum stands alone anyway.
+        announce: what the one helper says to everybody before the sum, from its own secrets, and what it alone knows
+            from then on.
+        authenticates_clients: whether the server learns within the sum whose a client's messages are; else clients of
+            a deployment sign what they say.
         requires: a module that must be importable, of the optional dependencies.
         extra: the extra that installs it.
     """
 
     name: str
-    make: SumFactory
-    messages_before_vector: int = 0
-    messages_after_vector: int = 0
-    begin_series: Callable[[tuple[PartyId, ...]], Sums] | None = None
+    make: Callable[[SumSetup], SumProtocol]
+    helper: HelperRole | None = None
+    make_series: Callable[[SumSetup], MaskedSeries] | None = None
+    announce: Callable[[SumSetup, PartySecrets], tuple[bytes, PartySecrets]] | None = None
+    authenticates_clients: bool = False
     requires: str | None = None
     extra: str | None = None
 
@@ -59,131 +187,243 @@ class Mode:
         """Whether its optional dependency is there."""
         return self.requires is None or importlib.util.find_spec(self.requires) is not None
 
+    @property
+    def missing_extra(self) -> str:
+        """What to install before this host can take part; empty if everything is there."""
+        return "" if self.installed else f"pip install 'analytic-secagg[{self.extra}]'"
+
+    def series(self, setup: SumSetup) -> MaskedSeries:
+        """Return what all sums of a series share.
+
+        Raises:
+            secagg.errors.ConfigurationError: sums of this mode stand by themselves.
+        """
+        if self.make_series is None:
+            raise ConfigurationError(f"sums of the mode {self.name} stand by themselves; there is no series of them")
+        return self.make_series(setup)
+
+    def in_one_process(
+        self,
+        *,
+        layout: Layout,
+        clients: tuple[PartyId, ...],
+        session_id: bytes,
+        context: bytes = b"",
+        entropy: Entropy = os_entropy,
+    ) -> InOneProcess:
+        """Return all parties of one sum, with helpers whose keys are fresh: for simulations.
+
+        Raises:
+            secagg.errors.ConfigurationError: this mode cannot serve such a cohort.
+        """
+        setup = SumSetup(layout=layout, clients=clients, session_id=session_id, context=context)
+        secrets: dict[PartyId, PartySecrets] = {}
+        if self.helper is not None:
+            free = (number for number in count(1) if number not in clients)
+            key = self.helper.key
+            secrets = {party: key.secrets(entropy(32)) for party in islice(free, self.helper.in_simulation)}
+            setup = replace(setup, helper_keys={party: key.public(own) for party, own in secrets.items()})
+        if self.announce is not None:
+            ((party, own),) = secrets.items()
+            announcement, secrets[party] = self.announce(setup, own)
+            setup = replace(setup, announcement=announcement)
+        return InOneProcess(protocol=self.make(setup), secrets=secrets)
+
     def sums(self, clients: tuple[PartyId, ...], *, in_series: bool = False) -> Sums:
-        """The sums of one run: a series where asked and where there is one, else each in a session of its own.
+        """Return the sums of one run: a series where asked and where there is one, else each in a session of its own.
 
         Who drops out of a series stays out until a new one begins.
         """
-        if in_series and self.begin_series is not None:
-            return self.begin_series(clients)
-        return _SeparateSums(self.make, clients)
+        if in_series and self.make_series is not None:
+            setup = SumSetup(layout=PROBE, clients=clients, session_id=new_session_id())
+            return SeriesInOneProcess(self.make_series(setup))
+        return _SeparateSums(self, clients)
 
-    def survivors_needed(self, clients: tuple[PartyId, ...]) -> int:
-        """Fewest clients of this cohort that must stay to the end for a total.
+    def guarantee(self, clients: tuple[PartyId, ...]) -> Guarantee:
+        """Return what a simulated sum of such a cohort promises.
 
         Raises:
             secagg.errors.ConfigurationError: this mode cannot serve such a cohort at all.
         """
-        return _survivors_needed(cast(Hashable, self.make), clients)
+        return _guarantee(self, clients)
 
-    def explain(self, layout: Layout, clients: tuple[PartyId, ...]) -> str | None:
-        """What a sum of this mode guarantees and costs, in its protocol's own words; None where it has none."""
-        protocol = self.make(layout=layout, clients=clients, session_id=new_session_id(), context=b"explain")
-        explain = getattr(protocol, "explain", None)
-        return None if explain is None else str(explain())
+    def explain(self, layout: Layout, clients: tuple[PartyId, ...]) -> str:
+        """Return what a sum of this mode guarantees and costs, in its protocol's own words."""
+        session_id = new_session_id()
+        parties = self.in_one_process(layout=layout, clients=clients, session_id=session_id, context=b"explain")
+        return parties.protocol.explain()
 
 
 @dataclass(frozen=True, slots=True)
 class _SeparateSums:
     """Each sum in a session of its own."""
 
-    make: SumFactory
+    mode: Mode
     clients: tuple[PartyId, ...]
 
-    def next_sum(self, layout: Layout, context: bytes) -> SumProtocol:
-        return self.make(layout=layout, clients=self.clients, session_id=new_session_id(), context=context)
+    def next_sum(self, layout: Layout, context: bytes) -> InOneProcess:
+        return self.mode.in_one_process(
+            layout=layout, clients=self.clients, session_id=new_session_id(), context=context
+        )
+
+
+PROBE = Layout.of([("probe", 1, 1)])
 
 
 @lru_cache(maxsize=256)
-def _survivors_needed(make: Hashable, clients: tuple[PartyId, ...]) -> int:
-    """Asked of a protocol for a vector of one entry; remembered, since some protocols draw keys when they are made."""
-    probe = Layout.of([("probe", 1, 1)])
-    return cast(SumFactory, make)(
-        layout=probe, clients=clients, session_id=bytes(16), context=b"probe"
-    ).survivors_needed
+def _guarantee(mode: Mode, clients: tuple[PartyId, ...]) -> Guarantee:
+    """Asked of a sum of one entry; remembered, since some modes draw keys."""
+    parties = mode.in_one_process(layout=PROBE, clients=clients, session_id=bytes(16), context=b"probe")
+    return parties.protocol.guarantee
 
 
-def _masked_series(clients: tuple[PartyId, ...]) -> Sums:
-    return SimulatedSeries.begin(MaskedSeries(clients=clients, series_id=new_session_id()))
+def _plain(setup: SumSetup) -> PlainSum:
+    return PlainSum(**setup.common, min_survivors=1 if setup.min_survivors is None else setup.min_survivors)
 
 
-def _ckks(*, layout: Layout, clients: tuple[PartyId, ...], session_id: bytes, context: bytes) -> SumProtocol:
-    from secagg.he import CkksSum  # needs the extra
-
-    return CkksSum.generate(layout=layout, clients=clients, session_id=session_id, context=context)
-
-
-def _bfv(*, layout: Layout, clients: tuple[PartyId, ...], session_id: bytes, context: bytes) -> SumProtocol:
-    from secagg.he import BfvSum  # needs the extra
-
-    return BfvSum.generate(layout=layout, clients=clients, session_id=session_id, context=context)
-
-
-def _masked_ckks(*, layout: Layout, clients: tuple[PartyId, ...], session_id: bytes, context: bytes) -> SumProtocol:
-    from secagg.he import MaskedCkksSum  # needs the extra
-
-    return MaskedCkksSum.generate(layout=layout, clients=clients, session_id=session_id, context=context)
-
-
-def _masked_bfv(*, layout: Layout, clients: tuple[PartyId, ...], session_id: bytes, context: bytes) -> SumProtocol:
-    from secagg.he import MaskedBfvSum  # needs the extra
-
-    return MaskedBfvSum.generate(layout=layout, clients=clients, session_id=session_id, context=context)
-
-
-MODES: Mapping[str, Mode] = {
-    mode.name: mode
-    for mode in (
-        Mode(name="plain", make=PlainSum),
-        Mode(
-            name="masked",
-            make=MaskedSum,
-            messages_before_vector=2,
-            messages_after_vector=1,
-            begin_series=_masked_series,
-        ),
-        Mode(name="committee", make=CommitteeSum.generate),
-        Mode(name="ckks", make=_ckks, requires="tenseal", extra="he"),
-        Mode(name="bfv", make=_bfv, requires="tenseal", extra="he"),
-        Mode(
-            name="masked+ckks",
-            make=_masked_ckks,
-            messages_before_vector=2,
-            messages_after_vector=1,
-            requires="tenseal",
-            extra="he",
-        ),
-        Mode(
-            name="masked+bfv",
-            make=_masked_bfv,
-            messages_before_vector=2,
-            messages_after_vector=1,
-            requires="tenseal",
-            extra="he",
-        ),
+def _committee(setup: SumSetup) -> CommitteeSum:
+    return CommitteeSum(
+        **setup.common,
+        helper_keys=tuple(sorted(setup.helper_keys.items())),
+        min_survivors=setup.survivors,
+        identities=setup.identities,
+        server_identity=setup.server_key if setup.client_keys else b"",
     )
-}
-"""Every mode by name. A further one is one further line."""
 
 
-def choose_modes(names: Iterable[str] | None, modes: Mapping[str, Mode] = MODES) -> tuple[Mode, ...]:
-    """The modes of these names, in their order; all that are installed for None.
+def _masked(setup: SumSetup, kind: type[MaskedSum] = MaskedSum, **encryption: Any) -> MaskedSum:
+    return kind(**setup.common, assumptions=setup.assumptions, identities=setup.identities, **encryption)
+
+
+def _masked_series(setup: SumSetup) -> MaskedSeries:
+    return MaskedSeries(
+        clients=setup.clients,
+        series_id=setup.session_id,
+        assumptions=setup.assumptions,
+        identities=setup.identities,
+    )
+
+
+Encrypted = type[CkksSum | BfvSum | MaskedCkksSum | MaskedBfvSum]
+
+
+def _encrypted(setup: SumSetup, kind: type[CkksSum | BfvSum]) -> SumProtocol:
+    return kind(**setup.common, **_encryption(setup, kind), min_survivors=setup.survivors)
+
+
+def _masked_encrypted(setup: SumSetup, kind: type[MaskedCkksSum | MaskedBfvSum]) -> SumProtocol:
+    return _masked(setup, kind, **_encryption(setup, kind))
+
+
+def _encryption(setup: SumSetup, kind: Encrypted) -> dict[str, Any]:
+    holder = _key_holder(setup)
+    if not setup.announcement:
+        raise ConfigurationError(
+            f"an encrypted sum needs the public context of key holder {holder}, and none came; the server asks the key "
+            "holder for it first"
+        )
+    return {
+        "parameters": _parameters(setup, kind),
+        "public_context": setup.announcement[SIGNATURE_BYTES:],
+        "key_holder": holder,
+        "holder_identity": setup.helper_keys[holder],
+        "context_signature": setup.announcement[:SIGNATURE_BYTES],
+    }
+
+
+def _announced_context(setup: SumSetup, secrets: PartySecrets, kind: Encrypted) -> tuple[bytes, PartySecrets]:
+    """A fresh key pair: the signature on the public context and the context, and the secret one."""
+    parameters, holder, identity = _parameters(setup, kind), _key_holder(setup), secrets.identity
+    assert identity is not None, "a key holder's role has an identity"
+    keys = generate_contexts(parameters)
+    signature = sign_context(
+        identity, keys.public_context, parameters=parameters, session_id=setup.session_id, key_holder=holder
+    )
+    return signature + keys.public_context, PartySecrets(identity=identity, decryption=keys.secret_context)
+
+
+def _parameters(setup: SumSetup, kind: Encrypted) -> EncryptionParameters:
+    """Scheme, ring and moduli. Nobody sends them: every party chooses the same."""
+    masked = issubclass(kind, MaskedSum)
+    return choose_parameters(setup.layout, len(setup.clients), scheme=kind.SCHEME, masked=masked)
+
+
+def _key_holder(setup: SumSetup) -> PartyId:
+    if len(setup.helper_keys) != 1:
+        raise ConfigurationError(f"an encrypted sum has one key holder, not {len(setup.helper_keys)}")
+    return next(iter(setup.helper_keys))
+
+
+HELPERS = HelperRole(name="helper", table="helpers", key=KeyKind.AGREEMENT, in_simulation=2)
+KEY_HOLDER = HelperRole(name="key holder", table="key_holder", key=KeyKind.IDENTITY, at_most=1)
+
+
+def _he(name: str, make: Callable[..., SumProtocol], kind: Encrypted) -> Mode:
+    return Mode(
+        name=name,
+        make=partial(make, kind=kind),
+        helper=KEY_HOLDER,
+        announce=partial(_announced_context, kind=kind),
+        authenticates_clients=issubclass(kind, MaskedSum),
+        requires="tenseal",
+        extra="he",
+    )
+
+
+MODES: dict[str, Mode] = {}
+"""Every mode by name."""
+
+
+def register(mode: Mode) -> Mode:
+    """Add a mode to those that comparisons, the audit, sites and engines know.
+
+    Raises:
+        UsageError: there is one of that name.
+    """
+    if mode.name in MODES:
+        raise UsageError(f"there is a mode {mode.name} already; a further one needs another name")
+    MODES[mode.name] = mode
+    return mode
+
+
+register(Mode(name="plain", make=_plain))
+register(Mode(name="masked", make=_masked, make_series=_masked_series, authenticates_clients=True))
+register(Mode(name="committee", make=_committee, helper=HELPERS))
+register(_he("ckks", _encrypted, CkksSum))
+register(_he("bfv", _encrypted, BfvSum))
+register(_he("masked+ckks", _masked_encrypted, MaskedCkksSum))
+register(_he("masked+bfv", _masked_encrypted, MaskedBfvSum))
+
+
+def helper_roles() -> Iterator[HelperRole]:
+    """Every role that some mode needs beside clients and server, once."""
+    yield from dict.fromkeys(mode.helper for mode in MODES.values() if mode.helper is not None)
+
+
+def find_mode(name: str) -> Mode:
+    """Return the mode of a name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in MODES:
+        raise UsageError(f"a mode is one of {', '.join(MODES)}, not {name!r}")
+    return MODES[name]
+
+
+def choose_modes(names: Iterable[str] | None) -> tuple[Mode, ...]:
+    """Return the modes of these names, in their order; all that are installed for None.
 
     Raises:
         UsageError: an unknown name, or a mode whose extra is not installed (which says how to install it).
     """
     if names is None:
-        return tuple(mode for mode in modes.values() if mode.installed)
-    return tuple(_choose(name, modes) for name in dict.fromkeys(names))
-
-
-def _choose(name: str, modes: Mapping[str, Mode]) -> Mode:
-    mode = modes.get(name)
-    if mode is None:
-        raise UsageError(f"a mode is one of {', '.join(modes)}, not {name!r}")
-    if not mode.installed:
-        raise UsageError(
-            f"the mode {name} needs the module {mode.requires}, which is not installed; install it with "
-            f"pip install 'analytic-secagg[{mode.extra}]', or leave {name} out of --modes"
-        )
-    return mode
+        return tuple(mode for mode in MODES.values() if mode.installed)
+    chosen = tuple(find_mode(name) for name in dict.fromkeys(names))
+    for mode in chosen:
+        if not mode.installed:
+            raise UsageError(
+                f"the mode {mode.name} needs the module {mode.requires}, which is not installed; install it with "
+                f"{mode.missing_extra}, or leave {mode.name} out of --modes"
+            )
+    return chosen

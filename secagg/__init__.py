@@ -23,7 +23,7 @@ from secagg.errors import (
     SumOutOfBoundsError,
     TooFewSurvivorsError,
 )
-from secagg.in_memory import InMemoryRun, run_in_memory
+from secagg.in_memory import InMemoryRun, InOneProcess, run_in_memory
 from secagg.layout import IntVector, Layout, Segment
 from secagg.masked import Assumptions, MaskedSum
 from secagg.masked.series import MaskedSeries
@@ -32,7 +32,8 @@ from secagg.policy import ClientPolicy
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.receipts import Receipt
-from secagg.sessions import ClientSession, PartyId, ServerSession, SumProtocol, SumResult
+from secagg.sessions import ClientSession, PartyId, ServerSession, SumResult
+from secagg.sums import Guarantee, PartySecrets, SumProtocol
 
 __all__ = [
     "Assumptions",
@@ -43,9 +44,11 @@ __all__ = [
     "DurableClient",
     "DurableServer",
     "FileStore",
+    "Guarantee",
     "HelperMissingError",
     "IdentityKey",
     "InMemoryRun",
+    "InOneProcess",
     "InsecureSeededEntropy",
     "IntVector",
     "InvalidVectorError",
@@ -56,6 +59,7 @@ __all__ = [
     "MaskedSeries",
     "MaskedSum",
     "PartyId",
+    "PartySecrets",
     "PlainSum",
     "PolicyError",
     "Receipt",

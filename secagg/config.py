@@ -6,12 +6,16 @@ import hashlib
 import secrets
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from secagg.encoding import length_prefixed
+from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError
 from secagg.layout import Layout
-from secagg.sessions import PartyId
+from secagg.primitives.identity import IdentityKey
+from secagg.sessions import ClientSession, PartyId
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, PartySecrets
 
 SERVER: PartyId = 0
 """The server's number in message headers; no client or helper may have it."""
@@ -74,6 +78,53 @@ class SumConfig:
         """The mode's name on the command line and in reports; part of the digest."""
         raise NotImplementedError
 
+    @property
+    def helpers(self) -> tuple[PartyId, ...]:
+        """None, but in a mode that says otherwise."""
+        return ()
+
+    @property
+    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
+        """None, but in a mode that says otherwise."""
+        return {}
+
+    def helper(
+        self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
+    ) -> ClientSession:
+        """Refuse: this sum has no helpers, but in a mode that says otherwise."""
+        raise ConfigurationError(f"a {self.name} sum has no helpers; party {party} has no part in it")
+
+    def snapshot_helper(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
+        """Refuse, as ``helper`` does."""
+        raise ConfigurationError(f"a {self.name} sum has no helpers")
+
+    def restore_helper(
+        self, party: PartyId, snapshot: bytes, key: bytes, *, secrets: PartySecrets = NO_SECRETS
+    ) -> ClientSession:
+        """Refuse, as ``helper`` does."""
+        return self.helper(party, secrets=secrets)
+
+    def signer(self, role: str, party: PartyId, secrets: PartySecrets) -> IdentityKey | None:
+        """Return the signing key of a party of one role; None where the sum knows no key of it.
+
+        Raises:
+            ConfigurationError: the key is missing or another one than the sum's, or it serves no purpose.
+        """
+        public, identity = self.public_keys.get(role, {}).get(party), secrets.identity
+        whose = "the server" if role != CLIENT_ROLE else f"party {party}"
+        if public is None:
+            if identity is not None:
+                raise ConfigurationError(
+                    f"this session has no roster of identities; a signing key of {whose} serves no purpose in it"
+                )
+            return None
+        if identity is None or identity.public != public:
+            raise ConfigurationError(
+                f"the roster's identity key of {whose} is needed to take part; "
+                + ("none was given" if identity is None else "another one was given")
+            )
+        return identity
+
     def index(self, party: PartyId) -> int:
         """The place of a client in the cohort, from 0.
 
@@ -115,6 +166,11 @@ def harmless_colluders(survivors_needed: int) -> int:
     least two others must be left in it.
     """
     return max(0, survivors_needed - 2)
+
+
+def two_thirds(clients: tuple[PartyId, ...]) -> int:
+    """Two thirds of a cohort, rounded down, plus one: how many must stay where nobody says otherwise."""
+    return 2 * len(clients) // 3 + 1
 
 
 def check_min_survivors(min_survivors: int, clients: tuple[PartyId, ...]) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 from secagg.config import SERVER
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import LocalProtocolError, RemoteProtocolError, SecureSumError
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumProtocol, SumResult
+from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
+from secagg.sums import NO_SECRETS, PartySecrets, SumProtocol
 from secagg.wire import carries_vector
 
 
@@ -77,6 +78,71 @@ class FaultyNetwork:
         return iter(arriving)
 
 
+class Parties(Protocol):
+    """The sessions of all parties of one sum: a sum whose parties need no secrets, or ``InOneProcess``."""
+
+    @property
+    def clients(self) -> tuple[PartyId, ...]:
+        """The cohort."""
+        ...
+
+    @property
+    def helpers(self) -> tuple[PartyId, ...]:
+        """Who takes part beside clients and server."""
+        ...
+
+    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """Return a client's session."""
+        ...
+
+    def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """Return a helper's session."""
+        ...
+
+    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+        """Return the server's session."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InOneProcess:
+    """All parties of one sum in one process: for simulations and tests.
+
+    Args:
+        protocol: the sum, which is public.
+        secrets: what each party alone knows; parties without secrets may be left out.
+    """
+
+    protocol: SumProtocol
+    secrets: Mapping[PartyId, PartySecrets] = field(default_factory=dict, repr=False)
+
+    @property
+    def clients(self) -> tuple[PartyId, ...]:
+        """The cohort."""
+        return self.protocol.clients
+
+    @property
+    def helpers(self) -> tuple[PartyId, ...]:
+        """Who takes part beside clients and server."""
+        return self.protocol.helpers
+
+    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """Return a client's session, made with its own secrets."""
+        return self.protocol.client(party, contribution, secrets=self.of_party(party), entropy=entropy)
+
+    def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """Return a helper's session, made with its own secrets."""
+        return self.protocol.helper(party, secrets=self.of_party(party), entropy=entropy)
+
+    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+        """Return the server's session, made with its own secrets."""
+        return self.protocol.server(secrets=self.of_party(SERVER), entropy=entropy)
+
+    def of_party(self, party: PartyId) -> PartySecrets:
+        """Return what a party alone knows."""
+        return self.secrets.get(party, NO_SECRETS)
+
+
 @dataclass(slots=True, kw_only=True)
 class Traffic:
     """What one party sent, received and computed."""
@@ -107,7 +173,7 @@ class InMemoryRun:
 
 
 def run_in_memory(
-    protocol: SumProtocol,
+    parties: Parties,
     contributions: Mapping[PartyId, Contribution],
     *,
     dropouts: Mapping[PartyId, int] | None = None,
@@ -118,7 +184,7 @@ def run_in_memory(
     """Run one sum from the first message to the result.
 
     Args:
-        protocol: the public parameters.
+        parties: the sum and its parties' secrets; a sum by itself where nobody needs secrets.
         contributions: a vector, or a call that makes one, for each client that takes part; a client of the
             cohort that is missing never says anything.
         dropouts: how many messages a client still sends before it vanishes.
@@ -130,13 +196,13 @@ def run_in_memory(
         TooFewSurvivorsError: a round came up short.
         SecureSumError: another reason for which no sum can be released.
     """
-    return _Driver(protocol, contributions, dropouts or {}, network or PerfectNetwork(), entropy, record).run()
+    return _Driver(parties, contributions, dropouts or {}, network or PerfectNetwork(), entropy, record).run()
 
 
 class _Driver:
     def __init__(
         self,
-        protocol: SumProtocol,
+        parties: Parties,
         contributions: Mapping[PartyId, Contribution],
         dropouts: Mapping[PartyId, int],
         network: Network,
@@ -144,11 +210,10 @@ class _Driver:
         record: Callable[[Envelope], None] | None,
     ) -> None:
         self._sessions: dict[PartyId, ClientSession] = {
-            party: protocol.client(party, contribution, entropy=entropy)
-            for party, contribution in contributions.items()
+            party: parties.client(party, contribution, entropy=entropy) for party, contribution in contributions.items()
         }
-        self._sessions |= protocol.helpers(entropy=entropy)
-        self._server: ServerSession = protocol.server(entropy=entropy)
+        self._sessions |= {party: parties.helper(party, entropy=entropy) for party in parties.helpers}
+        self._server: ServerSession = parties.server(entropy=entropy)
         self._dropouts, self._network, self._record = dropouts, network, record
         self._traffic = {party: Traffic() for party in self._sessions}
         self._server_seconds = 0.0

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from secagg.entropy import Entropy, os_entropy
-from secagg.layout import IntVector, Layout
+from secagg.layout import IntVector
 
 PartyId = int
 """A party's public number, 1 to 2^32 - 1. Clients and helpers of one session share the number space."""
@@ -83,40 +82,4 @@ class ServerSession(Protocol):
     @property
     def result(self) -> SumResult | None:
         """The sum once the last round is closed, None before."""
-        ...
-
-
-class SumProtocol(Protocol):
-    """One way to add vectors that nobody may see. It holds public parameters only."""
-
-    @property
-    def name(self) -> str:
-        """The mode's name on the command line and in reports."""
-        ...
-
-    @property
-    def layout(self) -> Layout:
-        """The public shape of the vectors."""
-        ...
-
-    @property
-    def clients(self) -> tuple[PartyId, ...]:
-        """The cohort, ascending."""
-        ...
-
-    @property
-    def survivors_needed(self) -> int:
-        """Fewest clients whose vectors a released total holds."""
-        ...
-
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
-        """A client's session. A given vector is checked now, a callable's when it is needed."""
-        ...
-
-    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
-        """The server's session."""
-        ...
-
-    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
-        """Parties beside clients and server that a sum needs (key holder, committee); mostly none."""
         ...

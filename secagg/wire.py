@@ -105,6 +105,11 @@ def message_type(message: bytes) -> MessageType | None:
         return None
 
 
+def sender_of(message: bytes) -> PartyId:
+    """Who a framed message says that it comes from."""
+    return int.from_bytes(message[38:42], "big")
+
+
 def carries_vector(message: bytes) -> bool:
     """Whether a framed message brings a client's vector, on its own or first in a bundle."""
     if message_type(message) is MessageType.BUNDLE:

@@ -20,6 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parent / "vectors"))
 import numpy as np
 from bad_messages import all_bad_messages
 from slow_driver import run
+from support.parties import knows
 from vector_parts import SMALL, Recorded, every_width, lines_of, vectors_for
 
 from secagg.entropy import InsecureSeededEntropy
@@ -95,7 +96,7 @@ def one_sum(
     config, entropy = fast_session(known), {p: Recorded(SEED, f"{name} client {p}") for p in known["clients"]}
     vectors = vectors_for(name, known["layout"], known["clients"])
     clients = {
-        p: config.client(p, np.array(vectors[p], dtype=np.int64), entropy=entropy[p], identity=keys.get(p))
+        p: config.client(p, np.array(vectors[p], dtype=np.int64), entropy=entropy[p], secrets=knows(keys.get(p)))
         for p in known["clients"]
     }
     server = config.server()

@@ -120,7 +120,7 @@ def chosen(declaration: type[T], arguments: argparse.Namespace) -> T:
         elif "option" in one.metadata:
             how: _Option = one.metadata["option"]
             value = getattr(arguments, one.name)
-            value = how.choices.get(value, value) if how.choices else value
+            value = how.choices[value] if how.choices and isinstance(value, str) else value
             values[one.name] = (tuple(value) if value else one.default) if how.repeated else value
     return declaration(**values)
 

@@ -19,9 +19,9 @@ from federation.console.process import run_as_process
 from federation.datasets import BUNDLED, bundled
 from federation.errors import UsageError
 from federation.flower.trial import MIN_SITES, Trial, check_address, copy_template
+from federation.modes import MODES, HelperRole, helper_roles
 from federation.site.errors import RunSettingsError, SiteFileError
 from federation.site.key_files import write_secret
-from federation.site.modes import MODES, missing_extra
 from federation.site.roster import Roster
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
@@ -122,25 +122,31 @@ def _helper_key(options: KeyOptions) -> int:
 
 def _roster(options: RosterOptions) -> int:
     roster = Roster.read(options.file)
-    key_holder = f"key holder {next(iter(roster.key_holder))}" if roster.key_holder else "no key holder"
-    print(f"{len(roster.clients)} clients, {len(roster.helpers)} helpers, {key_holder}")
+    beside = [_listed(role, roster) for role in helper_roles()]
+    print(", ".join([f"{len(roster.clients)} clients", *beside]))
     print(f"fingerprint {roster.fingerprint}")
     return 0
+
+
+def _listed(role: HelperRole, roster: Roster) -> str:
+    """How many parties of a role there are; which, where there is one at most."""
+    parties = roster.listed(role)
+    if role.at_most != 1:
+        return f"{len(parties)} {role.name}s"
+    return f"{role.name} {next(iter(parties))}" if parties else f"no {role.name}"
 
 
 def _check_site(options: SiteOptions) -> int:
     site = SiteFile.read(options.file)
     Site(site).sweep()
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
-    if site.helper is not None:
-        print(f"helper {site.helper.party}: key fits the roster")
-    if site.key_holder is not None:
-        print(f"key holder {site.key_holder.party}: key fits the roster")
+    for own in site.helpers:
+        print(f"{own.role.name} {own.party}: key fits the roster")
     if site.client is not None:
         rows = site.client.rows()
         print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
     for mode in sorted(site.policy.modes):
-        if missing := missing_extra(mode):
+        if missing := MODES[mode].missing_extra:
             print(f"{mode}: declined until this host has more: {missing}")
     _warn_of_idle_roles(site)
     return 0
@@ -148,12 +154,12 @@ def _check_site(options: SiteOptions) -> int:
 
 def _warn_of_idle_roles(site: SiteFile) -> None:
     """A role whose site declines every sum that needs it."""
-    needed = {MODES[mode].table for mode in site.policy.modes}
-    for table, role in (("helpers", site.helper), ("key_holder", site.key_holder)):
-        if role is not None and table not in needed:
-            listed, fitting = sorted(site.policy.modes), [mode.name for mode in MODES.values() if mode.table == table]
+    needed = {MODES[mode].helper for mode in site.policy.modes}
+    for own in site.helpers:
+        if own.role not in needed:
+            listed, fitting = sorted(site.policy.modes), [m.name for m in MODES.values() if m.helper == own.role]
             print(
-                f"warning: party {role.party} has nothing to do: modes of [policy] names {', '.join(listed)} only; add "
+                f"warning: party {own.party} has nothing to do: modes of [policy] names {', '.join(listed)} only; add "
                 f"one of {', '.join(fitting)}, or this site declines every sum that needs it"
             )
 

@@ -18,9 +18,9 @@ from analytic.row_format import RowFormat
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.flower.certificates import loopback_certificates, node_key_pair
+from federation.modes import MODES
 from federation.site.errors import SiteFileError
 from federation.site.key_files import write_secret
-from federation.site.modes import MODES
 from federation.site.roster import Roster
 from secagg import PartyId, os_entropy
 from secagg.primitives.agreement import KeyPair
@@ -128,8 +128,10 @@ class Trial:
         roster = Roster(
             server=server.public,
             clients={party: key.public for party, key in identities.items()},
-            helpers={party: keys.public for party, keys in helpers.items()},
-            key_holder={KEY_HOLDER_PARTY: key_holder.public},
+            beside={
+                "helpers": {party: keys.public for party, keys in helpers.items()},
+                "key_holder": {KEY_HOLDER_PARTY: key_holder.public},
+            },
         )
         _write_tls(folder, address)
         _write_server(folder / "server", server, roster)

@@ -29,7 +29,8 @@ def ask_for_context(
     Raises:
         UnreachableError: the key holder did not answer.
     """
-    holder = question.basis(roster).key_holder
+    mode, setup = question.setup(roster)
+    who = f"{mode.helper.name} {next(iter(setup.helper_keys))}" if mode.helper else "the helper"
     found: list[Invitation] = []
 
     def take(node: NodeId, party: PartyId, signed_context: bytes) -> None:
@@ -47,7 +48,7 @@ def ask_for_context(
     exchange.ask(TITLE, CONTEXT, dict.fromkeys(exchange.everybody(), content), take, complete)
     if not found:
         raise UnreachableError(
-            f"key holder {holder} did not answer; without it nothing can be decrypted, and no client was asked. "
+            f"{who} did not answer; without it nothing can be decrypted, and no client was asked. "
             "Start its node, or read in its log why it declined (the node's reason stands above), and run again"
         )
     return found[0]

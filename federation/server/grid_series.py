@@ -9,7 +9,6 @@ from federation.site.invitation import Invitation
 from federation.site.roster import Roster
 from secagg import SumResult
 from secagg.errors import LocalProtocolError, TooFewSurvivorsError
-from secagg.masked.series import SeriesServer
 
 
 class SeriesOverError(DeploymentError):
@@ -27,7 +26,8 @@ class GridSeries:
     """
 
     def __init__(self, first: Invitation, roster: Roster, exchange: SessionExchange, deadlines: Deadlines) -> None:
-        self._server = SeriesServer(first.basis(roster).series)
+        mode, setup = first.setup(roster)
+        self._server = mode.series(setup).server()
         self._roster, self._exchange, self._deadlines = roster, exchange, deadlines
         self._seats = Seats()
 
@@ -37,8 +37,8 @@ class GridSeries:
         Raises:
             SecureSumError: too few clients stayed, or another reason for which no total is released.
         """
-        basis = invitation.agree(self._roster).basis
-        session = self._server.begin_sum(basis.layout, basis.context)
+        setup = invitation.agree(self._roster).setup
+        session = self._server.begin_sum(setup.layout, setup.context)
         return GridSum(session, self._exchange, self._deadlines, seats=self._seats).begin(invitation)
 
     def run_next(self, invitation: Invitation) -> SumResult:
@@ -48,9 +48,9 @@ class GridSeries:
             SeriesOverError: too few are.
             SecureSumError: too few clients stayed, or another reason for which no total is released.
         """
-        basis = invitation.agree(self._roster).basis
+        setup = invitation.agree(self._roster).setup
         try:
-            session = self._server.begin_sum(basis.layout, basis.context)
+            session = self._server.begin_sum(setup.layout, setup.context)
             requests = session.close_round()
         except (LocalProtocolError, TooFewSurvivorsError) as error:
             raise SeriesOverError(str(error)) from error

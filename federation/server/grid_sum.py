@@ -11,10 +11,12 @@ from federation.server.server_file import ServerFile
 from federation.site.errors import UnreachableError, WireError
 from federation.site.invitation import Invitation
 from federation.site.messages import INVITE, STEP, write_invitation, write_messages
-from federation.site.signed_messages import open_message
+from federation.site.signed_messages import open_message, signers
 from federation.site.terms import Terms
-from secagg import CommitteeSum, PartyId, ServerSession, SumResult
+from secagg import PartyId, PartySecrets, ServerSession, SumResult
+from secagg.config import SERVER
 from secagg.errors import RemoteProtocolError
+from secagg.sums import SERVER_ROLE
 from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, message_type
 
 
@@ -39,15 +41,13 @@ def run_sum(invitation: Invitation, server: ServerFile, exchange: SessionExchang
         UnreachableError: a helper of the committee or the key holder is not there.
         SecureSumError: too few clients stayed, or another reason for which no total is released.
     """
-    mode = invitation.basis(server.roster).mode
-    if mode.encrypts is not None:
+    mode, setup = invitation.setup(server.roster)
+    if mode.announce is not None:
         invitation = ask_for_context(invitation, server.roster, exchange, deadlines)
     protocol = invitation.agree(server.roster).protocol
-    session: ServerSession = (
-        protocol.server(identity=server.identity) if isinstance(protocol, CommitteeSum) else protocol.server()
-    )
-    helpers = Terms.from_bytes(invitation.terms).helpers
-    return GridSum(session, exchange, deadlines, helpers, mode.signers(server.roster)).begin(invitation)
+    signs = SERVER in protocol.public_keys.get(SERVER_ROLE, {})
+    session = protocol.server(secrets=PartySecrets(identity=server.identity if signs else None))
+    return GridSum(session, exchange, deadlines, protocol.helpers, signers(mode, setup)).begin(invitation)
 
 
 class GridSum:
@@ -58,7 +58,7 @@ class GridSum:
         exchange: the way to the nodes.
         deadlines: of every exchange.
         helpers: who must be there beside clients.
-        signers: who signs what it says, with its public key (``Mode.signers``).
+        signers: who signs what it says, with its public key (``signers``).
         seats: in a series, where the parties are that were met before; they are kept up to date.
     """
 

@@ -13,9 +13,9 @@ from analytic.row_format import RowFormat
 from federation.console.options import parse_options
 from federation.errors import UsageError
 from federation.learners import LEARNERS, LearnerSettings
+from federation.modes import MODES
 from federation.release import Gate, ReleasePolicy
 from federation.site.errors import RunSettingsError
-from federation.site.modes import MODES, missing_extra
 from federation.site.roster import Roster
 from federation.site.strict_models import StrictModel, validated
 
@@ -69,7 +69,7 @@ class RunSettings(StrictModel):
     def _check_mode(cls, mode: str) -> str:
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-        if missing := missing_extra(mode):
+        if missing := MODES[mode].missing_extra:
             raise ValueError(f"the mode {mode} needs more on every host: {missing}")
         return mode
 
@@ -102,16 +102,16 @@ class RunSettings(StrictModel):
             RunSettingsError: says in which table of the roster they are to stand.
         """
         mode = MODES[self.mode]
-        if mode.table and not mode.helpers(roster):
+        if mode.helper is not None and not roster.listed(mode.helper):
             raise RunSettingsError(
-                f"the mode {self.mode} needs [{mode.table}] in the roster, which lists nobody there; "
+                f"the mode {self.mode} needs [{mode.helper.table}] in the roster, which lists nobody there; "
                 "have the operator add it, or choose another mode"
             )
 
     @property
     def in_series(self) -> bool:
         """Whether sums carry each other's set-up: where there are several, and the mode can."""
-        return MODES[self.mode].has_series and LEARNERS[self.learner].n_sums(self._learner_options()) > 1
+        return MODES[self.mode].make_series is not None and LEARNERS[self.learner].n_sums(self._learner_options()) > 1
 
     def build_learner(self, n_clients: int) -> AnalyticLearner[Any]:
         """The closed form.

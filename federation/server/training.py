@@ -13,6 +13,7 @@ from typing import Any
 from analytic.model_files import save_model
 from federation.console.output_files import OutputFile
 from federation.federation import Federation, Step
+from federation.modes import MODES
 from federation.server.exchange import Deadlines, Exchange, SessionExchange, Transport
 from federation.server.grid_series import GridSeries, SeriesOverError
 from federation.server.grid_sum import run_sum
@@ -22,7 +23,6 @@ from federation.server.server_file import ServerFile
 from federation.site.errors import UnreachableError
 from federation.site.invitation import Invitation
 from federation.site.messages import END, write_messages
-from federation.site.modes import MODES
 from federation.site.terms import Terms
 from secagg import SumResult, new_session_id
 
@@ -161,7 +161,7 @@ class Training:
             mode=settings.mode,
             session=new_session_id(),
             clients=tuple(sorted(roster.clients)),
-            helpers=tuple(sorted(MODES[settings.mode].helpers(roster))),
+            helpers=tuple(sorted(roster.listed(MODES[settings.mode].helper))),
             corruption=settings.corruption,
             dropout=settings.dropout,
             min_survivors=settings.min_survivors,

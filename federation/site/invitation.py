@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,11 +11,13 @@ from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner
 from analytic.model_files import model_from_bytes, model_to_bytes
 from federation.federation import Step
+from federation.modes import MODES, Mode, SumSetup
 from federation.site.errors import WireError
-from federation.site.modes import Basis, Sum
 from federation.site.roster import Roster
 from federation.site.terms import Terms
+from secagg import PartyId, SumProtocol
 from secagg.encoding import length_prefixed, split_parts
+from secagg.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -22,13 +25,17 @@ class Agreement:
     """An invitation that was understood.
 
     Args:
-        basis: what the sum is made from, this party's own roster among it.
+        terms: its public parameters, as the server proposes them.
+        mode: how it is made.
+        setup: what it is made from, keys of this party's own roster among it.
         protocol: the sum.
         step: the learner's sum.
     """
 
-    basis: Basis
-    protocol: Sum
+    terms: Terms
+    mode: Mode
+    setup: SumSetup
+    protocol: SumProtocol
     step: Step[Any]
 
 
@@ -69,27 +76,49 @@ class Invitation:
             ConfigurationError: other parties than this roster's, unsafe terms, or no context of the key holder.
         """
         step = self._load()
-        basis = self._basis(roster, step)
-        return Agreement(basis=basis, protocol=basis.make_sum(), step=step)
+        terms, mode, setup = self._setup(roster, step)
+        if terms.place:
+            protocol: SumProtocol = mode.series(setup).sum(terms.place - 1, setup.layout, setup.context)
+        else:
+            protocol = mode.make(setup)
+        return Agreement(terms=terms, mode=mode, setup=setup, protocol=protocol, step=step)
 
-    def basis(self, roster: Roster) -> Basis:
-        """What the sum is made from, also while the key holder's context is still missing.
+    def setup(self, roster: Roster) -> tuple[Mode, SumSetup]:
+        """What the sum is made from, also while a helper has not announced anything yet.
 
         Raises:
             WireError: no terms or no model, or a model that needs no sum.
+            ConfigurationError: other parties than this roster's.
         """
-        return self._basis(roster, self._load())
+        _, mode, setup = self._setup(roster, self._load())
+        return mode, setup
 
-    def _basis(self, roster: Roster, step: Step[Any]) -> Basis:
-        """All that a party received goes into the session's context; the key holder's has a place of its own."""
+    def _setup(self, roster: Roster, step: Step[Any]) -> tuple[Terms, Mode, SumSetup]:
+        """All that a party received goes into the session's context; an announcement has a place of its own."""
+        terms = Terms.from_bytes(self.terms)
+        if terms.mode not in MODES:
+            raise ConfigurationError(f"a mode is one of {', '.join(MODES)}")
+        mode = MODES[terms.mode]
+        listed = roster.listed(mode.helper)
+        if terms.place and mode.make_series is None:
+            raise ConfigurationError(f"sums of the mode {mode.name} stand by themselves; there is no series of them")
+        _check_parties(mode, "clients", terms.clients, roster.clients)
+        _check_parties(mode, f"{mode.helper.name}s" if mode.helper else "helpers", terms.helpers, listed)
         received = length_prefixed(b"flower app", self.terms, step.received)
-        return Basis(
-            terms=Terms.from_bytes(self.terms),
-            roster=roster,
+        setup = SumSetup(
             layout=step.layout,
+            clients=terms.clients,
+            session_id=terms.session,
             context=hashlib.sha256(received).digest(),
-            signed_context=self.signed_context,
+            client_keys=roster.clients,
+            helper_keys={party: listed[party] for party in terms.helpers},
+            server_key=roster.server,
+            corruption=terms.corruption,
+            dropout=terms.dropout,
+            min_survivors=terms.min_survivors,
+            announcement=self.signed_context,
         )
+        return terms, mode, setup
 
     def _load(self) -> Step[Any]:
         try:
@@ -118,3 +147,17 @@ class Invitation:
         except ValueError as error:
             raise WireError("these bytes are no stored invitation") from error
         return cls(terms=terms, signed_context=signed_context, model=model)
+
+
+def _check_parties(mode: Mode, who: str, named: tuple[PartyId, ...], listed: Mapping[PartyId, bytes]) -> None:
+    """Only the roster says who takes part.
+
+    A server that could leave helpers out would keep the one that it colludes with; one that could leave clients out
+    would surround a client with its own. Who is away has a place in the terms, and is a dropout.
+    """
+    if named != tuple(sorted(listed)):
+        raise ConfigurationError(
+            f"the terms of a sum in the mode {mode.name} must name exactly the {len(listed)} {who} that this party's "
+            f"roster lists, in their order; they name {len(named)}, of which {len(set(named) - listed.keys())} are not "
+            "in the roster. Compare fingerprints of rosters; if they agree, the server chose for itself"
+        )

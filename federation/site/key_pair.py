@@ -1,15 +1,13 @@
-"""The key holder's key pair for one session: signed, used once, and sealed in the site's folder until then."""
+"""What a helper announced for one session and knows alone since then, sealed in the site's folder until it is used."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from federation.site.modes import Basis
-from secagg import os_entropy
+from federation.modes import Mode, SumSetup
+from secagg import PartySecrets, os_entropy
 from secagg.durable import Store
 from secagg.errors import SnapshotError
-from secagg.he import generate_contexts, sign_context
-from secagg.primitives.identity import IdentityKey
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 
 _BINDING = b"analytic-secagg/1 key holder's pair"
@@ -18,38 +16,35 @@ _SIZE_BYTES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionKeyPair:
-    """One key pair.
+    """One session's announcement, such as the key holder's signed public context, and the secret that goes with it.
 
     Args:
-        signed_context: the key holder's signature and public context, for everybody.
-        secret_context: what decrypts, for the key holder only.
+        announcement: for everybody.
+        decryption: what decrypts, for the key holder only.
     """
 
-    signed_context: bytes = field(repr=False)
-    secret_context: bytes = field(repr=False)
+    announcement: bytes = field(repr=False)
+    decryption: bytes = field(repr=False)
 
     @classmethod
-    def generate(cls, basis: Basis, identity: IdentityKey) -> SessionKeyPair:
-        """A fresh pair for the sum that this basis describes.
+    def generate(cls, mode: Mode, setup: SumSetup, secrets: PartySecrets) -> SessionKeyPair:
+        """Return a fresh one for the sum of a set-up.
 
         Raises:
-            ConfigurationError: nothing is encrypted in it, or no parameters carry it.
+            ConfigurationError: no parameters carry such a sum.
         """
-        parameters, holder, session = basis.encryption, basis.key_holder, basis.terms.session
-        keys = generate_contexts(parameters)
-        signature = sign_context(
-            identity, keys.public_context, parameters=parameters, session_id=session, key_holder=holder
-        )
-        return cls(signed_context=signature + keys.public_context, secret_context=keys.secret_context)
+        assert mode.announce is not None, "only helpers that announce something are asked to"
+        announcement, own = mode.announce(setup, secrets)
+        return cls(announcement=announcement, decryption=own.decryption)
 
     def save(self, store: Store, key: bytes) -> None:
         """Seal it under 32 bytes that only this site knows; once this returns it survives a crash."""
-        size = len(self.signed_context).to_bytes(_SIZE_BYTES, "big")
-        store.save(seal(key, size + self.signed_context + self.secret_context, _BINDING, entropy=os_entropy))
+        size = len(self.announcement).to_bytes(_SIZE_BYTES, "big")
+        store.save(seal(key, size + self.announcement + self.decryption, _BINDING, entropy=os_entropy))
 
     @classmethod
     def load(cls, store: Store, key: bytes) -> SessionKeyPair | None:
-        """What was saved; None if nothing was.
+        """Return what was saved; None if nothing was.
 
         Raises:
             SnapshotError: another key, or changed bytes.
@@ -62,4 +57,4 @@ class SessionKeyPair:
         except SealBrokenError as error:
             raise SnapshotError("the stored key pair does not open: another key, or changed bytes") from error
         size = _SIZE_BYTES + int.from_bytes(content[:_SIZE_BYTES], "big")
-        return cls(signed_context=content[_SIZE_BYTES:size], secret_context=content[size:])
+        return cls(announcement=content[_SIZE_BYTES:size], decryption=content[size:])

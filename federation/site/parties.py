@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from federation.site.errors import NoSessionError
 from federation.site.invitation import Agreement
 from federation.site.key_pair import SessionKeyPair
-from federation.site.modes import Basis, Encrypted
-from federation.site.site_file import ClientRole, HelperRole, SiteFile
+from federation.site.site_file import ClientRole, OwnRole, SiteFile
 from federation.site.state import SessionFolder
-from secagg import ClientSession, CommitteeSum, IntVector, MaskedSum, PartyId, PlainSum
+from secagg import ClientSession, IntVector, PartyId, PartySecrets
 from secagg.durable import DurableClient
 from secagg.masked.series import SeriesClient
 from secagg.masked.series_snapshots import restore_series_client, snapshot_series_client
 from secagg.sessions import Contribution
+from secagg.sums import CLIENT_ROLE
 
 KEY_PAIR = "key pair"
 """What the key is for that seals a ``SessionKeyPair``."""
@@ -34,13 +33,12 @@ def parties_of(file: SiteFile, folder: SessionFolder, agreement: Agreement) -> d
         NoSessionError: the key holder's key pair for this session is not here.
         SnapshotError: what was stored does not open.
     """
-    kept, protocol, sessions = _Kept(file, folder, agreement.basis.terms.session), agreement.protocol, {}
+    kept, protocol, sessions = _Kept(file, folder, agreement.terms.session), agreement.protocol, {}
     if file.client is not None and file.client.party in protocol.clients:
         sessions[file.client.party] = _client(kept, agreement, file.client)
-    if isinstance(protocol, CommitteeSum) and file.helper and file.helper.party in dict(protocol.helper_keys):
-        sessions[file.helper.party] = _helper(kept, protocol, file.helper)
-    if isinstance(protocol, Encrypted) and file.key_holder and file.key_holder.party == protocol.key_holder:
-        sessions[file.key_holder.party] = _key_holder(kept, protocol)
+    for own in file.helpers:
+        if own.role == agreement.mode.helper and own.party in protocol.helpers:
+            sessions[own.party] = _helper(kept, agreement, own)
     return sessions
 
 
@@ -73,67 +71,61 @@ class _Kept:
 
 def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClient:
     protocol, party = agreement.protocol, role.party
-    signing: dict[str, Any] = {"identity": role.identity} if isinstance(protocol, MaskedSum | CommitteeSum) else {}
+    signs = party in protocol.public_keys.get(CLIENT_ROLE, {})
+    secrets = PartySecrets(identity=role.identity if signs else None)
 
     def contribution() -> IntVector:
         return agreement.step.vector(role.rows())
 
-    if agreement.basis.terms.place:
-        return _series_client(kept, agreement.basis, role, contribution)
-
-    def fresh() -> ClientSession:
-        return protocol.client(party, contribution, **signing)
-
-    if isinstance(protocol, PlainSum):
-        # It says one thing, which lies beside its state, and is asked nothing: there is no state.
-        return kept.durable(party, fresh=fresh, restore=lambda stored, key: fresh(), snapshot=lambda session, key: b"")
+    if agreement.terms.place:
+        return _series_client(kept, agreement, party, secrets, contribution)
     return kept.durable(
         party,
-        fresh=fresh,
-        restore=lambda stored, key: protocol.restore_client(party, contribution, stored, key, **signing),
+        fresh=lambda: protocol.client(party, contribution, secrets=secrets),
+        restore=lambda stored, key: protocol.restore_client(party, contribution, stored, key, secrets=secrets),
         snapshot=protocol.snapshot_client,
     )
 
 
-def _series_client(kept: _Kept, basis: Basis, role: ClientRole, vector: Contribution) -> DurableClient:
+def _series_client(
+    kept: _Kept, agreement: Agreement, party: PartyId, secrets: PartySecrets, vector: Contribution
+) -> DurableClient:
+    setup = agreement.setup
+    series = agreement.mode.series(setup)
+
     def fresh() -> SeriesClient:
-        client = SeriesClient(basis.series, role.party, identity=role.identity)
-        client.begin_sum(basis.layout, basis.context, vector)
+        client = series.client(party, secrets=secrets)
+        client.begin_sum(setup.layout, setup.context, vector)
         return client
 
     def restore(stored: bytes, key: bytes) -> SeriesClient:
         return restore_series_client(
-            basis.series,
-            role.party,
+            series,
+            party,
             stored,
             key,
-            number=basis.terms.place - 1,
-            layout=basis.layout,
-            context=basis.context,
+            number=agreement.terms.place - 1,
+            layout=setup.layout,
+            context=setup.context,
             contribution=vector,
-            identity=role.identity,
+            secrets=secrets,
         )
 
-    return kept.durable(role.party, fresh=fresh, restore=restore, snapshot=snapshot_series_client)
+    return kept.durable(party, fresh=fresh, restore=restore, snapshot=snapshot_series_client)
 
 
-def _helper(kept: _Kept, protocol: CommitteeSum, role: HelperRole) -> DurableClient:
+def _helper(kept: _Kept, agreement: Agreement, own: OwnRole) -> DurableClient:
+    protocol, secrets = agreement.protocol, own.secrets
+    if agreement.mode.announce is not None:
+        pair = SessionKeyPair.load(kept.folder.key_pair(kept.session), kept.file.state_key(KEY_PAIR, kept.session))
+        if pair is None:
+            raise NoSessionError(
+                "the key pair of this session is not here; the server asks for it first, or it was lost"
+            )
+        secrets = replace(secrets, decryption=pair.decryption)
     return kept.durable(
-        role.party,
-        fresh=lambda: protocol.helper(role.party, role.keys),
-        restore=lambda stored, key: protocol.restore_helper(role.party, role.keys, stored, key),
+        own.party,
+        fresh=lambda: protocol.helper(own.party, secrets=secrets),
+        restore=lambda stored, key: protocol.restore_helper(own.party, stored, key, secrets=secrets),
         snapshot=protocol.snapshot_helper,
-    )
-
-
-def _key_holder(kept: _Kept, protocol: Encrypted) -> DurableClient:
-    pair = SessionKeyPair.load(kept.folder.key_pair(kept.session), kept.file.state_key(KEY_PAIR, kept.session))
-    if pair is None:
-        raise NoSessionError("the key pair of this session is not here; the server asks for it first, or it was lost")
-    unlocked = replace(protocol, secret_context=pair.secret_context)
-    return kept.durable(
-        protocol.key_holder,
-        fresh=lambda: unlocked.helpers()[protocol.key_holder],
-        restore=unlocked.restore_helper,
-        snapshot=unlocked.snapshot_helper,
     )

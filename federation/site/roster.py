@@ -6,15 +6,14 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from federation.modes import HelperRole, helper_roles
 from federation.site.strict_models import StrictModel, text
 from secagg import PartyId
 from secagg.encoding import length_prefixed
-
-TABLES = ("clients", "helpers", "key_holder")
 
 
 def _key(value: object, whose: str = "the server") -> bytes:
@@ -44,25 +43,44 @@ class Roster(StrictModel):
     Args:
         server: the server's Ed25519 public key.
         clients: each client's Ed25519 public key.
-        helpers: each committee helper's X25519 public key; none where no committee is wanted.
-        key_holder: the key holder's Ed25519 public key; none where no sum is encrypted.
+        beside: the public keys of the parties that some modes need beside clients and server, by the table that a
+            mode's ``HelperRole`` names (``helpers``, ``key_holder``); tables that list nobody may be left out.
     """
 
     server: Annotated[bytes, BeforeValidator(lambda value: value if isinstance(value, bytes) else _key(text(value)))]
     clients: Keys = Field(default_factory=dict)
-    helpers: Keys = Field(default_factory=dict)
-    key_holder: Keys = Field(default_factory=dict)
+    beside: Mapping[str, Keys] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, values: Any) -> Any:
+        """Put the tables of a file that list helpers under one name."""
+        if not isinstance(values, Mapping) or "beside" in values:
+            return values
+        tables = [role.table for role in helper_roles() if role.table in values]
+        rest = {name: value for name, value in values.items() if name not in tables}
+        return {**rest, "beside": {table: values[table] for table in tables}} if tables else rest
 
     @model_validator(mode="after")
     def _check_parties(self) -> Self:
         if not self.clients:
             raise ValueError("the roster needs clients and lists none; add them under [clients]")
-        if len(self.key_holder) > 1:
-            raise ValueError(f"[key_holder] names one party, not {len(self.key_holder)}; leave one")
+        roles = {role.table: role for role in helper_roles()}
+        if unknown := self.beside.keys() - roles.keys():
+            raise ValueError(f"the roster has no place for {', '.join(sorted(unknown))}; correct or remove it")
+        for table, keys in self.beside.items():
+            most = roles[table].at_most
+            if most is not None and len(keys) > most:
+                allowed = "one party" if most == 1 else f"{most} parties"
+                raise ValueError(f"[{table}] names {allowed}, not {len(keys)}; leave {'one' if most == 1 else most}")
         numbers = Counter(party for _, keys in self._tables() for party in keys)
         if twice := [party for party, times in numbers.items() if times > 1]:
             raise ValueError(f"every party needs a number of its own; {twice[0]} stands in two tables")
         return self
+
+    def listed(self, role: HelperRole | None) -> Mapping[PartyId, bytes]:
+        """The public keys of the parties of a role; none for no role."""
+        return self.beside.get(role.table, {}) if role is not None else {}
 
     def to_toml(self) -> str:
         """What ``read`` reads."""
@@ -83,4 +101,5 @@ class Roster(StrictModel):
         return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
 
     def _tables(self) -> list[tuple[str, Mapping[PartyId, bytes]]]:
-        return [(name, getattr(self, name)) for name in TABLES]
+        tables = [role.table for role in helper_roles() if role.table in self.beside]
+        return [("clients", self.clients), *((table, self.beside[table]) for table in tables)]

@@ -1,4 +1,4 @@
-"""What a party says to the server, signed where nothing else ties it to its number: ``Mode.signers`` says where.
+"""What a party says to the server, signed where nothing else ties it to its number: ``signers`` says where.
 
 Without this the first node that claims a number would speak for it: it could leave a victim's vector out, or answer
 for the key holder with a total of its own.
@@ -7,12 +7,25 @@ for the key holder with a total of its own.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 
+from federation.modes import KeyKind, Mode, SumSetup
 from federation.site.errors import WireError
 from secagg import PartyId
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, is_signed
 
 _LABEL = "flower message"
+
+
+def signers(mode: Mode, setup: SumSetup) -> Mapping[PartyId, bytes]:
+    """Return who signs what it says to the server, with its public key.
+
+    These are the parties that have a signing key and that nothing in the sum ties to their number. A committee's
+    helpers have no such key.
+    """
+    clients = {} if mode.authenticates_clients else dict(setup.client_keys)
+    helpers = setup.helper_keys if mode.helper is not None and mode.helper.key is KeyKind.IDENTITY else {}
+    return {**clients, **helpers}
 
 
 def sign_message(identity: IdentityKey, session: bytes, party: PartyId, message: bytes) -> bytes:

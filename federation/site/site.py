@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from federation.modes import MODES
 from federation.site.errors import DeclinedError, NoSessionError
 from federation.site.invitation import Agreement, Invitation
 from federation.site.key_pair import SessionKeyPair
 from federation.site.parties import KEY_PAIR, parties_of
-from federation.site.signed_messages import sign_message
-from federation.site.site_file import SiteFile
+from federation.site.signed_messages import sign_message, signers
+from federation.site.site_file import OwnRole, SiteFile
 from federation.site.state import SessionFolder
 from federation.site.terms import Terms
 from secagg import PartyId
 from secagg.durable import DurableClient
 from secagg.errors import ConfigurationError, PolicyError
-from secagg.primitives.identity import IdentityKey
 
 Messages = Mapping[PartyId, bytes]
 """What parties say or are told; empty bytes say that a party is here and has nothing to say yet."""
@@ -43,18 +43,21 @@ class Site:
             DeclinedError: the site's own file forbids it.
             NoSessionError: the session id was used before.
         """
-        holder, terms = self._file.key_holder, Terms.from_bytes(invitation.terms)
-        if holder is None or holder.party not in terms.helpers:
+        terms = Terms.from_bytes(invitation.terms)
+        own = next((own for own in self._file.helpers if own.party in terms.helpers), None)
+        if own is None:
             return {}
+        if terms.mode in MODES and MODES[terms.mode].announce is None:
+            raise DeclinedError(f"nothing is encrypted in the mode {terms.mode}, so {own.role.name}s announce nothing")
         with self._folder.locked():
             self._end_what_is_over(terms)
             store, key = self._folder.key_pair(terms.session), self._file.state_key(KEY_PAIR, terms.session)
             stored = SessionKeyPair.load(store, key)
-            pair = stored or self._draw(invitation, holder.identity)
+            pair = stored or self._draw(invitation, own)
             self._folder.begin(invitation.question)
             if stored is None:
                 pair.save(store, key)
-            return {holder.party: pair.signed_context}
+            return {own.party: pair.announcement}
 
     def join(self, invitation: Invitation, requests: Messages | None = None) -> Messages:
         """The first messages of this site's parties in a sum; the same ones if it was asked before.
@@ -113,13 +116,14 @@ class Site:
             raise DeclinedError(f"this site contributes to {', '.join(sorted(client.learners))} only, not to {learner}")
         return agreement
 
-    def _draw(self, invitation: Invitation, identity: IdentityKey) -> SessionKeyPair:
+    def _draw(self, invitation: Invitation, own: OwnRole) -> SessionKeyPair:
         """A fresh key pair for a sum in which this site would take part."""
         try:
-            pair = SessionKeyPair.generate(invitation.basis(self._file.roster), identity)
+            mode, setup = invitation.setup(self._file.roster)
+            pair = SessionKeyPair.generate(mode, setup, own.secrets)
         except ConfigurationError as error:
             raise DeclinedError(str(error)) from error
-        self._agree(invitation.with_context(pair.signed_context))
+        self._agree(invitation.with_context(pair.announcement))
         return pair
 
     def _parties(self, agreement: Agreement) -> Mapping[PartyId, DurableClient]:
@@ -130,11 +134,14 @@ class Site:
 
     def _signed(self, agreement: Agreement, messages: Messages) -> Messages:
         """What this site's parties say, with signatures where the mode has parties sign."""
-        basis, roles = agreement.basis, (self._file.client, self._file.key_holder)
-        signers = basis.mode.signers(basis.roster)
-        keys = {role.party: role.identity for role in roles if role is not None and role.party in signers}
+        signing, client = signers(agreement.mode, agreement.setup), self._file.client
+        keys = {own.party: own.secrets.identity for own in self._file.helpers}
+        if client is not None:
+            keys[client.party] = client.identity
         return {
-            party: sign_message(keys[party], basis.terms.session, party, message) if party in keys else message
+            party: sign_message(identity, agreement.terms.session, party, message)
+            if party in signing and (identity := keys[party]) is not None
+            else message
             for party, message in messages.items()
         }
 

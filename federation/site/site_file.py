@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import importlib
 import zipfile
-from typing import Annotated, Self
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
+from federation.modes import MODES, HelperRole, KeyKind, helper_roles
 from federation.site.errors import SiteFileError
 from federation.site.key_files import read_secret
-from federation.site.modes import MODES
 from federation.site.roster import Roster
 from federation.site.strict_models import Place, StrictModel, Texts, beside
-from secagg import PartyId
+from secagg import PartyId, PartySecrets
 from secagg.policy import ClientPolicy
-from secagg.primitives.agreement import KeyPair
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import IdentityKey
 
@@ -32,11 +32,6 @@ IdentityFile = Annotated[
     IdentityKey, BeforeValidator(lambda value, info: IdentityKey(read_secret(beside(value, info)))), Field(repr=False)
 ]
 """The signing key of the file that is named."""
-
-HelperKeyFile = Annotated[
-    KeyPair, BeforeValidator(lambda value, info: KeyPair(read_secret(beside(value, info)))), Field(repr=False)
-]
-"""The helper's key of the file that is named."""
 
 
 class ClientRole(StrictModel):
@@ -98,23 +93,27 @@ class ClientRole(StrictModel):
             ) from None
 
 
-class HelperRole(StrictModel):
-    """A site that takes masks off sums; it may contribute rows too, under another number."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnRole:
+    """A site that is one of the parties beside clients and server; it may contribute rows too, under another number.
+
+    Args:
+        party: its number in the roster.
+        role: what it does.
+        secrets: its long-lived key.
+    """
 
     party: PartyId
-    key: HelperKeyFile
-
-    @property
-    def keys(self) -> KeyPair:
-        """Its X25519 keys."""
-        return self.key
+    role: HelperRole
+    secrets: PartySecrets = field(repr=False)
 
 
-class KeyHolderRole(StrictModel):
-    """A site that decrypts sums, under fresh keys for each; it may contribute rows too, under another number."""
+class RoleTable(StrictModel):
+    """What a site's file says of such a role: a number, and one file of a key."""
 
     party: PartyId
-    identity: IdentityFile
+    identity: Place | None = None
+    key: Place | None = None
 
 
 class Demands(StrictModel):
@@ -143,8 +142,8 @@ class SiteFile(StrictModel):
         demands: what it demands of a sum (``[policy]`` in the file).
         state: a folder of its own for running sessions.
         client: its role as a contributor, if it has one.
-        helper: its role as a helper, if it has one.
-        key_holder: its role as the key holder, if it has it.
+        helpers: its roles beside clients and server, such as a committee's helper or the key holder; in the file a
+            table for each.
         forget_hours: a session without a word from the server for so long is over.
     """
 
@@ -152,30 +151,35 @@ class SiteFile(StrictModel):
     state: Place
     demands: Demands = Field(Demands(), alias="policy")
     client: ClientRole | None = None
-    helper: HelperRole | None = None
-    key_holder: KeyHolderRole | None = None
+    helpers: tuple[OwnRole, ...] = ()
     forget_hours: float = 24.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, values: Any, info: ValidationInfo) -> Any:
+        """Make one role of each table of the file that says that the site is somebody's helper."""
+        roles = [role for role in helper_roles() if role.section in values]
+        rest = {name: value for name, value in values.items() if name not in {role.section for role in roles}}
+        return {**rest, "helpers": tuple(_own_role(role, values[role.section], info) for role in roles)}
 
     @model_validator(mode="after")
     def _check_roles(self) -> Self:
         roster, listed = self.roster, []
         if self.client is not None:
-            own = self.client.identity.public
-            listed.append((f"identity for client {self.client.party}", roster.clients.get(self.client.party), own))
-        if self.helper is not None:
-            own = self.helper.keys.public
-            listed.append((f"key for helper {self.helper.party}", roster.helpers.get(self.helper.party), own))
-        if self.key_holder is not None:
-            party, own = self.key_holder.party, self.key_holder.identity.public
-            listed.append((f"identity for key holder {party}", roster.key_holder.get(party), own))
-        for what, key, own in listed:
-            if key != own:
+            public = self.client.identity.public
+            listed.append((f"identity for client {self.client.party}", roster.clients.get(self.client.party), public))
+        for own in self.helpers:
+            what = f"{'identity' if own.role.key is KeyKind.IDENTITY else 'key'} for {own.role.name} {own.party}"
+            listed.append((what, roster.listed(own.role).get(own.party), own.role.key.public(own.secrets)))
+        for what, key, public in listed:
+            if key != public:
                 raise ValueError(
                     f"the roster lists another {what} than this site's key, or none; ask the operator which of the two "
                     "is wrong"
                 )
         if not listed:
-            raise ValueError("a site needs a role: [client], [helper], [key_holder] or several of them")
+            sections = ", ".join(f"[{role.section}]" for role in helper_roles())
+            raise ValueError(f"a site needs a role: [client], {sections} or several of them")
         return self
 
     @property
@@ -186,13 +190,19 @@ class SiteFile(StrictModel):
     @property
     def _role_secrets(self) -> list[bytes]:
         """The secret key of each of its roles."""
-        roles = [
-            self.client and self.client.identity.secret,
-            self.helper and self.helper.keys.secret,
-            self.key_holder and self.key_holder.identity.secret,
-        ]
-        return [secret for secret in roles if secret]
+        client = [self.client.identity] if self.client is not None else []
+        keys = [*client, *(own.secrets.identity or own.secrets.agreement for own in self.helpers)]
+        return [key.secret for key in keys if key is not None]
 
     def state_key(self, purpose: str, session: bytes) -> bytes:
         """The key that seals what this site stores of one session."""
         return derive_key(self._role_secrets[0], f"site state: {purpose}", session)
+
+
+def _own_role(role: HelperRole, table: Any, info: ValidationInfo) -> OwnRole:
+    """The role that a table of a site's file describes, with its key read."""
+    said = RoleTable.model_validate(table, context=info.context)
+    wanted, other = (said.identity, said.key) if role.key is KeyKind.IDENTITY else (said.key, said.identity)
+    if wanted is None or other is not None:
+        raise ValueError(f"[{role.section}] needs a party and the file of its {role.key.value}, and nothing else")
+    return OwnRole(party=said.party, role=role, secrets=role.key.secrets(read_secret(wanted)))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from secagg.committee.messages import SEED_BYTES, CommitteeInput, SealedSeed, seed_binding, seed_key, sign_seed
-from secagg.committee.parameters import CommitteeParameters
 from secagg.config import SERVER
 from secagg.contribution import check_now, resolve
 from secagg.entropy import Entropy
-from secagg.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from secagg.errors import LocalProtocolError, RemoteProtocolError
 from secagg.primitives.agreement import KeyPair
-from secagg.primitives.identity import IdentityKey
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import seal
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId
+from secagg.sums import CLIENT_ROLE, PartySecrets
 from secagg.wire import MessageType, seal_frame
+
+if TYPE_CHECKING:
+    from secagg.committee.protocol import CommitteeSum
 
 
 class CommitteeClient:
@@ -22,24 +26,18 @@ class CommitteeClient:
 
     def __init__(
         self,
-        config: CommitteeParameters,
+        config: CommitteeSum,
         party: PartyId,
         contribution: Contribution,
         *,
+        secrets: PartySecrets,
         entropy: Entropy,
-        identity: IdentityKey | None = None,
     ) -> None:
         config.index(party)
         check_now(config.layout, contribution)
-        expected = config.identity(party) if config.is_authenticated else None
-        if expected != (identity.public if identity else None):
-            raise ConfigurationError(
-                f"the roster's identity key of party {party} is needed, no other"
-                if config.is_authenticated
-                else "this session has no roster of identities; a signing key serves no purpose in it"
-            )
         self.party = party
-        self._config, self._entropy, self._identity = config, entropy, identity
+        self._config, self._entropy = config, entropy
+        self._identity = config.signer(CLIENT_ROLE, party, secrets)
         self._contribution: Contribution | None = contribution
 
     @property

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from secagg.committee.messages import entry_bytes
-from secagg.committee.parameters import CommitteeParameters
 from secagg.config import harmless_colluders
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.primitives.identity import SIGNATURE_BYTES
 
+if TYPE_CHECKING:
+    from secagg.committee.protocol import CommitteeSum
 
-def client_cost(config: CommitteeParameters) -> PartyCost:
+
+def client_cost(config: CommitteeSum) -> PartyCost:
     """A client's; a test holds it against a real run."""
     vector = config.layout.wire_bytes
     seeds = COUNT_BYTES + len(config.helper_keys) * (PARTY_BYTES + entry_bytes(config))
     return PartyCost.of_payloads([seeds + vector], [], vector_bytes=vector)
 
 
-def helper_cost(config: CommitteeParameters) -> PartyCost:
+def helper_cost(config: CommitteeSum) -> PartyCost:
     """A helper's; a test holds it against a real run."""
     n, vector = len(config.clients), config.layout.wire_bytes
     signature = SIGNATURE_BYTES if config.is_authenticated else 0
@@ -24,7 +28,7 @@ def helper_cost(config: CommitteeParameters) -> PartyCost:
     return PartyCost.of_payloads([COUNT_BYTES + n * PARTY_BYTES + vector], [request], vector_bytes=vector)
 
 
-def explain(config: CommitteeParameters) -> str:
+def explain(config: CommitteeSum) -> str:
     """A paragraph a line: who must not collude, how many must stay, what it costs."""
     n_helpers = len(config.helper_keys)
     helpers, all_helpers = ("1 helper", "the helper") if n_helpers == 1 else (f"{n_helpers} helpers", "all helpers")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 from secagg.committee.messages import (
     MaskRequest,
@@ -13,7 +14,6 @@ from secagg.committee.messages import (
     seed_key,
     survivors_statement,
 )
-from secagg.committee.parameters import CommitteeParameters
 from secagg.config import SERVER
 from secagg.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError, RepeatedMessageError
 from secagg.primitives.agreement import BadPublicKeyError, KeyPair
@@ -22,7 +22,11 @@ from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError, open_sealed
 from secagg.ring import RingVector
 from secagg.sessions import PartyId
+from secagg.sums import PartySecrets
 from secagg.wire import MessageType, Reader, open_frame, seal_frame
+
+if TYPE_CHECKING:
+    from secagg.committee.protocol import CommitteeSum
 
 
 class CommitteeHelper:
@@ -34,9 +38,13 @@ class CommitteeHelper:
     long as the key lives (``DurableClient`` does).
     """
 
-    def __init__(self, config: CommitteeParameters, party: PartyId, keys: KeyPair) -> None:
-        if keys.public != config.helper_key(party):
-            raise ConfigurationError(f"this is not the secret key of helper {party}: its public key is another one")
+    def __init__(self, config: CommitteeSum, party: PartyId, *, secrets: PartySecrets) -> None:
+        keys, public = secrets.agreement, config.helper_key(party)
+        if keys is None or keys.public != public:
+            raise ConfigurationError(
+                f"the secret key of helper {party} is needed, and "
+                + ("none was given" if keys is None else "this is another one: its public key differs")
+            )
         self.party = party
         self._config = config
         self._keys: KeyPair | None = keys

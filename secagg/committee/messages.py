@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from secagg.committee.parameters import CommitteeParameters
 from secagg.primitives.agreement import PUBLIC_KEY_BYTES, KeyPair
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, is_signed
 from secagg.primitives.sealing import OVERHEAD_BYTES
 from secagg.sessions import PartyId
 from secagg.wire import MessageType, Reader, write_entries, write_parties
+
+if TYPE_CHECKING:
+    from secagg.committee.protocol import CommitteeSum
 
 SEED_BYTES = 32
 SEALED_SEED_BYTES = SEED_BYTES + OVERHEAD_BYTES
@@ -39,7 +41,7 @@ class SealedSeed:
         )
 
 
-def entry_bytes(config: CommitteeParameters) -> int:
+def entry_bytes(config: CommitteeSum) -> int:
     """The length of a ``SealedSeed``."""
     return PUBLIC_KEY_BYTES + SEALED_SEED_BYTES + (SIGNATURE_BYTES if config.is_authenticated else 0)
 
@@ -58,7 +60,7 @@ class CommitteeInput:
         return write_entries({helper: seed.to_bytes() for helper, seed in self.seeds.items()}) + self.vector
 
     @classmethod
-    def read(cls, reader: Reader, config: CommitteeParameters) -> Self:
+    def read(cls, reader: Reader, config: CommitteeSum) -> Self:
         """Take the payload apart."""
         seeds = {h: SealedSeed.from_bytes(entry) for h, entry in reader.entries(entry_bytes(config)).items()}
         message = cls(seeds=seeds, vector=reader.take(config.layout.wire_bytes))
@@ -80,7 +82,7 @@ class MaskRequest:
         return write_entries({party: seed.to_bytes() for party, seed in self.seeds.items()}) + self.signature
 
     @classmethod
-    def read(cls, reader: Reader, config: CommitteeParameters) -> Self:
+    def read(cls, reader: Reader, config: CommitteeSum) -> Self:
         """Take the payload apart."""
         seeds = {p: SealedSeed.from_bytes(entry) for p, entry in reader.entries(entry_bytes(config)).items()}
         message = cls(seeds=seeds, signature=reader.take(SIGNATURE_BYTES if config.is_authenticated else 0))
@@ -102,7 +104,7 @@ class MaskSum:
         return write_parties(self.survivors) + self.vector
 
     @classmethod
-    def read(cls, reader: Reader, config: CommitteeParameters) -> Self:
+    def read(cls, reader: Reader, config: CommitteeSum) -> Self:
         """Take the payload apart."""
         message = cls(survivors=tuple(reader.entries(0)), vector=reader.take(config.layout.wire_bytes))
         reader.end()
@@ -124,13 +126,13 @@ def sign_seed(identity: IdentityKey, binding: bytes, ephemeral: bytes, sealed: b
     return identity.sign("committee seed", binding, ephemeral, sealed)
 
 
-def seed_is_signed(config: CommitteeParameters, seed: SealedSeed, client: PartyId, helper: PartyId) -> bool:
+def seed_is_signed(config: CommitteeSum, seed: SealedSeed, client: PartyId, helper: PartyId) -> bool:
     """Whether ``client`` vouches for this seed."""
     statement = (seed_binding(config.digest, client, helper), seed.ephemeral, seed.sealed)
     return is_signed(config.identity(client), seed.signature, "committee seed", *statement)
 
 
-def survivors_statement(config: CommitteeParameters, survivors: tuple[PartyId, ...]) -> tuple[bytes, bytes]:
+def survivors_statement(config: CommitteeSum, survivors: tuple[PartyId, ...]) -> tuple[bytes, bytes]:
     """What the server signs when it names the survivors."""
     return config.digest, write_parties(survivors)
 

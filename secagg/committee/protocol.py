@@ -1,16 +1,15 @@
-"""Committee sums as a `SumProtocol`."""
+"""Committee sums: each client speaks once, helpers take the masks off the sum."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count, islice
-from typing import Self
 
+from secagg.committee.adversary import opened_upload
 from secagg.committee.client import CommitteeClient
-from secagg.committee.explain import explain
+from secagg.committee.explain import client_cost, explain, helper_cost
 from secagg.committee.helper import CommitteeHelper
-from secagg.committee.parameters import CommitteeParameters
 from secagg.committee.server import CommitteeServer
 from secagg.committee.snapshots import (
     restore_client,
@@ -20,17 +19,24 @@ from secagg.committee.snapshots import (
     snapshot_helper,
     snapshot_server,
 )
+from secagg.config import MAX_PARTY, SERVER, SumConfig, check_min_survivors, harmless_colluders, two_thirds
+from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError
+from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
-from secagg.primitives.agreement import KeyPair
-from secagg.primitives.identity import IdentityKey
+from secagg.primitives.agreement import PUBLIC_KEY_BYTES, BadPublicKeyError, KeyPair, check_public_key
+from secagg.primitives.identity import IDENTITY_BYTES
+from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
 from secagg.snapshots import own_session
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
+
+HELPER_ROLE = "helper"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitteeSum(CommitteeParameters):
+class CommitteeSum(SumConfig):
     """Each client sends one message and may vanish; helpers take the masks off the sum.
 
     A vector is masked with one seed for each helper (a sum of one-time pads over the ring, each from a seed that is
@@ -40,10 +46,40 @@ class CommitteeSum(CommitteeParameters):
     Bell-Clark et al., 2024) with symmetric masks and honest helpers for each sum.
 
     Args:
-        helper_secrets: the helpers' key pairs, where one process simulates everybody; neither public nor in the digest.
+        helper_keys: X25519 public key of each helper, by party number; the numbers differ from the clients'. A
+            helper may well be a client's organisation, under another number.
+        min_survivors: fewest vectors for which a helper takes its masks off; at least 2.
+        identities: Ed25519 public keys aligned with ``clients``: helpers then count only clients that signed their
+            seeds, so that a lying server cannot fill a cohort with inventions of its own. Without them the server
+            must be semi-honest.
+        server_identity: the server's Ed25519 public key; it signs the survivor set it hands out. Goes with
+            ``identities``.
     """
 
-    helper_secrets: Mapping[PartyId, KeyPair] = field(default_factory=dict, repr=False, compare=False)
+    helper_keys: tuple[tuple[PartyId, bytes], ...]
+    min_survivors: int
+    identities: tuple[bytes, ...] = field(default=(), repr=False)
+    server_identity: bytes = b""
+
+    def _check(self) -> None:
+        parties = [party for party, _ in self.helper_keys]
+        are_numbers = all(type(party) is int and 1 <= party <= MAX_PARTY for party in parties)
+        if not parties or not are_numbers or parties != sorted(set(parties)) or set(parties) & set(self.clients):
+            raise ConfigurationError(
+                "a committee needs at least one helper, ascending, with numbers that no client has, "
+                f"from 1 to {MAX_PARTY}; these came: {parties[:10]}"
+            )
+        for party, key in self.helper_keys:
+            _check_key(party, key)
+        if len({key for _, key in self.helper_keys}) != len(parties):
+            raise ConfigurationError("two helpers with one key are one party: give each helper a key of its own")
+        check_min_survivors(self.min_survivors, self.clients)
+        self._check_identities()
+
+    @property
+    def name(self) -> str:
+        """The mode's name."""
+        return "committee"
 
     @classmethod
     def generate(
@@ -56,23 +92,87 @@ class CommitteeSum(CommitteeParameters):
         n_helpers: int = 2,
         min_survivors: int | None = None,
         entropy: Entropy = os_entropy,
-    ) -> Self:
-        """A sum with fresh helpers, all in this process: for simulations. Two thirds of the clients must survive."""
+    ) -> InOneProcess:
+        """Return a sum with fresh helpers, all in this process: for simulations. Two thirds must stay."""
         free = (number for number in count(1) if number not in set(clients))
-        secrets = {number: KeyPair.generate(entropy) for number in islice(free, n_helpers)}
-        return cls(
+        keys = {number: KeyPair.generate(entropy) for number in islice(free, n_helpers)}
+        protocol = cls(
             layout=layout,
             clients=clients,
             session_id=session_id,
             context=context,
-            helper_keys=tuple((party, pair.public) for party, pair in secrets.items()),
-            min_survivors=2 * len(clients) // 3 + 1 if min_survivors is None else min_survivors,
-            helper_secrets=secrets,
+            helper_keys=tuple((party, pair.public) for party, pair in keys.items()),
+            min_survivors=two_thirds(clients) if min_survivors is None else min_survivors,
+        )
+        return InOneProcess(
+            protocol=protocol, secrets={party: PartySecrets(agreement=pair) for party, pair in keys.items()}
         )
 
-    def without_secrets(self) -> Self:
-        """What clients and server get."""
-        return replace(self, helper_secrets={})
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether clients and server sign what they say to the helpers."""
+        return bool(self.identities)
+
+    @property
+    def survivors_needed(self) -> int:
+        """Fewest clients whose vectors a released total holds."""
+        return self.min_survivors
+
+    def helper_key(self, helper: PartyId) -> bytes:
+        """A helper's public key.
+
+        Raises:
+            ConfigurationError: no helper of this sum.
+        """
+        keys = dict(self.helper_keys)
+        if helper not in keys:
+            raise ConfigurationError(f"party {helper} is no helper of this sum; its helpers are {sorted(keys)}")
+        return keys[helper]
+
+    def identity(self, party: PartyId) -> bytes:
+        """A client's public signing key."""
+        return self.identities[self.index(party)]
+
+    def _check_identities(self) -> None:
+        if bool(self.identities) != bool(self.server_identity):
+            raise ConfigurationError("identities of clients and server go together: give both or neither")
+        if not self.identities:
+            return
+        if len(self.identities) != len(self.clients) or len(set(self.identities)) != len(self.identities):
+            raise ConfigurationError(f"the roster needs one identity key for each of {len(self.clients)} clients")
+        if any(len(key) != IDENTITY_BYTES for key in (*self.identities, self.server_identity)):
+            raise ConfigurationError(f"an Ed25519 public key has {IDENTITY_BYTES} bytes")
+
+    @property
+    def helpers(self) -> tuple[PartyId, ...]:
+        """The committee."""
+        return tuple(party for party, _ in self.helper_keys)
+
+    @property
+    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
+        """Identities of clients and server where there are some, and every helper's X25519 key."""
+        return {
+            CLIENT_ROLE: dict(zip(self.clients, self.identities, strict=True)) if self.identities else {},
+            SERVER_ROLE: {SERVER: self.server_identity} if self.server_identity else {},
+            HELPER_ROLE: dict(self.helper_keys),
+        }
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Uploads open to the server with all helpers; a total hides who is in it with one other."""
+        return Guarantee(
+            survivors_needed=self.min_survivors,
+            harmless_clients=harmless_colluders(self.min_survivors),
+            opening_clients=0,
+            opening_helpers=self.helpers,
+            server_may_lie=self.is_authenticated,
+            upload=Upload.UNIFORM,
+        )
+
+    @property
+    def costs(self) -> Mapping[str, PartyCost]:
+        """A client's and a helper's."""
+        return {CLIENT_ROLE: client_cost(self), HELPER_ROLE: helper_cost(self)}
 
     def explain(self) -> str:
         """What these parameters guarantee and cost, in words and numbers."""
@@ -83,36 +183,28 @@ class CommitteeSum(CommitteeParameters):
         party: PartyId,
         contribution: Contribution,
         *,
+        secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
-        identity: IdentityKey | None = None,
     ) -> ClientSession:
-        """A client's session; with a roster of identities it needs the client's own signing key."""
-        return CommitteeClient(self, party, contribution, entropy=entropy, identity=identity)
+        """Return a client's session; with a roster of identities it needs the client's own signing key."""
+        return CommitteeClient(self, party, contribution, secrets=secrets, entropy=entropy)
 
-    def server(self, *, entropy: Entropy = os_entropy, identity: IdentityKey | None = None) -> ServerSession:
-        """The server's session; it draws no entropy."""
-        return CommitteeServer(self, identity=identity)
+    def helper(
+        self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
+    ) -> ClientSession:
+        """Return one helper's session, from its own key pair; it draws no entropy."""
+        return CommitteeHelper(self, party, secrets=secrets)
 
-    def helper(self, party: PartyId, keys: KeyPair) -> ClientSession:
-        """One helper's session."""
-        return CommitteeHelper(self, party, keys)
+    def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
+        """Return the server's session; it draws no entropy."""
+        return CommitteeServer(self, secrets=secrets)
 
-    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
-        """Every helper's session, from the secrets of a simulation.
-
-        Raises:
-            ConfigurationError: this is the public half only.
-        """
-        missing = [party for party, _ in self.helper_keys if party not in self.helper_secrets]
-        if missing:
-            raise ConfigurationError(
-                f"the secret keys of helpers {missing} are not here; each helper makes its session with helper() from "
-                "its own key"
-            )
-        return {party: self.helper(party, self.helper_secrets[party]) for party, _ in self.helper_keys}
+    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+        """Return the upload less the masks of the helpers whose key the coalition has."""
+        return opened_upload(self, knowledge, target)
 
     def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        """A client's session as bytes, sealed under 32 bytes that only its owner knows."""
+        """Return a client's session as bytes, sealed under 32 bytes that only its owner knows."""
         client = own_session(session, CommitteeClient, "client of a committee sum")
         return snapshot_client(client, key, entropy=entropy)
 
@@ -123,25 +215,44 @@ class CommitteeSum(CommitteeParameters):
         snapshot: bytes,
         key: bytes,
         *,
+        secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
-        identity: IdentityKey | None = None,
     ) -> ClientSession:
-        """The client's session that a snapshot holds; its vector must be the same as before."""
-        return restore_client(self, party, contribution, snapshot, key, entropy=entropy, identity=identity)
+        """Return the client's session that a snapshot holds; its vector must be the same as before."""
+        return restore_client(self, party, contribution, snapshot, key, secrets=secrets, entropy=entropy)
 
     def snapshot_helper(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        """A helper's session as bytes, sealed under 32 bytes that only it knows; it holds no key."""
+        """Return a helper's session as bytes, sealed under 32 bytes that only it knows; it holds no key."""
         helper = own_session(session, CommitteeHelper, "helper of a committee sum")
         return snapshot_helper(helper, key, entropy=entropy)
 
-    def restore_helper(self, party: PartyId, keys: KeyPair, snapshot: bytes, key: bytes) -> ClientSession:
-        """The helper's session that a snapshot holds; one that has answered answers no other request."""
-        return restore_helper(self, party, keys, snapshot, key)
+    def restore_helper(
+        self, party: PartyId, snapshot: bytes, key: bytes, *, secrets: PartySecrets = NO_SECRETS
+    ) -> ClientSession:
+        """Return the helper's session that a snapshot holds; one that has answered answers no other request."""
+        return restore_helper(self, party, snapshot, key, secrets=secrets)
 
     def snapshot_server(self, session: ServerSession) -> bytes:
-        """The server's session as bytes; keep them where only the server can read."""
+        """Return the server's session as bytes; keep them where only the server can read."""
         return snapshot_server(own_session(session, CommitteeServer, "server of a committee sum"))
 
-    def restore_server(self, snapshot: bytes, *, identity: IdentityKey | None = None) -> ServerSession:
-        """The server's session that a snapshot holds."""
-        return restore_server(self, snapshot, identity=identity)
+    def restore_server(self, snapshot: bytes, *, secrets: PartySecrets = NO_SECRETS) -> ServerSession:
+        """Return the server's session that a snapshot holds."""
+        return restore_server(self, snapshot, secrets=secrets)
+
+    def _own_parameters(self) -> tuple[bytes, ...]:
+        return (
+            b"".join(party.to_bytes(4, "big") + key for party, key in self.helper_keys),
+            self.min_survivors.to_bytes(4, "big"),
+            b"".join(self.identities),
+            self.server_identity,
+        )
+
+
+def _check_key(party: PartyId, key: bytes) -> None:
+    try:
+        if type(key) is not bytes or len(key) != PUBLIC_KEY_BYTES:
+            raise BadPublicKeyError
+        check_public_key(key)
+    except BadPublicKeyError as error:
+        raise ConfigurationError(f"the X25519 public key of helper {party} is none, or has small order") from error

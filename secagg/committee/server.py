@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from secagg.committee.messages import (
     CommitteeInput,
@@ -12,25 +13,26 @@ from secagg.committee.messages import (
     seed_is_signed,
     survivors_statement,
 )
-from secagg.committee.parameters import CommitteeParameters
 from secagg.config import SERVER
-from secagg.errors import ConfigurationError, HelperMissingError, RemoteProtocolError, TooFewSurvivorsError
+from secagg.errors import HelperMissingError, RemoteProtocolError, TooFewSurvivorsError
 from secagg.primitives.agreement import BadPublicKeyError, check_public_key
-from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
 from secagg.rounds import Round, ServerRounds
 from secagg.sessions import PartyId, SumResult
+from secagg.sums import SERVER_ROLE, PartySecrets
 from secagg.wire import MessageType, Reader, seal_frame
+
+if TYPE_CHECKING:
+    from secagg.committee.protocol import CommitteeSum
 
 
 class CommitteeServer(ServerRounds):
     """Adds masked vectors as they arrive, then asks every helper once for its masks' sum and takes it off."""
 
-    def __init__(self, config: CommitteeParameters, *, identity: IdentityKey | None = None) -> None:
-        if (identity.public if identity else b"") != config.server_identity:
-            raise ConfigurationError("the server's signing key and the sum's server_identity must belong together")
+    def __init__(self, config: CommitteeSum, *, secrets: PartySecrets) -> None:
+        self._identity = config.signer(SERVER_ROLE, SERVER, secrets)
         ServerRounds.__init__(self, Round(config.digest, MessageType.COMMITTEE_INPUT, config.clients))
-        self._config, self._identity = config, identity
+        self._config = config
         self._sum = RingVector.zeros(config.layout)
         self._seeds: dict[PartyId, dict[PartyId, SealedSeed]] = {}
 

@@ -6,14 +6,13 @@ the client speak, or the helper answer, twice. A server's is not sealed; keep it
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from secagg.committee.client import CommitteeClient
 from secagg.committee.helper import CommitteeHelper
 from secagg.committee.messages import SealedSeed, entry_bytes
-from secagg.committee.parameters import CommitteeParameters
 from secagg.committee.server import CommitteeServer
 from secagg.entropy import Entropy
-from secagg.primitives.agreement import KeyPair
-from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId, SumResult
 from secagg.snapshots import (
@@ -27,7 +26,11 @@ from secagg.snapshots import (
     server_snapshot,
     write_round,
 )
+from secagg.sums import PartySecrets
 from secagg.wire import write_entries
+
+if TYPE_CHECKING:
+    from secagg.committee.protocol import CommitteeSum
 
 
 def snapshot_client(client: CommitteeClient, key: bytes, *, entropy: Entropy) -> bytes:
@@ -36,17 +39,17 @@ def snapshot_client(client: CommitteeClient, key: bytes, *, entropy: Entropy) ->
 
 
 def restore_client(
-    config: CommitteeParameters,
+    config: CommitteeSum,
     party: PartyId,
     contribution: Contribution,
     snapshot: bytes,
     key: bytes,
     *,
+    secrets: PartySecrets,
     entropy: Entropy,
-    identity: IdentityKey | None,
 ) -> CommitteeClient:
     """The client that a snapshot holds: one that has spoken never does again."""
-    client = CommitteeClient(config, party, contribution, entropy=entropy, identity=identity)
+    client = CommitteeClient(config, party, contribution, secrets=secrets, entropy=entropy)
     with opened_snapshot(CLIENT, config, party, snapshot, key) as reader:
         has_spoken = reader.take(1) != b"\0"
     if has_spoken:
@@ -61,10 +64,10 @@ def snapshot_helper(helper: CommitteeHelper, key: bytes, *, entropy: Entropy) ->
 
 
 def restore_helper(
-    config: CommitteeParameters, party: PartyId, keys: KeyPair, snapshot: bytes, key: bytes
+    config: CommitteeSum, party: PartyId, snapshot: bytes, key: bytes, *, secrets: PartySecrets
 ) -> CommitteeHelper:
     """The helper that a snapshot holds: one that has answered never does again."""
-    helper = CommitteeHelper(config, party, keys)
+    helper = CommitteeHelper(config, party, secrets=secrets)
     with opened_snapshot(HELPER, config, party, snapshot, key) as reader:
         is_done, answered = reader.take(1) != b"\0", reader.take(HASH_BYTES)
     if is_done:
@@ -87,9 +90,9 @@ def snapshot_server(server: CommitteeServer) -> bytes:
     return hash_snapshot(config, body)
 
 
-def restore_server(config: CommitteeParameters, snapshot: bytes, *, identity: IdentityKey | None) -> CommitteeServer:
+def restore_server(config: CommitteeSum, snapshot: bytes, *, secrets: PartySecrets) -> CommitteeServer:
     """The server that a snapshot holds."""
-    server = CommitteeServer(config, identity=identity)
+    server = CommitteeServer(config, secrets=secrets)
     helpers, size = [helper for helper, _ in config.helper_keys], entry_bytes(config)
     with server_snapshot(config, snapshot) as reader:
         round_ = read_round(reader, lambda _: config.digest)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from secagg.contribution import check_now, resolve
+from secagg.costs import PartyCost
 from secagg.dp.errors import PrivacyError
 from secagg.dp.noise import CoordinateNoise, DistributedNoise
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError, LocalProtocolError, SnapshotError
 from secagg.layout import IntVector, Layout
-from secagg.primitives.identity import IdentityKey
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumProtocol, SumResult
+from secagg.ring import RingVector
+from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
 from secagg.snapshots import own_session
+from secagg.sums import NO_SECRETS, Guarantee, Knowledge, PartySecrets, SumProtocol
 
 _MAGIC = b"SAGN\x01"
 """Before the snapshot of a client with noise, so that the sum without noise does not restore it."""
@@ -39,13 +40,58 @@ class _OverSum:
         return self.protocol.clients
 
     @property
+    def digest(self) -> bytes:
+        """What the messages of the sum under it are bound to."""
+        return self.protocol.digest
+
+    @property
     def survivors_needed(self) -> int:
         """Fewest clients whose vectors a released total holds."""
         return self.protocol.survivors_needed
 
-    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
+    @property
+    def helpers(self) -> tuple[PartyId, ...]:
         """The helpers of the sum under it."""
-        return self.protocol.helpers(entropy=entropy)
+        return self.protocol.helpers
+
+    @property
+    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
+        """The keys of the sum under it."""
+        return self.protocol.public_keys
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the sum under it promises, with noise in its total."""
+        return replace(self.protocol.guarantee, adds_noise=True)
+
+    @property
+    def costs(self) -> Mapping[str, PartyCost]:
+        """The costs of the sum under it."""
+        return self.protocol.costs
+
+    def explain(self) -> str:
+        """What the sum under it guarantees and costs, and that its total is noisy."""
+        return f"{self.protocol.explain()}\n  the total is released with discrete Gaussian noise in it"
+
+    def helper(
+        self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
+    ) -> ClientSession:
+        """Return a helper's session of the sum under it."""
+        return self.protocol.helper(party, secrets=secrets, entropy=entropy)
+
+    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+        """Return what the coalition opens of an upload; a client's own noise is still in it."""
+        return self.protocol.opened_by(knowledge, target)
+
+    def snapshot_helper(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
+        """Return a helper's session of the sum under it as bytes."""
+        return self.protocol.snapshot_helper(session, key, entropy=entropy)
+
+    def restore_helper(
+        self, party: PartyId, snapshot: bytes, key: bytes, *, secrets: PartySecrets = NO_SECRETS
+    ) -> ClientSession:
+        """Return the helper's session that a snapshot holds."""
+        return self.protocol.restore_helper(party, snapshot, key, secrets=secrets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +142,8 @@ class NoisySum(_OverSum):
         party: PartyId,
         contribution: Contribution,
         *,
+        secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
-        identity: IdentityKey | None = None,
     ) -> ClientSession:
         """A client's session. A given vector is checked now; noise is drawn when the vector is needed, once.
 
@@ -105,14 +151,13 @@ class NoisySum(_OverSum):
             InvalidVectorError: it does not fit the layout, or is not zero where nothing is released.
             ConfigurationError: a signing key for a sum without identities.
         """
-        noised, signing = self._noised(contribution), _signing(self.protocol, identity)
-        return NoisyClient(self.protocol.client(party, noised, entropy=entropy, **signing))
+        noised = self._noised(contribution)
+        return NoisyClient(self.protocol.client(party, noised, secrets=secrets, entropy=entropy))
 
     def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
         """A client's session as bytes, sealed under 32 bytes that only its owner knows; this sum alone restores it."""
         client = own_session(session, NoisyClient, "client of a sum with noise")
-        exact: bytes = _with_snapshots(self.protocol).snapshot_client(client.exact, key, entropy=entropy)
-        return _MAGIC + exact
+        return _MAGIC + self.protocol.snapshot_client(client.exact, key, entropy=entropy)
 
     def restore_client(
         self,
@@ -121,8 +166,8 @@ class NoisySum(_OverSum):
         snapshot: bytes,
         key: bytes,
         *,
+        secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
-        identity: IdentityKey | None = None,
     ) -> ClientSession:
         """The client's session that a snapshot holds, with noise still to be drawn if its vector has not left.
 
@@ -131,27 +176,28 @@ class NoisySum(_OverSum):
             contribution: the same vector, without noise.
             snapshot: what ``snapshot_client`` of this sum gave.
             key: the key it was sealed with.
-            entropy: where secrets come from that are not drawn yet.
-            identity: the same signing key.
+            secrets: the same signing key.
+            entropy: where keys and seeds come from that are not drawn yet.
 
         Raises:
             SnapshotError: another client, session or key, a session without noise, or changed bytes.
         """
         if not snapshot.startswith(_MAGIC):
             raise SnapshotError("this snapshot is of a session without noise; restore it with the sum that made it")
-        exact: ClientSession = _with_snapshots(self.protocol).restore_client(
-            party,
-            self._noised(contribution),
-            snapshot.removeprefix(_MAGIC),
-            key,
-            entropy=entropy,
-            **_signing(self.protocol, identity),
-        )
-        return NoisyClient(exact)
+        exact, noised = snapshot.removeprefix(_MAGIC), self._noised(contribution)
+        return NoisyClient(self.protocol.restore_client(party, noised, exact, key, secrets=secrets, entropy=entropy))
 
-    def server(self, *, entropy: Entropy = os_entropy, identity: IdentityKey | None = None) -> ServerSession:
-        """The server's session: that of the sum under it, which also snapshots and restores it (``protocol``)."""
-        return self.protocol.server(entropy=entropy, **_server_signing(self.protocol, identity))
+    def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
+        """The server's session: that of the sum under it."""
+        return self.protocol.server(secrets=secrets, entropy=entropy)
+
+    def snapshot_server(self, session: ServerSession) -> bytes:
+        """The server's session of the sum under it as bytes."""
+        return self.protocol.snapshot_server(session)
+
+    def restore_server(self, snapshot: bytes, *, secrets: PartySecrets = NO_SECRETS) -> ServerSession:
+        """The server's session that a snapshot holds."""
+        return self.protocol.restore_server(snapshot, secrets=secrets)
 
     def _noised(self, contribution: Contribution) -> Callable[[], IntVector]:
         if not callable(contribution):
@@ -191,8 +237,8 @@ class CentralNoisySum(_OverSum):
         party: PartyId,
         contribution: Contribution,
         *,
+        secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
-        identity: IdentityKey | None = None,
     ) -> ClientSession:
         """A client's session, without noise; its vector must be zero where nothing is released.
 
@@ -200,13 +246,11 @@ class CentralNoisySum(_OverSum):
             InvalidVectorError: it does not fit the layout, or is not zero where nothing is released.
             ConfigurationError: a signing key for a sum without identities.
         """
-        checked, signing = self._checked(contribution), _signing(self.protocol, identity)
-        return self.protocol.client(party, checked, entropy=entropy, **signing)
+        return self.protocol.client(party, self._checked(contribution), secrets=secrets, entropy=entropy)
 
     def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
         """A client's session as bytes, sealed under 32 bytes that only its owner knows."""
-        snapshot: bytes = _with_snapshots(self.protocol).snapshot_client(session, key, entropy=entropy)
-        return snapshot
+        return self.protocol.snapshot_client(session, key, entropy=entropy)
 
     def restore_client(
         self,
@@ -215,23 +259,25 @@ class CentralNoisySum(_OverSum):
         snapshot: bytes,
         key: bytes,
         *,
+        secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
-        identity: IdentityKey | None = None,
     ) -> ClientSession:
         """The client's session that a snapshot holds; its vector must be the same as before."""
-        checked, signing = self._checked(contribution), _signing(self.protocol, identity)
-        session: ClientSession = _with_snapshots(self.protocol).restore_client(
-            party, checked, snapshot, key, entropy=entropy, **signing
-        )
-        return session
+        checked = self._checked(contribution)
+        return self.protocol.restore_client(party, checked, snapshot, key, secrets=secrets, entropy=entropy)
 
-    def server(self, *, entropy: Entropy = os_entropy, identity: IdentityKey | None = None) -> ServerSession:
-        """A server that shows its total with noise only, and the same noise however often it is asked.
-
-        It has no snapshot: restored, it would draw a second noise for one total.
-        """
-        exact = self.protocol.server(entropy=entropy, **_server_signing(self.protocol, identity))
+    def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
+        """A server that shows its total with noise only, and the same noise however often it is asked."""
+        exact = self.protocol.server(secrets=secrets, entropy=entropy)
         return _NoisyServer(exact, self.noise, self.noise_entropy)
+
+    def snapshot_server(self, session: ServerSession) -> bytes:
+        """Refuse: restored, a server would draw a second noise for one total."""
+        raise ConfigurationError("a server that adds noise has no snapshot: it would draw a second noise for one total")
+
+    def restore_server(self, snapshot: bytes, *, secrets: PartySecrets = NO_SECRETS) -> ServerSession:
+        """Refuse, as ``snapshot_server`` does."""
+        return self.protocol.restore_server(self.snapshot_server(self.server(secrets=secrets)))
 
     def _checked(self, contribution: Contribution) -> Contribution:
         """The contribution, if it is zero where nothing is released; a call's vector is looked at when it is made."""
@@ -313,28 +359,3 @@ def _noised_once(
         return np.add(vector, share.draw(entropy))
 
     return make
-
-
-def _signing(protocol: SumProtocol, identity: IdentityKey | None) -> dict[str, Any]:
-    """A signing key as the sums with a roster of identities take it; no other sum knows the word."""
-    if identity is None:
-        return {}
-    if not getattr(protocol, "is_authenticated", False):
-        raise ConfigurationError("this sum has no roster of identities; a signing key serves no purpose in it")
-    return {"identity": identity}
-
-
-def _server_signing(protocol: SumProtocol, identity: IdentityKey | None) -> dict[str, Any]:
-    """A signing key as the sums take it whose server signs, which are those of committees."""
-    if identity is None:
-        return {}
-    if not getattr(protocol, "server_identity", b""):
-        raise ConfigurationError("this sum knows no identity of its server; a signing key serves no purpose in it")
-    return {"identity": identity}
-
-
-def _with_snapshots(protocol: SumProtocol) -> Any:
-    """The sum, if its clients outlive their process."""
-    if not hasattr(protocol, "restore_client"):
-        raise ConfigurationError(f"a client of a {protocol.name} sum has no snapshot: put the noise on another sum")
-    return protocol

@@ -14,6 +14,8 @@ from secagg.he.contexts import load_public
 from secagg.he.parameters import EncryptionParameters, Scheme
 from secagg.sessions import PartyId
 
+HOLDER_ROLE = "key holder"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptedSumParameters(SumConfig):
@@ -131,17 +133,3 @@ def first_free_number(clients: tuple[PartyId, ...]) -> PartyId:
     """The first number that no client has."""
     taken = frozenset(clients)
     return next(party for party in count(1) if party not in taken)
-
-
-def need_secret(secret_context: bytes | None, key_holder: PartyId) -> bytes:
-    """The secret context, where it is held.
-
-    Raises:
-        ConfigurationError: this is the public half only.
-    """
-    if secret_context is None:
-        raise ConfigurationError(
-            f"the secret context of the key holder, party {key_holder}, is not here; "
-            "only the key holder makes its session"
-        )
-    return secret_context

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from secagg.config import SumConfig
+from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.entropy import Entropy, os_entropy
+from secagg.errors import ConfigurationError
 from secagg.he.authenticity import sign_context
 from secagg.he.carrier import EncryptedCarrier
-from secagg.he.config import check_scheme, first_free_number, need_secret
-from secagg.he.contexts import generate_contexts, load_secret
+from secagg.he.config import HOLDER_ROLE, first_free_number
+from secagg.he.contexts import generate_contexts
 from secagg.he.key_holder import KeyHolder
 from secagg.he.parameters import EncryptionParameters, Scheme
 from secagg.he.snapshots import restore_key_holder, snapshot_key_holder
 from secagg.primitives.identity import IdentityKey
+from secagg.ring import RingVector
 from secagg.sessions import ClientSession, PartyId
 from secagg.snapshots import own_session
+from secagg.sums import NO_SECRETS, Knowledge, PartySecrets
 
 
 def fresh_keys(
@@ -27,22 +30,22 @@ def fresh_keys(
     *,
     key_holder: PartyId | None,
     identity: IdentityKey | None,
-) -> dict[str, Any]:
-    """A fresh key pair as the fields of a sum, signed for its session where the key holder has an identity."""
+) -> tuple[dict[str, Any], dict[PartyId, PartySecrets]]:
+    """A fresh key pair: a sum's fields, signed for its session where there is an identity; what the holder knows."""
     keys, holder = generate_contexts(parameters), first_free_number(clients) if key_holder is None else key_holder
     signature = b""
     if identity is not None:
         signature = sign_context(
             identity, keys.public_context, parameters=parameters, session_id=session_id, key_holder=holder
         )
-    return {
+    public = {
         "parameters": parameters,
         "public_context": keys.public_context,
         "key_holder": holder,
         "holder_identity": identity.public if identity else b"",
         "context_signature": signature,
-        "secret_context": keys.secret_context,
     }
+    return public, {holder: PartySecrets(identity=identity, decryption=keys.secret_context)}
 
 
 class KeyHolding(SumConfig):
@@ -57,41 +60,61 @@ class KeyHolding(SumConfig):
 
     parameters: EncryptionParameters
     key_holder: PartyId
-    secret_context: bytes | None
+    holder_identity: bytes
     carrier: EncryptedCarrier
     survivors_needed: int
 
-    def without_secrets(self) -> Self:
-        """What clients and server get: the same session, with the same digest, and no secret key."""
-        # mypy looks for the field in this base, and it stands in the dataclasses that have it.
-        return self if self.secret_context is None else replace(self, secret_context=None)  # type: ignore[call-arg]
+    @property
+    def helpers(self) -> tuple[PartyId, ...]:
+        """The key holder."""
+        return (self.key_holder,)
 
-    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
-        """The key holder's session, where its secret key is.
+    def helper(
+        self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
+    ) -> ClientSession:
+        """The key holder's session, from its secret context; it draws no entropy.
 
         Raises:
-            ConfigurationError: this is the public half only.
+            ConfigurationError: another party, or no secret context of these parameters.
         """
-        return {self.key_holder: self._fresh_holder()}
+        return self._fresh_holder(party, secrets)
 
     def snapshot_helper(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
         """The key holder's session as bytes, sealed under 32 bytes that only it knows; the secret key is not in it."""
         return snapshot_key_holder(own_session(session, KeyHolder, "key holder"), key, entropy=entropy)
 
-    def restore_helper(self, snapshot: bytes, key: bytes) -> ClientSession:
+    def restore_helper(
+        self, party: PartyId, snapshot: bytes, key: bytes, *, secrets: PartySecrets = NO_SECRETS
+    ) -> ClientSession:
         """The key holder's session that a snapshot holds; one that has answered answers no other request."""
-        return restore_key_holder(self._fresh_holder(), snapshot, key)
+        return restore_key_holder(self._fresh_holder(party, secrets), snapshot, key)
 
-    def _fresh_holder(self) -> KeyHolder:
+    def _holder_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
+        return {HOLDER_ROLE: {self.key_holder: self.holder_identity} if self.holder_identity else {}}
+
+    def _fresh_holder(self, party: PartyId, secrets: PartySecrets) -> KeyHolder:
+        if party != self.key_holder:
+            raise ConfigurationError(f"party {party} does not hold this sum's key; party {self.key_holder} does")
+        if not secrets.decryption:
+            raise ConfigurationError(
+                f"the secret context of the key holder, party {party}, is not here; "
+                "only the key holder makes its session"
+            )
         return KeyHolder(
-            self.without_secrets(),
-            party=self.key_holder,
+            self,
+            party=party,
             carrier=self.carrier,
             survivors_needed=self.survivors_needed,
-            secret_context=need_secret(self.secret_context, self.key_holder),
+            secret_context=secrets.decryption,
         )
 
-    def _check_keys(self) -> None:
-        check_scheme(self.SCHEME, self.parameters, type(self).__name__)
-        if self.secret_context is not None:
-            load_secret(self.parameters, self.secret_context)
+    def _opened(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+        """What the coalition decrypts of an upload; None where it has no key or saw no upload."""
+        payload, secrets = knowledge.upload(target), knowledge.secrets.get(self.key_holder, NO_SECRETS)
+        if payload is None or not secrets.decryption:
+            return None
+        return self.carrier.decrypt(payload, secrets.decryption).vector.copy()
+
+    def _holder_cost(self) -> PartyCost:
+        survivors, vector = COUNT_BYTES + len(self.clients) * PARTY_BYTES, self.layout.wire_bytes
+        return PartyCost.of_payloads([vector], [survivors + self.carrier.upload_bytes], vector_bytes=vector)

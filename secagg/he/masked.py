@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
+from secagg.config import SERVER
+from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import InvalidVectorError
 from secagg.he.choice import choose_parameters
+from secagg.he.config import HOLDER_ROLE, check_scheme
 from secagg.he.key_holding import KeyHolding, fresh_keys
 from secagg.he.masked_config import MaskedEncryptedParameters
 from secagg.he.masked_sessions import (
@@ -17,12 +21,16 @@ from secagg.he.masked_sessions import (
     snapshot_encrypted_server,
 )
 from secagg.he.parameters import EncryptionParameters, Scheme
+from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
+from secagg.masked.adversary import opened_upload
 from secagg.masked.protocol import MaskedSum
 from secagg.masked.snapshots import restore_client
 from secagg.primitives.identity import IdentityKey
+from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
 from secagg.snapshots import own_session
+from secagg.sums import NO_SECRETS, SERVER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +41,10 @@ class MaskedEncryptedSum(KeyHolding, MaskedEncryptedParameters):
     unmasking the key holder decrypts their sum. Who sees what: the key holder a masked sum, which is uniform words; the
     server no masked vector, and the total; both together what the server of a masked sum sees, so nothing about one
     client while at most ``harmless_colluders`` clients collude with them.
-
-    Args:
-        secret_context: the secret key, where it is held; neither public nor in the digest.
     """
 
-    secret_context: bytes | None = field(default=None, repr=False, compare=False)
-
     def __post_init__(self) -> None:
-        self._check_keys()
+        check_scheme(self.SCHEME, self.parameters, type(self).__name__)
         MaskedEncryptedParameters.__post_init__(self)
 
     @classmethod
@@ -57,8 +60,8 @@ class MaskedEncryptedSum(KeyHolding, MaskedEncryptedParameters):
         parameters: EncryptionParameters | None = None,
         key_holder: PartyId | None = None,
         holder: IdentityKey | None = None,
-    ) -> Self:
-        """The key holder's view on the complete graph with fresh keys; for other graphs see ``around``."""
+    ) -> InOneProcess:
+        """All parties on the complete graph with fresh keys; for other graphs see ``around``."""
         masked = MaskedSum(
             layout=layout,
             clients=clients,
@@ -77,8 +80,8 @@ class MaskedEncryptedSum(KeyHolding, MaskedEncryptedParameters):
         parameters: EncryptionParameters | None = None,
         key_holder: PartyId | None = None,
         holder: IdentityKey | None = None,
-    ) -> Self:
-        """The key holder's view of a masked sum (such as ``MaskedSum.planned`` gives) that travels encrypted.
+    ) -> InOneProcess:
+        """All parties of a masked sum (such as ``MaskedSum.planned`` gives) that travels encrypted.
 
         Args:
             masked: layout, cohort, session, graph, threshold and identities.
@@ -89,27 +92,46 @@ class MaskedEncryptedSum(KeyHolding, MaskedEncryptedParameters):
         n_clients = len(masked.clients)
         chosen = parameters or choose_parameters(masked.layout, n_clients, scheme=cls.SCHEME, masked=True)
         public: dict[str, Any] = {f.name: getattr(masked, f.name) for f in fields(MaskedSum) if f.init}
-        return cls(
-            **public,
-            **fresh_keys(chosen, masked.clients, masked.session_id, key_holder=key_holder, identity=holder),
-        )
+        keys, secrets = fresh_keys(chosen, masked.clients, masked.session_id, key_holder=key_holder, identity=holder)
+        return InOneProcess(protocol=cls(**public, **keys), secrets=secrets)
+
+    @property
+    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
+        """The clients' identities and the key holder's, where there are some."""
+        return {**MaskedSum.public_keys.fget(self), **self._holder_keys()}  # type: ignore[attr-defined]
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """A masked sum's, whose uploads the key holder must decrypt first."""
+        masked: Guarantee = MaskedSum.guarantee.fget(self)  # type: ignore[attr-defined]
+        return replace(masked, opening_helpers=self.helpers, upload=Upload.CIPHERTEXT)
+
+    @property
+    def costs(self) -> Mapping[str, PartyCost]:
+        """A client's and the key holder's."""
+        return {**MaskedSum.costs.fget(self), HOLDER_ROLE: self._holder_cost()}  # type: ignore[attr-defined]
+
+    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+        """The upload, decrypted where the coalition has the key, less every mask that it can rebuild."""
+        return opened_upload(self, knowledge, target, self._opened(knowledge, target))
 
     def client(
         self,
         party: PartyId,
         contribution: Contribution,
         *,
+        secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
-        identity: IdentityKey | None = None,
     ) -> ClientSession:
         """A client's session; ``entropy`` feeds keys, shares and masks, SEAL draws from the operating system."""
         if contribution is None:
             raise InvalidVectorError("a client needs its vector, or a call that makes it; none was given")
-        return MaskedEncryptedClient(self.without_secrets(), party, contribution, entropy=entropy, identity=identity)
+        return MaskedEncryptedClient(self, party, contribution, secrets=secrets, entropy=entropy)
 
-    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+    def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
         """The server's session; it holds no secret key and draws no entropy."""
-        return MaskedEncryptedServer(self.without_secrets())
+        self.signer(SERVER_ROLE, SERVER, secrets)
+        return MaskedEncryptedServer(self)
 
     def restore_client(
         self,
@@ -118,18 +140,18 @@ class MaskedEncryptedSum(KeyHolding, MaskedEncryptedParameters):
         snapshot: bytes,
         key: bytes,
         *,
+        secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
-        identity: IdentityKey | None = None,
     ) -> ClientSession:
         """The client's session that a snapshot holds; its vector must be the same as before."""
         return restore_client(
-            self.without_secrets(),
+            self,
             party,
             contribution,
             snapshot,
             key,
+            secrets=secrets,
             entropy=entropy,
-            identity=identity,
             make=MaskedEncryptedClient,
         )
 
@@ -138,9 +160,9 @@ class MaskedEncryptedSum(KeyHolding, MaskedEncryptedParameters):
         server = own_session(session, MaskedEncryptedServer, f"server of a {self.name} sum")
         return snapshot_encrypted_server(server)
 
-    def restore_server(self, snapshot: bytes) -> ServerSession:
+    def restore_server(self, snapshot: bytes, *, secrets: PartySecrets = NO_SECRETS) -> ServerSession:
         """The server's session that a snapshot holds."""
-        return restore_encrypted_server(self.without_secrets(), snapshot)
+        return restore_encrypted_server(self, snapshot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,11 @@ from secagg.he.snapshots import read_sum, write_sum
 from secagg.masked.client import MaskedClient
 from secagg.masked.server import MaskedServer
 from secagg.masked.snapshots import restore_server, snapshot_server
-from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
 from secagg.rounds import Round
 from secagg.sessions import Contribution, PartyId
 from secagg.snapshots import hash_snapshot, server_snapshot
+from secagg.sums import PartySecrets
 from secagg.wire import MessageType, Reader
 
 
@@ -30,10 +30,10 @@ class MaskedEncryptedClient(MaskedClient):
         party: PartyId,
         contribution: Contribution | None,
         *,
+        secrets: PartySecrets,
         entropy: Entropy,
-        identity: IdentityKey | None = None,
     ) -> None:
-        MaskedClient.__init__(self, config, party, contribution, entropy=entropy, identity=identity)
+        MaskedClient.__init__(self, config, party, contribution, secrets=secrets, entropy=entropy)
         self._carrier, self._public_context = config.carrier, config.public_context
 
     def _carried(self, masked: RingVector) -> bytes:

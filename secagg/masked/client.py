@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from secagg.config import SERVER
 from secagg.contribution import check_now, resolve
@@ -20,7 +21,6 @@ from secagg.masked.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from secagg.masked.parameters import MaskedParameters
 from secagg.masked.secrets import (
     keys_are_signed,
     pairwise_seed,
@@ -34,13 +34,17 @@ from secagg.masked.secrets import (
 )
 from secagg.masked.states import AUTHENTICATED_CLIENT, SEMI_HONEST_CLIENT, SETUP_MESSAGES, ClientState
 from secagg.primitives.agreement import BadPublicKeyError, KeyPair
-from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, verifies
+from secagg.primitives.identity import SIGNATURE_BYTES, verifies
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.primitives.shamir import SHARE_BYTES, split
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId
+from secagg.sums import CLIENT_ROLE, PartySecrets
 from secagg.wire import MessageType, Reader, message_type, open_frame, seal_frame
+
+if TYPE_CHECKING:
+    from secagg.masked.protocol import MaskedSum
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -60,29 +64,28 @@ class MaskedClient:
         config: the public parameters, as this client knows them.
         party: which client this is.
         contribution: its vector; None while only the set-up runs (``begin_sum`` brings it).
-        entropy: where its secrets come from.
-        identity: its signing key, if the session has identities.
+        secrets: its signing key, if the session has identities.
+        entropy: where its keys, seeds and shares come from.
     """
 
     def __init__(
         self,
-        config: MaskedParameters,
+        config: MaskedSum,
         party: PartyId,
         contribution: Contribution | None,
         *,
+        secrets: PartySecrets,
         entropy: Entropy,
-        identity: IdentityKey | None = None,
     ) -> None:
         config.index(party)
         if contribution is not None:
             check_now(config.layout, contribution)
-        _check_identity(config, party, identity)
         self.party = party
         self.state = ClientState.READY
         self._config = config
         self._table = AUTHENTICATED_CLIENT if config.is_authenticated else SEMI_HONEST_CLIENT
         self._entropy = entropy
-        self._identity = identity
+        self._identity = config.signer(CLIENT_ROLE, party, secrets)
         self._contribution = contribution
         self._secrets: ClientSecrets | None = ClientSecrets(KeyPair.generate(entropy), KeyPair.generate(entropy))
         self._roster: dict[PartyId, AdvertisedKeys] = {}
@@ -96,7 +99,7 @@ class MaskedClient:
         self.state = ClientState.KEYS_SENT
         return self._message(MessageType.ADVERTISED_KEYS, self._advertised().to_payload())
 
-    def begin_sum(self, config: MaskedParameters, contribution: Contribution) -> None:
+    def begin_sum(self, config: MaskedSum, contribution: Contribution) -> None:
         """Give a client that was set up ahead the layout and context of its sum, and its vector.
 
         Raises:
@@ -339,15 +342,3 @@ class MaskedClient:
         self.state = state
         self._secrets = self._contribution = None
         self._roster = {}
-
-
-def _check_identity(config: MaskedParameters, party: PartyId, identity: IdentityKey | None) -> None:
-    if not config.is_authenticated:
-        if identity is not None:
-            raise ConfigurationError("this session has no roster of identities; a signing key serves no purpose in it")
-        return
-    if identity is None or identity.public != config.identity(party):
-        raise ConfigurationError(
-            f"the roster's identity key of party {party} is needed to take part; "
-            + ("none was given" if identity is None else "another one was given")
-        )

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.masked.assumptions import complete_plan
 from secagg.masked.messages import COMMITMENT_BYTES, SEALED_BYTES
-from secagg.masked.parameters import MaskedParameters
 from secagg.primitives.agreement import PUBLIC_KEY_BYTES
 from secagg.primitives.identity import SIGNATURE_BYTES
 from secagg.primitives.shamir import SHARE_BYTES
 from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES
 
+if TYPE_CHECKING:
+    from secagg.masked.protocol import MaskedSum
 
-def client_cost(config: MaskedParameters) -> PartyCost:
+
+def client_cost(config: MaskedSum) -> PartyCost:
     """The cost from the message formats; a test holds it against a real run."""
     neighbours = config.holders - 1
     keys = 2 * PUBLIC_KEY_BYTES + (SIGNATURE_BYTES if config.is_authenticated else 0)
@@ -28,7 +31,7 @@ def client_cost(config: MaskedParameters) -> PartyCost:
     return PartyCost.of_payloads(up, down, vector_bytes=config.vector_bytes)
 
 
-def later_cost(config: MaskedParameters) -> PartyCost:
+def later_cost(config: MaskedSum) -> PartyCost:
     """A client's cost of a sum of a series from the second on; a test holds it against a real run.
 
     The same messages, each a part of a bundle: the next sum's keys beside the vector, its shares beside the answer to
@@ -44,13 +47,13 @@ def later_cost(config: MaskedParameters) -> PartyCost:
     )
 
 
-def explain(config: MaskedParameters) -> str:
+def explain(config: MaskedSum) -> str:
     """A paragraph a line: the graph, who must not collude, what may go wrong and how likely, what it costs."""
     what = f"{config.name} sum over {_cohort(config)}, session {config.session_id.hex()[:16]}..."
     return "\n".join([what, *_guarantees(config), f"  a client {client_cost(config)}"])
 
 
-def explain_series(config: MaskedParameters) -> str:
+def explain_series(config: MaskedSum) -> str:
     """The same of a series, from the parameters of any of its sums."""
     return "\n".join(
         [
@@ -64,12 +67,12 @@ def explain_series(config: MaskedParameters) -> str:
     )
 
 
-def _cohort(config: MaskedParameters) -> str:
+def _cohort(config: MaskedSum) -> str:
     graph = "complete graph" if config.degree is None else f"Harary graph of degree {config.degree}"
     return f"{len(config.clients)} clients, {graph}"
 
 
-def _guarantees(config: MaskedParameters) -> list[str]:
+def _guarantees(config: MaskedSum) -> list[str]:
     server = (
         "the server may lie: keys and survivor sets are signed by the roster's identities"
         if config.is_authenticated
@@ -86,7 +89,7 @@ def _guarantees(config: MaskedParameters) -> list[str]:
     ]
 
 
-def _probabilities(config: MaskedParameters) -> list[str]:
+def _probabilities(config: MaskedSum) -> list[str]:
     n, promised = len(config.clients), config.assumptions
     if promised is None:
         return ["  no corruption or dropout rate was promised: the two lines above hold for certain"]

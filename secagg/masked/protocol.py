@@ -1,32 +1,64 @@
-"""Masked sums as a `SumProtocol`."""
+"""Masked sums: the public parameters, checked when they are made, and everybody's sessions."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
+from secagg.config import SERVER, SumConfig, harmless_colluders, two_thirds
+from secagg.costs import PartyCost
+from secagg.encoding import length_prefixed
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import InvalidVectorError
+from secagg.errors import ConfigurationError, InvalidVectorError
 from secagg.layout import Layout
-from secagg.masked.assumptions import Assumptions
+from secagg.masked.adversary import opened_upload
+from secagg.masked.assumptions import Assumptions, complete_plan, plan
 from secagg.masked.client import MaskedClient
-from secagg.masked.explain import explain
-from secagg.masked.parameters import MaskedParameters
+from secagg.masked.explain import client_cost, explain
+from secagg.masked.graph import harary_neighbours
 from secagg.masked.server import MaskedServer
 from secagg.masked.snapshots import restore_client, restore_server, snapshot_client, snapshot_server
-from secagg.primitives.identity import IdentityKey
+from secagg.primitives.identity import IDENTITY_BYTES
+from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
 from secagg.snapshots import own_session
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaskedSum(MaskedParameters):
+class MaskedSum(SumConfig):
     """A sum of doubly masked vectors: Bonawitz et al., CCS 2017, Fig. 4, on the graph of Bell et al., CCS 2020.
 
     Keys, shares, masked vector, (with identities: agreement on the survivors,) unmasking. The server learns the sum
     over at least ``survivors_needed`` clients and nothing else, unless it colludes with more clients than assumed.
+
+    Args:
+        threshold: shares that open a secret. None takes the lowest that ``assumptions`` allow on this graph; on the
+            complete graph without ``assumptions`` two thirds of the cohort, rounded down, plus one.
+        degree: neighbours of a client in a Harary graph, even; None is the complete graph.
+        graph_seed: public seed of the sparse graph, 16 to 64 bytes, fixed by nobody who could gain from it: a server
+            that chooses it after it knows whom it controls can surround a client.
+        assumptions: what the cohort is promised to be. None promises nothing beyond what the threshold implies.
+        identities: Ed25519 public keys, aligned with ``clients``, from a roster that the operator distributes. With
+            them keys and survivor sets are signed and the server may be malicious; without, it must be
+            semi-honest: it may look, but not lie.
     """
+
+    threshold: int | None = None
+    degree: int | None = None
+    graph_seed: bytes = b""
+    assumptions: Assumptions | None = None
+    identities: tuple[bytes, ...] = field(default=(), repr=False)
+    setup_digest: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(self.clients) < 2:
+            raise ConfigurationError("masks need at least 2 clients: the sum of one client is its vector")
+        SumConfig.__post_init__(self)
+        setup = length_prefixed(b"masked set-up", self.session_id, self._clients_bytes(), *self._own_parameters())
+        object.__setattr__(self, "setup_digest", hashlib.sha256(setup).digest())
 
     @classmethod
     def planned(
@@ -41,7 +73,7 @@ class MaskedSum(MaskedParameters):
         identities: tuple[bytes, ...] = (),
     ) -> Self:
         """The sum on the sparsest graph that meets the assumptions; the complete graph where none does."""
-        found = cls.sparsest_plan(len(clients), assumptions)
+        found = plan(len(clients), assumptions)
         return cls(
             layout=layout,
             clients=clients,
@@ -54,6 +86,98 @@ class MaskedSum(MaskedParameters):
             identities=identities,
         )
 
+    @property
+    def name(self) -> str:
+        """The mode's name."""
+        return "masked"
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of a client's vector as it travels."""
+        return self.layout.wire_bytes
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether identities protect against a server that lies."""
+        return bool(self.identities)
+
+    @property
+    def holders(self) -> int:
+        """How many hold a share of a client's secrets: its neighbours and itself."""
+        return len(self.clients) if self.degree is None else self.degree + 1
+
+    @property
+    def shares_needed(self) -> int:
+        """Shares that open a secret: the threshold, with its default worked out."""
+        if self.threshold is not None:
+            return self.threshold
+        if self.degree is None and self.assumptions is not None:
+            return complete_plan(len(self.clients), self.assumptions).threshold
+        return two_thirds(self.clients)
+
+    @property
+    def corrupt(self) -> int:
+        """Largest number of clients that may collude with the server and open no other client's secrets."""
+        n = len(self.clients)
+        if self.assumptions is not None:
+            return self.assumptions.corrupt(n)
+        return 2 * self.shares_needed - n - 1 if self.is_authenticated else self.shares_needed - 1
+
+    @property
+    def survivors_needed(self) -> int:
+        """Fewest clients whose vectors a released total holds."""
+        n = len(self.clients)
+        fewest = self.shares_needed if self.degree is None else n - self._promised().dropouts(n)
+        return max(fewest, self.signatures_needed)
+
+    @property
+    def harmless_colluders(self) -> int:
+        """Largest number that may collude with the server: they open no secret, and every total holds two others."""
+        return min(self.corrupt, harmless_colluders(self.survivors_needed))
+
+    @property
+    def signatures_needed(self) -> int:
+        """Signatures on one survivor set, so that no two different sets can have as many; 0 without identities."""
+        return (len(self.clients) + self.corrupt) // 2 + 1 if self.is_authenticated else 0
+
+    def neighbours(self, party: PartyId) -> tuple[PartyId, ...]:
+        """The clients that ``party`` shares pairwise masks and secret shares with, ascending."""
+        if self.degree is None:
+            return tuple(other for other in self.clients if other != party)
+        return harary_neighbours(self.clients, self.degree, self.graph_seed, party)
+
+    def point(self, party: PartyId) -> int:
+        """Where a client's Shamir shares are evaluated: its place in the cohort, from 1."""
+        return self.index(party) + 1
+
+    def identity(self, party: PartyId) -> bytes:
+        """A client's public signing key."""
+        return self.identities[self.index(party)]
+
+    @property
+    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
+        """The clients' identities, where there are some."""
+        return {CLIENT_ROLE: dict(zip(self.clients, self.identities, strict=True)) if self.identities else {}}
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Uploads open to the server with as many clients as hold a secret's threshold of shares."""
+        return Guarantee(
+            survivors_needed=self.survivors_needed,
+            harmless_clients=self.harmless_colluders,
+            threshold=self.shares_needed,
+            opening_clients=min(self.shares_needed, len(self.clients) - 1),
+            server_may_lie=self.is_authenticated,
+            messages=5 if self.is_authenticated else 4,
+            vector_message=3,
+            upload=Upload.UNIFORM,
+        )
+
+    @property
+    def costs(self) -> Mapping[str, PartyCost]:
+        """A client's."""
+        return {CLIENT_ROLE: client_cost(self)}
+
     def explain(self) -> str:
         """What these parameters guarantee and cost, in words and numbers."""
         return explain(self)
@@ -63,24 +187,25 @@ class MaskedSum(MaskedParameters):
         party: PartyId,
         contribution: Contribution,
         *,
+        secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
-        identity: IdentityKey | None = None,
     ) -> ClientSession:
-        """A client's session; with a roster of identities it needs the client's own signing key."""
+        """Return a client's session; with a roster of identities it needs the client's own signing key."""
         if contribution is None:
             raise InvalidVectorError("a client needs its vector, or a call that makes it; none was given")
-        return MaskedClient(self, party, contribution, entropy=entropy, identity=identity)
+        return MaskedClient(self, party, contribution, secrets=secrets, entropy=entropy)
 
-    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
-        """The server's session; it holds no secret and draws no entropy."""
+    def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
+        """Return the server's session; it holds no secret and draws no entropy."""
+        self.signer(SERVER_ROLE, SERVER, secrets)
         return MaskedServer(self)
 
-    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
-        """None."""
-        return {}
+    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+        """Return the upload less every mask whose seed the coalition can rebuild."""
+        return opened_upload(self, knowledge, target)
 
     def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        """A client's session as bytes, sealed under 32 bytes that only its owner knows."""
+        """Return a client's session as bytes, sealed under 32 bytes that only its owner knows."""
         return snapshot_client(own_session(session, MaskedClient, "session of a masked sum"), key, entropy=entropy)
 
     def restore_client(
@@ -90,56 +215,98 @@ class MaskedSum(MaskedParameters):
         snapshot: bytes,
         key: bytes,
         *,
+        secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
-        identity: IdentityKey | None = None,
     ) -> ClientSession:
-        """The client's session that a snapshot holds; its vector must be the same as before."""
-        return restore_client(self, party, contribution, snapshot, key, entropy=entropy, identity=identity)
+        """Return the client's session that a snapshot holds; its vector must be the same as before."""
+        return restore_client(self, party, contribution, snapshot, key, secrets=secrets, entropy=entropy)
 
     def snapshot_server(self, session: ServerSession) -> bytes:
-        """The server's session as bytes; keep them where only the server can read."""
+        """Return the server's session as bytes; keep them where only the server can read."""
         return snapshot_server(own_session(session, MaskedServer, "server of a masked sum"))
 
-    def restore_server(self, snapshot: bytes) -> ServerSession:
-        """The server's session that a snapshot holds."""
+    def restore_server(self, snapshot: bytes, *, secrets: PartySecrets = NO_SECRETS) -> ServerSession:
+        """Return the server's session that a snapshot holds."""
         return restore_server(self, snapshot)
 
+    def _promised(self) -> Assumptions:
+        if self.assumptions is None:
+            raise ConfigurationError(
+                "a sparse graph is only as good as its assumptions, and none are stated; pass assumptions, or take "
+                "MaskedSum.planned"
+            )
+        return self.assumptions
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedIdentities:
-    """A masked sum whose clients find their signing keys here: for simulations and tests, where one process is all."""
+    def _check(self) -> None:
+        self._check_graph()
+        self._check_identities()
+        self._check_threshold()
 
-    protocol: MaskedSum
-    keys: Mapping[PartyId, IdentityKey]
+    def _check_graph(self) -> None:
+        n = len(self.clients)
+        if type(self.graph_seed) is not bytes:
+            raise ConfigurationError(f"a graph seed is bytes, not {type(self.graph_seed).__name__}; encode it")
+        if self.degree is None:
+            return
+        self._promised()
+        if self.degree % 2 or not 2 <= self.degree < n - 1:
+            raise ConfigurationError(
+                f"the degree of a sparse graph over {n} clients must be even and 2 to {n - 2}, not {self.degree}; "
+                "None takes the complete graph"
+            )
+        if self.threshold is None or not 16 <= len(self.graph_seed) <= 64:
+            raise ConfigurationError(
+                f"a sparse graph needs its threshold and a public seed of 16 to 64 bytes, not {self.threshold} and "
+                f"{len(self.graph_seed)} bytes; MaskedSum.planned finds the threshold"
+            )
 
-    @property
-    def name(self) -> str:
-        """The mode's name."""
-        return self.protocol.name
+    def _check_identities(self) -> None:
+        if not self.identities:
+            if self.assumptions is not None and self.assumptions.malicious_server:
+                raise ConfigurationError("against a malicious server every client needs an identity key in the roster")
+            return
+        if self.assumptions is not None and not self.assumptions.malicious_server:
+            raise ConfigurationError(
+                "identities are for a server that may lie; state malicious_server=True, so that the threshold is right"
+            )
+        if len(self.identities) != len(self.clients) or len(set(self.identities)) != len(self.identities):
+            raise ConfigurationError(
+                f"the roster needs one identity key a client, all different: {len(self.clients)} clients, "
+                f"{len(set(self.identities))} different keys"
+            )
+        if any(len(identity) != IDENTITY_BYTES for identity in self.identities):
+            raise ConfigurationError(f"an Ed25519 public key has {IDENTITY_BYTES} bytes")
 
-    @property
-    def layout(self) -> Layout:
-        """The public shape of the vectors."""
-        return self.protocol.layout
+    def _check_threshold(self) -> None:
+        n, needed = len(self.clients), self.shares_needed
+        least = 2 if self.degree is not None else n // 2 + 1
+        if not least <= needed <= self.holders:
+            raise ConfigurationError(
+                f"the threshold must be more than half of the {n} clients and at most all of them, not {needed}: "
+                "at half or below, a server could open both masks of one client"
+                if self.degree is None
+                else f"the threshold must be 2 to the {self.holders} holders of a secret, not {needed}"
+            )
+        if self.assumptions is not None:
+            self._check_promise(self.assumptions)
 
-    @property
-    def clients(self) -> tuple[PartyId, ...]:
-        """The cohort."""
-        return self.protocol.clients
+    def _check_promise(self, assumptions: Assumptions) -> None:
+        """Refuse a graph and threshold that do not keep what the assumptions ask for."""
+        n = len(self.clients)
+        safest = complete_plan(n, assumptions) if self.degree is None else assumptions.plan_for(n, self.degree)
+        if safest is None or self.shares_needed < safest.threshold:
+            needed = "another degree" if safest is None else f"a threshold of at least {safest.threshold}"
+            raise ConfigurationError(
+                f"degree {self.holders - 1} with threshold {self.shares_needed} does not meet the assumptions "
+                f"{assumptions}; take {needed}, or let MaskedSum.planned choose"
+            )
 
-    @property
-    def survivors_needed(self) -> int:
-        """Fewest clients whose vectors a released total holds."""
-        return self.protocol.survivors_needed
-
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
-        """A client's session with its own signing key."""
-        return self.protocol.client(party, contribution, entropy=entropy, identity=self.keys[party])
-
-    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
-        """The server's session."""
-        return self.protocol.server(entropy=entropy)
-
-    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
-        """What the protocol itself needs beside clients and server."""
-        return self.protocol.helpers(entropy=entropy)
+    def _own_parameters(self) -> tuple[bytes, ...]:
+        return (
+            self.shares_needed.to_bytes(4, "big"),
+            (self.degree or 0).to_bytes(4, "big"),
+            self.graph_seed,
+            self.survivors_needed.to_bytes(4, "big"),
+            self.signatures_needed.to_bytes(4, "big"),
+            b"".join(self.identities),
+        )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from secagg.masked.messages import AdvertisedKeys
-from secagg.masked.parameters import MaskedParameters
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import IdentityKey, is_signed, statement
 from secagg.sessions import PartyId
+
+if TYPE_CHECKING:
+    from secagg.masked.protocol import MaskedSum
 
 
 def pairwise_seed(own: KeyPair, peer_public: bytes, digest: bytes) -> bytes:
@@ -52,7 +55,7 @@ def sign_keys(identity: IdentityKey, keys: AdvertisedKeys, setup_digest: bytes, 
     return identity.sign("advertised keys", *_keys_statement(keys, setup_digest, party))
 
 
-def keys_are_signed(config: MaskedParameters, keys: AdvertisedKeys, party: PartyId) -> bool:
+def keys_are_signed(config: MaskedSum, keys: AdvertisedKeys, party: PartyId) -> bool:
     """Whether the roster's identity of ``party`` vouches for these keys."""
     parts = _keys_statement(keys, config.setup_digest, party)
     return is_signed(config.identity(party), keys.signature, "advertised keys", *parts)

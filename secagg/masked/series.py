@@ -27,6 +27,7 @@ from secagg.errors import (
     RemoteProtocolError,
     TooFewSurvivorsError,
 )
+from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
 from secagg.masked.assumptions import Assumptions
 from secagg.masked.client import MaskedClient
@@ -34,8 +35,8 @@ from secagg.masked.explain import explain_series
 from secagg.masked.protocol import MaskedSum
 from secagg.masked.server import MaskedServer
 from secagg.masked.states import ClientState
-from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
+from secagg.sums import NO_SECRETS, PartySecrets
 from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, Reader, message_type, open_frame, seal_frame
 
 NOT_YET = Layout.of([("not yet agreed", 1, 0)])
@@ -70,6 +71,20 @@ class MaskedSeries:
         """What the bundles of this series are bound to."""
         return self.sum(0, NOT_YET, b"").setup_digest
 
+    def client(
+        self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
+    ) -> SeriesClient:
+        """Return one client's side of the series."""
+        return SeriesClient(self, party, secrets=secrets, entropy=entropy)
+
+    def server(self) -> SeriesServer:
+        """Return the server's side of the series."""
+        return SeriesServer(self)
+
+    def explain(self, layout: Layout) -> str:
+        """What the series guarantees and what a sum of this layout costs in it, in words and numbers."""
+        return explain_series(self.sum(0, layout, b""))
+
     def sum(self, index: int, layout: Layout, context: bytes) -> MaskedSum:
         """The parameters of one sum."""
         session_id = hashlib.sha256(length_prefixed(b"sum of a series", self.series_id, index.to_bytes(8, "big")))
@@ -98,11 +113,11 @@ class SeriesClient:
         series: MaskedSeries,
         party: PartyId,
         *,
+        secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
-        identity: IdentityKey | None = None,
     ) -> None:
         self.party = party
-        self._series, self._entropy, self._identity = series, entropy, identity
+        self._series, self._secrets, self._entropy = series, secrets, entropy
         self._index = -1
         self._current: MaskedClient | None = None
         self._next: MaskedClient | None = None
@@ -119,7 +134,7 @@ class SeriesClient:
             current, starts = self._next, False
             current.begin_sum(config, contribution)
         else:
-            current = MaskedClient(config, self.party, contribution, entropy=self._entropy, identity=self._identity)
+            current = MaskedClient(config, self.party, contribution, secrets=self._secrets, entropy=self._entropy)
             starts = index == 0
         self._index, self._current, self._next = index, current, None
         return _SeriesClientSession(self, starts)
@@ -143,7 +158,7 @@ class SeriesClient:
 
     def _advertise(self) -> bytes:
         upcoming = self._series.sum(self._index + 1, NOT_YET, b"")
-        self._next = MaskedClient(upcoming, self.party, None, entropy=self._entropy, identity=self._identity)
+        self._next = MaskedClient(upcoming, self.party, None, secrets=self._secrets, entropy=self._entropy)
         return self._next.start()
 
     def _set_up(self, roster: bytes) -> list[bytes]:
@@ -262,77 +277,53 @@ class _SeriesServerSession:
             return {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedSeries:
-    """All parties of a series in one process; each ``next_sum`` is a ``SumProtocol`` for ``run_in_memory``."""
+class SeriesInOneProcess:
+    """All parties of a series in one process: for simulations and tests.
 
-    series: MaskedSeries
-    server: SeriesServer
-    parties: dict[PartyId, SeriesClient]
+    Args:
+        series: what its sums share, which is public.
+        secrets: what each client alone knows.
+        entropy: where everybody's keys, seeds and shares come from.
+    """
 
-    @classmethod
-    def begin(
-        cls,
+    def __init__(
+        self,
         series: MaskedSeries,
         *,
+        secrets: Mapping[PartyId, PartySecrets] | None = None,
         entropy: Entropy = os_entropy,
-        keys: Mapping[PartyId, IdentityKey] | None = None,
-    ) -> SimulatedSeries:
-        """A series whose sums have not begun."""
-        keys = keys or {}
-        parties = {
-            party: SeriesClient(series, party, entropy=entropy, identity=keys.get(party)) for party in series.clients
+    ) -> None:
+        self.series, self._secrets, self._n_begun = series, secrets or {}, 0
+        self.server = series.server()
+        self.parties = {
+            party: series.client(party, secrets=self._secrets.get(party, NO_SECRETS), entropy=entropy)
+            for party in series.clients
         }
-        return cls(series=series, server=SeriesServer(series), parties=parties)
 
-    def next_sum(self, layout: Layout, context: bytes = b"") -> SeriesSum:
-        """The next sum."""
-        return SeriesSum(simulation=self, layout=layout, context=context)
+    def next_sum(self, layout: Layout, context: bytes = b"") -> SeriesSumInOneProcess:
+        """Return all parties of the next sum, for ``run_in_memory``."""
+        protocol = self.series.sum(self._n_begun, layout, context)
+        self._n_begun += 1
+        return SeriesSumInOneProcess(
+            protocol=protocol, secrets=self._secrets, series=self, layout=layout, context=context
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeriesSum:
-    """One sum of a simulated series as a ``SumProtocol``."""
+class SeriesSumInOneProcess(InOneProcess):
+    """One sum of a series: its parties are those of the sum before."""
 
-    simulation: SimulatedSeries
+    series: SeriesInOneProcess
     layout: Layout
     context: bytes
 
-    @property
-    def name(self) -> str:
-        """The mode's name."""
-        return "masked"
-
-    @property
-    def clients(self) -> tuple[PartyId, ...]:
-        """The cohort."""
-        return self.simulation.series.clients
-
-    @property
-    def survivors_needed(self) -> int:
-        """Fewest clients whose vectors a released total holds."""
-        return self.protocol.survivors_needed
-
-    @property
-    def protocol(self) -> MaskedSum:
-        """The parameters of every sum of this layout, but for the session: what a ``ClientPolicy`` looks at."""
-        return self.simulation.series.sum(0, self.layout, self.context)
-
-    def explain(self) -> str:
-        """What the series guarantees and what a sum of this layout costs in it, in words and numbers."""
-        return explain_series(self.protocol)
-
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
-        """A client's session; its entropy was given to the series."""
-        return self.simulation.parties[party].begin_sum(self.layout, self.context, contribution)
+        """Return a client's session; its entropy was given to the series."""
+        return self.series.parties[party].begin_sum(self.layout, self.context, contribution)
 
     def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
-        """The server's session."""
-        return self.simulation.server.begin_sum(self.layout, self.context)
-
-    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
-        """None."""
-        return {}
+        """Return the server's session."""
+        return self.series.server.begin_sum(self.layout, self.context)
 
 
 def _seal_bundle(parts: list[bytes], *, digest: bytes, sender: PartyId, recipient: PartyId) -> bytes:

@@ -13,9 +13,9 @@ from secagg.masked.client import MaskedClient
 from secagg.masked.protocol import MaskedSum
 from secagg.masked.series import NOT_YET, MaskedSeries, SeriesClient
 from secagg.masked.snapshots import restore_client, snapshot_client
-from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession, Contribution, PartyId
 from secagg.snapshots import CLIENT, opened_snapshot, seal_snapshot
+from secagg.sums import NO_SECRETS, PartySecrets
 
 
 def snapshot_series_client(client: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
@@ -43,8 +43,8 @@ def restore_series_client(
     layout: Layout,
     context: bytes,
     contribution: Contribution,
+    secrets: PartySecrets = NO_SECRETS,
     entropy: Entropy = os_entropy,
-    identity: IdentityKey | None = None,
 ) -> SeriesClient:
     """The client that a snapshot holds, in the sum of a number: one that was running, or the one that begins now.
 
@@ -57,13 +57,13 @@ def restore_series_client(
         layout: of this sum's vectors.
         context: of this sum.
         contribution: the vector; not needed any more once it was sent.
-        entropy: where secrets come from that are not drawn yet.
-        identity: the same signing key.
+        secrets: the same signing key.
+        entropy: where keys and seeds come from that are not drawn yet.
 
     Raises:
         SnapshotError: another client, series, key or sum, or changed bytes.
     """
-    client = SeriesClient(series, party, entropy=entropy, identity=identity)
+    client = SeriesClient(series, party, secrets=secrets, entropy=entropy)
     with opened_snapshot(CLIENT, series.sum(0, NOT_YET, b""), party, snapshot, key) as reader:
         client._index = int.from_bytes(reader.take(8), "big")
         current, upcoming = reader.take(reader.number()), reader.take(reader.number())
@@ -71,7 +71,7 @@ def restore_series_client(
         raise SnapshotError(f"this snapshot is of sum {client._index} of its series; it does not lead to sum {number}")
 
     def restored(config: MaskedSum, vector: Contribution | None, part: bytes) -> MaskedClient:
-        return restore_client(config, party, vector, part, key, entropy=entropy, identity=identity)
+        return restore_client(config, party, vector, part, key, secrets=secrets, entropy=entropy)
 
     if upcoming:
         client._next = restored(series.sum(client._index + 1, NOT_YET, b""), None, upcoming)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from secagg.config import SERVER
 from secagg.errors import (
@@ -22,7 +23,6 @@ from secagg.masked.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from secagg.masked.parameters import MaskedParameters
 from secagg.masked.secrets import (
     keys_are_signed,
     pairwise_seed,
@@ -40,6 +40,9 @@ from secagg.rounds import Round, ServerRounds
 from secagg.sessions import PartyId, SumResult
 from secagg.wire import MessageType, Reader, seal_frame
 
+if TYPE_CHECKING:
+    from secagg.masked.protocol import MaskedSum
+
 
 class MaskedServer(ServerRounds):
     """S's side of Bonawitz et al. 2017, Fig. 4. Masked vectors are added as they arrive and not kept.
@@ -48,7 +51,7 @@ class MaskedServer(ServerRounds):
     set is what the round before left.
     """
 
-    def __init__(self, config: MaskedParameters) -> None:
+    def __init__(self, config: MaskedSum) -> None:
         ServerRounds.__init__(self, Round(config.setup_digest, MessageType.ADVERTISED_KEYS, config.clients))
         self._config = config
         self._keys: dict[PartyId, AdvertisedKeys] = {}
@@ -68,7 +71,7 @@ class MaskedServer(ServerRounds):
         """A hash of every message that was taken in the rounds closed so far, in an order that all can repeat."""
         return hashlib.sha256(b"".join(self._transcript)).digest()
 
-    def begin_sum(self, config: MaskedParameters) -> None:
+    def begin_sum(self, config: MaskedSum) -> None:
         """Give a server that was set up ahead the layout and context of its sum.
 
         Raises:

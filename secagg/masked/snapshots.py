@@ -9,7 +9,7 @@ sealed, but holds revealed shares and the masked sum: keep it where only the ser
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from secagg.entropy import Entropy, os_entropy
 from secagg.masked.client import ClientSecrets, MaskedClient
@@ -18,11 +18,10 @@ from secagg.masked.messages import (
     SealedShares,
     UnmaskShares,
 )
-from secagg.masked.parameters import MaskedParameters
 from secagg.masked.server import MaskedServer
 from secagg.masked.states import ClientState
 from secagg.primitives.agreement import PUBLIC_KEY_BYTES, SECRET_KEY_BYTES, KeyPair
-from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
+from secagg.primitives.identity import SIGNATURE_BYTES
 from secagg.primitives.shamir import SHARE_BYTES
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId, SumResult
@@ -38,7 +37,11 @@ from secagg.snapshots import (
     server_snapshot,
     write_round,
 )
+from secagg.sums import NO_SECRETS, PartySecrets
 from secagg.wire import Reader, write_entries, write_parties
+
+if TYPE_CHECKING:
+    from secagg.masked.protocol import MaskedSum
 
 __all__ = ["MAGIC", "VERSION", "restore_client", "restore_server", "snapshot_client", "snapshot_server"]
 
@@ -79,14 +82,14 @@ def snapshot_client(client: MaskedClient, key: bytes, *, entropy: Entropy = os_e
 
 
 def restore_client(
-    config: MaskedParameters,
+    config: MaskedSum,
     party: PartyId,
     contribution: Contribution | None,
     snapshot: bytes,
     key: bytes,
     *,
+    secrets: PartySecrets = NO_SECRETS,
     entropy: Entropy = os_entropy,
-    identity: IdentityKey | None = None,
     make: Callable[..., MaskedClient] = MaskedClient,
 ) -> MaskedClient:
     """The session that a snapshot holds.
@@ -97,14 +100,14 @@ def restore_client(
         contribution: the same vector; not needed once the masked vector was sent.
         snapshot: what ``snapshot_client`` gave.
         key: the key it was sealed with.
-        entropy: where secrets come from that are not drawn yet.
-        identity: the same signing key.
+        secrets: the same signing key.
+        entropy: where keys and seeds come from that are not drawn yet.
         make: the session's class, for sums that are built on this one.
 
     Raises:
         SnapshotError: another client, session or key, or changed bytes.
     """
-    client = make(config, party, contribution, entropy=entropy, identity=identity)
+    client = make(config, party, contribution, secrets=secrets, entropy=entropy)
     with opened_snapshot(CLIENT, config, party, snapshot, key) as reader:
         client.state = _STATES[reader.take(1)[0]]
         client._secrets = _read_secrets(reader, client.state)
@@ -133,7 +136,7 @@ def snapshot_server(server: MaskedServer) -> bytes:
 
 
 def restore_server(
-    config: MaskedParameters, snapshot: bytes, *, make: Callable[..., MaskedServer] = MaskedServer
+    config: MaskedSum, snapshot: bytes, *, make: Callable[..., MaskedServer] = MaskedServer
 ) -> MaskedServer:
     """The session that a snapshot holds; ``make`` is its class, for sums that are built on this one.
 
@@ -167,7 +170,7 @@ def _read_secrets(reader: Reader, state: ClientState) -> ClientSecrets | None:
     return ClientSecrets(sealing=sealing, masking=masking, self_mask_seed=seed if drawn else b"", shares=shares)
 
 
-def _read_keys(reader: Reader, config: MaskedParameters) -> dict[PartyId, AdvertisedKeys]:
+def _read_keys(reader: Reader, config: MaskedSum) -> dict[PartyId, AdvertisedKeys]:
     entry_bytes = 2 * PUBLIC_KEY_BYTES + (SIGNATURE_BYTES if config.is_authenticated else 0)
     return {party: AdvertisedKeys.parse(entry) for party, entry in reader.entries(entry_bytes).items()}
 

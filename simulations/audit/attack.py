@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from federation.modes import MODES, Mode
 from secagg import PartyId
 from secagg.layout import IntVector
+from secagg.sums import Upload
 from simulations.audit.evaluate import Picture, Score, paired
 from simulations.audit.population import IntRows, Labels, Truth
 from simulations.audit.recorder import view_of
@@ -198,19 +199,23 @@ class MessageAttack(Attack, Generic[G]):
 # What modes promise
 
 
+PROBE = tuple(range(1, 6))
+"""A cohort that every mode can serve; what is read of its guarantee holds for all."""
+
+
 def in_the_clear(mode: Mode) -> bool:
     """Whether a message is its client's vector itself."""
-    return mode.name == "plain"
+    return mode.guarantee(PROBE).opens_alone
 
 
 def sends_ciphertexts(mode: Mode) -> bool:
     """Whether a message is a ciphertext, which need not look like dice."""
-    return mode.name in ("ckks", "bfv", "masked+ckks", "masked+bfv")
+    return mode.guarantee(PROBE).upload is Upload.CIPHERTEXT
 
 
 def binds_the_model(mode: Mode) -> bool:
     """Whether messages depend on a digest of the model; in other modes the server must follow the protocol."""
-    return mode.name not in ("plain", "ckks", "bfv")
+    return mode.guarantee(PROBE).binds_context
 
 
 # Ways to score that several attacks share

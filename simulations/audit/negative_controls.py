@@ -83,8 +83,10 @@ def negative_controls(bench: Bench, trials: int) -> Iterator[Control]:
 
 def _run_with_the_same_keys(bench: Bench, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
     """A sum under a session id and keys that every such sum has: what a restored snapshot could do."""
-    protocol = mode.make(layout=bench.layout, clients=tuple(vectors), session_id=bytes(16), context=bench.context)
-    return record_sum(protocol, vectors, model=bench.model, entropy=InsecureSeededEntropy(0, "reused on purpose"))
+    parties = mode.in_one_process(
+        layout=bench.layout, clients=tuple(vectors), session_id=bytes(16), context=bench.context
+    )
+    return record_sum(parties, vectors, model=bench.model, entropy=InsecureSeededEntropy(0, "reused on purpose"))
 
 
 def with_fault(recorded: RecordedSum, fault: MaskFault) -> RecordedSum:

@@ -14,11 +14,11 @@ from analytic.afl import AFL
 from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
 from federation.privacy import PrivacyPlan
-from secagg import Layout, MaskedSum, PartyId, SumProtocol, new_session_id
+from secagg import InOneProcess, Layout, MaskedSum, PartyId, SumProtocol, new_session_id
 from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, audit_noise, make_room
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
-from secagg.sessions import ClientSession, Contribution, ServerSession
+from secagg.sessions import ClientSession, Contribution
 from simulations.audit.evaluate import Score, epsilon_lower_bound, guess_canaries, paired
 from simulations.audit.population import Population
 from simulations.audit.recorder import record_sum
@@ -98,7 +98,7 @@ def noise_evidence(
     """An honest run for each epsilon, then every planted fault at the last one."""
     for epsilon in epsilons:
         setting = _Setting.of(population, epsilon, rng)
-        yield setting.evidence("honest", f"noise for epsilon {epsilon:g}", "", setting.protocol)
+        yield setting.evidence("honest", f"noise for epsilon {epsilon:g}", "", setting.parties)
     for name, title, spoil in (
         ("halved", "noise of half the scale", _halved),
         ("missing_shares", "one of ten noise shares missing", _one_silent),
@@ -175,7 +175,11 @@ class _Setting:
         )
         return NoisySum(protocol=masked, layout=self.layout, noise=self.noise)
 
-    def evidence(self, name: str, title: str, fault: str, make: Callable[[], SumProtocol]) -> NoiseEvidence:
+    def parties(self) -> InOneProcess:
+        """All parties of such a sum."""
+        return InOneProcess(protocol=self.protocol())
+
+    def evidence(self, name: str, title: str, fault: str, make: Callable[[], InOneProcess]) -> NoiseEvidence:
         """One release attacked, and several rehearsals compared with their exact sum."""
         claimed = self.noise.total
         rehearsals = -(-DRAWS // claimed.dimension)
@@ -223,8 +227,8 @@ def lattice_p_value(noise: NDArray[np.int64]) -> float:
     return float(stats.chisquare(np.bincount(noise & 15, minlength=16)).pvalue)
 
 
-def _release(protocol: SumProtocol, vectors: Mapping[PartyId, IntVector]) -> IntVector:
-    recorded = record_sum(protocol, vectors)
+def _release(parties: InOneProcess, vectors: Mapping[PartyId, IntVector]) -> IntVector:
+    recorded = record_sum(parties, vectors)
     if recorded.failure is not None or recorded.result is None:
         raise recorded.failure or RuntimeError("a sum on a perfect network ended without a result")
     return recorded.result.total
@@ -233,56 +237,38 @@ def _release(protocol: SumProtocol, vectors: Mapping[PartyId, IntVector]) -> Int
 # Planted faults
 
 
-@dataclass(frozen=True, slots=True)
-class _Faulty:
-    """A noisy sum whose clients' sessions are made by something else."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Faulty(InOneProcess):
+    """All parties of a noisy sum whose clients' vectors are spoiled by something else."""
 
-    honest: NoisySum
+    exact: SumProtocol
     spoil: Callable[[PartyId, IntVector], IntVector]
 
-    @property
-    def name(self) -> str:
-        return self.honest.name
-
-    @property
-    def layout(self) -> Layout:
-        return self.honest.layout
-
-    @property
-    def clients(self) -> tuple[PartyId, ...]:
-        return self.honest.clients
-
-    @property
-    def survivors_needed(self) -> int:
-        return self.honest.survivors_needed
+    @classmethod
+    def of(cls, honest: NoisySum, spoil: Callable[[PartyId, IntVector], IntVector]) -> InOneProcess:
+        return cls(protocol=honest, exact=honest.protocol, spoil=spoil)
 
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
         assert not callable(contribution)
-        return self.honest.protocol.client(party, self.spoil(party, contribution), entropy=entropy)
-
-    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
-        return self.honest.server(entropy=entropy)
-
-    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
-        return self.honest.helpers(entropy=entropy)
+        return self.exact.client(party, self.spoil(party, contribution), entropy=entropy)
 
 
-def _spoiled(setting: _Setting, spoil: Callable[[NoisySum], SumProtocol]) -> SumProtocol:
+def _spoiled(setting: _Setting, spoil: Callable[[NoisySum], InOneProcess]) -> InOneProcess:
     return spoil(setting.protocol())
 
 
-def _halved(honest: NoisySum) -> SumProtocol:
+def _halved(honest: NoisySum) -> InOneProcess:
     share = honest.noise.share
     half = replace(share, variances=tuple(max(1, variance // 4) for variance in share.variances))
-    return _Faulty(honest, lambda party, vector: vector + half.draw())
+    return _Faulty.of(honest, lambda party, vector: vector + half.draw())
 
 
-def _one_silent(honest: NoisySum) -> SumProtocol:
+def _one_silent(honest: NoisySum) -> InOneProcess:
     share = honest.noise.share
-    return _Faulty(honest, lambda party, vector: vector if party == 1 else vector + share.draw())
+    return _Faulty.of(honest, lambda party, vector: vector if party == 1 else vector + share.draw())
 
 
-def _float32(honest: NoisySum) -> SumProtocol:
+def _float32(honest: NoisySum) -> InOneProcess:
     """Enough of it (2 % more scale), so that only its low bits give it away: float32 has 24 bits."""
     share = honest.noise.share
     rng = np.random.default_rng(int.from_bytes(os_entropy(8), "big"))
@@ -294,4 +280,4 @@ def _float32(honest: NoisySum) -> SumProtocol:
         ).astype(np.int64)
         return vector + drawn
 
-    return _Faulty(honest, spoil)
+    return _Faulty.of(honest, spoil)

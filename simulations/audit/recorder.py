@@ -9,10 +9,10 @@ from typing import Any
 from analytic.learner import AnalyticLearner, ClientRows
 from federation.federation import Federation
 from federation.modes import Mode
-from secagg import CommitteeSum, Layout, PartyId, SumProtocol, SumResult, run_in_memory
+from secagg import InOneProcess, PartyId, SumProtocol, SumResult, run_in_memory
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import SecureSumError
-from secagg.in_memory import Envelope, Network
+from secagg.in_memory import Envelope, Network, Parties
 from secagg.layout import IntVector
 from secagg.sessions import ClientSession, Contribution, ServerSession
 from simulations.audit.population import SideInformation
@@ -24,7 +24,7 @@ class RecordedSum:
     """One sum with every message, every party's input and every byte that it drew.
 
     Args:
-        protocol: with the helpers' secrets, where there are any.
+        parties: the sum, and what each of its parties alone knows.
         model: what the parties knew of the model.
         envelopes: every message, in the order in which it was sent.
         inputs: each client's vector.
@@ -33,7 +33,7 @@ class RecordedSum:
         failure: why it failed.
     """
 
-    protocol: SumProtocol
+    parties: InOneProcess
     model: Any
     envelopes: tuple[Envelope, ...] = field(repr=False)
     inputs: Mapping[PartyId, IntVector] = field(repr=False)
@@ -41,18 +41,22 @@ class RecordedSum:
     result: SumResult | None = field(repr=False)
     failure: SecureSumError | None = None
 
+    @property
+    def protocol(self) -> SumProtocol:
+        """The sum, which is public."""
+        return self.parties.protocol
+
     def view(self, coalition: Coalition) -> SumView:
         """What the coalition saw of it, and nothing else."""
-        without_secrets = getattr(self.protocol, "without_secrets", None)
         members = coalition.parties
         return SumView(
-            protocol=self.protocol if without_secrets is None else without_secrets(),
+            protocol=self.protocol,
             model=self.model,
             messages=tuple(envelope for envelope in self.envelopes if coalition.sees(envelope)),
             result=self.result if coalition.server or coalition.given_total else None,
             inputs={party: vector for party, vector in self.inputs.items() if party in members},
             tapes={party: tape for party, tape in self.tapes.items() if party in members},
-            helper_secrets={p: secret for p, secret in helper_secrets(self.protocol).items() if p in members},
+            secrets={party: secrets for party, secrets in self.parties.secrets.items() if party in members},
         )
 
 
@@ -61,16 +65,8 @@ def view_of(sums: tuple[RecordedSum, ...], coalition: Coalition, known: SideInfo
     return AdversaryView(coalition=coalition, sums=tuple(one.view(coalition) for one in sums), known=known)
 
 
-def helper_secrets(protocol: SumProtocol) -> dict[PartyId, bytes]:
-    """The long-lived secrets that a simulated protocol holds for its helpers or key holder, by party."""
-    if isinstance(protocol, CommitteeSum):
-        return {party: keys.secret for party, keys in protocol.helper_secrets.items()}
-    secret = getattr(protocol, "secret_context", None)
-    return {} if secret is None else {getattr(protocol, "key_holder"): secret}  # noqa: B009 - only encrypted sums have it
-
-
 def record_sum(
-    protocol: SumProtocol,
+    parties: InOneProcess,
     vectors: Mapping[PartyId, IntVector],
     *,
     model: Any = None,
@@ -84,7 +80,7 @@ def record_sum(
     result, failure = None, None
     try:
         result = run_in_memory(
-            _Taped(protocol, tapes),
+            _Taped(parties, tapes),
             vectors,
             dropouts=dropouts,
             network=network,
@@ -94,7 +90,7 @@ def record_sum(
     except SecureSumError as error:
         failure = error
     return RecordedSum(
-        protocol=protocol,
+        parties=parties,
         model=model,
         envelopes=tuple(envelopes),
         inputs=dict(vectors),
@@ -118,9 +114,9 @@ def record_federation(
     """
     federation, recorded, sums = Federation(learner, release=None), list[RecordedSum](), mode.sums(tuple(clients))
     while (step := federation.next_sum) is not None:
-        protocol = sums.next_sum(step.layout, step.context)
+        parties = sums.next_sum(step.layout, step.context)
         vectors = {party: step.vector(rows) for party, rows in clients.items()}
-        one = record_sum(protocol, vectors, model=step.model, entropy=entropy)
+        one = record_sum(parties, vectors, model=step.model, entropy=entropy)
         if one.failure is not None or one.result is None:
             raise one.failure or SecureSumError("a sum ended without a result")
         recorded.append(one)
@@ -130,26 +126,18 @@ def record_federation(
 
 @dataclass(frozen=True, slots=True)
 class _Taped:
-    """The same protocol, whose clients' random bytes are written down as they draw them."""
+    """The same parties, whose clients' random bytes are written down as they draw them."""
 
-    honest: SumProtocol
+    honest: Parties
     tapes: dict[PartyId, bytearray]
-
-    @property
-    def name(self) -> str:
-        return self.honest.name
-
-    @property
-    def layout(self) -> Layout:
-        return self.honest.layout
 
     @property
     def clients(self) -> tuple[PartyId, ...]:
         return self.honest.clients
 
     @property
-    def survivors_needed(self) -> int:
-        return self.honest.survivors_needed
+    def helpers(self) -> tuple[PartyId, ...]:
+        return self.honest.helpers
 
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
         tape = self.tapes.setdefault(party, bytearray())
@@ -161,8 +149,8 @@ class _Taped:
 
         return self.honest.client(party, contribution, entropy=taped)
 
+    def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
+        return self.honest.helper(party, entropy=entropy)
+
     def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
         return self.honest.server(entropy=entropy)
-
-    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
-        return self.honest.helpers(entropy=entropy)

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from secagg import Layout, MaskedSum, PartyId, SumProtocol, SumResult
+from secagg import Layout, PartyId, PartySecrets, SumProtocol, SumResult
 from secagg.config import SERVER
 from secagg.in_memory import Envelope
 from secagg.layout import IntVector
 from secagg.ring import RingVector
-from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, MessageType, message_type
+from secagg.sums import Knowledge
+from secagg.wire import HEADER_BYTES, MessageType, message_type
 from simulations.audit.population import SideInformation
 
 
@@ -56,7 +57,7 @@ class SumView:
         result: what the server released, where a member learns it.
         inputs: the vectors of its clients.
         tapes: all random bytes that its clients drew, in order.
-        helper_secrets: the long-lived secrets of its helpers and key holders.
+        secrets: the long-lived secrets of its parties.
     """
 
     protocol: SumProtocol
@@ -65,7 +66,7 @@ class SumView:
     result: SumResult | None = field(repr=False)
     inputs: Mapping[PartyId, IntVector] = field(repr=False)
     tapes: Mapping[PartyId, bytes] = field(repr=False)
-    helper_secrets: Mapping[PartyId, bytes] = field(repr=False)
+    secrets: Mapping[PartyId, PartySecrets] = field(repr=False)
 
     @property
     def layout(self) -> Layout:
@@ -76,16 +77,18 @@ class SumView:
         """Those messages that are of one kind."""
         return tuple(envelope for envelope in self.messages if message_type(envelope.message) is kind)
 
-    def payload(self, sender: PartyId) -> bytes | None:
-        """The payload of the one heavy message of a client; None if the coalition did not see it."""
-        for envelope in self.messages:
-            if envelope.sender == sender and message_type(envelope.message) in CARRIES_VECTOR:
-                return envelope.message[HEADER_BYTES:]
-        return None
+    @property
+    def knowledge(self) -> Knowledge:
+        """What the coalition pools, as the sum itself takes it apart."""
+        messages = tuple(envelope.message for envelope in self.messages)
+        return Knowledge(messages=messages, tapes=self.tapes, secrets=self.secrets)
 
     def vector_bytes(self, sender: PartyId) -> bytes | None:
-        """The last bytes of that payload, as many as a vector takes; every mode puts its vector there."""
-        payload = self.payload(sender)
+        """The last bytes of a client's one heavy message, as many as a vector takes; every mode puts its vector there.
+
+        None if the coalition did not see it.
+        """
+        payload = self.knowledge.upload(sender)
         return None if payload is None else payload[-self.layout.wire_bytes :]
 
     def read_upload(self, sender: PartyId) -> IntVector | None:
@@ -105,7 +108,7 @@ class SumView:
         """The total: the server's result, or what a key holder decrypted, unless masks are still on it."""
         if self.result is not None:
             return self.result.total
-        if isinstance(self.protocol, MaskedSum):
+        if not self.protocol.guarantee.helpers_learn_total:
             return None
         for envelope in self.messages_of(MessageType.DECRYPTED_SUM):
             return read_integers(self.layout, envelope.message[HEADER_BYTES:])

@@ -14,7 +14,7 @@ from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.row_format import RowFormat
 from federation.federation import Federation
 from federation.modes import Mode
-from secagg import Layout, PartyId, SumProtocol, SumResult, new_session_id
+from secagg import InOneProcess, Layout, PartyId, SumResult, new_session_id
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
 from simulations.audit.population import EnteringRows, Indices, Population, SideInformation, Truth
@@ -106,9 +106,11 @@ class Bench:
         """Everybody's contribution."""
         return {party: self.vector(indices) for party, indices in cohort.items()}
 
-    def protocol(self, mode: Mode, clients: tuple[PartyId, ...]) -> SumProtocol:
-        """One session of a mode for this sum."""
-        return mode.make(layout=self.layout, clients=clients, session_id=new_session_id(), context=self.context)
+    def parties(self, mode: Mode, clients: tuple[PartyId, ...]) -> InOneProcess:
+        """All parties of one session of a mode for this sum."""
+        return mode.in_one_process(
+            layout=self.layout, clients=clients, session_id=new_session_id(), context=self.context
+        )
 
     def run(self, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
         """One recorded session of a mode.
@@ -116,7 +118,7 @@ class Bench:
         Raises:
             secagg.errors.SecureSumError: the sum failed, which honest parties on a perfect network never see.
         """
-        recorded = record_sum(self.protocol(mode, tuple(vectors)), vectors, model=self.model, entropy=self.entropy)
+        recorded = record_sum(self.parties(mode, tuple(vectors)), vectors, model=self.model, entropy=self.entropy)
         if recorded.failure is not None:
             raise recorded.failure
         return recorded

@@ -15,6 +15,7 @@ import numpy as np
 from analytic.row_format import RowFormat
 from analytic.statistics import Statistics, StatisticsSpec
 from secagg import Assumptions, CommitteeSum, IntVector, Layout, MaskedSum, SumProtocol, new_session_id, run_in_memory
+from secagg.in_memory import Parties
 from simulations.bench.machine import one_thread
 from simulations.compare.memory import peak_rss_bytes
 
@@ -75,12 +76,12 @@ def masked(cohort: Cohort) -> SumProtocol:
     )
 
 
-def committee(cohort: Cohort) -> SumProtocol:
+def committee(cohort: Cohort) -> Parties:
     """A committee of two helpers."""
     return CommitteeSum.generate(layout=cohort.layout, clients=cohort.clients, session_id=new_session_id())
 
 
-MODES: dict[str, Callable[[Cohort], SumProtocol]] = {"masked": masked, "committee": committee}
+MODES: dict[str, Callable[[Cohort], Parties]] = {"masked": masked, "committee": committee}
 
 
 def measure(mode: str, n_clients: int, n_features: int) -> dict[str, float]:

@@ -36,7 +36,7 @@ VERDICTS = {True: "met", False: "NOT met", None: ""}
 
 
 class SettingsRecord(Record, title="settings"):
-    """How much was measured."""
+    """The settings of a benchmark."""
 
     runs: int
     """Rounds of each comparison."""

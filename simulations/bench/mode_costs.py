@@ -11,6 +11,7 @@ import numpy as np
 from federation.modes import MODES
 from secagg import InMemoryRun, MaskedSum, SumProtocol, new_session_id, run_in_memory
 from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, make_room
+from secagg.in_memory import Parties
 from simulations.bench.cohort_process import Cohort
 from simulations.bench.measure import Row, Section, Settings, Spread
 
@@ -22,7 +23,7 @@ NOISE_VARIANCE = 2**32
 def measure(settings: Settings) -> Iterator[Row]:
     """One session of every mode a round, so that a noisy machine disturbs all of them alike."""
     cohort = Cohort.of(N_CLIENTS, settings.choose(full=512, quick=64))
-    make: dict[str, Callable[[Cohort], SumProtocol]] = {
+    make: dict[str, Callable[[Cohort], Parties]] = {
         mode.name: partial(_mode, mode.name) for mode in MODES.values() if mode.installed
     }
     make["masked, with noise for differential privacy"] = with_noise
@@ -39,8 +40,8 @@ def measure(settings: Settings) -> Iterator[Row]:
             yield Row(case=mode.name, figures={"a client, s": f"pip install 'analytic-secagg[{mode.extra}]'"})
 
 
-def _mode(name: str, cohort: Cohort) -> SumProtocol:
-    return MODES[name].make(layout=cohort.layout, clients=cohort.clients, session_id=new_session_id(), context=b"bench")
+def _mode(name: str, cohort: Cohort) -> Parties:
+    return MODES[name].in_one_process(layout=cohort.layout, clients=cohort.clients, session_id=new_session_id())
 
 
 def with_noise(cohort: Cohort) -> SumProtocol:

@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 
 from secagg import Assumptions, MaskedSum, run_in_memory
-from secagg.masked.explain import client_cost
+from secagg.sums import CLIENT_ROLE
 from simulations.bench.measure import Goal, Row, Section, Settings, Spread
 from simulations.command_line.example_layout import layout_of_statistics, planned_sum
 
@@ -29,7 +29,7 @@ def measure(settings: Settings) -> Iterator[Row]:
     for n_clients in (100, 1000, 10_000):
         for malicious in (False, True):
             planned = planned_sum(n_clients, Assumptions(malicious_server=malicious), n_features=features)
-            cost = client_cost(planned)
+            cost = planned.costs[CLIENT_ROLE]
             server = "malicious" if malicious else "semi-honest"
             yield _row(f"{n_clients} clients, {server} server", planned, cost.bytes_up, cost.bytes_down)
 

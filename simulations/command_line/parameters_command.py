@@ -10,7 +10,7 @@ from federation.console.declaration import Command, option
 from secagg import Assumptions
 from secagg.config import MAX_CLIENTS
 from secagg.masked.assumptions import plan
-from secagg.masked.explain import client_cost
+from secagg.sums import CLIENT_ROLE
 from simulations.command_line.example_layout import planned_sum
 
 MOST_COLUMNS = 2**15
@@ -79,7 +79,7 @@ def _row(options: ParametersOptions, n_clients: int, assumptions: Assumptions) -
     """Return the cells of a row by column."""
     found = plan(n_clients, assumptions)
     planned = planned_sum(n_clients, assumptions, n_features=options.features, n_targets=options.targets)
-    cost = client_cost(planned)
+    cost = planned.costs[CLIENT_ROLE]
     return {
         "clients": f"{n_clients}",
         "server": "malicious" if assumptions.malicious_server else "semi-honest",

@@ -43,7 +43,7 @@ class Dropouts:
             UsageError: too few clients would stay.
             secagg.errors.ConfigurationError: ``mode`` cannot serve this cohort at all.
         """
-        needed, stay = mode.survivors_needed(clients), len(clients) - self.n_lost(len(clients))
+        needed, stay = mode.guarantee(clients).survivors_needed, len(clients) - self.n_lost(len(clients))
         if stay < needed:
             raise UsageError(
                 f"{mode.name} needs {needed} of {len(clients)} clients to stay to the end; --dropout {self.rate:g} "
@@ -71,14 +71,15 @@ class Dropouts:
                 in the ``last`` do clients vanish there.
             last: whether no further sum follows.
         """
-        before = 0 if in_series and number else mode.messages_before_vector
+        guarantee = mode.guarantee(clients)
+        before = 0 if in_series and number else guarantee.messages_before_vector
         lost, order = self.lost(clients, number), self._order(clients, number)
         stages = np.random.default_rng([*self._seed(clients, number), *mode.name.encode()]).integers(
             0, before, endpoint=True, size=len(lost)
         )
         plan = dict(zip(lost, stages.tolist(), strict=True))
-        if mode.messages_after_vector and (last or not in_series):
-            room = len(clients) - len(lost) - mode.survivors_needed(clients)
+        if guarantee.messages_after_vector and (last or not in_series):
+            room = len(clients) - len(lost) - guarantee.survivors_needed
             late = order[len(lost) : len(lost) + min(room, (len(lost) + 1) // 2)]
             plan.update(dict.fromkeys(late, before + 1))
         return plan

@@ -20,9 +20,9 @@ from analytic.sensitivity import Adjacency, Unit
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.in_process import run_federation
-from federation.modes import Mode
+from federation.modes import Mode, SumSetup
 from federation.privacy import PrivacyPlan, PrivateForm
-from secagg import InsecureSeededEntropy, Layout, MaskedSum, PartyId, PlainSum, SumProtocol, new_session_id
+from secagg import InsecureSeededEntropy, MaskedSum, PlainSum, SumProtocol
 from secagg.dp import MissingExtraError, Release, SecondOpinion, second_opinions
 from secagg.entropy import Entropy
 from simulations.compare.accuracy import accuracy
@@ -64,6 +64,8 @@ class PrivacyTerms:
     def __post_init__(self) -> None:
         if self.unit == "client" and self.n_layers is not None:
             raise UsageError("a deep learner's layers are bounded by record only; take --unit record for it")
+        if min(self.d_phi, self.d_f) < 1:
+            raise UsageError(f"the widths of a deep learner are at least 1, not {self.d_phi} and {self.d_f}")
         _ = self.plan(1.0), self.learner(n_features=1, n_classes=1, max_rows=1)
 
     @property
@@ -304,19 +306,20 @@ class _Run:
         self, dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: float | None, seed: int
     ) -> None:
         self._dataset, self._settings, self._trust, self._seed = dataset, settings, trust, seed
-        learner = settings.terms.learner(
+        self._learner: Any = settings.terms.learner(
             n_features=dataset.n_features, n_classes=dataset.n_classes, max_rows=len(dataset.x_train)
         )
         known: dict[str, Any] = {"nonnegative": nonnegative(dataset), "noise_entropy": self._entropy}
+        self._plan: PrivacyPlan | None = None
         self.form: PrivateForm | None = None
         if epsilon is None:
-            bounded = settings.terms.plan(1.0, **known).bounded(learner)
-            self._learner: Any = bounded.with_noise([0.0], None)  # exact totals, solved like noisy ones
+            bounded = settings.terms.plan(1.0, **known).bounded(self._learner)
+            self._learner = bounded.with_noise([0.0], None)  # exact totals, solved like noisy ones
             return
         promised = {"distributed": settings.promised, "local": 1}.get(trust)
         colluders = settings.colluders if trust == "distributed" else 0
-        self.form = settings.terms.plan(epsilon, promised, colluders=colluders, **known).apply(learner)
-        self._learner = self.form.learner
+        self._plan = settings.terms.plan(epsilon, promised, colluders=colluders, **known)
+        self.form = self._plan.apply(self._learner)
 
     def outcome(self) -> _Outcome:
         rng = np.random.default_rng([self._seed, *b"private compare"])
@@ -327,11 +330,12 @@ class _Run:
         finished = run_federation(
             self._learner,
             clients,
-            Mode(name=self._trust, make=PlainSum, begin_series=self._sums),
-            in_series=True,
+            Mode(name=self._trust, make=self._sum),
             dropouts=lambda number: dict.fromkeys(dropouts.lost(tuple(clients), number), 0),
+            privacy=self._plan,
         )
-        scores = self._learner.decision_function(finished.model, x_test)
+        learner = self._learner if self.form is None else self.form.learner
+        scores = learner.decision_function(finished.model, x_test)
         kept = (CLIPPED_ROWS, CLIPPED_CONTRIBUTION)
         clipped = sum(int(rows.memory.get(key, 0)) for rows in clients.values() for key in kept)
         return _Outcome(accuracy=accuracy(scores, y_test), clipped=clipped)
@@ -339,42 +343,11 @@ class _Run:
     def _entropy(self, number: int) -> Entropy:
         return InsecureSeededEntropy(self._seed, f"noise {self._trust} {number}")
 
-    def _sums(self, clients: tuple[PartyId, ...]) -> _NoisySums:
-        masked = self._settings.threshold if self._trust == "distributed" else None
-        return _NoisySums(form=self.form, clients=clients, masked=masked)
-
-
-@dataclass(slots=True, kw_only=True)
-class _NoisySums:
-    """The sums of one run under their noise, over masks where the server is not trusted and else over anything.
-
-    Args:
-        masked: the threshold of the masked sums; None for sums in the clear.
-    """
-
-    form: PrivateForm | None
-    clients: tuple[PartyId, ...]
-    masked: int | None
-    number: int = 0
-
-    def next_sum(self, layout: Layout, context: bytes) -> SumProtocol:
-        """The protocol of the next sum."""
-        number, self.number = self.number, self.number + 1
-        if self.form is None:
-            return self._carrier(layout, context)
-        room = self.form.room(number, layout, len(self.clients))
-        return self.form.over(number, self._carrier(room, context), layout)
-
-    def _carrier(self, layout: Layout, context: bytes) -> SumProtocol:
-        agreed: dict[str, Any] = {
-            "layout": layout,
-            "clients": self.clients,
-            "session_id": new_session_id(),
-            "context": context,
-        }
-        if self.masked is None:
-            return PlainSum(min_survivors=1, **agreed)
-        return MaskedSum(threshold=self.masked, **agreed)
+    def _sum(self, setup: SumSetup) -> SumProtocol:
+        """A masked sum where the server is not trusted, and else one in the clear."""
+        if self._trust == "distributed":
+            return MaskedSum(threshold=self._settings.threshold, **setup.common)
+        return PlainSum(min_survivors=1, **setup.common)
 
 
 def _split(dataset: Dataset, rng: np.random.Generator) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:

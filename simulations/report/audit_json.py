@@ -30,7 +30,7 @@ AtLeastTwo = Annotated[int, Field(ge=2)]
 
 
 class SettingsRecord(Record, title="settings"):
-    """What was audited."""
+    """The settings of an audit."""
 
     learner: str
     """The closed form: afl, fedhip, deepafl, safle."""

@@ -50,7 +50,7 @@ class Record(BaseModel):
 
     def to_document(self) -> dict[str, Any]:
         """Return the record as plain dicts, lists, strings and numbers."""
-        return self.model_dump(mode="json")
+        return self.model_dump(mode="json", by_alias=True)
 
     def to_json(self) -> str:
         """Return the record as indented text, with a line break at its end."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from learner_driver import dealt, train
+from support.learner_driver import dealt, train
 
 from analytic.afl import AFL, absolute_aggregation, dequantised
 from analytic.errors import NotReadyError

@@ -127,16 +127,12 @@ def test_histogram_bin_of_a_value_agrees_with_its_bucket() -> None:
     assert counts.tolist() == [0, 1, 1, 1, 1, 1, 1]
 
 
-def test_too_many_rows_and_wrong_vectors_are_refused() -> None:
+def test_too_many_rows_and_other_shapes_are_refused() -> None:
     spec = HistogramSpec(n_features=1, grid=QuantileThresholds(low=0, high=1, n_bins=2), max_rows=2)
     with pytest.raises(InvalidRowsError, match="3 rows are more than the 2"):
         spec.of_rows(np.zeros((3, 1)))
     with pytest.raises(InvalidRowsError, match=r"shape \(n, 1\)"):
         spec.of_rows(np.zeros((1, 2)))
-    with pytest.raises(InvalidRowsError, match="int64 vector"):
-        spec.from_vector(np.zeros(3, dtype=np.int32))
-    with pytest.raises(InvalidRowsError, match="3 rows is outside 0 to 2"):
-        spec.from_vector(np.array([1, 2, 3]))
 
 
 def test_shuffle_is_the_documented_one() -> None:

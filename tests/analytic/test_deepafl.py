@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from learner_driver import dealt, train
 from sklearn.datasets import load_digits
+from support.learner_driver import dealt, train
 
 from analytic import deepafl, row_bounds
 from analytic.deepafl import DeepAFL, DeepModel

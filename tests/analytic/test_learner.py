@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from learner_driver import train
 from numpy.typing import NDArray
+from support.learner_driver import train
 
 from analytic.afl import AFL
 from analytic.errors import InvalidRowsError, SpecificationError

@@ -212,17 +212,6 @@ class TestVectors:
         vector = spec.to_vector(Statistics.from_rows(spec, np.array([[1, 2, 3], [4, 5, 6]]), np.array([1, 0])))
         assert vector.tolist() == [17, 22, 27, 29, 36, 45, 4, 1, 5, 2, 6, 3, 2]
 
-    @given(problems())
-    def test_no_entry_exceeds_its_segment_bound(
-        self, problem: tuple[StatisticsSpec, NDArray[Any], NDArray[Any]]
-    ) -> None:
-        spec, features, targets = problem
-        vector, start = spec.to_vector(Statistics.from_rows(spec, features, targets)), 0
-        for _, size, bound in spec.segments:
-            assert np.abs(vector[start : start + size]).max() <= bound
-            start += size
-        assert start == len(vector)
-
     @pytest.mark.parametrize(("features", "targets"), [("Q5.11", "UQ1.0"), ("UQ13.13", "Q20.6"), ("UQ0.1", "UQ0.1")])
     def test_bounds_are_reached(self, features: str, targets: str) -> None:
         n = 7
@@ -231,21 +220,6 @@ class TestVectors:
         largest = Statistics.from_rows(spec, np.full((n, 2), top[0]), np.full((n, 1), top[1])).with_diagonal(5)
         vector = spec.to_vector(largest)
         assert [vector[0], vector[3], vector[-1]] == [spec.gram_bound, spec.cross_bound, n]
-
-    @pytest.mark.parametrize(
-        "vector",
-        [np.zeros(12, dtype=np.int64), np.zeros((13, 1), dtype=np.int64), np.zeros(13), np.zeros(13, np.int32)],
-    )
-    def test_refuses_foreign_vectors(self, vector: NDArray[Any]) -> None:
-        with pytest.raises(InvalidRowsError, match=rf"int64 vector of shape \(13,\), not {vector.dtype}"):
-            spec_of().from_vector(vector)
-
-    @pytest.mark.parametrize("count", [-1, 10_001, INT64_MAX, -INT64_MAX - 1])
-    def test_refuses_a_count_that_no_total_has(self, count: int) -> None:
-        vector = np.zeros(13, dtype=np.int64)
-        vector[-1] = count
-        with pytest.raises(InvalidRowsError, match=f"total of {count} rows is outside 0 to 10000"):
-            spec_of().from_vector(vector)
 
     def test_refuses_statistics_of_another_specification(self) -> None:
         with pytest.raises(InvalidRowsError, match="3 features and 2 targets"):
@@ -316,7 +290,7 @@ class TestBadInput:
 
     def test_labels_of_all_batches_count_toward_the_largest_number_of_rows(self) -> None:
         batch = (np.zeros((6000, 3)), np.zeros(6000, dtype=int))
-        with pytest.raises(InvalidRowsError, match="at least 12000 rows"):
+        with pytest.raises(InvalidRowsError, match="12000 rows are more than the 10000"):
             Statistics.from_batches(spec_of(), [batch, batch])
 
     def test_labels_do_not_pass_for_real_targets(self) -> None:

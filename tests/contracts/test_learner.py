@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from learner_driver import dealt, steps, train
 from numpy.typing import NDArray
+from support.learner_driver import dealt, steps, train
 
 from analytic.afl import AFL
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
@@ -195,6 +195,24 @@ def test_no_total_leaves_the_bounds_of_its_layout(name: str, data: st.DataObject
         bounds = np.concatenate([np.full(size, bound, dtype=object) for _, size, bound in spec.segments])
         assert all(vector.shape == bounds.shape for vector in vectors)
         assert (abs(sum(vectors, start=0 * bounds)) <= bounds).all()
+
+
+@EACH
+def test_a_vector_reads_back_and_what_no_total_is_is_refused(name: str) -> None:
+    learner, rows = CASES[name].learner, CASES[name].rows(np.random.default_rng(11), 30)
+    for model in steps(learner, [rows]):
+        if (spec := learner.next_sum(model)) is None:
+            return
+        vector = spec.to_vector(learner.client_statistics(model, rows))
+        assert spec.to_vector(spec.from_vector(vector)).tobytes() == vector.tobytes()
+        n, wrong = len(vector), vector.copy()
+        for foreign in (vector[:-1], vector[:, None], vector.astype(float), vector.astype(np.int32), np.zeros(n, "u8")):
+            with pytest.raises(InvalidRowsError, match=rf"int64 vector of shape \({n},\), not {foreign.dtype}"):
+                spec.from_vector(foreign)
+        for count in (-1, 1001, 2**63 - 1, -(2**63)):
+            wrong[-1] = count
+            with pytest.raises(InvalidRowsError, match=f"total of {count} rows is outside 0 to 1000"):
+                spec.from_vector(wrong)
 
 
 @EACH

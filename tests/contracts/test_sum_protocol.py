@@ -5,6 +5,7 @@ To bring a new implementation under the contract, add a row to ``ROWS``.
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,10 +16,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.parties import identified
 
-from secagg import InsecureSeededEntropy, IntVector, Layout, MaskedSum, PlainSum, SumProtocol, run_in_memory
+from secagg import (
+    ClientSession,
+    InOneProcess,
+    InsecureSeededEntropy,
+    IntVector,
+    Layout,
+    MaskedSum,
+    PartyId,
+    PartySecrets,
+    PlainSum,
+    os_entropy,
+    run_in_memory,
+)
 from secagg.committee import CommitteeSum
 from secagg.config import SERVER
+from secagg.entropy import Entropy
 from secagg.errors import (
     ConfigurationError,
     InvalidVectorError,
@@ -33,24 +48,29 @@ from secagg.he import BfvSum, CkksSum, MaskedBfvSum, MaskedCkksSum
 from secagg.he.masked import MaskedEncryptedSum
 from secagg.he.protocol import EncryptedSum
 from secagg.in_memory import Envelope, FaultyNetwork
-from secagg.masked.protocol import SimulatedIdentities
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
+from secagg.ring import RingVector
+from secagg.sessions import Contribution
+from secagg.sums import Knowledge, Upload
 
-Make = Callable[[Layout, tuple[int, ...], bytes, bytes], SumProtocol]
+Make = Callable[[Layout, tuple[int, ...], bytes, bytes], InOneProcess]
 """(layout, clients, session id, context) to public parameters that tolerate a dropout from 4 clients on."""
 
 
-def plain(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> SumProtocol:
-    return PlainSum(layout=layout, clients=clients, session_id=session_id, context=context, min_survivors=2)
+def plain(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> InOneProcess:
+    return InOneProcess(
+        protocol=PlainSum(layout=layout, clients=clients, session_id=session_id, context=context, min_survivors=2)
+    )
 
 
-def masked(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> SumProtocol:
+def masked(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> InOneProcess:
     threshold = len(clients) // 2 + 1
-    return MaskedSum(layout=layout, clients=clients, session_id=session_id, context=context, threshold=threshold)
+    protocol = MaskedSum(layout=layout, clients=clients, session_id=session_id, context=context, threshold=threshold)
+    return InOneProcess(protocol=protocol)
 
 
-def masked_with_identities(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> SumProtocol:
+def masked_with_identities(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> InOneProcess:
     keys = {party: IdentityKey.generate(InsecureSeededEntropy(party)) for party in clients}
     protocol = MaskedSum(
         layout=layout,
@@ -60,27 +80,28 @@ def masked_with_identities(layout: Layout, clients: tuple[int, ...], session_id:
         threshold=len(clients) // 2 + 1,
         identities=tuple(key.public for key in keys.values()),
     )
-    return SimulatedIdentities(protocol=protocol, keys=keys)
+    return identified(protocol, keys)
 
 
-def committee(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> SumProtocol:
+def committee(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> InOneProcess:
     numbers = [party for party in range(1, len(clients) + 3) if party not in clients][:2]
     keys = {party: KeyPair.generate(InsecureSeededEntropy(party)) for party in numbers}
-    return CommitteeSum(
+    protocol = CommitteeSum(
         layout=layout,
         clients=clients,
         session_id=session_id,
         context=context,
         helper_keys=tuple((party, pair.public) for party, pair in keys.items()),
         min_survivors=2,
-        helper_secrets=keys,
     )
+    secrets = {party: PartySecrets(agreement=pair) for party, pair in keys.items()}
+    return InOneProcess(protocol=protocol, secrets=secrets)
 
 
 @lru_cache(maxsize=64)
 def encrypted(
     kind: type[EncryptedSum], layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
-) -> SumProtocol:
+) -> InOneProcess:
     """Keys are drawn by the operating system, so the same session must come back when it is asked for again."""
     fewest = len(clients) // 2 + 1 if len(clients) > 2 else 2
     return kind.generate(layout=layout, clients=clients, session_id=session_id, context=context, min_survivors=fewest)
@@ -89,7 +110,7 @@ def encrypted(
 @lru_cache(maxsize=64)
 def masked_and_encrypted(
     kind: type[MaskedEncryptedSum], layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
-) -> SumProtocol:
+) -> InOneProcess:
     threshold = len(clients) // 2 + 1
     return kind.generate(layout=layout, clients=clients, session_id=session_id, context=context, threshold=threshold)
 
@@ -167,7 +188,7 @@ def exact(vectors: Mapping[int, IntVector], survivors: tuple[int, ...]) -> bytes
     return np.array(total, dtype=np.int64).tobytes()
 
 
-def make(row: Row, **changes: object) -> SumProtocol:
+def make(row: Row, **changes: object) -> InOneProcess:
     """The row's protocol over the fixed cohort, with changes."""
     public = {"layout": LAYOUT, "clients": CLIENTS, "session_id": SESSION, "context": b""} | changes
     return row.make(*public.values())  # type: ignore[arg-type]
@@ -223,13 +244,13 @@ def test_faulty_networks_never_give_a_wrong_sum(row: Row) -> None:
         except SecureSumError:
             assert loss > 0
         else:
-            assert len(run.result.survivors) >= make(row).survivors_needed
+            assert len(run.result.survivors) >= make(row).protocol.survivors_needed
             assert run.result.total.tobytes() == exact(vectors, run.result.survivors)
 
     check()
 
 
-def rounds(protocol: SumProtocol, vectors: Mapping[int, IntVector]) -> list[list[Envelope]]:
+def rounds(parties: InOneProcess, vectors: Mapping[int, IntVector]) -> list[list[Envelope]]:
     """All messages of a perfect run: upload, requests, upload, ..."""
     said: list[list[Envelope]] = [[]]
 
@@ -244,7 +265,7 @@ def rounds(protocol: SumProtocol, vectors: Mapping[int, IntVector]) -> list[list
         def carry(self, envelopes):  # type: ignore[no-untyped-def]
             return iter(list(envelopes))
 
-    run_in_memory(protocol, vectors, network=Slow(), entropy=InsecureSeededEntropy(1), record=record)
+    run_in_memory(parties, vectors, network=Slow(), entropy=InsecureSeededEntropy(1), record=record)
     return said
 
 
@@ -303,19 +324,16 @@ def test_strangers_get_no_session(row: Row) -> None:
 )
 def test_whoever_differs_in_public_parameters_is_not_in_the_sum(row: Row, change: dict[str, object]) -> None:
     """One client of another session, model or layout: its messages are refused, and the others' sum is exact."""
-    vectors, protocol, other = some_vectors(), make(row), make(row, **change)
-    sessions = {p: (other if p == 9 else protocol).client(p, np.zeros(9, dtype=np.int64)) for p in CLIENTS}
+    vectors, parties, other = some_vectors(), make(row), make(row, **change)
+    sessions = {p: (other if p == 9 else parties).client(p, np.zeros(9, dtype=np.int64)) for p in CLIENTS}
 
-    class Swapped:
-        """The protocol, but client 9 speaks from the other session."""
+    class Swapped(InOneProcess):
+        """The same parties, but client 9 speaks from the other session."""
 
-        def __getattr__(self, name: str) -> object:
-            return getattr(protocol, name)
+        def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+            return sessions[9] if party == 9 else parties.client(party, contribution, entropy=entropy)
 
-        def client(self, party: int, contribution: object, *, entropy: object) -> object:
-            return sessions[9] if party == 9 else protocol.client(party, contribution, entropy=entropy)  # type: ignore[arg-type]
-
-    run = run_in_memory(Swapped(), vectors)  # type: ignore[arg-type]
+    run = run_in_memory(Swapped(protocol=parties.protocol, secrets=parties.secrets), vectors)
     assert 9 not in run.result.survivors
     assert run.result.total.tobytes() == exact(vectors, run.result.survivors)
     assert any("another session or another configuration" in str(error) for _, error in run.refused)
@@ -478,16 +496,116 @@ def test_too_few_release_nothing_and_end_the_session(row: Row) -> None:
 
 
 def test_helpers_share_the_number_space(row: Row) -> None:
-    protocol = make(row)
-    helpers = protocol.helpers()
-    assert not set(helpers) & set(protocol.clients)
-    assert all(helper.party == party for party, helper in helpers.items())
+    parties = make(row)
+    assert not set(parties.helpers) & set(parties.clients)
+    assert all(parties.helper(party).party == party for party in parties.helpers)
+
+
+def test_strangers_are_no_helpers(row: Row) -> None:
+    with pytest.raises(ConfigurationError):
+        make(row).helper(3)
 
 
 def test_the_public_face(row: Row) -> None:
-    protocol = make(row)
+    protocol = make(row).protocol
     assert protocol.clients == CLIENTS
     assert all(a < b for a, b in pairwise(protocol.clients))
     assert protocol.layout == LAYOUT
     assert protocol.name
-    assert 1 <= protocol.survivors_needed <= len(CLIENTS)
+    assert len(protocol.digest) == 32
+    assert 1 <= protocol.survivors_needed == protocol.guarantee.survivors_needed <= len(CLIENTS)
+    assert set(protocol.guarantee.opening_helpers) <= set(protocol.helpers)
+
+
+def test_who_lacks_its_secrets_gets_no_session(row: Row) -> None:
+    """Public parameters hold no secret: a party that needs one brings its own, and no other."""
+    parties = make(row)
+    stranger = PartySecrets(identity=IdentityKey(b"s" * 32), agreement=KeyPair(b"s" * 32), decryption=b"no context")
+    for party in parties.secrets:
+        for wrong in (PartySecrets(), stranger):
+            with pytest.raises(ConfigurationError):
+                begin(InOneProcess(protocol=parties.protocol, secrets={party: wrong}), party)
+
+
+def begin(parties: InOneProcess, party: PartyId) -> ClientSession:
+    """The session of a client or of a helper."""
+    return parties.helper(party) if party in parties.helpers else parties.client(party, some_vectors()[party])
+
+
+def test_a_signing_key_that_serves_no_purpose_is_refused(row: Row) -> None:
+    """Whoever signs believes that the server may lie; here nobody would look at the signature."""
+    protocol, key = make(row).protocol, PartySecrets(identity=IdentityKey(b"s" * 32))
+    with pytest.raises(ConfigurationError, match=r"identity key|serves no purpose"):
+        protocol.client(3, some_vectors()[3], secrets=key)
+    with pytest.raises(ConfigurationError, match="serves no purpose"):
+        protocol.server(secrets=key)
+
+
+def test_public_parameters_hold_no_secret(row: Row) -> None:
+    parties = make(row)
+    held = repr(parties.protocol).encode() + pickle.dumps(parties.protocol)
+    for secrets in parties.secrets.values():
+        for secret in (secrets.identity, secrets.agreement):
+            assert secret is None or secret.secret not in held
+        assert not secrets.decryption or secrets.decryption not in held
+        assert repr(secrets) == "PartySecrets()"
+    assert "PartySecrets" not in repr(parties)
+
+
+def test_stated_costs_are_the_measured_ones(row: Row) -> None:
+    parties = make(row)
+    traffic, guarantee = run_in_memory(parties, some_vectors()).traffic, parties.protocol.guarantee
+    costs = parties.protocol.costs
+    stated = dict.fromkeys(CLIENTS, costs["client"])
+    (role,) = costs.keys() - {"client"} or {"client"}
+    stated |= dict.fromkeys(parties.helpers, costs[role])
+    for party, measured in traffic.items():
+        cost = stated[party]
+        assert (measured.messages_up, measured.bytes_up) == (cost.messages_up, cost.bytes_up)
+        assert measured.bytes_down == cost.bytes_down
+    assert costs["client"].messages_up == guarantee.messages
+    assert guarantee.vector_message == row.counts_at
+    assert str(costs["client"]) in parties.protocol.explain() or guarantee.upload is Upload.CIPHERTEXT
+
+
+def test_a_guarantee_says_who_opens_an_upload(row: Row) -> None:
+    """Each coalition of the server with clients and helpers, against the sum's own word and its own mathematics."""
+    parties, vectors, said = make(row), some_vectors(), list[Envelope]()
+    tapes = {party: Tape(party) for party in CLIENTS}
+    run_in_memory(Taped(protocol=parties.protocol, secrets=parties.secrets, tapes=tapes), vectors, record=said.append)
+    guarantee, sent = parties.protocol.guarantee, tuple(envelope.message for envelope in said)
+    for n in range(len(CLIENTS)):
+        for helpers in ((), parties.helpers[:1], parties.helpers):
+            members = {*CLIENTS[len(CLIENTS) - n :], *helpers}
+            knowledge = Knowledge(
+                messages=sent,
+                tapes={party: bytes(tapes[party].drawn) for party in members & set(CLIENTS)},
+                secrets={party: secrets for party, secrets in parties.secrets.items() if party in members},
+            )
+            opened = parties.protocol.opened_by(knowledge, CLIENTS[0])
+            assert opened is not None
+            is_right = opened.to_bytes() == RingVector.encode(LAYOUT, vectors[CLIENTS[0]]).to_bytes()
+            assert is_right == guarantee.opened_by(server=True, n_clients=n, helpers=frozenset(helpers))
+    nothing = Knowledge(messages=(), tapes={}, secrets={})
+    assert parties.protocol.opened_by(nothing, CLIENTS[0]) is None
+
+
+class Tape:
+    """A client's random bytes, written down."""
+
+    def __init__(self, party: PartyId) -> None:
+        self.drawn, self._entropy = bytearray(), InsecureSeededEntropy(party)
+
+    def __call__(self, n_bytes: int) -> bytes:
+        self.drawn += (drawn := self._entropy(n_bytes))
+        return drawn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taped(InOneProcess):
+    """The same parties, each client with a tape of its own."""
+
+    tapes: Mapping[PartyId, Tape]
+
+    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+        return InOneProcess.client(self, party, contribution, entropy=self.tapes[party])

@@ -40,10 +40,10 @@ def dealt(n_clients: int, seed: int, n_rows: int = 60) -> dict[int, ClientRows]:
 @settings(max_examples=20)
 def test_a_federation_has_its_survivors_pooled_bytes(n_clients: int, seed: int, mode: Mode) -> None:
     clients = dealt(n_clients, seed)
-    room = n_clients - mode.survivors_needed(tuple(clients))
+    room = n_clients - mode.guarantee(tuple(clients)).survivors_needed
     rng = np.random.default_rng(seed)
     gone = {
-        int(party): int(rng.integers(0, mode.messages_before_vector + 1))
+        int(party): int(rng.integers(0, mode.guarantee(tuple(clients)).messages_before_vector + 1))
         for party in rng.permutation(n_clients)[: min(room, n_clients - 2)] + 1
     }
     ticks = []
@@ -80,7 +80,7 @@ def test_a_series_of_sums_has_its_survivors_pooled_bytes(n_clients: int, seed: i
     clients = dealt(n_clients, seed)
     deep = DeepAFL(n_features=3, n_targets=2, feature_bound=8.0, max_rows=60, n_layers=2, d_phi=6, d_f=5, gamma=0.1)
     dropouts = Dropouts(rate=0.3, seed=seed)
-    assume(n_clients - dropouts.n_lost(n_clients) >= mode.survivors_needed(tuple(clients)))
+    assume(n_clients - dropouts.n_lost(n_clients) >= mode.guarantee(tuple(clients)).survivors_needed)
     federation = run_federation(
         deep,
         clients,

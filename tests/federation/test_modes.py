@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.parties import registered
 
 from federation.errors import UsageError
-from federation.modes import MODES, Mode, choose_modes
-from secagg import Layout, PlainSum, run_in_memory
+from federation.modes import MODES, Mode, choose_modes, register
+from secagg import Layout, run_in_memory
 from secagg.errors import ConfigurationError
 from secagg.in_memory import Envelope
 
 CLIENTS = (1, 2, 3, 4)
 LAYOUT = Layout.of([("entries", 3, 1000)])
 
-ABSENT = Mode(name="absent", make=PlainSum, requires="a_module_that_nobody_has", extra="he")
+ABSENT = Mode(name="absent", make=MODES["plain"].make, requires="a_module_that_nobody_has", extra="he")
 
 
 def test_all_installed_modes_are_the_default() -> None:
-    assert choose_modes(None) == tuple(MODES.values())
-    assert choose_modes(None, MODES | {"absent": ABSENT}) == tuple(MODES.values())
+    there = tuple(MODES.values())
+    assert choose_modes(None) == there
+    with registered(ABSENT):
+        assert choose_modes(None) == there
 
 
 def test_named_modes_keep_their_order_and_come_once() -> None:
@@ -32,18 +35,26 @@ def test_an_unknown_mode_names_those_there_are() -> None:
 
 
 def test_a_mode_without_its_extra_says_how_to_install_it() -> None:
-    with pytest.raises(UsageError, match=r"pip install 'analytic-secagg\[he\]', or leave absent out of --modes"):
-        choose_modes(["absent"], {"absent": ABSENT})
+    with (
+        registered(ABSENT),
+        pytest.raises(UsageError, match=r"pip install 'analytic-secagg\[he\]', or leave absent out of --modes"),
+    ):
+        choose_modes(["absent"])
+
+
+def test_a_name_is_taken_once() -> None:
+    with pytest.raises(UsageError, match="a mode plain already"):
+        register(MODES["plain"])
 
 
 @pytest.mark.parametrize(("name", "needed"), [("plain", 1), ("masked", 14), ("committee", 14), ("ckks", 14)])
 def test_survivors_needed_are_those_of_the_protocol(name: str, needed: int) -> None:
-    assert MODES[name].survivors_needed(tuple(range(1, 21))) == needed
+    assert MODES[name].guarantee(tuple(range(1, 21))).survivors_needed == needed
 
 
 def test_a_cohort_that_a_mode_cannot_serve_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="at least 2 clients"):
-        MODES["masked"].survivors_needed((1,))
+        MODES["masked"].guarantee((1,))
 
 
 @pytest.mark.parametrize("in_series", [False, True])
@@ -51,7 +62,7 @@ def test_a_cohort_that_a_mode_cannot_serve_is_refused() -> None:
 def test_the_sums_of_a_run_are_exact_and_have_a_session_each(mode: Mode, in_series: bool) -> None:
     sums, sessions = mode.sums(CLIENTS, in_series=in_series), set()
     for number in range(3):
-        protocol = sums.next_sum(LAYOUT, f"sum {number}".encode())
+        parties = sums.next_sum(LAYOUT, f"sum {number}".encode())
         vectors = {party: np.array([party, -number, 7]) for party in CLIENTS}
         first = b""
 
@@ -59,19 +70,17 @@ def test_the_sums_of_a_run_are_exact_and_have_a_session_each(mode: Mode, in_seri
             nonlocal first
             first = first or envelope.message
 
-        run = run_in_memory(protocol, vectors, record=keep)
+        run = run_in_memory(parties, vectors, record=keep)
         assert run.refused == ()
         assert run.result.total.tolist() == [10, -4 * number, 28]
         sessions.add(first)
-        before = 0 if in_series and number and mode.begin_series else mode.messages_before_vector
-        assert {run.traffic[party].messages_up for party in CLIENTS} == {before + 1 + mode.messages_after_vector}
+        guarantee = mode.guarantee(CLIENTS)
+        before = 0 if in_series and number and mode.make_series else guarantee.messages_before_vector
+        assert {run.traffic[party].messages_up for party in CLIENTS} == {before + 1 + guarantee.messages_after_vector}
     assert len(sessions) == 3
 
 
-def test_a_mode_explains_itself_where_its_protocol_does() -> None:
-    assert MODES["plain"].explain(LAYOUT, CLIENTS) is None
-    masked, encrypted = MODES["masked"].explain(LAYOUT, CLIENTS), MODES["bfv"].explain(LAYOUT, CLIENTS)
-    assert masked is not None
-    assert "masked sum over 4 clients" in masked
-    assert encrypted is not None
-    assert "proven error" in encrypted
+def test_a_mode_explains_itself() -> None:
+    assert "NOT PRIVATE" in MODES["plain"].explain(LAYOUT, CLIENTS)
+    assert "masked sum over 4 clients" in MODES["masked"].explain(LAYOUT, CLIENTS)
+    assert "proven error" in MODES["bfv"].explain(LAYOUT, CLIENTS)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support.parties import knows
 
 from secagg.config import SERVER
 from secagg.durable import DurableClient, DurableServer
@@ -134,7 +135,7 @@ def _client_snapshot(config: MaskedSum, data: bytes) -> None:
     identity = IDENTITIES[5] if config.is_authenticated else None
     for snapshot in (data, header + data, header + seal(KEY, data, header, entropy=entropy("nonce"))):
         try:
-            restore_client(config, 5, VECTORS[5], snapshot, KEY, entropy=entropy("on"), identity=identity)
+            restore_client(config, 5, VECTORS[5], snapshot, KEY, entropy=entropy("on"), secrets=knows(identity))
         except SnapshotError:
             continue
 
@@ -312,7 +313,7 @@ def _new_client(config: Any, party: int) -> Any:
     if isinstance(config, MaskedSeries):
         return SeriesClient(config, party, entropy=entropy(f"{party}")).begin_sum(LAYOUT, b"", VECTORS[party])
     identity = IDENTITIES[party] if config.is_authenticated else None
-    return config.client(party, VECTORS[party], entropy=entropy(f"{party}"), identity=identity)
+    return config.client(party, VECTORS[party], entropy=entropy(f"{party}"), secrets=knows(identity))
 
 
 Pool = tuple[list[tuple[int, bytes]], list[bytes], list[tuple[int, bytes] | None]]

@@ -15,6 +15,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parent))
 
 from hostile_targets import DECODERS, IDENTITIES, LAYOUT, SERIES, SIGNED, STORED, TARGETS, VECTORS, entropy, pool
+from support.parties import knows
 
 from secagg.config import SERVER
 from secagg.errors import LocalProtocolError, MalformedMessageError, RemoteProtocolError
@@ -167,7 +168,7 @@ def test_a_large_message_costs_the_server_no_more_than_itself(type_: MessageType
 @pytest.mark.parametrize("kind", ["zeros", "list"])
 @pytest.mark.parametrize("step", range(4))
 def test_a_large_message_costs_a_client_no_more_than_itself(step: int, kind: str) -> None:
-    client = SIGNED.client(5, VECTORS[5], entropy=entropy("5"), identity=IDENTITIES[5])
+    client = SIGNED.client(5, VECTORS[5], entropy=entropy("5"), secrets=knows(IDENTITIES[5]))
     client.start()
     for message in pool(SIGNED)[1][:step]:
         client.receive(message)

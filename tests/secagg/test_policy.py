@@ -10,9 +10,9 @@ import pytest
 from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PlainSum, SumProtocol
 from secagg.dp import CentralNoisySum, CoordinateNoise
 from secagg.errors import ConfigurationError, PolicyError
-from secagg.masked import SimulatedIdentities
-from secagg.masked.series import MaskedSeries, SimulatedSeries
+from secagg.masked.series import MaskedSeries
 from secagg.policy import ClientPolicy
+from secagg.primitives.agreement import KeyPair
 
 LAYOUT = Layout.of([("counts", 3, 10)])
 CLIENTS = (1, 2, 3, 4, 5)
@@ -21,9 +21,15 @@ SEMI_HONEST = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16))
 SIGNED = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), threshold=4, identities=IDENTITIES)
 ROSTER = dict(zip(CLIENTS, IDENTITIES, strict=True))
 NOISE = CoordinateNoise(levels=np.ones(3, dtype=np.uint8), variances=(4,))
-COMMITTEE = CommitteeSum.generate(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16))
+COMMITTEE = CommitteeSum(
+    layout=LAYOUT,
+    clients=CLIENTS,
+    session_id=bytes(16),
+    helper_keys=tuple((party, KeyPair(bytes([party]) * 32).public) for party in (6, 7)),
+    min_survivors=4,
+)
 SIGNED_COMMITTEE = replace(COMMITTEE, identities=IDENTITIES, server_identity=bytes(32))
-SERIES = SimulatedSeries.begin(MaskedSeries(clients=CLIENTS, series_id=bytes(16)))
+SERIES = MaskedSeries(clients=CLIENTS, series_id=bytes(16))
 
 
 def noisy(protocol: SumProtocol) -> CentralNoisySum:
@@ -44,7 +50,7 @@ def accepts(*modes: str, identities: dict[int, bytes] = ROSTER) -> ClientPolicy:
 def test_a_sum_that_keeps_the_policy_passes() -> None:
     ClientPolicy(min_clients=5, min_survivors=4, min_corruption=0.2, identities=ROSTER).check(SIGNED)
     accepts("committee").check(SIGNED_COMMITTEE)
-    accepts("masked+central-noise").check(noisy(SimulatedIdentities(protocol=SIGNED, keys={})))
+    accepts("masked+central-noise").check(noisy(SIGNED))
     ClientPolicy(modes=frozenset({"committee"}), min_corruption=0.4).check(COMMITTEE)
     knows_helpers({**dict(COMMITTEE.helper_keys), 99: bytes(32)}).check(COMMITTEE)
     ClientPolicy(modes={"committee"}, server_identity=bytes(32)).check(SIGNED_COMMITTEE)  # type: ignore[arg-type]
@@ -74,22 +80,26 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
             noisy(SEMI_HONEST),
             "that 3 colluding clients .* this one bears 2:",
         ),
-        (ClientPolicy(identities=ROSTER), SERIES.next_sum(LAYOUT), "this sum has none and trusts the server"),
-        (knows_helpers({1: COMMITTEE.helper_keys[0][1]}), COMMITTEE, r"helpers \[6, 7\] have another key"),
+        (ClientPolicy(identities=ROSTER), SERIES.sum(1, LAYOUT, b""), "this sum has none and trusts the server"),
+        (
+            knows_helpers({1: COMMITTEE.helper_keys[0][1]}),
+            COMMITTEE,
+            r"2 of the 2 helpers have another key .*: \[6, 7\]",
+        ),
         (
             knows_helpers(dict(COMMITTEE.helper_keys) | {7: bytes(32)}),
             COMMITTEE,
-            r"helpers \[7\] have another key in this site's list of helpers, or none",
+            r"1 of the 2 helpers have another key in this site's roster, or none: \[7\]",
         ),
         (
             ClientPolicy(modes=frozenset({"committee"}), server_identity=b"s" * 32),
             SIGNED_COMMITTEE,
-            "knows the server by its identity key, and the sum has another one",
+            "1 of the 1 servers have another key",
         ),
         (
             ClientPolicy(modes=frozenset({"committee"}), server_identity=b"s" * 32),
             COMMITTEE,
-            "knows the server by its identity key, and the sum has none",
+            "knows every server by its key; this sum has none",
         ),
         (ClientPolicy(identities=ROSTER), SEMI_HONEST, "this sum has none and trusts the server"),
         (ClientPolicy(identities=ROSTER | {2: IDENTITIES[2]}), SIGNED, "1 of the 5 clients have another key"),
@@ -108,7 +118,7 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
         (accepts("masked+central-noise"), noisy(SEMI_HONEST), "this sum has none and trusts the server"),
         (
             accepts("masked+central-noise", identities=ROSTER | {2: IDENTITIES[2]}),
-            noisy(SimulatedIdentities(protocol=SIGNED, keys={})),
+            noisy(SIGNED),
             "1 of the 5 clients have another key",
         ),
     ],

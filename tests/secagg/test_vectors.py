@@ -21,6 +21,7 @@ from slow_receipt import receipt
 from slow_series import SlowSeriesClient, SlowSeriesServer
 from slow_server import SlowServer
 from slow_session import Session
+from support.parties import knows
 
 from secagg import errors
 from secagg.errors import LocalProtocolError
@@ -75,7 +76,7 @@ def fast_sessions(scenario: Json, entropy: Mapping[int, Drawn]) -> tuple[dict[in
     config = make_vectors.fast_session(scenario["parameters"])
     keys = {p: IdentityKey(bytes.fromhex(secret)) for p, secret in by_party(scenario["identity_secrets"]).items()}
     clients = {
-        party: config.client(party, np.array(vector), entropy=entropy[party], identity=keys.get(party))
+        party: config.client(party, np.array(vector), entropy=entropy[party], secrets=knows(keys.get(party)))
         for party, vector in by_party(scenario["vectors"]).items()
     }
     return clients, config.server()

@@ -72,7 +72,7 @@ class AflUpload(Attack):
 
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> IntVector | None:
         """The vector of sums, made whole."""
-        payload = None if target is None else view.sums[-1].payload(target)
+        payload = None if target is None else view.sums[-1].knowledge.upload(target)
         if payload is None:
             return None
         sizes = {segment.name: segment.size for segment in view.sums[-1].layout.segments}
@@ -101,6 +101,6 @@ def _view_of_upload(bench: Bench, party: PartyId, payload: bytes) -> AdversaryVi
         result=None,
         inputs={},
         tapes={},
-        helper_secrets={},
+        secrets={},
     )
     return AdversaryView(coalition=SERVER_ALONE, sums=(seen,), known=bench.known())

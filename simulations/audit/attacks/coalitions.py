@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from federation.modes import Mode
-from secagg import CommitteeSum, MaskedSum
+from secagg import Guarantee, PartyId
 from secagg.errors import ConfigurationError
 from simulations.audit.attack import Attack, CoalitionScore, NotTriedError, Outcome, attacked
 from simulations.audit.attacks.collusion import Collusion
 from simulations.audit.evaluate import Score
-from simulations.audit.recorder import RecordedSum, helper_secrets, view_of
+from simulations.audit.recorder import RecordedSum, view_of
 from simulations.audit.view import SERVER_ALONE, WIRE_TAPPER, Coalition
 from simulations.audit.workbench import Bench
 
@@ -60,27 +60,31 @@ def by_coalition(bench: Bench, mode: Mode, n_clients: int) -> Iterator[Coalition
 
 
 def _coalitions(recorded: RecordedSum, sizes: tuple[int, ...] | None) -> Iterator[tuple[Coalition, bool]]:
-    """Coalitions with what the protocol states about each."""
-    protocol = recorded.protocol
-    helpers = tuple(helper_secrets(protocol))
-    yield WIRE_TAPPER, protocol.name == "plain"
-    if isinstance(protocol, MaskedSum):
-        clients, threshold = protocol.clients, protocol.shares_needed
-        for n in sizes if sizes is not None else range(len(clients)):
-            if n < len(clients):
-                name = f"server and {n} of {len(clients)} clients (threshold {threshold})"
-                members, enough = frozenset(clients[len(clients) - n :]), n >= min(threshold, len(clients) - 1)
-                yield Coalition(name=name, server=True, parties=members), enough and not helpers
-                if helpers:
-                    yield (
-                        Coalition(name=f"{name} and the key holder", server=True, parties=members | {*helpers}),
-                        enough,
-                    )
+    """Coalitions with what the protocol states about each: ever more clients, then ever more helpers."""
+    protocol, guarantee = recorded.protocol, recorded.protocol.guarantee
+    clients, helpers, n = protocol.clients, protocol.helpers, len(protocol.clients)
+    yield WIRE_TAPPER, guarantee.opens_alone
+    if guarantee.opening_clients:
+        for size in sizes if sizes is not None else range(n):
+            if size >= n:
+                continue
+            name = f"server and {size} of {n} clients (threshold {guarantee.threshold})"
+            members = frozenset(clients[n - size :])
+            yield _stated(guarantee, name, members, frozenset())
+            if helpers:
+                yield _stated(guarantee, f"{name} and the key holder", members, frozenset(helpers))
         return
-    yield SERVER_ALONE, protocol.name == "plain"
-    what = "helpers" if isinstance(protocol, CommitteeSum) else "key holders"
-    for n in range(1, len(helpers) + 1):
-        members = frozenset(helpers[:n])
-        yield Coalition(name=f"{n} of {len(helpers)} {what}, without the server", parties=members), False
-        name = f"server and {n} of {len(helpers)} {what}"
-        yield Coalition(name=name, server=True, parties=members), n == len(helpers)
+    yield SERVER_ALONE, guarantee.opens_alone
+    role = next((role for role, keys in protocol.public_keys.items() if set(helpers) & keys.keys()), "helper")
+    for size in range(1, len(helpers) + 1):
+        members = frozenset(helpers[:size])
+        yield Coalition(name=f"{size} of {len(helpers)} {role}s, without the server", parties=members), False
+        yield _stated(guarantee, f"server and {size} of {len(helpers)} {role}s", frozenset(), members)
+
+
+def _stated(
+    guarantee: Guarantee, name: str, clients: frozenset[PartyId], helpers: frozenset[PartyId]
+) -> tuple[Coalition, bool]:
+    """The server with these parties, and whether the protocol says that they open uploads."""
+    opens = guarantee.opened_by(server=True, n_clients=len(clients), helpers=helpers)
+    return Coalition(name=name, server=True, parties=clients | helpers), opens

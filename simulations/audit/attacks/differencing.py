@@ -54,7 +54,7 @@ class Differencing(_OfTotals):
             cohort = bench.cohort(SMALL_COHORT)
             vectors = bench.vectors(cohort)
             others = {party: vector for party, vector in vectors.items() if party != VICTIM}
-            second = record_sum(bench.protocol(mode, tuple(vectors)), others, model=bench.model, entropy=bench.entropy)
+            second = record_sum(bench.parties(mode, tuple(vectors)), others, model=bench.model, entropy=bench.entropy)
             view = view_of((bench.run(mode, vectors), second), SERVER_ALONE, bench.known())
             truth = bench.truth(cohort[VICTIM], vectors[VICTIM])
             scores.append(attacked(self, view, VICTIM, truth, bench.rng))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from federation.modes import Mode
-from secagg import Layout, PartyId, SumProtocol
+from secagg import InOneProcess, PartyId, SumProtocol
 from secagg.entropy import Entropy, os_entropy
 from secagg.in_memory import Envelope
 from secagg.layout import IntVector
-from secagg.sessions import ClientSession, Contribution, ServerSession
+from secagg.sessions import ClientSession, Contribution
 from simulations.audit.attack import Attack, Expectation, Outcome, attacked, binds_the_model, in_the_clear
 from simulations.audit.evaluate import Score
 from simulations.audit.population import Truth
@@ -64,8 +64,8 @@ class DifferentModels(Attack):
             vectors = bench.vectors(cohort)
             sent = {p: vector if p == VICTIM else dead_vector(vector) for p, vector in vectors.items()}
             context = hashlib.sha256(ALL_ZERO).digest() if self.bound else bench.context
-            protocols = TwoContexts.of(bench.protocol(mode, tuple(sent)), VICTIM, context)
-            recorded = record_sum(protocols, sent, network=ForgedHeaders(protocols=protocols), entropy=bench.entropy)
+            parties = TwoContexts.of(bench.parties(mode, tuple(sent)), VICTIM, context)
+            recorded = record_sum(parties, sent, network=ForgedHeaders(parties=parties), entropy=bench.entropy)
             view = view_of((recorded,), SERVER_ALONE, bench.known())
             scores.append(attacked(self, view, VICTIM, bench.truth(cohort[VICTIM], sent[VICTIM]), bench.rng))
         return Outcome(score=Score.pooled(scores))
@@ -82,74 +82,45 @@ class DifferentModels(Attack):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TwoContexts:
-    """One protocol, in which one client is told another context (the digest of the model it holds) than the others."""
+class TwoContexts(InOneProcess):
+    """All parties of one sum, one of whose clients is told another context (the digest of the model it holds).
 
-    common: SumProtocol
+    Args:
+        special: the sum under that context.
+        target: who is told it.
+    """
+
     special: SumProtocol
     target: PartyId
 
     @classmethod
-    def of(cls, protocol: SumProtocol, target: PartyId, context: bytes) -> TwoContexts:
-        """The same session under another context for ``target``."""
-        special: SumProtocol = replace(protocol, context=context)  # type: ignore[type-var]
-        return cls(common=protocol, special=special, target=target)
-
-    @property
-    def name(self) -> str:
-        """The mode's name."""
-        return self.common.name
-
-    @property
-    def layout(self) -> Layout:
-        """The public shape of the vectors."""
-        return self.common.layout
-
-    @property
-    def clients(self) -> tuple[PartyId, ...]:
-        """The cohort."""
-        return self.common.clients
-
-    @property
-    def survivors_needed(self) -> int:
-        """As the common protocol says."""
-        return self.common.survivors_needed
+    def of(cls, parties: InOneProcess, target: PartyId, context: bytes) -> TwoContexts:
+        """Return the same parties with another context for ``target``."""
+        special: SumProtocol = replace(parties.protocol, context=context)  # type: ignore[type-var]
+        return cls(protocol=parties.protocol, secrets=parties.secrets, special=special, target=target)
 
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
-        """The target's session under its own context, any other under the common one."""
-        protocol = self.special if party == self.target else self.common
-        return protocol.client(party, contribution, entropy=entropy)
-
-    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
-        """The server of the common context."""
-        return self.common.server(entropy=entropy)
-
-    def helpers(self, *, entropy: Entropy = os_entropy) -> Mapping[PartyId, ClientSession]:
-        """The helpers of the common context."""
-        return self.common.helpers(entropy=entropy)
+        """Return the target's session under its own context, any other under the common one."""
+        protocol = self.special if party == self.target else self.protocol
+        return protocol.client(party, contribution, secrets=self.of_party(party), entropy=entropy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgedHeaders:
     """The dishonest server's network: it rewrites the digest in every message from and to the target."""
 
-    protocols: TwoContexts
+    parties: TwoContexts
 
     def carry(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
         """The messages, each with the digest that its reader expects."""
-        common, special = _digest(self.protocols.common), _digest(self.protocols.special)
+        common, special, target = self.parties.protocol.digest, self.parties.special.digest, self.parties.target
         for envelope in envelopes:
-            swap = {special: common} if envelope.sender == self.protocols.target else {common: special}
-            if self.protocols.target in (envelope.sender, envelope.recipient):
+            swap = {special: common} if envelope.sender == target else {common: special}
+            if target in (envelope.sender, envelope.recipient):
                 message = envelope.message
                 digest = swap.get(message[DIGEST], message[DIGEST])
                 envelope = replace(envelope, message=message[: DIGEST.start] + digest + message[DIGEST.stop :])
             yield envelope
-
-
-def _digest(protocol: SumProtocol) -> bytes:
-    digest: bytes = getattr(protocol, "digest")  # noqa: B009 - every configuration has one, the interface does not say so
-    return digest
 
 
 def dead_vector(vector: IntVector) -> IntVector:

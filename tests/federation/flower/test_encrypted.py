@@ -34,15 +34,16 @@ from rehearsed import (
     write_invitation,
     write_messages,
 )
+from support.parties import knows
 
 from federation.flower import rehearsal
 from federation.flower.rehearsal import rehearse
 from federation.flower.trial import KEY_HOLDER_PARTY, Trial
+from federation.modes import MODES
 from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, UnreachableError
 from federation.site.invitation import Invitation
 from federation.site.key_pair import SessionKeyPair
-from federation.site.modes import MODES
 from federation.site.roster import Roster
 from federation.site.state import SessionFolder
 from secagg import new_session_id
@@ -51,7 +52,7 @@ from secagg.errors import HelperMissingError, LocalProtocolError
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.wire import MessageType, message_type, seal_frame
 
-ENCRYPTED = [name for name, mode in MODES.items() if mode.encrypts is not None]
+ENCRYPTED = [name for name, mode in MODES.items() if mode.announce is not None]
 HOLDER_SITE = 5
 """The site of the key holder, which is a client too."""
 
@@ -156,9 +157,9 @@ def test_the_secret_key_never_leaves_its_sealed_file(
     monkeypatch.setattr(SessionKeyPair, "generate", remember)
     rehearse(trial.folder, run_config(tmp_path, mode="masked+bfv"), watch=watch)
     (pair,) = drawn
-    secret = pair.secret_context[-1024:-960]  # beyond the public key, which both halves hold
-    assert secret not in pair.signed_context
-    assert any(len(content) > len(pair.secret_context) for content in held)
+    secret = pair.decryption[-1024:-960]  # beyond the public key, which both halves hold
+    assert secret not in pair.announcement
+    assert any(len(content) > len(pair.decryption) for content in held)
     assert not any(secret in content for content in [*held, *said])
     assert repr(secret)[2:20] not in repr(pair)
 
@@ -191,7 +192,7 @@ def test_a_helper_answers_one_request_whatever_process_is_asked(
 
 def strangers_pair(asked: Invitation, trial: Trial) -> SessionKeyPair:
     roster = Roster.read(trial.folder / "site-1" / "roster.toml")
-    return SessionKeyPair.generate(asked.basis(roster), IdentityKey.generate())
+    return SessionKeyPair.generate(*asked.setup(roster), knows(IdentityKey.generate()))
 
 
 def test_a_stranger_s_context_is_refused_by_the_server(
@@ -200,7 +201,7 @@ def test_a_stranger_s_context_is_refused_by_the_server(
     def hear(node: int, message: Message, reply: Message) -> None:
         if message.metadata.message_type == CONTEXT and node == node_of(1):
             asked = read_invitation(message.content)
-            forged = {KEY_HOLDER_PARTY: strangers_pair(asked, trial).signed_context}
+            forged = {KEY_HOLDER_PARTY: strangers_pair(asked, trial).announcement}
             reply.content = write_messages(forged, session=asked.session)
 
     monkeypatch.setattr(ForgedGrid, "hear", staticmethod(hear))
@@ -221,7 +222,7 @@ def test_a_stranger_s_context_is_refused_by_a_client(
         if message.metadata.message_type == INVITE and node == node_of(3):
             proposed = read_invitation(copy.deepcopy(message.content))  # all nodes are told the same object
             pair = strangers_pair(proposed.question, trial)
-            message.content = write_invitation(proposed.with_context(pair.signed_context))
+            message.content = write_invitation(proposed.with_context(pair.announcement))
 
     monkeypatch.setattr(ForgedGrid, "tell", staticmethod(tell))
     monkeypatch.setattr(rehearsal, "InProcessGrid", ForgedGrid)

@@ -54,9 +54,7 @@ def test_the_files_of_the_how_to_are_read_as_they_stand(trial: Trial) -> None:
     write_secret(folder / "key-holder.key", bytes.fromhex(holder.read_text()))
     site = SiteFile.read(folder / "site.toml")
     assert site.client is not None
-    assert site.helper is not None
-    assert site.key_holder is not None
-    parties = (site.client.party, site.helper.party, site.key_holder.party)
+    parties = (site.client.party, *(own.party for own in site.helpers))
     assert (parties, site.policy.modes) == ((3, 101, 201), {"masked"})
     (trial.folder / "server" / "server.toml").write_text(toml_block('roster = "roster.toml"\nidentity'))
     assert ServerFile.read(trial.folder / "server" / "server.toml").output.name == "models"

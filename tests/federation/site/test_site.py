@@ -209,8 +209,9 @@ def test_the_server_s_file(trial: Trial) -> None:
 def test_no_secret_is_printed(trial: Trial) -> None:
     file = SiteFile.read(trial.folder / "site-1" / "site.toml")
     assert file.client is not None
-    assert file.helper is not None
-    for secret in (file.client.identity.secret, file.helper.keys.secret):
+    (helper,) = file.helpers
+    assert helper.secrets.agreement is not None
+    for secret in (file.client.identity.secret, helper.secrets.agreement.secret):
         assert secret.hex() not in repr(file)
         assert repr(secret) not in repr(file)
 
@@ -243,7 +244,7 @@ def test_rosters_agree_by_their_fingerprint(trial: Trial, tmp_path: Path) -> Non
     swapped = Roster(
         server=roster.server,
         clients=roster.clients | {1: roster.clients[2], 2: roster.clients[1]},
-        helpers=roster.helpers,
+        beside=roster.beside,
     )
     assert swapped.fingerprint != roster.fingerprint
     (tmp_path / "roster.toml").write_text(roster.to_toml().replace("[helpers]", "[helper]"))

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # else tests/secag
 sys.path.append(str(Path(__file__).resolve().parents[2] / "vectors"))
 
 import numpy as np
+from support.parties import knows
 from vector_parts import SMALL, Recorded, every_width, lines_of, vectors_for
 
 from secagg.committee import CommitteeSum
@@ -22,6 +23,7 @@ from secagg.entropy import InsecureSeededEntropy
 from secagg.layout import Layout
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
+from secagg.sums import PartySecrets
 
 VECTORS = Path(__file__).resolve().parent / "vectors"
 Json = dict[str, Any]
@@ -58,19 +60,19 @@ def scenario(
         server_identity=signer.public if signer else b"",
     )
     vectors, entropy = vectors_for(name, layout, clients), {p: Recorded(SEED, f"{name} client {p}") for p in clients}
-    server = config.server(identity=signer)
+    server = config.server(secrets=knows(signer))
     said = []
     for party in clients:
         if party in silent:
             continue
         vector = np.array(vectors[party], dtype=np.int64)
-        message = config.client(party, vector, entropy=entropy[party], identity=keys.get(party)).start()
+        message = config.client(party, vector, entropy=entropy[party], secrets=knows(keys.get(party))).start()
         said.append((party, 0, message))
         server.receive(party, message)
     requests = server.close_round()
     said += [(0, helper, request) for helper, request in sorted(requests.items())]
     for helper, request in sorted(requests.items()):
-        answer = config.helper(helper, pairs[helper]).receive(request)
+        answer = config.helper(helper, secrets=PartySecrets(agreement=pairs[helper])).receive(request)
         said.append((helper, 0, answer))
         server.receive(helper, answer)
     server.close_round()

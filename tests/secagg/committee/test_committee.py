@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.parties import knows
 
-from secagg import CommitteeSum, InsecureSeededEntropy, Layout, run_in_memory
+from secagg import CommitteeSum, InOneProcess, InsecureSeededEntropy, Layout, PartySecrets, run_in_memory
 from secagg.committee.helper import CommitteeHelper
 from secagg.committee.messages import CommitteeInput, MaskRequest, MaskSum, SealedSeed
 from secagg.config import SERVER
@@ -32,6 +33,7 @@ from secagg.wire import MessageType, Reader, open_frame, seal_frame
 LAYOUT = Layout.of([("narrow", 5, 100), ("wide", 7, 2**60)])
 CLIENTS = (1, 2, 3, 4, 5)
 HELPERS = {11: KeyPair(b"a" * 32), 12: KeyPair(b"b" * 32)}
+SECRETS = {party: PartySecrets(agreement=pair) for party, pair in HELPERS.items()}
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 SERVER_KEY = IdentityKey(b"s" * 32)
 CONFIG = CommitteeSum(
@@ -40,8 +42,8 @@ CONFIG = CommitteeSum(
     session_id=bytes(16),
     helper_keys=tuple((party, pair.public) for party, pair in HELPERS.items()),
     min_survivors=3,
-    helper_secrets=HELPERS,
 )
+EVERYBODY = InOneProcess(protocol=CONFIG, secrets=SECRETS)
 SIGNED = replace(
     CONFIG,
     identities=tuple(IDENTITIES[party].public for party in CLIENTS),
@@ -57,20 +59,24 @@ def uploads(config: CommitteeSum = CONFIG, parties: tuple[int, ...] = CLIENTS) -
     messages = {}
     for party in parties:
         identity = IDENTITIES[party] if config.is_authenticated else None
-        session = config.client(party, vector(party), entropy=InsecureSeededEntropy(party), identity=identity)
+        session = config.client(party, vector(party), entropy=InsecureSeededEntropy(party), secrets=knows(identity))
         messages[party] = session.start()
     return messages
 
 
 def asked(config: CommitteeSum = CONFIG, parties: tuple[int, ...] = CLIENTS) -> tuple[ServerSession, dict[int, bytes]]:
-    server = config.server(identity=SERVER_KEY if config.is_authenticated else None)
+    server = config.server(secrets=knows(SERVER_KEY if config.is_authenticated else None))
     for party, message in uploads(config, parties).items():
         server.receive(party, message)
     return server, dict(server.close_round())
 
 
 def test_one_message_a_client_and_any_may_vanish() -> None:
-    run = run_in_memory(CONFIG, {party: vector(party) for party in CLIENTS}, dropouts={2: 0, 4: 0})
+    run = run_in_memory(
+        EVERYBODY,
+        {party: vector(party) for party in CLIENTS},
+        dropouts={2: 0, 4: 0},
+    )
     assert run.result.survivors == (1, 3, 5)
     assert run.result.total.tobytes() == (vector(1) + vector(3) + vector(5)).tobytes()
     for party in CLIENTS:
@@ -100,7 +106,7 @@ def test_any_number_of_helpers_gives_the_plain_total(n_helpers: int, survivors: 
 def test_signed_sums_are_exact_too() -> None:
     server, requests = asked(SIGNED)
     for helper, request in requests.items():
-        server.receive(helper, CommitteeHelper(SIGNED, helper, HELPERS[helper]).receive(request))
+        server.receive(helper, SIGNED.helper(helper, secrets=SECRETS[helper]).receive(request))
     assert server.close_round() == {}
     assert server.result is not None
     assert server.result.total.tobytes() == sum(map(vector, CLIENTS)).tobytes()
@@ -108,7 +114,7 @@ def test_signed_sums_are_exact_too() -> None:
 
 def test_a_missing_helper_is_named_and_nothing_is_released() -> None:
     server, requests = asked()
-    server.receive(11, CommitteeHelper(CONFIG, 11, HELPERS[11]).receive(requests[11]))
+    server.receive(11, CONFIG.helper(11, secrets=SECRETS[11]).receive(requests[11]))
     with pytest.raises(HelperMissingError, match="and 12 did not; no total is released") as caught:
         server.close_round()
     assert caught.value.missing == (12,)
@@ -138,12 +144,12 @@ def test_a_helper_answers_only_for_the_minimum_cohort() -> None:
     request = request_of(CONFIG, requests[11], 11)
     few = MaskRequest(seeds={party: request.seeds[party] for party in (1, 2)}, signature=b"")
     with pytest.raises(RemoteProtocolError, match="sums of at least 3 clients, the server names 2"):
-        CommitteeHelper(CONFIG, 11, HELPERS[11]).receive(forged(CONFIG, few, 11))
+        CONFIG.helper(11, secrets=SECRETS[11]).receive(forged(CONFIG, few, 11))
 
 
 def test_a_helper_answers_once_in_a_session() -> None:
     _, requests = asked()
-    helper = CommitteeHelper(CONFIG, 11, HELPERS[11])
+    helper = CONFIG.helper(11, secrets=SECRETS[11])
     helper.receive(requests[11])
     with pytest.raises(RepeatedMessageError):
         helper.receive(requests[11])
@@ -166,7 +172,7 @@ def test_a_server_cannot_invent_clients_for_signed_sums() -> None:
         "committee survivors", SIGNED.digest, b"".join(n.to_bytes(4, "big") for n in (5, 1, 2, 3, 4, 5))
     )
     with pytest.raises(RemoteProtocolError, match="seed of client 2 is not signed by its identity"):
-        CommitteeHelper(SIGNED, 11, HELPERS[11]).receive(
+        SIGNED.helper(11, secrets=SECRETS[11]).receive(
             forged(SIGNED, MaskRequest(seeds=seeds, signature=signature), 11)
         )
 
@@ -175,14 +181,14 @@ def test_an_unsigned_survivor_set_is_refused() -> None:
     _, requests = asked(SIGNED)
     request = request_of(SIGNED, requests[11], 11)
     with pytest.raises(RemoteProtocolError, match="not signed by this sum's server"):
-        CommitteeHelper(SIGNED, 11, HELPERS[11]).receive(forged(SIGNED, replace(request, signature=bytes(64)), 11))
+        SIGNED.helper(11, secrets=SECRETS[11]).receive(forged(SIGNED, replace(request, signature=bytes(64)), 11))
 
 
 def test_helpers_told_different_survivors_do_not_make_a_total() -> None:
     server, requests = asked()
     request = request_of(CONFIG, requests[12], 12)
     fewer = MaskRequest(seeds={party: request.seeds[party] for party in (1, 2, 3)}, signature=b"")
-    answer = CommitteeHelper(CONFIG, 12, HELPERS[12]).receive(forged(CONFIG, fewer, 12))
+    answer = CONFIG.helper(12, secrets=SECRETS[12]).receive(forged(CONFIG, fewer, 12))
     with pytest.raises(RemoteProtocolError, match="another survivor set than the one it was asked about"):
         server.receive(12, answer)
     with pytest.raises(HelperMissingError):
@@ -195,11 +201,11 @@ def test_seeds_open_for_their_helper_and_session_only() -> None:
     for_12 = request_of(CONFIG, requests[12], 12)
     swapped = MaskRequest(seeds=for_11.seeds | {1: for_12.seeds[1]}, signature=b"")
     with pytest.raises(RemoteProtocolError, match="seed of client 1 does not open"):
-        CommitteeHelper(CONFIG, 11, HELPERS[11]).receive(forged(CONFIG, swapped, 11))
+        CONFIG.helper(11, secrets=SECRETS[11]).receive(forged(CONFIG, swapped, 11))
     other = replace(CONFIG, session_id=bytes(range(16)))
     replayed = forged(other, for_11, 11)
     with pytest.raises(RemoteProtocolError, match="does not open: forged, replayed"):
-        CommitteeHelper(other, 11, HELPERS[11]).receive(replayed)
+        other.helper(11, secrets=SECRETS[11]).receive(replayed)
 
 
 def test_a_replayed_upload_counts_once() -> None:
@@ -229,7 +235,7 @@ def test_clients_and_helpers_say_nothing_out_of_turn() -> None:
         client.start()
     with pytest.raises(RemoteProtocolError, match="asks clients nothing"):
         client.receive(b"anything")
-    helper = CommitteeHelper(CONFIG, 11, HELPERS[11])
+    helper = CONFIG.helper(11, secrets=SECRETS[11])
     assert helper.start() is None
     wrong = seal_frame(MessageType.MASK_SUM, b"", digest=CONFIG.digest, sender=SERVER, recipient=11)
     with pytest.raises(RemoteProtocolError, match="MASK_REQUEST is due"):
@@ -289,22 +295,22 @@ def test_an_unsafe_committee_cannot_be_made(change: dict[str, object], complaint
 
 
 def test_keys_must_belong_together() -> None:
-    with pytest.raises(ConfigurationError, match="not the secret key of helper 11"):
-        CONFIG.helper(11, HELPERS[12])
+    with pytest.raises(ConfigurationError, match="secret key of helper 11 is needed, and this is another one"):
+        CONFIG.helper(11, secrets=SECRETS[12])
     with pytest.raises(ConfigurationError, match="party 99 is no helper"):
-        CONFIG.helper(99, HELPERS[11])
-    with pytest.raises(ConfigurationError, match=r"secret keys of helpers \[11, 12\] are not here"):
-        CONFIG.without_secrets().helpers()
+        CONFIG.helper(99, secrets=SECRETS[11])
+    with pytest.raises(ConfigurationError, match="secret key of helper 11 is needed, and none was given"):
+        CONFIG.helper(11)
     with pytest.raises(ConfigurationError, match="identity key of party 1"):
         SIGNED.client(1, vector(1))
-    with pytest.raises(ConfigurationError, match="belong together"):
+    with pytest.raises(ConfigurationError, match="identity key of the server is needed"):
         SIGNED.server()
     assert "aaaa" not in repr(CONFIG)
 
 
 def test_masks_of_the_wrong_size_are_refused() -> None:
     server, requests = asked()
-    answer = CommitteeHelper(CONFIG, 11, HELPERS[11]).receive(requests[11])
+    answer = CONFIG.helper(11, secrets=SECRETS[11]).receive(requests[11])
     frame = open_frame(answer, digest=CONFIG.digest, sender=11, recipient=SERVER)
     masks = MaskSum.read(Reader(frame.payload, peer=11), CONFIG)
     short = MaskSum(survivors=masks.survivors, vector=masks.vector[:-1])
@@ -318,7 +324,7 @@ def test_a_helper_takes_no_masks_of_strangers_off(parties: tuple[int, ...]) -> N
     _, requests = asked()
     request = request_of(CONFIG, requests[11], 11)
     seeds = {party: request.seeds[min(party, 5)] for party in parties}
-    helper = CommitteeHelper(CONFIG, 11, HELPERS[11])
+    helper = CONFIG.helper(11, secrets=SECRETS[11])
     with pytest.raises(RemoteProtocolError, match="names 1 parties outside the cohort"):
         helper.receive(forged(CONFIG, MaskRequest(seeds=seeds, signature=b""), 11))
     assert helper.receive(requests[11]), "a request that was refused reveals nothing, so the right one is answered"
@@ -347,7 +353,7 @@ def test_one_client_s_bad_seed_costs_it_its_place_and_nobody_the_sum(
     config: CommitteeSum, change: Callable[[SealedSeed], SealedSeed], told: str
 ) -> None:
     """Taken, it would have every helper refuse the server's request, and the server blame the helpers."""
-    server = config.server(identity=SERVER_KEY if config.is_authenticated else None)
+    server = config.server(secrets=knows(SERVER_KEY if config.is_authenticated else None))
     with pytest.raises(RemoteProtocolError, match=told) as caught:
         server.receive(1, changed_upload(config, 1, change))
     assert caught.value.peer == 1
@@ -355,7 +361,7 @@ def test_one_client_s_bad_seed_costs_it_its_place_and_nobody_the_sum(
     for party, message in uploads(config, (2, 3, 4, 5)).items():
         server.receive(party, message)
     for helper, request in server.close_round().items():
-        server.receive(helper, CommitteeHelper(config, helper, HELPERS[helper]).receive(request))
+        server.receive(helper, config.helper(helper, secrets=SECRETS[helper]).receive(request))
     server.close_round()
     assert server.result is not None
     assert server.result.survivors == (2, 3, 4, 5)
@@ -371,7 +377,7 @@ def test_one_colluder_more_than_stated_opens_a_vector_with_every_helper_honest()
         colluders = named[1 : 1 + n_colluders]
         server, requests = asked(parties=named)
         for helper, request in requests.items():
-            server.receive(helper, CommitteeHelper(CONFIG, helper, HELPERS[helper]).receive(request))
+            server.receive(helper, CONFIG.helper(helper, secrets=SECRETS[helper]).receive(request))
         server.close_round()
         assert server.result is not None
         left = server.result.total - sum(map(vector, colluders))
@@ -382,7 +388,7 @@ def test_a_helper_that_lies_shifts_the_total_unnoticed() -> None:
     """What no committee protects from, and the threat model says so."""
     server, requests = asked()
     for helper, request in requests.items():
-        answer = CommitteeHelper(CONFIG, helper, HELPERS[helper]).receive(request)
+        answer = CONFIG.helper(helper, secrets=SECRETS[helper]).receive(request)
         if helper == 11:
             frame = open_frame(answer, digest=CONFIG.digest, sender=11, recipient=SERVER)
             masks = MaskSum.read(Reader(frame.payload, peer=11), CONFIG)

@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.parties import helps, knows
 
 from secagg import CommitteeSum, InsecureSeededEntropy, Layout
 from secagg.committee.messages import MaskRequest, survivors_statement
@@ -49,9 +50,9 @@ class CommitteeMachine(RuleBasedStateMachine):
         self.vectors = {party: rng.integers(-10, 11, size=LAYOUT.size) for party in self.parties}
         self.clients = {party: self._client(party) for party in self.parties}
         self.helpers: dict[int, ClientSession] = {
-            party: self.config.helper(party, pair) for party, pair in self.helper_keys.items()
+            party: self.config.helper(party, secrets=helps(pair)) for party, pair in self.helper_keys.items()
         }
-        self.server: ServerSession = self.config.server(identity=self._server_key)
+        self.server: ServerSession = self.config.server(secrets=knows(self._server_key))
         self.to_server = [(party, client.start()) for party, client in self.clients.items()]
         self.to_helpers: list[tuple[int, bytes]] = []
         self.seen_by_server: list[tuple[int, bytes]] = []
@@ -70,7 +71,9 @@ class CommitteeMachine(RuleBasedStateMachine):
         return self.identities[party] if self.config.is_authenticated else None
 
     def _client(self, party: int) -> ClientSession:
-        return self.config.client(party, self.vectors[party], entropy=self.entropy, identity=self._identity(party))
+        return self.config.client(
+            party, self.vectors[party], entropy=self.entropy, secrets=knows(self._identity(party))
+        )
 
     def _server_receives(self, party: int, message: bytes) -> bool:
         self.seen_by_server.append((party, message))
@@ -164,20 +167,20 @@ class CommitteeMachine(RuleBasedStateMachine):
     @rule()
     def the_server_crashes_and_restarts(self) -> None:
         snapshot = self.config.snapshot_server(self.server)
-        self.server = self.config.restore_server(snapshot, identity=self._server_key)
+        self.server = self.config.restore_server(snapshot, secrets=knows(self._server_key))
 
     @rule(data=st.data())
     def a_helper_crashes_and_restarts(self, data: st.DataObject) -> None:
         party = data.draw(st.sampled_from(sorted(self.helpers)))
         snapshot = self.config.snapshot_helper(self.helpers[party], KEY, entropy=self.entropy)
-        self.helpers[party] = self.config.restore_helper(party, self.helper_keys[party], snapshot, KEY)
+        self.helpers[party] = self.config.restore_helper(party, snapshot, KEY, secrets=helps(self.helper_keys[party]))
 
     @rule(data=st.data())
     def a_client_crashes_and_does_not_speak_again(self, data: st.DataObject) -> None:
         party = data.draw(st.sampled_from(self.parties))
         snapshot = self.config.snapshot_client(self.clients[party], KEY, entropy=self.entropy)
         self.clients[party] = self.config.restore_client(
-            party, self.vectors[party], snapshot, KEY, identity=self._identity(party)
+            party, self.vectors[party], snapshot, KEY, secrets=knows(self._identity(party))
         )
         try:
             self.clients[party].start()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.parties import knows
 
 from secagg import CommitteeSum, Layout
 from secagg.committee.explain import client_cost, helper_cost
@@ -20,20 +21,22 @@ LAYOUT = Layout.of([("gram", 300, 2**40), ("count", 1, 1000)])
 @pytest.mark.parametrize("n_helpers", [1, 3])
 @pytest.mark.parametrize("signed", [False, True])
 def test_the_stated_costs_are_the_measured_ones(n_helpers: int, signed: bool) -> None:
-    config = CommitteeSum.generate(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), n_helpers=n_helpers)
+    parties = CommitteeSum.generate(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), n_helpers=n_helpers)
+    config = parties.protocol
+    assert isinstance(config, CommitteeSum)
     if signed:
         identities = tuple(key.public for key in IDENTITIES.values())
         config = replace(config, identities=identities, server_identity=SERVER_KEY.public)
-    server = config.server(identity=SERVER_KEY if signed else None)
+    server = config.server(secrets=knows(SERVER_KEY if signed else None))
     for party in CLIENTS:
         identity = IDENTITIES[party] if signed else None
-        message = config.client(party, np.zeros(LAYOUT.size, dtype=np.int64), identity=identity).start()
+        message = config.client(party, np.zeros(LAYOUT.size, dtype=np.int64), secrets=knows(identity)).start()
         assert message is not None
         server.receive(party, message)
         assert (client_cost(config).messages_up, client_cost(config).bytes_up) == (1, len(message))
         assert client_cost(config).bytes_down == 0
     for party, request in server.close_round().items():
-        answer = config.helpers()[party].receive(request)
+        answer = config.helper(party, secrets=parties.secrets[party]).receive(request)
         assert answer is not None
         assert (helper_cost(config).bytes_up, helper_cost(config).bytes_down) == (len(answer), len(request))
     text = config.explain()

@@ -12,6 +12,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "crashes"))
 import committee_party
 from committee_party import CLIENTS, CONFIG, HELPERS, vector
 from killed_process import KilledProcess, KilledServer, sized
+from support.parties import helps
 
 WHEN = pytest.mark.parametrize("when", ["before", "after"])
 
@@ -21,7 +22,7 @@ WHEN = pytest.mark.parametrize("when", ["before", "after"])
 def test_a_killed_client_or_helper_comes_back_and_says_the_same(tmp_path: Path, role: int, when: str) -> None:
     victim = KilledProcess(committee_party.__file__, str(role), tmp_path / "store", f"{when}:1")
     sessions = {party: CONFIG.client(party, vector(party)) for party in CLIENTS}
-    helpers = {party: CONFIG.helper(party, pair) for party, pair in HELPERS.items()}
+    helpers = {party: CONFIG.helper(party, secrets=helps(pair)) for party, pair in HELPERS.items()}
     server = CONFIG.server()
     for party, session in sessions.items():
         if party == role:
@@ -51,7 +52,7 @@ def test_a_killed_server_comes_back_with_every_message(tmp_path: Path, save: int
     for party in CLIENTS:
         server.receive(party, CONFIG.client(party, vector(party)).start())
     for party, request in server.close_round().items():
-        server.receive(party, CONFIG.helper(party, HELPERS[party]).receive(request))
+        server.receive(party, CONFIG.helper(party, secrets=helps(HELPERS[party])).receive(request))
     assert server.close_round() == {}
     server.process.close()
     assert server.process.deaths == 1

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.parties import knows
 
-from secagg import CommitteeSum, InsecureSeededEntropy, Layout, MaskedSum, PlainSum
+from secagg import CommitteeSum, InsecureSeededEntropy, Layout, MaskedSum, PartySecrets, PlainSum
 from secagg.committee.messages import MaskRequest
 from secagg.config import SERVER
 from secagg.durable import DurableClient
@@ -26,6 +27,7 @@ from crash_driver import KEY, KillableStore, Killer, Process, ServerProcess, run
 LAYOUT = Layout.of([("narrow", 5, 100), ("wide", 7, 2**60)])
 CLIENTS = (1, 2, 3)
 HELPERS = {11: KeyPair(b"a" * 32), 12: KeyPair(b"b" * 32)}
+SECRETS = {party: PartySecrets(agreement=pair) for party, pair in HELPERS.items()}
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 SERVER_KEY = IdentityKey(b"s" * 32)
 TRUSTING = CommitteeSum(
@@ -34,7 +36,6 @@ TRUSTING = CommitteeSum(
     session_id=bytes(16),
     helper_keys=tuple((party, pair.public) for party, pair in HELPERS.items()),
     min_survivors=2,
-    helper_secrets=HELPERS,
 )
 SIGNED = replace(
     TRUSTING,
@@ -49,7 +50,7 @@ def vector(party: int) -> np.ndarray:
 
 
 def client(config: CommitteeSum, party: int, killer: Killer) -> Process:
-    more: dict[str, Any] = {"identity": IDENTITIES[party] if config.is_authenticated else None}
+    more: dict[str, Any] = {"secrets": knows(IDENTITIES[party] if config.is_authenticated else None)}
     return Process(
         killer,
         fresh=lambda: config.client(party, vector(party), **more),
@@ -61,8 +62,8 @@ def client(config: CommitteeSum, party: int, killer: Killer) -> Process:
 def helper(config: CommitteeSum, party: int, killer: Killer) -> Process:
     return Process(
         killer,
-        fresh=lambda: config.helper(party, HELPERS[party]),
-        restore=lambda snapshot: config.restore_helper(party, HELPERS[party], snapshot, KEY),
+        fresh=lambda: config.helper(party, secrets=SECRETS[party]),
+        restore=lambda snapshot: config.restore_helper(party, snapshot, KEY, secrets=SECRETS[party]),
         snapshot=lambda session: config.snapshot_helper(session, KEY),
     )
 
@@ -71,8 +72,8 @@ def server(config: CommitteeSum, killer: Killer) -> ServerProcess:
     identity = SERVER_KEY if config.is_authenticated else None
     return ServerProcess(
         killer,
-        fresh=lambda: config.server(identity=identity),
-        restore=lambda snapshot: config.restore_server(snapshot, identity=identity),
+        fresh=lambda: config.server(secrets=knows(identity)),
+        restore=lambda snapshot: config.restore_server(snapshot, secrets=knows(identity)),
         snapshot=config.snapshot_server,
     )
 
@@ -124,8 +125,8 @@ def test_a_helper_that_answered_answers_no_other_request_after_a_restart() -> No
         return DurableClient(
             store,
             KEY,
-            fresh=lambda: TRUSTING.helper(11, HELPERS[11]),
-            restore=lambda snapshot: TRUSTING.restore_helper(11, HELPERS[11], snapshot, KEY),
+            fresh=lambda: TRUSTING.helper(11, secrets=SECRETS[11]),
+            restore=lambda snapshot: TRUSTING.restore_helper(11, snapshot, KEY, secrets=SECRETS[11]),
             snapshot=lambda session: TRUSTING.snapshot_helper(session, KEY),
         )
 
@@ -140,12 +141,12 @@ def test_a_helper_that_answered_answers_no_other_request_after_a_restart() -> No
 
 
 def test_a_helper_that_was_not_asked_may_still_answer_after_a_restart() -> None:
-    fresh = TRUSTING.snapshot_helper(TRUSTING.helper(11, HELPERS[11]), KEY)
-    assert TRUSTING.restore_helper(11, HELPERS[11], fresh, KEY).receive(requests()[11])
-    done = TRUSTING.helper(11, HELPERS[11])
+    fresh = TRUSTING.snapshot_helper(TRUSTING.helper(11, secrets=SECRETS[11]), KEY)
+    assert TRUSTING.restore_helper(11, fresh, KEY, secrets=SECRETS[11]).receive(requests()[11])
+    done = TRUSTING.helper(11, secrets=SECRETS[11])
     done.receive(request := requests()[11])
     with pytest.raises(RepeatedMessageError):
-        TRUSTING.restore_helper(11, HELPERS[11], TRUSTING.snapshot_helper(done, KEY), KEY).receive(request)
+        TRUSTING.restore_helper(11, TRUSTING.snapshot_helper(done, KEY, secrets=SECRETS[11]), KEY).receive(request)
 
 
 def test_a_client_that_spoke_never_does_again() -> None:
@@ -157,7 +158,7 @@ def test_a_client_that_spoke_never_does_again() -> None:
 
 
 def test_snapshots_open_for_their_owner_and_role_only() -> None:
-    session, helping = TRUSTING.client(1, vector(1)), TRUSTING.helper(11, HELPERS[11])
+    session, helping = TRUSTING.client(1, vector(1)), TRUSTING.helper(11, secrets=SECRETS[11])
     of_client, of_helper = TRUSTING.snapshot_client(session, KEY), TRUSTING.snapshot_helper(helping, KEY)
     assert HELPERS[11].secret not in of_helper
     with pytest.raises(SnapshotError, match="another key, or changed bytes"):
@@ -165,11 +166,11 @@ def test_snapshots_open_for_their_owner_and_role_only() -> None:
     with pytest.raises(SnapshotError, match="another party"):
         TRUSTING.restore_client(2, vector(2), of_client, KEY)
     with pytest.raises(SnapshotError, match="another key, or changed bytes"):
-        TRUSTING.restore_helper(11, HELPERS[11], of_helper[:-1] + bytes([of_helper[-1] ^ 1]), KEY)
+        TRUSTING.restore_helper(11, of_helper[:-1] + bytes([of_helper[-1] ^ 1]), KEY, secrets=SECRETS[11])
     with pytest.raises(SnapshotError, match="another party"):
-        TRUSTING.restore_helper(12, HELPERS[12], of_helper, KEY)
+        TRUSTING.restore_helper(12, of_helper, KEY, secrets=SECRETS[12])
     with pytest.raises(SnapshotError, match="another party, session"):
-        replace(TRUSTING, session_id=b"x" * 16).restore_helper(11, HELPERS[11], of_helper, KEY)
+        replace(TRUSTING, session_id=b"x" * 16).restore_helper(11, of_helper, KEY, secrets=SECRETS[11])
     with pytest.raises(SnapshotError, match="another party, session"):
         TRUSTING.restore_server(of_client)
 

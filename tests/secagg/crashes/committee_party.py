@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from killable_party import KEY, main
+from support.parties import helps
 
 from secagg import CommitteeSum, Layout
 from secagg.durable import DurableClient, FileStore
@@ -29,8 +30,8 @@ def durable(party: int, store: FileStore) -> DurableClient:
         return DurableClient(
             store,
             KEY,
-            fresh=lambda: CONFIG.helper(party, HELPERS[party]),
-            restore=lambda snapshot: CONFIG.restore_helper(party, HELPERS[party], snapshot, KEY),
+            fresh=lambda: CONFIG.helper(party, secrets=helps(HELPERS[party])),
+            restore=lambda snapshot: CONFIG.restore_helper(party, snapshot, KEY, secrets=helps(HELPERS[party])),
             snapshot=lambda session: CONFIG.snapshot_helper(session, KEY),
         )
     return DurableClient(

@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 from killable_party import KEY, main
+from support.parties import knows
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum
 from secagg.durable import DurableClient, FileStore
@@ -32,8 +33,8 @@ def durable(party: int, store: FileStore) -> DurableClient:
     return DurableClient(
         store,
         KEY,
-        fresh=lambda: CONFIG.client(party, vector(party), entropy=entropy, identity=identity),
-        restore=lambda s: CONFIG.restore_client(party, vector(party), s, KEY, entropy=entropy, identity=identity),
+        fresh=lambda: CONFIG.client(party, vector(party), entropy=entropy, secrets=knows(identity)),
+        restore=lambda s: CONFIG.restore_client(party, vector(party), s, KEY, entropy=entropy, secrets=knows(identity)),
         snapshot=lambda session: CONFIG.snapshot_client(session, KEY),
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.parties import knows
 
 from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
@@ -155,25 +156,25 @@ def test_a_restored_client_s_vector_is_checked_as_before() -> None:
 
 def test_signed_sums_of_every_kind_carry_noise() -> None:
     under = noisy(SIGNED)
-    sessions = {party: under.client(party, vector(party), identity=KEYS[party]) for party in CLIENTS}
+    sessions = {party: under.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS}
     assert is_noisy(summed(under.server(), speaking(sessions)))
     under = noisy(COMMITTEE)
     spoken: dict[int, ClientSession] = {
-        party: under.client(party, vector(party), identity=KEYS[party]) for party in CLIENTS
+        party: under.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS
     }
     spoken[9] = COMMITTEE.helper(9, HELPER)
-    assert is_noisy(summed(under.server(identity=SERVER_KEY), speaking(spoken)))
+    assert is_noisy(summed(under.server(secrets=knows(SERVER_KEY)), speaking(spoken)))
     central = CentralNoisySum(protocol=SIGNED, noise=NOISE)
-    exact = {party: central.client(party, vector(party), identity=KEYS[party]) for party in CLIENTS}
+    exact = {party: central.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS}
     assert is_noisy(summed(central.server(), speaking(exact)))
     with pytest.raises(ConfigurationError, match="no identity of its server"):
-        central.server(identity=SERVER_KEY)
+        central.server(secrets=knows(SERVER_KEY))
     central = CentralNoisySum(protocol=COMMITTEE, noise=NOISE)
     last: dict[int, ClientSession] = {
-        party: central.client(party, vector(party), identity=KEYS[party]) for party in CLIENTS
+        party: central.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS
     }
     last[9] = COMMITTEE.helper(9, HELPER)
-    assert is_noisy(summed(central.server(identity=SERVER_KEY), speaking(last)))
+    assert is_noisy(summed(central.server(secrets=knows(SERVER_KEY)), speaking(last)))
 
 
 def test_a_one_message_client_that_has_spoken_draws_no_second_noise() -> None:
@@ -193,7 +194,7 @@ def test_what_the_sum_under_the_noise_does_not_know_is_refused_by_name() -> None
     plain = PlainSum(**PUBLIC, min_survivors=2)
     for under in (noisy(plain), CentralNoisySum(protocol=plain, noise=NOISE)):
         with pytest.raises(ConfigurationError, match="no roster of identities"):
-            under.client(1, vector(1), identity=KEYS[1])
+            under.client(1, vector(1), secrets=knows(KEYS[1]))
         client = under.client(1, vector(1))
         with pytest.raises(ConfigurationError, match="a client of a plain sum has no snapshot"):
             under.snapshot_client(client, KEY)

@@ -32,10 +32,15 @@ KINDS = pytest.mark.parametrize("kind", [BfvSum, CkksSum, MaskedBfvSum, MaskedCk
 
 
 @lru_cache
-def signed(kind: Any) -> Any:
-    """A sum whose public context the key holder signed."""
+def parties_of(kind: Any) -> Any:
+    """All parties of a sum whose public context the key holder signed."""
     who = {"holder": IDENTITY} if kind in (MaskedBfvSum, MaskedCkksSum) else {"identity": IDENTITY}
     return kind.generate(**SESSION, **who)
+
+
+def signed(kind: Any) -> Any:
+    """The sum, which is public."""
+    return parties_of(kind).protocol
 
 
 def test_a_pinned_context_is_the_one_that_was_named() -> None:
@@ -53,7 +58,7 @@ def test_a_pinned_context_is_the_one_that_was_named() -> None:
 def test_a_signed_sum_runs_and_says_so(kind: Any) -> None:
     protocol = signed(kind)
     vectors = {party: np.full(5, party) for party in protocol.clients}
-    assert run_in_memory(protocol, vectors).result.total.tolist() == [6] * 5
+    assert run_in_memory(parties_of(kind), vectors).result.total.tolist() == [6] * 5
     assert f"signed for this session by the key holder's identity {IDENTITY.public.hex()[:16]}" in protocol.explain()
     unsigned = replace(protocol, holder_identity=b"", context_signature=b"")
     assert "not signed: compare its fingerprint" in unsigned.explain()
@@ -63,7 +68,7 @@ def test_a_signed_sum_runs_and_says_so(kind: Any) -> None:
 @KINDS
 def test_a_swapped_context_makes_no_session(kind: Any) -> None:
     """What a server does that wants to know the secret key: it makes a pair of its own."""
-    protocol = signed(kind).without_secrets()
+    protocol = signed(kind)
     swapped = generate_contexts(protocol.parameters).public_context
     with pytest.raises(ConfigurationError, match="not signed by key holder 4 for this session"):
         replace(protocol, public_context=swapped)
@@ -103,12 +108,12 @@ def test_who_the_key_holder_is_belongs_to_the_digest(kind: Any) -> None:
 def test_a_site_knows_the_key_holder_by_its_identity(kind: Any) -> None:
     protocol = signed(kind)
     modes = frozenset({protocol.name})
-    ClientPolicy(modes=modes, holder_identity=IDENTITY.public).check(protocol)
-    with pytest.raises(PolicyError, match="knows the key holder by its identity key, and the sum has another one"):
-        ClientPolicy(modes=modes, holder_identity=IdentityKey(b"x" * 32).public).check(protocol)
+    ClientPolicy(modes=modes, helpers={protocol.key_holder: IDENTITY.public}).check(protocol)
+    with pytest.raises(PolicyError, match="1 of the 1 key holders have another key"):
+        ClientPolicy(modes=modes, helpers={protocol.key_holder: IdentityKey(b"x" * 32).public}).check(protocol)
     unsigned = replace(protocol, holder_identity=b"", context_signature=b"")
-    with pytest.raises(PolicyError, match="and the sum has none"):
-        ClientPolicy(modes=modes, holder_identity=IDENTITY.public).check(unsigned)
+    with pytest.raises(PolicyError, match="this sum has none and trusts the server"):
+        ClientPolicy(modes=modes, helpers={protocol.key_holder: IDENTITY.public}).check(unsigned)
 
 
 @KINDS

@@ -13,8 +13,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.parties import signing
 
-from secagg import Assumptions, InsecureSeededEntropy, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
+from secagg import (
+    Assumptions,
+    InOneProcess,
+    InsecureSeededEntropy,
+    IntVector,
+    Layout,
+    MaskedSum,
+    PartySecrets,
+    PlainSum,
+    run_in_memory,
+)
 from secagg.config import SERVER
 from secagg.errors import (
     ConfigurationError,
@@ -32,7 +43,6 @@ from secagg.he.masked import MaskedEncryptedSum
 from secagg.he.masked_sessions import MaskedEncryptedServer
 from secagg.he.messages import DecryptedSumMessage, DecryptionRequest
 from secagg.in_memory import Envelope
-from secagg.masked.protocol import SimulatedIdentities
 from secagg.policy import ClientPolicy
 from secagg.primitives.identity import IdentityKey
 from secagg.receipts import Receipt
@@ -51,8 +61,22 @@ PAIRS = pytest.mark.parametrize(
 
 
 @lru_cache
-def protocol_of(kind: type[MaskedEncryptedSum]) -> MaskedEncryptedSum:
+def parties_of(kind: type[MaskedEncryptedSum]) -> InOneProcess:
     return kind.generate(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, threshold=3)
+
+
+def protocol_of(kind: type[MaskedEncryptedSum]) -> MaskedEncryptedSum:
+    protocol = parties_of(kind).protocol
+    assert isinstance(protocol, kind)
+    return protocol
+
+
+def everybody(protocol: MaskedEncryptedSum) -> InOneProcess:
+    return parties_of(type(protocol))
+
+
+def secret_of(protocol: MaskedEncryptedSum) -> bytes:
+    return everybody(protocol).secrets[protocol.key_holder].decryption
 
 
 @pytest.fixture(params=[MaskedBfvSum, MaskedCkksSum], ids=["masked+bfv", "masked+ckks"])
@@ -68,7 +92,7 @@ def run_to(protocol: Any, stage: MessageType) -> tuple[Any, dict[int, bytes]]:
     """A server in the round that collects ``stage``, and what is on its way to it."""
     server, vectors = protocol.server(), vectors_of()
     sessions = {p: protocol.client(p, vectors[p], entropy=InsecureSeededEntropy(p)) for p in CLIENTS}
-    sessions |= protocol.helpers()
+    sessions[HOLDER] = everybody(protocol).helper(HOLDER)
     answers = {party: sessions[party].start() for party in CLIENTS}
     while message_type(next(iter(answers.values()))) is not stage:
         for party, answer in answers.items():
@@ -93,7 +117,7 @@ class TestExactness:
     @pytest.mark.parametrize("sent", range(5))
     def test_a_client_may_vanish_after_any_message(self, protocol: MaskedEncryptedSum, sent: int) -> None:
         vectors = vectors_of()
-        run = run_in_memory(protocol, vectors, dropouts={9: sent})
+        run = run_in_memory(everybody(protocol), vectors, dropouts={9: sent})
         survivors = CLIENTS if sent >= 3 else (3, 8, 40)
         assert run.result.survivors == survivors
         assert run.result.total.tobytes() == sum(vectors[party] for party in survivors).tobytes()
@@ -102,7 +126,8 @@ class TestExactness:
         keys = {party: IdentityKey(party.to_bytes(32, "big")) for party in CLIENTS}
         signed = replace(protocol, identities=tuple(key.public for key in keys.values()))
         vectors = vectors_of()
-        run = run_in_memory(SimulatedIdentities(protocol=signed, keys=keys), vectors, dropouts={9: 4})
+        everyone = InOneProcess(protocol=signed, secrets={**everybody(protocol).secrets, **signing(keys)})
+        run = run_in_memory(everyone, vectors, dropouts={9: 4})
         assert run.result.total.tobytes() == sum(vectors.values()).tobytes()
         assert "the server may lie" in signed.explain()
 
@@ -117,15 +142,17 @@ class TestExactness:
             graph_seed=bytes(16),
         )
         assert planned.degree is not None
-        protocol, vectors = kind.around(planned), vectors_of(clients=clients)
+        parties, vectors = kind.around(planned), vectors_of(clients=clients)
+        protocol = parties.protocol
+        assert isinstance(protocol, kind)
         assert (protocol.degree, protocol.survivors_needed) == (planned.degree, planned.survivors_needed)
-        run = run_in_memory(protocol, vectors, dropouts={7: 2, 20: 3})
+        run = run_in_memory(parties, vectors, dropouts={7: 2, 20: 3})
         assert run.result.survivors == tuple(party for party in clients if party != 7)
         assert run.result.total.tobytes() == sum(vectors[party] for party in run.result.survivors).tobytes()
 
     def test_one_message_is_heavy_and_its_bytes_are_told(self, protocol: MaskedEncryptedSum) -> None:
         sent: list[Envelope] = []
-        run = run_in_memory(protocol, vectors_of(), record=sent.append)
+        run = run_in_memory(everybody(protocol), vectors_of(), record=sent.append)
         for party in CLIENTS:
             assert (run.traffic[party].messages_up, run.traffic[party].heavy_messages) == (4, 1)
             assert f"sends 4 messages, {run.traffic[party].bytes_up} bytes" in protocol.explain()
@@ -143,27 +170,23 @@ class TestExactness:
         server.receive(HOLDER, answers[HOLDER])
         server.close_round()
         signer = IdentityKey(b"s" * 32)
-        Receipt.issue(server, protocol, signer).verify(protocol.without_secrets(), signer.public, party=8)
+        Receipt.issue(server, protocol, signer).verify(protocol, signer.public, party=8)
 
 
 class TestWhoSeesWhat:
     def test_server_and_clients_hold_no_secret_key(self, protocol: MaskedEncryptedSum) -> None:
-        assert protocol.secret_context is not None
         server, _ = run_to(protocol, MessageType.UNMASK_SHARES)
         for session in (server, protocol.client(3, vectors_of()[3])):
             held = reachable_bytes(session)
             assert protocol.public_context in held
-            assert protocol.secret_context not in held
+            assert secret_of(protocol) not in held
         assert not tenseal().context_from(protocol.public_context).is_private()
-        assert protocol.secret_context in reachable_bytes(protocol.helpers()[HOLDER])
+        assert secret_of(protocol) in reachable_bytes(everybody(protocol).helper(HOLDER))
 
-    def test_the_public_view_is_the_same_session(self, protocol: MaskedEncryptedSum) -> None:
-        public = protocol.without_secrets()
-        assert public.secret_context is None
-        assert (public, public.digest, public.setup_digest) == (protocol, protocol.digest, protocol.setup_digest)
+    def test_whoever_is_not_the_key_holder_makes_no_session_of_its(self, protocol: MaskedEncryptedSum) -> None:
         with pytest.raises(ConfigurationError, match="party 1, is not here"):
-            public.helpers()
-        assert "secret_context" not in repr(protocol)
+            protocol.helper(HOLDER)
+        assert "secret_context" not in repr(everybody(protocol))
 
     @PAIRS
     def test_a_lying_server_gets_a_single_vector_decrypted_where_there_are_no_masks(
@@ -171,10 +194,11 @@ class TestWhoSeesWhat:
     ) -> None:
         """Why plain ``ckks`` and ``bfv`` need a semi-honest server; the attack that the next test meets."""
         del kind
-        protocol = alone.generate(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, min_survivors=3)
+        parties = alone.generate(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, min_survivors=3)
+        protocol = parties.protocol
         assert "SEMI-HONEST" in protocol.explain()
         upload = protocol.client(8, vectors_of()[8]).start()
-        stolen = decrypt_as_if_it_were_the_sum(protocol, upload[HEADER_BYTES:])
+        stolen = decrypt_as_if_it_were_the_sum(parties, upload[HEADER_BYTES:])
         assert stolen.decode().tobytes() == vectors_of()[8].tobytes()
 
     @PAIRS
@@ -185,7 +209,7 @@ class TestWhoSeesWhat:
         del alone
         protocol, vectors = protocol_of(kind), vectors_of()
         _, uploads = run_to(protocol, MessageType.MASKED_INPUT)
-        stolen = decrypt_as_if_it_were_the_sum(protocol, uploads[8][HEADER_BYTES:])
+        stolen = decrypt_as_if_it_were_the_sum(everybody(protocol), uploads[8][HEADER_BYTES:])
         # The same client with the same secrets in a sum of this digest, but not encrypted.
         plainly = masked_vector_of(protocol, 8)
         assert stolen.to_bytes() == plainly
@@ -225,7 +249,7 @@ class TestRefusals:
         self, protocol: MaskedEncryptedSum
     ) -> None:
         with pytest.raises(HelperMissingError) as caught:
-            run_in_memory(protocol, vectors_of(), dropouts={HOLDER: 0})
+            run_in_memory(everybody(protocol), vectors_of(), dropouts={HOLDER: 0})
         assert caught.value.missing == (HOLDER,)
         server, _ = run_to(protocol, MessageType.DECRYPTED_SUM)
         assert server.waiting_for == {HOLDER}
@@ -241,7 +265,7 @@ class TestRefusals:
     ) -> None:
         record: list[Envelope] = []
         with pytest.raises(TooFewSurvivorsError, match=f"{ROUNDS[sent]}: 2 of"):
-            run_in_memory(protocol, vectors_of(), dropouts={3: sent, 8: sent}, record=record.append)
+            run_in_memory(everybody(protocol), vectors_of(), dropouts={3: sent, 8: sent}, record=record.append)
         assert all(e.recipient != HOLDER for e in record)
 
     @pytest.mark.parametrize("payload", ["short", "long", "a masked vector in the clear", "beyond the modulus"])
@@ -302,11 +326,10 @@ class TestRefusals:
             replace(protocol, **changes)
 
     def test_contexts_in_the_wrong_place_get_no_session(self, protocol: MaskedEncryptedSum) -> None:
-        assert protocol.secret_context is not None
         with pytest.raises(ConfigurationError, match="public context is needed and this one holds the secret key"):
-            replace(protocol.without_secrets(), public_context=protocol.secret_context)
+            replace(protocol, public_context=secret_of(protocol))
         with pytest.raises(ConfigurationError, match="secret context is needed to decrypt and this one is public"):
-            replace(protocol, secret_context=protocol.public_context)
+            protocol.helper(HOLDER, secrets=PartySecrets(decryption=protocol.public_context))
 
     def test_the_scheme_must_be_the_modes(self) -> None:
         parameters = choose_parameters(LAYOUT, 4, scheme="ckks", masked=True)
@@ -337,14 +360,15 @@ def framed(protocol: Any, type_: MessageType, payload: bytes, *, sender: int) ->
     return seal_frame(type_, payload, digest=protocol.digest, sender=sender, recipient=SERVER)
 
 
-def decrypt_as_if_it_were_the_sum(protocol: Any, ciphertexts: bytes) -> RingVector:
+def decrypt_as_if_it_were_the_sum(parties: InOneProcess, ciphertexts: bytes) -> RingVector:
     """What a lying server learns from an honest key holder: it names the whole cohort, and hands over one client."""
+    protocol: Any = parties.protocol
     request = DecryptionRequest(survivors=CLIENTS, encrypted_sum=ciphertexts)
     message = seal_frame(
         request.TYPE, request.to_payload(), digest=protocol.digest, sender=SERVER, recipient=protocol.key_holder
     )
-    holder = protocol.helpers()[protocol.key_holder]
-    answer = holder.receive(message)
+    answer = parties.helper(protocol.key_holder).receive(message)
+    assert answer is not None
     frame = open_frame(answer, digest=protocol.digest, sender=protocol.key_holder, recipient=SERVER)
     return DecryptedSumMessage.read(Reader(frame.payload, peer=protocol.key_holder), LAYOUT).vector
 

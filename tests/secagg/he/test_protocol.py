@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg import IntVector, Layout, PlainSum, run_in_memory
+from secagg import InOneProcess, IntVector, Layout, PartySecrets, PlainSum, run_in_memory
 from secagg.config import SERVER
 from secagg.errors import (
     ConfigurationError,
@@ -41,9 +41,26 @@ CLIENTS = (3, 8, 9, 40, 2**32 - 1)
 
 
 @lru_cache
-def protocol_of(kind: type[EncryptedSum]) -> EncryptedSum:
-    """A sum over the fixed cohort."""
+def parties_of(kind: type[EncryptedSum]) -> InOneProcess:
+    """All parties of a sum over the fixed cohort."""
     return kind.generate(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, min_survivors=3)
+
+
+def protocol_of(kind: type[EncryptedSum]) -> EncryptedSum:
+    """The sum, which is public."""
+    protocol = parties_of(kind).protocol
+    assert isinstance(protocol, kind)
+    return protocol
+
+
+def everybody(protocol: EncryptedSum) -> InOneProcess:
+    """All parties of one of these sums."""
+    return parties_of(type(protocol))
+
+
+def secret_of(protocol: EncryptedSum) -> bytes:
+    """What the key holder alone knows."""
+    return everybody(protocol).secrets[protocol.key_holder].decryption
 
 
 @pytest.fixture(params=[BfvSum, CkksSum], ids=["bfv", "ckks"])
@@ -58,7 +75,7 @@ def vectors_of(layout: Layout = LAYOUT, clients: tuple[int, ...] = CLIENTS, seed
 
 def key_holder(protocol: EncryptedSum) -> KeyHolder:
     """A fresh session of the key holder."""
-    session = protocol.helpers()[protocol.key_holder]
+    session = everybody(protocol).helper(protocol.key_holder)
     assert isinstance(session, KeyHolder)
     return session
 
@@ -100,7 +117,7 @@ class TestExactness:
 
     def test_any_client_may_vanish_before_its_message(self, protocol: EncryptedSum) -> None:
         vectors = vectors_of()
-        run = run_in_memory(protocol, vectors, dropouts={3: 0, 40: 0})
+        run = run_in_memory(everybody(protocol), vectors, dropouts={3: 0, 40: 0})
         assert run.result.survivors == (8, 9, 2**32 - 1)
         assert run.result.total.tobytes() == sum(vectors[p] for p in run.result.survivors).tobytes()
 
@@ -110,12 +127,12 @@ class TestExactness:
         vectors = vectors_of()
         for kind in (BfvSum, CkksSum):
             network = FaultyNetwork(np.random.default_rng(seed), repetition=0.5, reorder=True)
-            run = run_in_memory(protocol_of(kind), vectors, network=network)
+            run = run_in_memory(parties_of(kind), vectors, network=network)
             assert run.result.total.tobytes() == sum(vectors.values()).tobytes()
 
     def test_a_client_sends_one_message(self, protocol: EncryptedSum) -> None:
         sent: list[Envelope] = []
-        run = run_in_memory(protocol, vectors_of(), record=sent.append)
+        run = run_in_memory(everybody(protocol), vectors_of(), record=sent.append)
         for party in CLIENTS:
             traffic = run.traffic[party]
             assert (traffic.messages_up, traffic.heavy_messages, traffic.messages_down) == (1, 1, 0)
@@ -131,60 +148,44 @@ class TestExactness:
 
 class TestKeys:
     def test_the_server_and_clients_hold_no_secret(self, protocol: EncryptedSum) -> None:
-        assert protocol.secret_context is not None
         for session in (protocol.server(), protocol.client(3, vectors_of()[3])):
             held = reachable_bytes(session)
             assert protocol.public_context in held
-            assert protocol.secret_context not in held
+            assert secret_of(protocol) not in held
             contexts = [tenseal().context_from(data) for data in held if data == protocol.public_context]
             assert all(not context.is_private() and not context.has_secret_key() for context in contexts)
 
     def test_the_search_for_secrets_finds_the_key_holders(self, protocol: EncryptedSum) -> None:
         holder = key_holder(protocol)
-        assert protocol.secret_context in reachable_bytes(holder)
+        assert secret_of(protocol) in reachable_bytes(holder)
 
     def test_the_key_holder_forgets_its_key_when_it_is_done(self, protocol: EncryptedSum) -> None:
         holder = key_holder(protocol)
         holder.receive(request_of(protocol))
         assert holder.state is KeyHolderState.DONE
-        assert protocol.secret_context not in reachable_bytes(holder)
+        assert secret_of(protocol) not in reachable_bytes(holder)
 
-    def test_the_public_view_is_the_same_session(self, protocol: EncryptedSum) -> None:
-        public = protocol.without_secrets()
-        assert public.secret_context is None
-        assert (public.digest, public) == (protocol.digest, protocol)
+    def test_whoever_is_not_the_key_holder_makes_no_session_of_its(self, protocol: EncryptedSum) -> None:
         with pytest.raises(ConfigurationError, match=f"party {HOLDER}, is not here"):
-            public.helpers()
-
-    def test_public_views_of_clients_and_server_suffice(self, protocol: EncryptedSum) -> None:
-        public, vectors = protocol.without_secrets(), vectors_of()
-        server = public.server()
-        for party in CLIENTS:
-            message = public.client(party, vectors[party]).start()
-            assert message is not None
-            server.receive(party, message)
-        answer = key_holder(protocol).receive(server.close_round()[HOLDER])
-        server.receive(HOLDER, answer)
-        assert server.close_round() == {}
-        assert server.result is not None
-        assert server.result.total.tobytes() == sum(vectors.values()).tobytes()
+            protocol.helper(HOLDER)
+        with pytest.raises(ConfigurationError, match="party 2 does not hold this sum's key"):
+            protocol.helper(2, secrets=PartySecrets(decryption=secret_of(protocol)))
 
     def test_contexts_in_the_wrong_place_get_no_session(self, protocol: EncryptedSum) -> None:
-        assert protocol.secret_context is not None
         with pytest.raises(ConfigurationError, match="public context is needed and this one holds the secret key"):
-            replace(protocol.without_secrets(), public_context=protocol.secret_context)
+            replace(protocol, public_context=secret_of(protocol))
         with pytest.raises(ConfigurationError, match="secret context is needed to decrypt and this one is public"):
-            replace(protocol, secret_context=protocol.public_context)
+            protocol.helper(HOLDER, secrets=PartySecrets(decryption=protocol.public_context))
 
     def test_secrets_do_not_print(self, protocol: EncryptedSum) -> None:
-        text = repr(protocol) + repr(key_holder(protocol)) + protocol.explain()
+        text = repr(everybody(protocol)) + repr(key_holder(protocol)) + protocol.explain()
         assert "secret_context" not in text
-        assert repr(protocol.secret_context)[2:60] not in text
+        assert repr(secret_of(protocol))[2:60] not in text
         assert len(text) < 3000
 
     def test_another_public_key_is_another_session(self, protocol: EncryptedSum) -> None:
         keys = generate_contexts(protocol.parameters)
-        other = replace(protocol.without_secrets(), public_context=keys.public_context)
+        other = replace(protocol, public_context=keys.public_context)
         assert other.digest != protocol.digest
         message = other.client(3, vectors_of()[3]).start()
         assert message is not None
@@ -261,11 +262,11 @@ class TestServer:
 
     def test_too_few_clients_release_nothing(self, protocol: EncryptedSum) -> None:
         with pytest.raises(TooFewSurvivorsError, match="ENCRYPTED_INPUT: 2 of 5"):
-            run_in_memory(protocol, vectors_of(), dropouts={3: 0, 8: 0, 9: 0})
+            run_in_memory(everybody(protocol), vectors_of(), dropouts={3: 0, 8: 0, 9: 0})
 
     def test_without_the_key_holder_nothing_is_released_and_the_error_names_it(self, protocol: EncryptedSum) -> None:
         with pytest.raises(HelperMissingError) as caught:
-            run_in_memory(protocol, vectors_of(), dropouts={protocol.key_holder: 0})
+            run_in_memory(everybody(protocol), vectors_of(), dropouts={protocol.key_holder: 0})
         assert caught.value.missing == (protocol.key_holder,)
 
     def test_it_waits_for_clients_and_then_the_key_holder(self, protocol: EncryptedSum) -> None:
@@ -365,7 +366,7 @@ class TestKeyHolder:
             party=protocol.key_holder,
             carrier=protocol.carrier,
             survivors_needed=4,
-            secret_context=protocol.secret_context or b"",
+            secret_context=secret_of(protocol),
         )
         with pytest.raises(RemoteProtocolError, match="at least 4 clients and the server names 3"):
             holder.receive(request_of(protocol, CLIENTS[:3]))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.parties import knows
 
 from secagg import Layout, PlainSum
 from secagg.durable import DurableClient
@@ -35,24 +36,29 @@ CHEAP = pytest.mark.parametrize("kind", [CkksSum, MaskedBfvSum], ids=lambda kind
 
 
 @lru_cache
-def protocol_of(kind: Any, identities: bool = False) -> Any:
-    """The key holder's view."""
+def parties_of(kind: Any, identities: bool = False) -> Any:
+    """All parties of a sum."""
     session = {"layout": LAYOUT, "clients": CLIENTS, "session_id": bytes(16), "key_holder": HOLDER}
     if identities:
         session |= {"identities": tuple(key.public for key in IDENTITIES.values())}
     return kind.generate(**session)
 
 
+def protocol_of(kind: Any) -> Any:
+    """The sum, which is public."""
+    return parties_of(kind).protocol
+
+
 def vector(party: int) -> np.ndarray:
     return np.arange(LAYOUT.size, dtype=np.int64) * party
 
 
-def cohort(protocol: Any, killer: Killer) -> tuple[dict[int, Process], ServerProcess]:
-    """Clients and server know the public half only."""
-    public = protocol.without_secrets()
+def cohort(parties: Any, killer: Killer) -> tuple[dict[int, Process], ServerProcess]:
+    """Each party with its own secrets."""
+    public = parties.protocol
 
     def client(party: int) -> Process:
-        more = {"identity": IDENTITIES[party]} if getattr(public, "identities", ()) else {}
+        more = {"secrets": knows(IDENTITIES[party])} if getattr(public, "identities", ()) else {}
         return Process(
             killer,
             fresh=lambda: public.client(party, vector(party), **more),
@@ -62,9 +68,9 @@ def cohort(protocol: Any, killer: Killer) -> tuple[dict[int, Process], ServerPro
 
     holder = Process(
         killer,
-        fresh=lambda: protocol.helpers()[HOLDER],
-        restore=lambda snapshot: protocol.restore_helper(snapshot, KEY),
-        snapshot=lambda session: protocol.snapshot_helper(session, KEY),
+        fresh=lambda: parties.helper(HOLDER),
+        restore=lambda snapshot: public.restore_helper(HOLDER, snapshot, KEY, secrets=parties.secrets[HOLDER]),
+        snapshot=lambda session: public.snapshot_helper(session, KEY),
     )
     server = ServerProcess(killer, fresh=public.server, restore=public.restore_server, snapshot=public.snapshot_server)
     return {party: client(party) for party in CLIENTS} | {HOLDER: holder}, server
@@ -78,14 +84,14 @@ def check(result: Any) -> None:
 def check_kills(kind: Any, when: str, numbers: range) -> None:
     for number in numbers:
         killer = Killer(when, number)
-        check(run(*cohort(protocol_of(kind), killer)).result)
+        check(run(*cohort(parties_of(kind), killer)).result)
         assert killer.deaths == 1
 
 
 @KINDS
 def test_the_saves_of_a_run_are_counted(kind: Any) -> None:
     killer = Killer()
-    check(run(*cohort(protocol_of(kind), killer)).result)
+    check(run(*cohort(parties_of(kind), killer)).result)
     assert killer.saves == SAVES[kind]
 
 
@@ -105,11 +111,11 @@ def test_whoever_is_killed_at_any_save_comes_back_and_the_sum_is_exact(kind: Any
 
 @KINDS
 def test_all_may_restart_before_every_message(kind: Any) -> None:
-    check(run(*cohort(protocol_of(kind), Killer()), restart_always=True).result)
+    check(run(*cohort(parties_of(kind), Killer()), restart_always=True).result)
 
 
 def test_all_may_restart_where_identities_are_signed_too() -> None:
-    check(run(*cohort(protocol_of(MaskedBfvSum, identities=True), Killer()), restart_always=True).result)
+    check(run(*cohort(parties_of(MaskedBfvSum, identities=True), Killer()), restart_always=True).result)
 
 
 def holder_and_request(kind: Any) -> tuple[Any, bytes]:
@@ -129,6 +135,7 @@ def holder_and_request(kind: Any) -> tuple[Any, bytes]:
 
 @CHEAP
 def test_a_key_holder_that_answered_answers_no_other_request_after_a_restart(kind: Any) -> None:
+    own = parties_of(kind).secrets[HOLDER]
     protocol, request = holder_and_request(kind)
     _, other = holder_and_request(kind)
     store = KillableStore(Killer())
@@ -137,8 +144,8 @@ def test_a_key_holder_that_answered_answers_no_other_request_after_a_restart(kin
         return DurableClient(
             store,
             KEY,
-            fresh=lambda: protocol.helpers()[HOLDER],
-            restore=lambda snapshot: protocol.restore_helper(snapshot, KEY),
+            fresh=lambda: parties_of(kind).helper(HOLDER),
+            restore=lambda snapshot: protocol.restore_helper(HOLDER, snapshot, KEY, secrets=own),
             snapshot=lambda session: protocol.snapshot_helper(session, KEY),
         )
 
@@ -151,40 +158,43 @@ def test_a_key_holder_that_answered_answers_no_other_request_after_a_restart(kin
 
 @CHEAP
 def test_a_key_holder_comes_back_as_it_was_and_its_key_is_in_no_snapshot(kind: Any) -> None:
+    own = parties_of(kind).secrets[HOLDER]
     protocol, request = holder_and_request(kind)
-    holder = protocol.helpers()[HOLDER]
+    holder = parties_of(kind).helper(HOLDER)
     waiting = protocol.snapshot_helper(holder, KEY)
     assert len(waiting) < 200
-    restored = protocol.restore_helper(waiting, KEY)
+    restored = protocol.restore_helper(HOLDER, waiting, KEY, secrets=own)
     assert isinstance(restored, KeyHolder)
     assert (restored.state, restored.error) == (KeyHolderState.WAITING, None)
     assert restored.receive(request)
-    again = protocol.restore_helper(protocol.snapshot_helper(restored, KEY), KEY)
+    again = protocol.restore_helper(HOLDER, protocol.snapshot_helper(restored, KEY), KEY, secrets=own)
     assert (again.state, again.error) == (KeyHolderState.DONE, restored.error)
     with pytest.raises(Exception, match="is due"):
         holder.receive(request[:5] + b"\x10" + request[6:])
-    aborted = protocol.restore_helper(protocol.snapshot_helper(holder, KEY), KEY)
+    aborted = protocol.restore_helper(HOLDER, protocol.snapshot_helper(holder, KEY), KEY, secrets=own)
     with pytest.raises(LocalProtocolError, match="aborted"):
         aborted.receive(request)
 
 
 @CHEAP
 def test_snapshots_open_for_their_owner_and_role_only(kind: Any) -> None:
+    own = parties_of(kind).secrets[HOLDER]
     protocol = protocol_of(kind)
     client = protocol.client(1, vector(1))
     client.start()
     of_client, of_holder = (
         protocol.snapshot_client(client, KEY),
-        protocol.snapshot_helper(protocol.helpers()[HOLDER], KEY),
+        protocol.snapshot_helper(parties_of(kind).helper(HOLDER), KEY),
     )
     with pytest.raises(SnapshotError, match="another key, or changed bytes"):
         protocol.restore_client(1, vector(1), of_client, b"x" * 32)
     with pytest.raises(SnapshotError, match="another party"):
         protocol.restore_client(2, vector(2), of_client, KEY)
     with pytest.raises(SnapshotError, match="another key, or changed bytes"):
-        protocol.restore_helper(of_holder[:-1] + bytes([of_holder[-1] ^ 1]), KEY)
+        protocol.restore_helper(HOLDER, of_holder[:-1] + bytes([of_holder[-1] ^ 1]), KEY, secrets=own)
+    other = replace(protocol, session_id=b"x" * 16)
     with pytest.raises(SnapshotError, match="another party, session"):
-        replace(protocol, session_id=b"x" * 16).restore_helper(of_holder, KEY)
+        other.restore_helper(HOLDER, of_holder, KEY, secrets=own)
     with pytest.raises(SnapshotError, match="another party, session"):
         protocol.restore_server(of_client)
 
@@ -205,7 +215,7 @@ def test_a_server_snapshot_that_was_cut_or_lengthened_is_refused(kind: Any) -> N
 @KINDS
 def test_a_finished_server_comes_back_with_its_total_and_an_aborted_one_without(kind: Any) -> None:
     protocol = protocol_of(kind)
-    finished = run(*cohort(protocol, Killer()), restart_always=True)
+    finished = run(*cohort(parties_of(kind), Killer()), restart_always=True)
     check(finished.result)
     with pytest.raises(LocalProtocolError):
         finished.close_round()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.parties import knows
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum
 from secagg.config import SERVER
@@ -49,7 +50,7 @@ def states_of(config: MaskedSum) -> list[ClientState]:
 def new_client(config: MaskedSum, party: int) -> MaskedClient:
     identity = IDENTITIES[party] if config.is_authenticated else None
     vector = np.full(LAYOUT.size, party, dtype=np.int64)
-    return MaskedClient(config, party, vector, entropy=InsecureSeededEntropy(party), identity=identity)
+    return MaskedClient(config, party, vector, entropy=InsecureSeededEntropy(party), secrets=knows(identity))
 
 
 def script(config: MaskedSum) -> list[bytes]:
@@ -177,7 +178,7 @@ def client_in_cached(config: MaskedSum, state: ClientState) -> MaskedClient:
         _SNAPSHOTS[config.digest, state] = config.snapshot_client(client, key, entropy=InsecureSeededEntropy(0))
     identity = IDENTITIES[1] if config.is_authenticated else None
     vector = np.full(LAYOUT.size, 1, dtype=np.int64)
-    restored = config.restore_client(1, vector, _SNAPSHOTS[config.digest, state], key, identity=identity)
+    restored = config.restore_client(1, vector, _SNAPSHOTS[config.digest, state], key, secrets=knows(identity))
     assert isinstance(restored, MaskedClient)
     return restored
 

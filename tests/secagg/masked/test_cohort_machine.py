@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.parties import knows
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum
 from secagg.config import SERVER
@@ -52,7 +53,7 @@ class CohortMachine(RuleBasedStateMachine):
                 party,
                 self.vectors[party],
                 entropy=self.entropy,
-                identity=self.identities[party] if authenticated else None,
+                secrets=knows(self.identities[party] if authenticated else None),
             )
             for party in self.parties
         }
@@ -174,7 +175,7 @@ class CohortMachine(RuleBasedStateMachine):
             snapshot,
             KEY,
             entropy=self.entropy,
-            identity=self.identities[party] if self.config.is_authenticated else None,
+            secrets=knows(self.identities[party] if self.config.is_authenticated else None),
         )
 
     @precondition(lambda self: self.server.result is None and not self.failed)

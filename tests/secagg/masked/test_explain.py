@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.parties import identified, signing
 
 from secagg import Assumptions, Layout, MaskedSum, run_in_memory
-from secagg.masked import SimulatedIdentities
-from secagg.masked.explain import client_cost, later_cost
-from secagg.masked.series import MaskedSeries, SimulatedSeries
+from secagg.masked.explain import later_cost
+from secagg.masked.series import MaskedSeries, SeriesInOneProcess
 from secagg.primitives.identity import IdentityKey
+from secagg.sums import CLIENT_ROLE
 
 CLIENTS = tuple(range(1, 31))
 LAYOUT = Layout.of([("gram", 300, 2**40), ("count", 1, 1000)])
@@ -33,9 +34,9 @@ def test_the_stated_cost_is_the_measured_one(malicious: bool, sparse: bool) -> N
         assert config.degree is not None
     else:
         config = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), identities=identities)
-    protocol = SimulatedIdentities(protocol=config, keys=KEYS) if malicious else config
+    protocol = identified(config, KEYS) if malicious else config
     run = run_in_memory(protocol, {party: np.zeros(LAYOUT.size, dtype=np.int64) for party in CLIENTS})
-    cost = client_cost(config)
+    cost = config.costs[CLIENT_ROLE]
     for traffic in run.traffic.values():
         assert (traffic.messages_up, traffic.bytes_up, traffic.bytes_down) == (
             cost.messages_up,
@@ -51,7 +52,7 @@ def test_the_stated_cost_is_the_measured_one(malicious: bool, sparse: bool) -> N
 @pytest.mark.parametrize("signed", [False, True])
 def test_the_stated_cost_of_a_series_is_the_measured_one(signed: bool) -> None:
     series = MaskedSeries(clients=CLIENTS, series_id=bytes(16), threshold=20, identities=SIGNED if signed else ())
-    simulated = SimulatedSeries.begin(series, keys=KEYS if signed else None)
+    simulated = SeriesInOneProcess(series, secrets=signing(KEYS) if signed else None)
     cost = later_cost(series.sum(0, LAYOUT, b""))
     for index in range(3):
         protocol = simulated.next_sum(LAYOUT)
@@ -59,7 +60,7 @@ def test_the_stated_cost_of_a_series_is_the_measured_one(signed: bool) -> None:
         measured = {(one.messages_up, one.bytes_up, one.bytes_down) for one in run.traffic.values()}
         stated = (cost.messages_up, cost.bytes_up, cost.bytes_down)
         assert (measured == {stated}) is (index > 0)
-        text = protocol.explain()
+        text = series.explain(LAYOUT)
         assert f"in each sum after it a client sends {cost.messages_up} messages, {cost.bytes_up} bytes" in text
         assert f"in the first sum a client sends {5 if signed else 4} messages" in text
         assert "20 of them open it" in text
@@ -70,7 +71,7 @@ def test_the_wire_keeps_its_promise() -> None:
     """At most 1.02 times the vector plus 2 KiB a neighbour."""
     layout = Layout.of([("gram", 512 * 513 // 2, 2**50), ("cross", 5120, 2**34), ("count", 1, 60_000)])
     config = MaskedSum(layout=layout, clients=tuple(range(1, 102)), session_id=bytes(16))
-    cost = client_cost(config)
+    cost = config.costs[CLIENT_ROLE]
     assert cost.bytes_up <= 1.02 * cost.vector_bytes + 2048 * 100
 
 
@@ -87,10 +88,7 @@ def test_the_stated_collusion_leaves_two_others_in_every_total(n_clients: int, s
     assert stated <= config.corrupt
     assert f"private while at most {stated} of the {n_clients} clients collude" in config.explain()
     run = MaskedSeries(clients=clients, series_id=bytes(16), identities=SIGNED[:n_clients] if signed else ())
-    assert (
-        f"private while at most {stated} of the"
-        in SimulatedSeries.begin(run, keys=KEYS if signed else None).next_sum(LAYOUT).explain()
-    )
+    assert f"private while at most {stated} of the" in run.explain(LAYOUT)
 
 
 def test_one_colluder_more_than_stated_can_be_left_with_one_vector() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.parties import identified, knows
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum, run_in_memory
 from secagg.config import SERVER
@@ -17,7 +18,7 @@ from secagg.errors import (
     RemoteProtocolError,
     SumOutOfBoundsError,
 )
-from secagg.masked import Assumptions, SimulatedIdentities
+from secagg.masked import Assumptions
 from secagg.masked.client import MaskedClient
 from secagg.masked.messages import AdvertisedKeys, Roster, SurvivorProof, UnmaskRequest, UnmaskShares
 from secagg.masked.secrets import sign_survivors
@@ -53,7 +54,7 @@ class Cohort:
                 party,
                 vector(party),
                 entropy=InsecureSeededEntropy(party),
-                identity=IDENTITIES[party],
+                secrets=knows(IDENTITIES[party]),
             )
             for party in CLIENTS
         }
@@ -83,7 +84,7 @@ def proof(cohort: Cohort, signatures: dict[int, bytes], recipient: int) -> bytes
 
 
 def test_an_honest_server_gets_the_sum() -> None:
-    simulated = SimulatedIdentities(protocol=CONFIG, keys=IDENTITIES)
+    simulated = identified(CONFIG, IDENTITIES)
     run = run_in_memory(simulated, {party: vector(party) for party in CLIENTS}, dropouts={3: 2, 6: 3})
     assert run.result.survivors == (1, 2, 4, 5, 6, 7)
     assert run.result.total.tobytes() == sum(vector(party) for party in run.result.survivors).tobytes()
@@ -255,12 +256,12 @@ def test_an_unsafe_configuration_cannot_be_made(change: dict[str, object], compl
 @pytest.mark.parametrize("identity", [None, IdentityKey(b"x" * 32)])
 def test_a_client_needs_its_own_signing_key(identity: IdentityKey | None) -> None:
     with pytest.raises(ConfigurationError, match="identity key of party 1"):
-        CONFIG.client(1, vector(1), identity=identity)
+        CONFIG.client(1, vector(1), secrets=knows(identity))
 
 
 def test_a_signing_key_without_a_roster_is_a_mistake() -> None:
     semi_honest = replace(CONFIG, identities=())
     with pytest.raises(ConfigurationError, match="no roster of identities"):
-        semi_honest.client(1, vector(1), identity=IDENTITIES[1])
+        semi_honest.client(1, vector(1), secrets=knows(IDENTITIES[1]))
     assert "SEMI-HONEST" in semi_honest.explain()
     assert "SEMI-HONEST" not in CONFIG.explain()

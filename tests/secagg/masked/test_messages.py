@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.parties import identified
 
 from secagg import Assumptions, InsecureSeededEntropy, IntVector, Layout, MaskedSum, os_entropy
 from secagg.config import SERVER
@@ -33,7 +34,6 @@ from secagg.masked.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from secagg.masked.protocol import SimulatedIdentities
 from secagg.masked.secrets import pairwise_seed, pairwise_sign, seal_binding, sealing_key
 from secagg.masked.states import ClientState
 from secagg.primitives.agreement import KeyPair
@@ -80,7 +80,7 @@ class Cohort:
         if identities:
             keys = {party: IdentityKey.generate(InsecureSeededEntropy(party)) for party in CLIENTS}
             self.config = MaskedSum(**public, identities=tuple(key.public for key in keys.values()))
-            protocol: Any = SimulatedIdentities(protocol=self.config, keys=keys)
+            protocol: Any = identified(self.config, keys)
             self.keys = keys
         else:
             protocol = self.config = MaskedSum(**public)
@@ -169,8 +169,8 @@ def signed_keys(signature_bytes: int) -> st.SearchStrategy[AdvertisedKeys]:
 MESSAGES: list[tuple[st.SearchStrategy[Any], Callable[[Reader], Any]]] = [
     (signed_keys(0), lambda r: AdvertisedKeys.read(r, signature_bytes=0)),
     (signed_keys(64), lambda r: AdvertisedKeys.read(r, signature_bytes=64)),
-    (st.builds(Roster, keys=st.dictionaries(parties, signed_keys(0))), lambda r: Roster.read(r, signature_bytes=0)),
-    (st.builds(Roster, keys=st.dictionaries(parties, signed_keys(64))), lambda r: Roster.read(r, signature_bytes=64)),
+    (st.builds(Roster, st.dictionaries(parties, signed_keys(0))), lambda r: Roster.read(r, signature_bytes=0)),
+    (st.builds(Roster, st.dictionaries(parties, signed_keys(64))), lambda r: Roster.read(r, signature_bytes=64)),
     (st.builds(SealedShares, commitment=keys, sealed=entries(SEALED_BYTES)), SealedShares.read),
     (st.builds(ShareDelivery, sealed=entries(SEALED_BYTES)), ShareDelivery.read),
     (

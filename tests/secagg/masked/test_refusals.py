@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.parties import identified
 
 from secagg import InsecureSeededEntropy, IntVector, Layout, MaskedSum, run_in_memory
 from secagg.config import SERVER
@@ -20,7 +21,6 @@ from secagg.errors import (
     SecureSumError,
 )
 from secagg.in_memory import Envelope
-from secagg.masked.protocol import SimulatedIdentities
 from secagg.masked.states import ClientState
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import HEADER_BYTES, MessageType, message_type
@@ -42,7 +42,7 @@ def protocol_of(kind: str) -> Any:
         return MaskedSum(**public)
     keys = {party: IdentityKey.generate(InsecureSeededEntropy(party)) for party in CLIENTS}
     roster = tuple(key.public for key in keys.values())
-    return SimulatedIdentities(protocol=MaskedSum(**public, identities=roster), keys=keys)
+    return identified(MaskedSum(**public, identities=roster), keys)
 
 
 KINDS = ["semi-honest", "identities"]

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.parties import knows
 
 from secagg.errors import SnapshotError
 from secagg.masked.client import MaskedClient
@@ -24,7 +25,7 @@ WHEN = pytest.mark.parametrize("when", ["before", "after"])
 
 
 def local_client(party: int) -> MaskedClient:
-    return CONFIG.client(party, vector(party), identity=IDENTITIES[party])
+    return CONFIG.client(party, vector(party), secrets=knows(IDENTITIES[party]))
 
 
 @WHEN
@@ -72,11 +73,11 @@ def test_a_snapshot_opens_for_its_owner_only() -> None:
     snapshot = CONFIG.snapshot_client(client, KEY)
     assert client._own.masking.secret not in snapshot
     with pytest.raises(SnapshotError, match="another key, or changed bytes"):
-        CONFIG.restore_client(1, vector(1), snapshot, b"x" * 32, identity=IDENTITIES[1])
+        CONFIG.restore_client(1, vector(1), snapshot, b"x" * 32, secrets=knows(IDENTITIES[1]))
     with pytest.raises(SnapshotError, match="another party"):
-        CONFIG.restore_client(2, vector(2), snapshot, KEY, identity=IDENTITIES[2])
+        CONFIG.restore_client(2, vector(2), snapshot, KEY, secrets=knows(IDENTITIES[2]))
     changed = snapshot[:-1] + bytes([snapshot[-1] ^ 1])
     with pytest.raises(SnapshotError, match="changed bytes"):
-        CONFIG.restore_client(1, vector(1), changed, KEY, identity=IDENTITIES[1])
+        CONFIG.restore_client(1, vector(1), changed, KEY, secrets=knows(IDENTITIES[1]))
     with pytest.raises(SnapshotError, match="another party, session"):
         CONFIG.restore_server(snapshot)

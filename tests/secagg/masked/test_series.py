@@ -17,7 +17,7 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.in_memory import Envelope
-from secagg.masked.series import NOT_YET, MaskedSeries, SeriesServer, SimulatedSeries
+from secagg.masked.series import NOT_YET, MaskedSeries, SeriesInOneProcess, SeriesServer
 from secagg.masked.server import MaskedServer
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import MessageType, seal_frame
@@ -33,9 +33,9 @@ SIGNED_SERIES = MaskedSeries(
 )
 
 
-def begin(series: MaskedSeries, seed: int = 0) -> SimulatedSeries:
+def begin(series: MaskedSeries, seed: int = 0) -> SeriesInOneProcess:
     keys = IDENTITIES if series.identities else None
-    return SimulatedSeries.begin(series, entropy=InsecureSeededEntropy(seed), keys=keys)
+    return SeriesInOneProcess(series, entropy=InsecureSeededEntropy(seed), keys=keys)
 
 
 def vectors(layout: Layout, seed: int) -> dict[int, np.ndarray]:

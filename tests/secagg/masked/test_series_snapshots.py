@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.parties import knows
 
 from secagg import IntVector, Layout
 from secagg.durable import DurableClient
@@ -43,7 +44,7 @@ def restored(party: int, stored: bytes, key: bytes, index: int, series: MaskedSe
         layout=LAYOUTS[index],
         context=b"model %d" % index,
         contribution=vector(party, index),
-        identity=KEYS[party],
+        secrets=knows(KEYS[party]),
     )
 
 
@@ -52,7 +53,7 @@ def session(store: MemoryStore, party: int, index: int) -> DurableClient:
     key = bytes([party]) * 32
 
     def fresh() -> SeriesClient:
-        client = SeriesClient(SERIES, party, identity=KEYS[party])
+        client = SeriesClient(SERIES, party, secrets=knows(KEYS[party]))
         client.begin_sum(LAYOUTS[index], b"model %d" % index, vector(party, index))
         return client
 
@@ -108,7 +109,7 @@ def test_a_client_that_misses_a_message_of_the_second_sum(step: int) -> None:
 
 
 def test_a_snapshot_is_its_owner_s_and_its_series() -> None:
-    client = SeriesClient(SERIES, 1, identity=KEYS[1])
+    client = SeriesClient(SERIES, 1, secrets=knows(KEYS[1]))
     client.begin_sum(LAYOUTS[0], b"", vector(1, 0))
     client.start()
     stored = snapshot_series_client(client, bytes(32))
@@ -127,7 +128,7 @@ def test_a_snapshot_is_its_owner_s_and_its_series() -> None:
 
 
 def test_a_snapshot_leads_to_this_sum_or_the_next() -> None:
-    client = SeriesClient(SERIES, 1, identity=KEYS[1])
+    client = SeriesClient(SERIES, 1, secrets=knows(KEYS[1]))
     client.begin_sum(LAYOUTS[0], b"model 0", vector(1, 0))
     first = client.start()
     stored = snapshot_series_client(client, bytes(32))
@@ -139,7 +140,7 @@ def test_a_snapshot_leads_to_this_sum_or_the_next() -> None:
 
 def test_a_client_that_was_not_set_up_sends_no_vector() -> None:
     """Restored for a sum whose set-up it missed, it refuses instead of masking with keys that nobody knows."""
-    client = SeriesClient(SERIES, 1, identity=KEYS[1])
+    client = SeriesClient(SERIES, 1, secrets=knows(KEYS[1]))
     client.begin_sum(LAYOUTS[0], b"model 0", vector(1, 0))
     client.start()
     late = restored(1, snapshot_series_client(client, bytes(32)), bytes(32), 1)
@@ -152,6 +153,6 @@ def test_a_client_that_was_not_set_up_sends_no_vector() -> None:
 
 
 def test_a_client_of_a_single_sum_is_no_client_of_a_series() -> None:
-    single = SERIES.sum(0, LAYOUTS[0], b"").client(1, vector(1, 0), identity=KEYS[1])
+    single = SERIES.sum(0, LAYOUTS[0], b"").client(1, vector(1, 0), secrets=knows(KEYS[1]))
     with pytest.raises(LocalProtocolError, match="no client of a series: MaskedClient"):
         snapshot_series_client(single, bytes(32))

@@ -11,7 +11,7 @@ from secagg import InsecureSeededEntropy, IntVector, Layout, PartyId, run_in_mem
 from secagg.config import SERVER
 from secagg.errors import ConfigurationError, LocalProtocolError
 from secagg.masked.client import MaskedClient
-from secagg.masked.series import NOT_YET, MaskedSeries, SeriesServer, SimulatedSeries, _open_bundle, _seal_bundle
+from secagg.masked.series import NOT_YET, MaskedSeries, SeriesInOneProcess, SeriesServer, _open_bundle, _seal_bundle
 from secagg.wire import MessageType, message_type
 
 CLIENTS = (1, 2, 3, 4, 5)
@@ -34,7 +34,7 @@ def rebundled(party: PartyId, message: bytes, change: Change, *, upwards: bool) 
     return _seal_bundle(parts, digest=SERIES.digest, sender=sender, recipient=recipient)
 
 
-def sum_of(series: SimulatedSeries, up: Change = unchanged, down: Change = unchanged) -> IntVector:
+def sum_of(series: SeriesInOneProcess, up: Change = unchanged, down: Change = unchanged) -> IntVector:
     """One sum of the series by hand, with somebody between the clients and the server."""
     protocol = series.next_sum(LAYOUT)
     clients = {party: protocol.client(party, vector) for party, vector in VECTORS.items()}
@@ -62,8 +62,8 @@ def without_next_keys(*parties: PartyId) -> Change:
     return change
 
 
-def begin() -> SimulatedSeries:
-    return SimulatedSeries.begin(SERIES, entropy=InsecureSeededEntropy(0))
+def begin() -> SeriesInOneProcess:
+    return SeriesInOneProcess(SERIES, entropy=InsecureSeededEntropy(0))
 
 
 def test_too_few_keys_for_the_next_sum_end_the_series_and_not_the_sum() -> None:

@@ -12,7 +12,7 @@ from secagg import Layout
 from secagg.config import SERVER
 from secagg.ring import RingVector
 from secagg.wire import MessageType, message_type
-from simulations.audit.recorder import RecordedSum, helper_secrets
+from simulations.audit.recorder import RecordedSum
 from simulations.audit.view import SERVER_ALONE, WIRE_TAPPER, Coalition, read_integers
 from simulations.audit.workbench import Bench
 
@@ -26,7 +26,7 @@ def test_the_server_sees_all_messages_and_the_total_and_no_secret(masked: Record
     view = masked.view(SERVER_ALONE)
     assert view.messages == masked.envelopes
     assert {message_type(one.message) for one in view.messages} >= {MessageType.MASKED_INPUT, MessageType.UNMASK_SHARES}
-    assert (view.inputs, view.tapes, view.helper_secrets) == ({}, {}, {})
+    assert (view.inputs, view.tapes, view.secrets) == ({}, {}, {})
     assert view.result is masked.result
     assert np.array_equal(view.read_total(), sum(masked.inputs.values()))
 
@@ -64,13 +64,12 @@ def test_helpers_and_key_holders_bring_their_secrets(bench: Bench) -> None:
         if not MODES[mode].installed:
             pytest.skip(f"the extra of {mode} is not installed")
         recorded = bench.run(MODES[mode], bench.vectors(bench.cohort(3)))
-        secrets = helper_secrets(recorded.protocol)
+        secrets = recorded.parties.secrets
         assert len(secrets) == n
         holder = next(iter(secrets))
         view = recorded.view(Coalition(name="helper", parties=frozenset({holder})))
-        assert view.helper_secrets == {holder: secrets[holder]}
-        assert helper_secrets(view.protocol) == {}
-        assert helper_secrets(recorded.view(SERVER_ALONE).protocol) == {}
+        assert view.secrets == {holder: secrets[holder]}
+        assert recorded.view(SERVER_ALONE).secrets == {}
         total = view.read_total()
         assert (total is not None) == (mode == "ckks")
         assert total is None or np.array_equal(total, sum(recorded.inputs.values()))

@@ -14,7 +14,7 @@ MASKED, PLAIN = MODES["masked"], MODES["plain"]
 
 
 def lost(plan: dict[int, int], mode: Mode) -> set[int]:
-    return {party for party, messages in plan.items() if messages <= mode.messages_before_vector}
+    return {party for party, messages in plan.items() if messages <= 2}
 
 
 @given(
@@ -28,14 +28,14 @@ def test_every_mode_loses_the_same_clients_and_keeps_enough(
     n_clients: int, rate: float, seed: int, anew: bool, number: int
 ) -> None:
     clients, dropouts = tuple(range(1, n_clients + 1)), Dropouts(rate=rate, anew=anew, seed=seed)
-    assume(n_clients - dropouts.n_lost(n_clients) >= MASKED.survivors_needed(clients))
+    assume(n_clients - dropouts.n_lost(n_clients) >= MASKED.guarantee(clients).survivors_needed)
     for mode in (PLAIN, MASKED):
         dropouts.check(mode, clients)
         plan = dropouts.draw(mode, clients, number)
         assert plan == dropouts.draw(mode, clients, number)
         assert lost(plan, mode) == lost(dropouts.draw(PLAIN, clients, number), PLAIN)
         assert len(lost(plan, mode)) == dropouts.n_lost(n_clients)
-        assert len(clients) - len(plan) >= mode.survivors_needed(clients)
+        assert len(clients) - len(plan) >= mode.guarantee(clients).survivors_needed
         assert set(plan) <= set(clients)
     if not anew:
         assert dropouts.draw(MASKED, clients, number) == dropouts.draw(MASKED, clients)

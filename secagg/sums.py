@@ -1,0 +1,267 @@
+"""The contract of every mode: one object that says who takes part, what it guarantees, and makes sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from secagg.costs import PartyCost
+from secagg.entropy import Entropy, os_entropy
+from secagg.layout import Layout
+from secagg.primitives.agreement import KeyPair
+from secagg.primitives.identity import IdentityKey
+from secagg.ring import RingVector
+from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
+from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, MessageType, message_type, sender_of
+
+CLIENT_ROLE, SERVER_ROLE = "client", "server"
+"""The roles that every sum has. A mode names the role of its helpers itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartySecrets:
+    """What one party alone knows. A sum takes what it needs and refuses a signing key that serves no purpose in it.
+
+    Args:
+        identity: its Ed25519 signing key.
+        agreement: its X25519 key pair (a committee's helper has one).
+        decryption: the secret context of a session (a key holder has one).
+    """
+
+    identity: IdentityKey | None = field(default=None, repr=False)
+    agreement: KeyPair | None = field(default=None, repr=False)
+    decryption: bytes = field(default=b"", repr=False)
+
+
+NO_SECRETS = PartySecrets()
+"""Of a party that takes part without long-lived keys."""
+
+
+class Upload(Enum):
+    """What the bytes are that carry a client's vector."""
+
+    BARE = "the vector as it is"
+    UNIFORM = "uniform to whoever cannot rebuild its masks"
+    CIPHERTEXT = "a ciphertext, which need not look uniform"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarantee:
+    """What a sum promises, as data: ``explain``, policies, dropout simulations and the audit read it.
+
+    Args:
+        survivors_needed: fewest clients whose vectors a released total holds.
+        harmless_clients: most clients that may collude with the server while a total and the messages hide every other
+            client's vector. Where ``opens_alone`` the messages hide nothing.
+        threshold: shares that open a secret, where clients hold shares of each other's; 0 where they do not.
+        opening_clients: fewest clients whose secrets open another client's upload for the server ...
+        opening_helpers: ... if all of these parties collude too.
+        server_may_lie: whether all this holds against a server that breaks the protocol, or only looks on.
+        messages: how many messages a client sends from the first to the last.
+        vector_message: which of them carries its vector, from 1.
+        upload: what that message looks like.
+        binds_context: whether a client that was told another context (another model) than the rest leaves no total.
+        helpers_learn_total: whether a helper sees the total, too.
+        adds_noise: whether the total has noise in it.
+    """
+
+    survivors_needed: int
+    harmless_clients: int
+    threshold: int = 0
+    opening_clients: int
+    opening_helpers: tuple[PartyId, ...] = ()
+    server_may_lie: bool = False
+    messages: int = 1
+    vector_message: int = 1
+    upload: Upload
+    binds_context: bool = True
+    helpers_learn_total: bool = False
+    adds_noise: bool = False
+
+    @property
+    def opens_alone(self) -> bool:
+        """Whether whoever sees a client's upload reads its vector."""
+        return self.upload is Upload.BARE
+
+    @property
+    def messages_before_vector(self) -> int:
+        """How many messages a client sends before the one with its vector."""
+        return self.vector_message - 1
+
+    @property
+    def messages_after_vector(self) -> int:
+        """How many it sends after that."""
+        return self.messages - self.vector_message
+
+    def opened_by(self, *, server: bool, n_clients: int, helpers: frozenset[PartyId]) -> bool:
+        """Whether a coalition is stated to open the uploads of clients outside it."""
+        enough = n_clients >= self.opening_clients and helpers.issuperset(self.opening_helpers)
+        return self.opens_alone or (server and enough)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge:
+    """What a coalition pools about one sum.
+
+    Args:
+        messages: the messages that passed a member, in the order in which they were sent.
+        tapes: all random bytes that its clients drew, in order.
+        secrets: the secrets of its parties.
+    """
+
+    messages: tuple[bytes, ...] = field(repr=False)
+    tapes: Mapping[PartyId, bytes] = field(repr=False)
+    secrets: Mapping[PartyId, PartySecrets] = field(repr=False)
+
+    def payloads(self, type_: MessageType) -> Iterator[tuple[PartyId, bytes]]:
+        """Sender and payload of each message of one kind."""
+        for message in self.messages:
+            if message_type(message) is type_:
+                yield sender_of(message), message[HEADER_BYTES:]
+
+    def upload(self, sender: PartyId) -> bytes | None:
+        """The payload of a client's one heavy message; None if the coalition did not see it."""
+        for message in self.messages:
+            if message_type(message) in CARRIES_VECTOR and sender_of(message) == sender:
+                return message[HEADER_BYTES:]
+        return None
+
+    def upload_as_sent(self, sender: PartyId, layout: Layout) -> RingVector | None:
+        """The last bytes of that payload, as many as a vector takes: every mode puts its vector there."""
+        payload = self.upload(sender)
+        return None if payload is None else RingVector.from_bytes(layout, payload[-layout.wire_bytes :]).copy()
+
+
+class SumProtocol(Protocol):
+    """One way to add vectors that nobody may see: public parameters, and never a secret."""
+
+    @property
+    def name(self) -> str:
+        """The mode's name on the command line and in reports."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """The public shape of the vectors."""
+        ...
+
+    @property
+    def clients(self) -> tuple[PartyId, ...]:
+        """The cohort, ascending."""
+        ...
+
+    @property
+    def digest(self) -> bytes:
+        """What all messages are bound to: a hash of every public parameter."""
+        ...
+
+    @property
+    def survivors_needed(self) -> int:
+        """Fewest clients whose vectors a released total holds."""
+        ...
+
+    @property
+    def helpers(self) -> tuple[PartyId, ...]:
+        """The parties beside clients and server that it needs (a committee, a key holder); mostly none."""
+        ...
+
+    @property
+    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
+        """Role -> party -> public key, for every role that has keys in this mode; no parties where it runs without."""
+        ...
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What it promises."""
+        ...
+
+    @property
+    def costs(self) -> Mapping[str, PartyCost]:
+        """Role -> what a party of it sends and receives when nobody drops out."""
+        ...
+
+    def explain(self) -> str:
+        """What these parameters guarantee and cost, in words and numbers."""
+        ...
+
+    def client(
+        self,
+        party: PartyId,
+        contribution: Contribution,
+        *,
+        secrets: PartySecrets = NO_SECRETS,
+        entropy: Entropy = os_entropy,
+    ) -> ClientSession:
+        """Return a client's session. A given vector is checked now, a callable's when it is needed.
+
+        Raises:
+            ConfigurationError: no client of this cohort, or not the secrets that its public keys ask for.
+            InvalidVectorError: the vector does not fit the layout.
+        """
+        ...
+
+    def helper(
+        self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
+    ) -> ClientSession:
+        """Return the session of one of ``helpers``.
+
+        Raises:
+            ConfigurationError: no helper of this sum, or not its secrets.
+        """
+        ...
+
+    def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
+        """Return the server's session.
+
+        Raises:
+            ConfigurationError: not the secrets that its public key asks for.
+        """
+        ...
+
+    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+        """Return a client's upload less all that a coalition can take off it; None if it saw no upload.
+
+        Whether that is the client's vector is for the caller to find out: ``guarantee`` says when it should be.
+        """
+        ...
+
+    def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
+        """Return a client's session as bytes, sealed under 32 bytes that only its owner knows."""
+        ...
+
+    def restore_client(
+        self,
+        party: PartyId,
+        contribution: Contribution,
+        snapshot: bytes,
+        key: bytes,
+        *,
+        secrets: PartySecrets = NO_SECRETS,
+        entropy: Entropy = os_entropy,
+    ) -> ClientSession:
+        """Return the client's session that a snapshot holds; its vector must be the same as before.
+
+        Raises:
+            SnapshotError: another client, session or key, or changed bytes.
+        """
+        ...
+
+    def snapshot_helper(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
+        """Return a helper's session as bytes, sealed; its long-lived secrets are not in it."""
+        ...
+
+    def restore_helper(
+        self, party: PartyId, snapshot: bytes, key: bytes, *, secrets: PartySecrets = NO_SECRETS
+    ) -> ClientSession:
+        """Return the helper's session that a snapshot holds; one that has answered answers no other request."""
+        ...
+
+    def snapshot_server(self, session: ServerSession) -> bytes:
+        """Return the server's session as bytes; keep them where only the server can read."""
+        ...
+
+    def restore_server(self, snapshot: bytes, *, secrets: PartySecrets = NO_SECRETS) -> ServerSession:
+        """Return the server's session that a snapshot holds."""
+        ...
