@@ -18,11 +18,11 @@ from simulations.compare.options import CompareOptions
 from simulations.compare.private_comparison import (
     TRUSTS,
     PrivateComparison,
-    PrivateRecord,
     PrivateSettings,
     without_depth,
 )
 from simulations.compare.private_plans import PrivacyTerms
+from simulations.compare.records import PrivateRecord
 from simulations.data.partitions import Partition
 
 DEEP = {"n_layers": 1, "d_phi": 64, "d_f": 64}
@@ -141,7 +141,7 @@ def depth_verdicts(comparisons: Sequence[PrivateComparison]) -> Iterator[tuple[P
 def depth_verdict(deep: PrivateComparison, flat: PrivateComparison) -> Iterator[str]:
     """Where T = 0 really did better with the same budget, in a simulation that ran both."""
     for record in deep.records:
-        other = flat.of(record.trust, record.target_epsilon)  # type: ignore[arg-type]
+        other = flat.of(record.trust, record.target_epsilon)
         if record.target_epsilon is not None and other.accuracy_mean > record.accuracy_mean:
             yield (
                 f"{record.trust}, epsilon {record.target_epsilon:g}: T = 0 does better ({other.accuracy_mean:.3f}) "
