@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -205,34 +205,3 @@ def fit_in_the_clear(
 def fit_pooled(learner: AnalyticLearner[M], rows: ClientRows) -> M:
     """Return the model of all rows in one place."""
     return fit_in_the_clear(learner, [rows])
-
-
-SumRunner = Callable[[SumSpec[Any], list[Callable[[], IntVector]]], tuple[IntVector, list[int]]]
-"""Adds contributions: takes them one a client, returns the total and the indices of those that are in it."""
-
-
-def plain_runner(spec: SumSpec[Any], contributions: list[Callable[[], IntVector]]) -> tuple[IntVector, list[int]]:
-    """Add everything in the clear."""
-    total = np.zeros(sum(size for _, size, _ in spec.segments), dtype=np.int64)
-    for contribution in contributions:
-        total += contribution()
-    return total, list(range(len(contributions)))
-
-
-def federate(
-    learner: AnalyticLearner[M], clients: list[ClientRows], run_sum: SumRunner = plain_runner
-) -> tuple[M, list[list[int]]]:
-    """Run the dialogue to its end over ``run_sum``; return the model and who took part in each sum."""
-    model, survivors = learner.init(), []
-    while (spec := learner.next_sum(model)) is not None:
-        contributions = [_contribution(learner, model, spec, rows) for rows in clients]
-        total, took_part = run_sum(spec, contributions)
-        model = learner.update(model, spec.from_vector(total), len(took_part))
-        survivors.append(took_part)
-    return model, survivors
-
-
-def _contribution(
-    learner: AnalyticLearner[M], model: M, spec: SumSpec[Any], rows: ClientRows
-) -> Callable[[], IntVector]:
-    return lambda: spec.to_vector(learner.client_statistics(model, rows))

@@ -8,12 +8,14 @@ import pytest
 from analytic.afl import AFL
 from analytic.bucketing import FixedThresholds
 from analytic.deepafl import DeepAFL
-from analytic.learner import ClientRows, federate
+from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 from federation.console.options import parse_options
 from federation.errors import UsageError
+from federation.in_process import run_federation
 from federation.learners import LEARNERS, ChosenLearner, LearnerSettings, choose_learners
+from federation.modes import MODES
 
 
 def settings(**changes: object) -> LearnerSettings:
@@ -110,10 +112,10 @@ def test_all_learners_can_be_asked_for_by_one_word() -> None:
 )
 def test_a_learner_asks_for_the_sums_that_it_announces(name: str, options: dict[str, object]) -> None:
     rng = np.random.default_rng(0)
-    rows = ClientRows(rng.uniform(0, 4, size=(50, 4)), rng.integers(0, 3, 50))
+    clients = {1: ClientRows(rng.uniform(0, 4, size=(50, 4)), rng.integers(0, 3, 50))}
     chosen = ChosenLearner(entry=LEARNERS[name], options=options)
-    _, survivors = federate(chosen.entry.build(settings(options=options)), [rows])
-    assert chosen.n_sums == len(survivors)
+    finished = run_federation(chosen.entry.build(settings(options=options)), clients, MODES["plain"])
+    assert chosen.n_sums == len(finished.sums)
 
 
 @pytest.mark.parametrize(("n_features", "width"), [(4, 8), (30, 64), (64, 128), (512, 1024), (4096, 1024)])
