@@ -48,9 +48,8 @@ from secagg.receipts import Receipt
 from secagg.ring import RingVector
 from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type, open_frame, seal_frame
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "secagg" / "crashes"))
 
-from memory_store import MemoryStore
+from support.memory_store import MemoryStore
 
 Target = Callable[[bytes], None]
 LAYOUT = Layout.of([("gram", 3, 1000), ("three bytes", 2, 70_000), ("flags", 1, 1)])

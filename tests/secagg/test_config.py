@@ -137,7 +137,7 @@ def test_every_field_of_the_class_is_covered_here(kind: type) -> None:
 def test_the_graph_and_the_identities_count_too() -> None:
     clients = tuple(range(1, 201))
     promised = Assumptions(corruption=0.05, dropout=0.05)
-    plan = MaskedSum.sparsest_plan(len(clients), promised)
+    plan = plan(len(clients), promised)
     assert not plan.is_complete
     sparse = {
         "clients": clients,

@@ -24,9 +24,8 @@ from secagg.errors import (
 )
 from secagg.wire import MessageType, seal_frame
 
-sys.path.append(str(Path(__file__).resolve().parent / "crashes"))
 
-from memory_store import MemoryStore
+from support.memory_store import MemoryStore
 
 LAYOUT = Layout.of([("counts", 4, 100)])
 CONFIG = MaskedSum(layout=LAYOUT, clients=(1, 2, 3), session_id=bytes(16), threshold=2)

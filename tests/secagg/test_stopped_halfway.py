@@ -23,9 +23,8 @@ from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
 from secagg.sessions import ServerSession
 
-sys.path.append(str(Path(__file__).resolve().parent / "crashes"))
 
-from memory_store import MemoryStore
+from support.memory_store import MemoryStore
 
 CLIENTS = (1, 2, 3)
 LAYOUT = Layout.of([("counts", 4, 1000), ("wide", 3, 2**40)])

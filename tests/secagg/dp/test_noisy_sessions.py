@@ -20,9 +20,8 @@ from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "crashes"))
 
-from memory_store import MemoryStore
+from support.memory_store import MemoryStore
 
 CLIENTS = (1, 2, 3)
 LAYOUT = Layout.of([("gram", 6, 10**6), ("count", 1, 100)])
@@ -62,7 +61,7 @@ def noisy(protocol: Any, entropy: Callable[[int], bytes] | None = None) -> Noisy
 
 
 def signing(protocol: Any, party: int) -> dict[str, IdentityKey]:
-    return {"identity": KEYS[party]} if protocol.is_authenticated else {}
+    return {"secrets": knows(KEYS[party])} if protocol.is_authenticated else {}
 
 
 def summed(server: Any, speak: Callable[[int, bytes | None], bytes | None]) -> IntVector:

@@ -18,9 +18,8 @@ from secagg.masked.series_snapshots import restore_series_client, snapshot_serie
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import MessageType, seal_frame
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "crashes"))
 
-from memory_store import MemoryStore
+from support.memory_store import MemoryStore
 
 CLIENTS = (1, 2, 3, 4)
 KEYS = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
