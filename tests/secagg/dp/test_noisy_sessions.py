@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.memory_store import MemoryStore
 from support.parties import helps, knows
 
 from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
@@ -19,9 +18,6 @@ from secagg.errors import ConfigurationError, InvalidVectorError, LocalProtocolE
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession
-
-
-from support.memory_store import MemoryStore
 
 CLIENTS = (1, 2, 3)
 LAYOUT = Layout.of([("gram", 6, 10**6), ("count", 1, 100)])
