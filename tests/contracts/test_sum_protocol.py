@@ -1,6 +1,6 @@
 """What every `SumProtocol` owes its caller: the exact integers of the survivors, or a named error and no result.
 
-To bring a new implementation under the contract, add a row to ``ROWS``.
+To bring a new implementation under the contract, add a row to ``support.rows.ROWS``.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ import pickle
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support.parties import identified
+from support.rows import CLIENTS, LAYOUT, ROWS, SESSION, Row, make, some_vectors
 
 from secagg import (
     ClientSession,
@@ -24,17 +23,11 @@ from secagg import (
     InsecureSeededEntropy,
     IntVector,
     Layout,
-    MaskedSum,
     PartyId,
     PartySecrets,
-    PlainSum,
     os_entropy,
     run_in_memory,
 )
-from secagg.carriers import encrypted
-from secagg.carriers.carrier import CarriedSum
-from secagg.carriers.parameters import Scheme
-from secagg.committee import CommitteeSum
 from secagg.config import SERVER
 from secagg.entropy import Entropy
 from secagg.errors import (
@@ -54,91 +47,6 @@ from secagg.ring import RingVector
 from secagg.sessions import Contribution
 from secagg.sums import Knowledge, Upload
 
-Make = Callable[[Layout, tuple[int, ...], bytes, bytes], InOneProcess]
-"""(layout, clients, session id, context) to public parameters that tolerate a dropout from 4 clients on."""
-
-
-def plain(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> InOneProcess:
-    return InOneProcess(
-        protocol=PlainSum(layout=layout, clients=clients, session_id=session_id, context=context, min_survivors=2)
-    )
-
-
-def masked(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> InOneProcess:
-    threshold = len(clients) // 2 + 1
-    protocol = MaskedSum(layout=layout, clients=clients, session_id=session_id, context=context, threshold=threshold)
-    return InOneProcess(protocol=protocol)
-
-
-def masked_with_identities(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> InOneProcess:
-    keys = {party: IdentityKey.generate(InsecureSeededEntropy(party)) for party in clients}
-    protocol = MaskedSum(
-        layout=layout,
-        clients=clients,
-        session_id=session_id,
-        context=context,
-        threshold=len(clients) // 2 + 1,
-        identities=tuple(key.public for key in keys.values()),
-    )
-    return identified(protocol, keys)
-
-
-def committee(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> InOneProcess:
-    numbers = [party for party in range(1, len(clients) + 3) if party not in clients][:2]
-    keys = {party: KeyPair.generate(InsecureSeededEntropy(party)) for party in numbers}
-    protocol = CommitteeSum(
-        layout=layout,
-        clients=clients,
-        session_id=session_id,
-        context=context,
-        helper_keys=tuple((party, pair.public) for party, pair in keys.items()),
-        min_survivors=2,
-    )
-    secrets = {party: PartySecrets(agreement=pair) for party, pair in keys.items()}
-    return InOneProcess(protocol=protocol, secrets=secrets)
-
-
-@lru_cache(maxsize=64)
-def over(
-    alone: Make, scheme: Scheme, layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
-) -> InOneProcess:
-    """Keys are drawn by the operating system, so the same session must come back when it is asked for again."""
-    protocol = alone(layout, clients, session_id, context).protocol
-    assert isinstance(protocol, CarriedSum)
-    return encrypted(protocol, scheme)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One implementation.
-
-    Args:
-        make: its public parameters.
-        counts_at: how many messages a client must have sent to be in the total.
-        max_examples: most examples of a property; encryption costs a hundred times what masks do.
-    """
-
-    make: Make
-    counts_at: int
-    max_examples: int = 10**6
-
-    @property
-    def settings(self) -> settings:
-        """The profile's, but for ``max_examples``."""
-        return settings(max_examples=min(settings.default.max_examples, self.max_examples))
-
-
-ROWS = {
-    "plain": Row(plain, counts_at=1),
-    "masked": Row(masked, counts_at=3),
-    "masked, identities": Row(masked_with_identities, counts_at=3),
-    "committee": Row(committee, counts_at=1),
-    "bfv": Row(partial(over, plain, "bfv"), counts_at=1, max_examples=12),
-    "ckks": Row(partial(over, plain, "ckks"), counts_at=1, max_examples=12),
-    "masked+bfv": Row(partial(over, masked, "bfv"), counts_at=3, max_examples=12),
-    "masked+ckks": Row(partial(over, masked, "ckks"), counts_at=3, max_examples=12),
-}
-
 
 @pytest.fixture(params=ROWS.values(), ids=ROWS.keys(), scope="module")
 def row(request: pytest.FixtureRequest) -> Row:
@@ -146,10 +54,6 @@ def row(request: pytest.FixtureRequest) -> Row:
     found: Row = request.param
     return found
 
-
-LAYOUT = Layout.of([("gram", 6, 2**40), ("cross", 2, 100), ("count", 1, 2**20)])
-SESSION = bytes(range(16))
-CLIENTS = (3, 8, 9, 40, 2**32 - 1)
 
 layouts = st.lists(
     st.tuples(st.integers(1, 7), st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1))), min_size=1, max_size=3
@@ -167,24 +71,11 @@ def vector_of(layout: Layout, share: int) -> st.SearchStrategy[IntVector]:
     return st.tuples(*entries).map(lambda values: np.array(values, dtype=np.int64))
 
 
-def some_vectors(layout: Layout = LAYOUT, clients: tuple[int, ...] = CLIENTS) -> dict[int, IntVector]:
-    """Fixed vectors that fit the layout, for tests where the numbers do not matter."""
-    bounds = np.concatenate([np.full(s.size, s.bound // len(clients), dtype=np.int64) for s in layout.segments])
-    rng = np.random.default_rng(len(clients))
-    return {party: rng.integers(-bounds, bounds, endpoint=True) for party in clients}
-
-
 def exact(vectors: Mapping[int, IntVector], survivors: tuple[int, ...]) -> bytes:
     """The oracle: Python's integers, added one by one."""
     size = len(next(iter(vectors.values())))
     total = [sum(int(vectors[party][i]) for party in survivors) for i in range(size)]
     return np.array(total, dtype=np.int64).tobytes()
-
-
-def make(row: Row, **changes: object) -> InOneProcess:
-    """The row's protocol over the fixed cohort, with changes."""
-    public = {"layout": LAYOUT, "clients": CLIENTS, "session_id": SESSION, "context": b""} | changes
-    return row.make(*public.values())  # type: ignore[arg-type]
 
 
 def test_totals_are_exact_for_any_layout_cohort_and_order(row: Row) -> None:

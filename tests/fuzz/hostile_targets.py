@@ -6,14 +6,13 @@ the coverage-guided fuzzer (`run_atheris.py`) and hypothesis (`test_hostile_byte
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support.memory_store import MemoryStore
 from support.parties import knows
 
 from secagg.config import SERVER
@@ -47,10 +46,6 @@ from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.receipts import Receipt
 from secagg.ring import RingVector
 from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type, open_frame, seal_frame
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "secagg" / "crashes"))
-
-from memory_store import MemoryStore
 
 Target = Callable[[bytes], None]
 LAYOUT = Layout.of([("gram", 3, 1000), ("three bytes", 2, 70_000), ("flags", 1, 1)])

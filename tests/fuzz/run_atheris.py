@@ -13,7 +13,7 @@ from pathlib import Path
 
 import atheris
 
-sys.path.append(str(Path(__file__).resolve().parent))
+sys.path += [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
 with atheris.instrument_imports(include=["secagg"]):
     from hostile_targets import TARGETS

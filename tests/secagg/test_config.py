@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from secagg import Assumptions, Layout, MaskedSum, PlainSum, new_session_id
 from secagg.config import MAX_CLIENTS, MAX_PARTY
 from secagg.errors import ConfigurationError
+from secagg.masked.assumptions import plan
 from secagg.primitives.identity import IdentityKey
 
 LAYOUT = Layout.of([("s", 2, 100)])
@@ -137,13 +138,13 @@ def test_every_field_of_the_class_is_covered_here(kind: type) -> None:
 def test_the_graph_and_the_identities_count_too() -> None:
     clients = tuple(range(1, 201))
     promised = Assumptions(corruption=0.05, dropout=0.05)
-    plan = MaskedSum.sparsest_plan(len(clients), promised)
-    assert not plan.is_complete
+    found = plan(len(clients), promised)
+    assert not found.is_complete
     sparse = {
         "clients": clients,
         "assumptions": promised,
-        "degree": plan.degree,
-        "threshold": plan.threshold,
+        "degree": found.degree,
+        "threshold": found.threshold,
         "graph_seed": bytes(16),
     }
     roster = tuple(IdentityKey(bytes([i]) * 32).public for i in range(4))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.memory_store import MemoryStore
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum
 from secagg.config import SERVER
@@ -23,10 +23,6 @@ from secagg.errors import (
     SnapshotError,
 )
 from secagg.wire import MessageType, seal_frame
-
-sys.path.append(str(Path(__file__).resolve().parent / "crashes"))
-
-from memory_store import MemoryStore
 
 LAYOUT = Layout.of([("counts", 4, 100)])
 CONFIG = MaskedSum(layout=LAYOUT, clients=(1, 2, 3), session_id=bytes(16), threshold=2)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.memory_store import MemoryStore
 
 import secagg.committee.server
 import secagg.masked.server
@@ -22,10 +21,6 @@ from secagg.errors import LocalProtocolError
 from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
 from secagg.sessions import ServerSession
-
-sys.path.append(str(Path(__file__).resolve().parent / "crashes"))
-
-from memory_store import MemoryStore
 
 CLIENTS = (1, 2, 3)
 LAYOUT = Layout.of([("counts", 4, 1000), ("wide", 3, 2**40)])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.memory_store import MemoryStore
 from support.parties import helps, knows
 
 from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
@@ -19,10 +18,6 @@ from secagg.errors import ConfigurationError, InvalidVectorError, LocalProtocolE
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "crashes"))
-
-from memory_store import MemoryStore
 
 CLIENTS = (1, 2, 3)
 LAYOUT = Layout.of([("gram", 6, 10**6), ("count", 1, 100)])
@@ -62,7 +57,7 @@ def noisy(protocol: Any, entropy: Callable[[int], bytes] | None = None) -> Noisy
 
 
 def signing(protocol: Any, party: int) -> dict[str, IdentityKey]:
-    return {"identity": KEYS[party]} if protocol.is_authenticated else {}
+    return {"secrets": knows(KEYS[party])} if protocol.is_authenticated else {}
 
 
 def summed(server: Any, speak: Callable[[int, bytes | None], bytes | None]) -> IntVector:

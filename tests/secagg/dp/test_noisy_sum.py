@@ -155,7 +155,7 @@ def test_one_session_makes_one_noisy_vector() -> None:
     taken: list[object] = []
 
     class Taking(PlainSum):
-        def client(self, party, contribution, *, entropy=None):  # type: ignore[no-untyped-def]
+        def client(self, party, contribution, **named):  # type: ignore[no-untyped-def]
             taken.append(contribution)
             return PlainSum.client(self, party, contribution)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.memory_store import MemoryStore
 from support.parties import knows
 
 from secagg import IntVector, Layout
@@ -17,10 +16,6 @@ from secagg.masked.series import MaskedSeries, SeriesClient, SeriesServer
 from secagg.masked.series_snapshots import restore_series_client, snapshot_series_client
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import MessageType, seal_frame
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "crashes"))
-
-from memory_store import MemoryStore
 
 CLIENTS = (1, 2, 3, 4)
 KEYS = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from memory_store import MemoryStore
-
 from secagg.durable import DurableClient, DurableServer
 from secagg.errors import RepeatedMessageError
+from support.memory_store import MemoryStore
 
 KEY = bytes(range(32))
 
