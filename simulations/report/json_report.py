@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from simulations.compare.comparison import Comparison
 from simulations.compare.private_comparison import PrivateComparison
@@ -14,14 +14,17 @@ from simulations.compare.private_report import statement
 from simulations.compare.records import BaselineRecord, PrivateRecord, RunRecord
 from simulations.report.document import Count, DatasetRecord, FormatName, Natural, NotNegative, Record, versions
 
-Option = str | float | bool | tuple[float, ...]
+Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
+"""Written as it came: 1 does not become 1.0."""
+
+Option = str | Number | bool | tuple[Number, ...]
 
 
 class PrivateReport(Record, title="private"):
     """Accuracy by privacy budget of one learner, cohort and partition."""
 
     kind: Literal["analytic-secagg/private-compare"] = Field(
-        "analytic-secagg/private-compare", serialization_alias="schema"
+        default="analytic-secagg/private-compare", serialization_alias="schema"
     )
     """Says what kind of document this is."""
     schema_version: Literal[2] = 2
@@ -45,7 +48,7 @@ class PrivateReport(Record, title="private"):
 class CompareReport(Record, title="Report of python -m simulations compare"):
     """Readers must ignore names that they do not know."""
 
-    kind: Literal["analytic-secagg/compare"] = Field("analytic-secagg/compare", serialization_alias="schema")
+    kind: Literal["analytic-secagg/compare"] = Field(default="analytic-secagg/compare", serialization_alias="schema")
     """Says what kind of document this is."""
     schema_version: Literal[3] = 3
     """Raised when a name changes its meaning or goes away; new names do not raise it."""
