@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from simulations.compare.comparison import Comparison
 from simulations.compare.private_comparison import PrivateComparison
@@ -14,7 +14,10 @@ from simulations.compare.private_report import statement
 from simulations.compare.records import BaselineRecord, PrivateRecord, RunRecord
 from simulations.report.document import Count, DatasetRecord, FormatName, Natural, NotNegative, Record, versions
 
-Option = str | float | bool | tuple[float, ...]
+Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
+"""Written as it came: 1 does not become 1.0."""
+
+Option = str | Number | bool | tuple[Number, ...]
 
 
 class PrivateReport(Record, title="private"):
