@@ -332,7 +332,7 @@ def report_of(audit: Audit) -> AuditReport:
         cohort_curve=tuple(map(CurvePointRecord.model_validate, audit.cohort_curve)),
         row_curve=tuple(map(CurvePointRecord.model_validate, audit.row_curve)),
         deep_curve=tuple(
-            DeepPointRecord(sums=sums, score=ScoreRecord.of(one)) for sums, one in audit.deep_curve.items()
+            DeepPointRecord.model_validate({"sums": sums, "score": one}) for sums, one in audit.deep_curve.items()
         ),
         coalitions=tuple(map(CoalitionRecord.model_validate, audit.coalitions)),
         controls=tuple(map(ControlRecord.model_validate, audit.controls)),
