@@ -97,6 +97,8 @@ def shorten_signature(
     """Write arrays as the code does, without the shape that numpy's types do not know, and fresh defaults as `...`."""
     if getattr(obj, "_is_protocol", False):
         return "", None  # nobody calls an interface
+    if arguments and " at 0x" in arguments:
+        return "(...)", returned  # defaults that nobody could type
     shorter = [
         text and _ARRAY.sub(r"NDArray[\g<type>]", text).replace("<factory>", "...") for text in (arguments, returned)
     ]

@@ -6,16 +6,16 @@ One registry for comparisons, the audit, sites and engines. A further mode is on
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache, partial
 from itertools import count, islice
-from typing import Any, Protocol
+from typing import Protocol
 
 from federation.errors import UsageError
+from federation.sum_setup import SumSetup
 from secagg import (
-    Assumptions,
     CommitteeSum,
     Guarantee,
     InOneProcess,
@@ -28,80 +28,13 @@ from secagg import (
     new_session_id,
     os_entropy,
 )
-from secagg.config import two_thirds
+from secagg.carriers import Encrypted, EncryptionParameters, choose_parameters, generate_contexts, sign_context
+from secagg.carriers.parameters import Scheme
 from secagg.entropy import Entropy
 from secagg.errors import ConfigurationError
-from secagg.he import (
-    BfvSum,
-    CkksSum,
-    EncryptionParameters,
-    MaskedBfvSum,
-    MaskedCkksSum,
-    choose_parameters,
-    generate_contexts,
-    sign_context,
-)
 from secagg.masked.series import MaskedSeries, SeriesInOneProcess
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SumSetup:
-    """What all parties of one sum agree on, and so what a mode makes it from. All of it is public.
-
-    Args:
-        layout: the vectors.
-        clients: the cohort, ascending.
-        session_id: fresh for every sum; shared by the sums of a series.
-        context: digest of everything that clients received before this sum.
-        client_keys: each client's Ed25519 public key; none where the server is trusted not to lie.
-        helper_keys: the public key of each party that the mode needs beside clients and server.
-        server_key: the server's Ed25519 public key; goes with ``client_keys``.
-        corruption: largest fraction of clients that may collude with the server; None where nothing is promised.
-        dropout: largest fraction of clients that may vanish; goes with ``corruption``.
-        min_survivors: fewest clients in a total; None takes the mode's own.
-        announcement: what a helper said before the sum, for everybody (the key holder's signed public context).
-    """
-
-    layout: Layout
-    clients: tuple[PartyId, ...]
-    session_id: bytes
-    context: bytes = b""
-    client_keys: Mapping[PartyId, bytes] = field(default_factory=dict)
-    helper_keys: Mapping[PartyId, bytes] = field(default_factory=dict)
-    server_key: bytes = b""
-    corruption: float | None = None
-    dropout: float | None = None
-    min_survivors: int | None = None
-    announcement: bytes = field(default=b"", repr=False)
-
-    @property
-    def common(self) -> dict[str, Any]:
-        """The fields that all sums have."""
-        return {
-            "layout": self.layout,
-            "clients": self.clients,
-            "session_id": self.session_id,
-            "context": self.context,
-        }
-
-    @property
-    def identities(self) -> tuple[bytes, ...]:
-        """The clients' public keys, in their order; none where there are none."""
-        return tuple(self.client_keys[party] for party in self.clients) if self.client_keys else ()
-
-    @property
-    def assumptions(self) -> Assumptions | None:
-        """The threat model of sums with masks of clients; None where nothing is promised."""
-        if self.corruption is None or self.dropout is None:
-            return None
-        return Assumptions(corruption=self.corruption, dropout=self.dropout, malicious_server=bool(self.client_keys))
-
-    @property
-    def survivors(self) -> int:
-        """Fewest clients in a total, with its default of two thirds worked out."""
-        return two_thirds(self.clients) if self.min_survivors is None else self.min_survivors
 
 
 class KeyKind(Enum):
@@ -278,7 +211,7 @@ def _guarantee(mode: Mode, clients: tuple[PartyId, ...]) -> Guarantee:
 
 
 def _plain(setup: SumSetup) -> PlainSum:
-    return PlainSum(**setup.common, min_survivors=1 if setup.min_survivors is None else setup.min_survivors)
+    return PlainSum(**setup.common, min_survivors=setup.min_survivors)
 
 
 def _committee(setup: SumSetup) -> CommitteeSum:
@@ -291,8 +224,8 @@ def _committee(setup: SumSetup) -> CommitteeSum:
     )
 
 
-def _masked(setup: SumSetup, kind: type[MaskedSum] = MaskedSum, **encryption: Any) -> MaskedSum:
-    return kind(**setup.common, assumptions=setup.assumptions, identities=setup.identities, **encryption)
+def _masked(setup: SumSetup) -> MaskedSum:
+    return MaskedSum(**setup.common, assumptions=setup.assumptions, identities=setup.identities)
 
 
 def _masked_series(setup: SumSetup) -> MaskedSeries:
@@ -304,36 +237,33 @@ def _masked_series(setup: SumSetup) -> MaskedSeries:
     )
 
 
-Encrypted = type[CkksSum | BfvSum | MaskedCkksSum | MaskedBfvSum]
+Alone = Callable[[SumSetup], PlainSum] | Callable[[SumSetup], MaskedSum]
+"""Makes the sum whose vectors travel encrypted."""
 
 
-def _encrypted(setup: SumSetup, kind: type[CkksSum | BfvSum]) -> SumProtocol:
-    return kind(**setup.common, **_encryption(setup, kind), min_survivors=setup.survivors)
-
-
-def _masked_encrypted(setup: SumSetup, kind: type[MaskedCkksSum | MaskedBfvSum]) -> SumProtocol:
-    return _masked(setup, kind, **_encryption(setup, kind))
-
-
-def _encryption(setup: SumSetup, kind: Encrypted) -> dict[str, Any]:
+def _encrypted(setup: SumSetup, scheme: Scheme, alone: Alone) -> SumProtocol:
+    """A sum whose vectors travel under the key that the key holder announced."""
     holder = _key_holder(setup)
     if not setup.announcement:
         raise ConfigurationError(
             f"an encrypted sum needs the public context of key holder {holder}, and none came; the server asks the key "
             "holder for it first"
         )
-    return {
-        "parameters": _parameters(setup, kind),
-        "public_context": setup.announcement[SIGNATURE_BYTES:],
-        "key_holder": holder,
-        "holder_identity": setup.helper_keys[holder],
-        "context_signature": setup.announcement[:SIGNATURE_BYTES],
-    }
+    carrier = Encrypted(
+        parameters=_parameters(setup, scheme, alone),
+        public_context=setup.announcement[SIGNATURE_BYTES:],
+        key_holder=holder,
+        holder_identity=setup.helper_keys[holder],
+        signature=setup.announcement[:SIGNATURE_BYTES],
+    )
+    return replace(alone(replace(setup, min_survivors=setup.survivors)), carrier=carrier)
 
 
-def _announced_context(setup: SumSetup, secrets: PartySecrets, kind: Encrypted) -> tuple[bytes, PartySecrets]:
+def _announced_context(
+    setup: SumSetup, secrets: PartySecrets, scheme: Scheme, alone: Alone
+) -> tuple[bytes, PartySecrets]:
     """A fresh key pair: the signature on the public context and the context, and the secret one."""
-    parameters, holder, identity = _parameters(setup, kind), _key_holder(setup), secrets.identity
+    parameters, holder, identity = _parameters(setup, scheme, alone), _key_holder(setup), secrets.identity
     assert identity is not None, "a key holder's role has an identity"
     keys = generate_contexts(parameters)
     signature = sign_context(
@@ -342,10 +272,9 @@ def _announced_context(setup: SumSetup, secrets: PartySecrets, kind: Encrypted) 
     return signature + keys.public_context, PartySecrets(identity=identity, decryption=keys.secret_context)
 
 
-def _parameters(setup: SumSetup, kind: Encrypted) -> EncryptionParameters:
+def _parameters(setup: SumSetup, scheme: Scheme, alone: Alone) -> EncryptionParameters:
     """Scheme, ring and moduli. Nobody sends them: every party chooses the same."""
-    masked = issubclass(kind, MaskedSum)
-    return choose_parameters(setup.layout, len(setup.clients), scheme=kind.SCHEME, masked=masked)
+    return choose_parameters(setup.layout, len(setup.clients), scheme=scheme, masked=alone(setup).MASKED)
 
 
 def _key_holder(setup: SumSetup) -> PartyId:
@@ -358,13 +287,13 @@ HELPERS = HelperRole(name="helper", table="helpers", key=KeyKind.AGREEMENT, in_s
 KEY_HOLDER = HelperRole(name="key holder", table="key_holder", key=KeyKind.IDENTITY, at_most=1)
 
 
-def _he(name: str, make: Callable[..., SumProtocol], kind: Encrypted) -> Mode:
+def _over(alone: Alone, name: str, scheme: Scheme, *, authenticates: bool) -> Mode:
     return Mode(
         name=name,
-        make=partial(make, kind=kind),
+        make=partial(_encrypted, scheme=scheme, alone=alone),
         helper=KEY_HOLDER,
-        announce=partial(_announced_context, kind=kind),
-        authenticates_clients=issubclass(kind, MaskedSum),
+        announce=partial(_announced_context, scheme=scheme, alone=alone),
+        authenticates_clients=authenticates,
         requires="tenseal",
         extra="he",
     )
@@ -389,10 +318,10 @@ def register(mode: Mode) -> Mode:
 register(Mode(name="plain", make=_plain))
 register(Mode(name="masked", make=_masked, make_series=_masked_series, authenticates_clients=True))
 register(Mode(name="committee", make=_committee, helper=HELPERS))
-register(_he("ckks", _encrypted, CkksSum))
-register(_he("bfv", _encrypted, BfvSum))
-register(_he("masked+ckks", _masked_encrypted, MaskedCkksSum))
-register(_he("masked+bfv", _masked_encrypted, MaskedBfvSum))
+register(_over(_plain, "ckks", "ckks", authenticates=False))
+register(_over(_plain, "bfv", "bfv", authenticates=False))
+register(_over(_masked, "masked+ckks", "ckks", authenticates=True))
+register(_over(_masked, "masked+bfv", "bfv", authenticates=True))
 
 
 def helper_roles() -> Iterator[HelperRole]:

@@ -1,15 +1,22 @@
-"""Sums in the clear: no privacy at all, and so the oracle of every test."""
+"""Sums whose vectors only their carrier hides: in the clear, the oracle of every test, or encrypted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from secagg.config import SERVER, SumConfig, harmless_colluders
+from secagg.carriers.carrier import CarriedSum
+from secagg.config import SERVER, harmless_colluders, two_thirds
 from secagg.contribution import check_now, resolve
 from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError, TooFewSurvivorsError
+from secagg.errors import (
+    ConfigurationError,
+    HelperMissingError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    TooFewSurvivorsError,
+)
 from secagg.ring import RingVector
 from secagg.rounds import Round, ServerRounds
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
@@ -24,21 +31,27 @@ from secagg.snapshots import (
     write_round,
 )
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
-from secagg.wire import MessageType, seal_frame, write_parties
+from secagg.wire import MessageType, Reader, seal_frame, write_parties
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlainSum(SumConfig):
-    """Each client sends its vector as it is. Whoever reads the upload reads the client's statistics.
+class PlainSum(CarriedSum):
+    """Each client sends its vector once, as its carrier says. In the clear, whoever reads the upload reads the vector.
+
+    Encrypted, the server adds what it cannot read, and the key holder decrypts the sum, once, if it is over enough
+    clients. The server must then be semi-honest: it could pass one client's ciphertext for the sum (masks under the
+    encryption prevent that).
 
     Args:
-        min_survivors: fewest vectors for which a total is released.
+        min_survivors: fewest vectors for which a total is released. None takes 1 in the clear, and two thirds, rounded
+            down, plus one where vectors are encrypted.
     """
 
-    min_survivors: int = 1
+    min_survivors: int | None = None
 
     def _check(self) -> None:
-        if not 1 <= self.min_survivors <= len(self.clients):
+        self.carrier.check(self)
+        if not 1 <= self.survivors_needed <= len(self.clients):
             raise ConfigurationError(
                 f"min_survivors must be 1 to the cohort's {len(self.clients)}, not {self.min_survivors}"
             )
@@ -46,40 +59,43 @@ class PlainSum(SumConfig):
     @property
     def name(self) -> str:
         """The mode's name."""
-        return "plain"
+        return self.carrier.name_of("plain")
 
     @property
     def survivors_needed(self) -> int:
         """Fewest clients whose vectors a released total holds."""
+        if self.min_survivors is None:
+            return two_thirds(self.clients) if self.helpers else 1
         return self.min_survivors
 
     @property
+    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
+        """The carrier's."""
+        return self.carrier.public_keys
+
+    @property
     def guarantee(self) -> Guarantee:
-        """Nothing but the number of vectors in a total."""
+        """In the clear nothing but the number of vectors in a total; encrypted, no more than the key holder keeps."""
         return Guarantee(
-            survivors_needed=self.min_survivors,
-            harmless_clients=harmless_colluders(self.min_survivors),
+            survivors_needed=self.survivors_needed,
+            harmless_clients=harmless_colluders(self.survivors_needed),
             opening_clients=0,
-            upload=Upload.BARE,
+            opening_helpers=self.helpers,
+            upload=Upload.CIPHERTEXT if self.helpers else Upload.BARE,
             binds_context=False,
+            helpers_learn_total=bool(self.helpers),
         )
 
     @property
     def costs(self) -> Mapping[str, PartyCost]:
-        """A client's."""
-        vector = self.layout.wire_bytes
-        return {CLIENT_ROLE: PartyCost.of_payloads([vector], [], vector_bytes=vector)}
+        """A client's, and of whom the carrier needs."""
+        client = PartyCost.of_payloads([self.vector_bytes], [], vector_bytes=self.vector_bytes)
+        return {CLIENT_ROLE: client, **self.carrier.helper_costs(self)}
 
     def explain(self) -> str:
-        """That nothing is hidden, how many must stay, what it costs."""
-        return "\n".join(
-            [
-                f"{self.name} sum over {len(self.clients)} clients, session {self.session_id.hex()[:16]}...",
-                "  NOT PRIVATE: whoever sees a client's message reads its vector (for tests and public data)",
-                f"  a total holds at least {self.min_survivors} clients, else none is released",
-                f"  a client {self.costs[CLIENT_ROLE]}",
-            ]
-        )
+        """Whom it needs to trust, how many must stay, what it costs."""
+        lines = self.carrier.explain(self)
+        return "\n".join(lines if self.helpers else [*lines, f"  a client {self.costs[CLIENT_ROLE]}"])
 
     def client(
         self,
@@ -89,22 +105,22 @@ class PlainSum(SumConfig):
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ClientSession:
-        """Return a client that sends its vector with its first message; plain sums draw no entropy."""
+        """Return a client that sends its vector with its first message; it draws no entropy (SEAL draws its own)."""
         self.signer(CLIENT_ROLE, party, secrets)
         return PlainClient(self, party, contribution)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
-        """Return a server that adds what arrives; plain sums draw no entropy."""
+        """Return a server that adds what arrives; it draws no entropy and holds no key."""
         self.signer(SERVER_ROLE, SERVER, secrets)
         return PlainServer(self)
 
     def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-        """Return the client's vector, which anybody reads who sees it."""
-        return knowledge.upload_as_sent(target, self.layout)
+        """Return what the carrier gives away: in the clear the vector, else what a coalition can decrypt."""
+        return self.carrier.opened(self, knowledge, target)
 
     def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
         """Return whether a client has spoken, sealed; there is no other state."""
-        client = own_session(session, PlainClient, "client of a plain sum")
+        client = own_session(session, PlainClient, f"client of a {self.name} sum")
         return seal_snapshot(CLIENT, self, client.party, bytes([client.has_spoken]), key, entropy=entropy)
 
     def restore_client(
@@ -125,23 +141,26 @@ class PlainSum(SumConfig):
         return client
 
     def snapshot_server(self, session: ServerSession) -> bytes:
-        """Return the round, whether the sum stands, and the sum so far."""
-        server = own_session(session, PlainServer, "server of a plain sum")
-        survivors = server.result.survivors if server.result else ()
-        return hash_snapshot(self, write_round(server._round) + write_parties(survivors) + server._sum.to_bytes())
+        """Return the round, who is in the sum, and the sum so far; keep it where only the server can read."""
+        server = own_session(session, PlainServer, f"server of a {self.name} sum")
+        body = write_round(server._round) + write_parties(server._survivors) + bytes([server.result is not None])
+        return hash_snapshot(self, body + server._sum.to_snapshot())
 
     def restore_server(self, snapshot: bytes, *, secrets: PartySecrets = NO_SECRETS) -> ServerSession:
         """Return the server that a snapshot holds."""
+        self.signer(SERVER_ROLE, SERVER, secrets)
         server = PlainServer(self)
         with server_snapshot(self, snapshot) as reader:
-            server._round, survivors = read_round(reader, lambda _: self.digest), tuple(reader.entries(0))
-            server._sum = RingVector.from_bytes(self.layout, reader.take(self.layout.wire_bytes)).copy()
-        if survivors:
-            server._result = SumResult(total=server._sum.decode(), survivors=survivors)
+            server._round, server._survivors = read_round(reader, lambda _: self.digest), tuple(reader.entries(0))
+            has_result = reader.take(1) != b"\0"
+            server._sum.read_snapshot(reader)
+        if has_result:
+            server._result = SumResult(total=server._sum.words.decode(), survivors=server._survivors)
         return server
 
     def _own_parameters(self) -> tuple[bytes, ...]:
-        return (self.min_survivors.to_bytes(4, "big"),)
+        needed = self.survivors_needed.to_bytes(4, "big")
+        return *self.carrier.digested, needed, *filter(None, [self.carrier.holder_identity])
 
 
 class PlainClient:
@@ -154,49 +173,72 @@ class PlainClient:
         self.party, self.has_spoken = party, False
 
     def start(self) -> bytes:
-        """The vector in the clear."""
+        """Return the vector as it travels."""
         if self.has_spoken:
             raise LocalProtocolError("start() was called already; one session sends one vector")
-        vector = RingVector.encode(self._config.layout, resolve(self._config.layout, self._contribution))
+        config = self._config
+        vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
+        payload = config.carrier.encode(vector, config)
         self.has_spoken = True
-        return seal_frame(
-            MessageType.PLAIN_INPUT,
-            vector.to_bytes(),
-            digest=self._config.digest,
-            sender=self.party,
-            recipient=SERVER,
-        )
+        return seal_frame(config.carrier.input_type, payload, digest=config.digest, sender=self.party, recipient=SERVER)
 
     def receive(self, message: bytes) -> bytes | None:
-        """Refuse everything: a plain client is asked nothing."""
-        raise RemoteProtocolError("a plain sum has no messages from the server", peer=SERVER)
+        """Refuse everything: this client is asked nothing."""
+        raise RemoteProtocolError("this sum has no messages from the server to a client", peer=SERVER)
 
 
 class PlainServer(ServerRounds):
-    """Adds vectors as they arrive."""
+    """Adds vectors as they arrive, and has the key holder decrypt the sum where they are encrypted."""
 
     def __init__(self, config: PlainSum) -> None:
-        ServerRounds.__init__(self, Round(config.digest, MessageType.PLAIN_INPUT, config.clients))
+        ServerRounds.__init__(self, Round(config.digest, config.carrier.input_type, config.clients))
         self._config = config
-        self._sum = RingVector.zeros(config.layout)
+        self._sum = config.carrier.begin(config)
+        self._survivors: tuple[PartyId, ...] = ()
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        """Add one client's vector."""
+        """Take a client's vector or the key holder's answer, or refuse it and stay as before."""
         with self._taking() as round_:
             frame = round_.open(sender, message)
-            self._sum.add(RingVector.from_bytes(self._config.layout, frame.payload))
+            if round_.answer is MessageType.DECRYPTED_SUM:
+                self._sum.take_answer(Reader(frame.payload, peer=sender))
+            else:
+                self._sum.add(frame.payload, peer=sender)
             round_.accept(sender, message)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
-        """Release the total over those who answered."""
-        survivors = self._current().answered
-        self._round = None
-        if len(survivors) < self._config.min_survivors:
+        """Ask the key holder, where there is one; then release the total over those who answered.
+
+        Raises:
+            TooFewSurvivorsError: too few clients sent a vector.
+            HelperMissingError: the key holder has not answered.
+            SumOutOfBoundsError: the total lies outside its bound.
+        """
+        with self._closing() as round_:
+            if round_.answer is not MessageType.DECRYPTED_SUM:
+                question = self._question(round_)
+                if question is not None:
+                    return question
+            elif round_.waiting_for:
+                raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
+            self._result = SumResult(total=self._sum.words.decode(), survivors=self._survivors)
+            self._round = None
+            return {}
+
+    def _question(self, round_: Round) -> Mapping[PartyId, bytes] | None:
+        config, came = self._config, len(round_.answered)
+        if came < config.survivors_needed:
             raise TooFewSurvivorsError(
-                stage=MessageType.PLAIN_INPUT.name,
-                needed=self._config.min_survivors,
-                came=len(survivors),
-                cohort=len(self._config.clients),
+                stage=round_.answer.name, needed=config.survivors_needed, came=came, cohort=len(config.clients)
             )
-        self._result = SumResult(total=self._sum.decode(), survivors=tuple(sorted(survivors)))
-        return {}
+        self._survivors = tuple(sorted(round_.answered))
+        question = self._sum.question(self._survivors)
+        if question is None:
+            return None
+        (holder,) = config.helpers
+        self._round = Round(config.digest, MessageType.DECRYPTED_SUM, config.helpers)
+        return {
+            holder: seal_frame(
+                MessageType.DECRYPTION_REQUEST, question, digest=config.digest, sender=SERVER, recipient=holder
+            )
+        }

@@ -20,7 +20,6 @@ sys.path.append(str(Path(__file__).resolve().parent / "vectors"))
 import numpy as np
 from bad_messages import all_bad_messages
 from slow_driver import run
-from support.parties import knows
 from vector_parts import SMALL, Recorded, every_width, lines_of, vectors_for
 
 from secagg.entropy import InsecureSeededEntropy
@@ -29,6 +28,7 @@ from secagg.masked import Assumptions, MaskedSum
 from secagg.masked.series import MaskedSeries, SeriesClient, SeriesServer
 from secagg.primitives.identity import IdentityKey
 from secagg.receipts import Receipt
+from secagg.sums import PartySecrets
 
 VECTORS = Path(__file__).resolve().parent / "vectors"
 Json = dict[str, Any]
@@ -95,8 +95,9 @@ def one_sum(
     """The vector of one sum."""
     config, entropy = fast_session(known), {p: Recorded(SEED, f"{name} client {p}") for p in known["clients"]}
     vectors = vectors_for(name, known["layout"], known["clients"])
+    own = {p: PartySecrets(identity=keys.get(p)) for p in known["clients"]}
     clients = {
-        p: config.client(p, np.array(vectors[p], dtype=np.int64), entropy=entropy[p], secrets=knows(keys.get(p)))
+        p: config.client(p, np.array(vectors[p], dtype=np.int64), entropy=entropy[p], secrets=own[p])
         for p in known["clients"]
     }
     server = config.server()

@@ -211,7 +211,14 @@ def test_primitives_know_nothing_of_protocols() -> None:
 
 def test_foundations_know_nothing_of_protocols() -> None:
     foundations = {f"secagg.{name}" for name in ("errors", "entropy", "layout", "ring", "sessions", "config", "wire")}
-    protocols = ("secagg.masked", "secagg.plain", "secagg.in_memory", "secagg.committee", "secagg.he", "secagg.dp")
+    protocols = (
+        "secagg.masked",
+        "secagg.plain",
+        "secagg.in_memory",
+        "secagg.committee",
+        "secagg.carriers",
+        "secagg.dp",
+    )
     upward = [a for a in IMPORTS if a.source in foundations and a.target.startswith(protocols)]
     assert not upward, shown(upward)
 

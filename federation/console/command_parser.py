@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, NoReturn
 
+from analytic.errors import AnalyticError
 from federation.console.arguments import nearest
-from federation.errors import UsageError
+from federation.console.declaration import Command
+from federation.console.process import FAILED
+from federation.errors import FederationError, UsageError
+from secagg.errors import SecureSumError
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -60,3 +64,32 @@ class CommandParser(argparse.ArgumentParser):
             raise argparse.ArgumentError(
                 action, f"needs one of {', '.join(known)}, not {value!r}{nearest(str(value), known)}"
             )
+
+
+def run_one_of(
+    commands: Sequence[Command[Any]], parser: CommandParser, argv: Sequence[str] | None, *, example: str
+) -> int:
+    """Run the command that the arguments name; the exit code. Every error that has a reason is one message.
+
+    Args:
+        commands: in the order of the list that --help prints.
+        parser: the outermost one.
+        argv: the arguments; None for those of the process.
+        example: what one might type, for an error.
+    """
+    group = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in commands:
+        subparser = group.add_parser(command.name, help=command.summary)
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command)
+    try:
+        arguments = parser.parse_command(sys.argv[1:] if argv is None else argv, example=example)
+        code: int = arguments.run(arguments)
+    except (FederationError, AnalyticError, SecureSumError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except MemoryError as error:  # numpy says how much it wanted, Python says nothing
+        reason = f" ({error})" if str(error) else ""
+        print(f"error: not enough memory{reason}; use fewer features, rows or clients", file=sys.stderr)
+        return FAILED
+    return code

@@ -24,6 +24,7 @@ class _Option:
     choices: Mapping[str, Any] | None
     shown: str | None
     repeated: bool
+    positional: bool
 
 
 def option(
@@ -36,6 +37,7 @@ def option(
     choices: Mapping[str, Any] | Iterable[str] | None = None,
     shown: str | None = None,
     repeated: bool = False,
+    positional: bool = False,
 ) -> Any:
     """Declare a field of a frozen dataclass as an option of a command line.
 
@@ -48,9 +50,19 @@ def option(
         choices: the texts that it may be; as a mapping, with the value of each.
         shown: the default in words, where the value does not say it.
         repeated: whether it may be given several times; the value is then a tuple.
+        positional: whether it has no name on the command line; with a default it may be left out.
     """
     known = choices if choices is None or isinstance(choices, Mapping) else {text: text for text in choices}
-    how = _Option(help=help_text, read=read, flag=flag, metavar=metavar, choices=known, shown=shown, repeated=repeated)
+    how = _Option(
+        help=help_text,
+        read=read,
+        flag=flag,
+        metavar=metavar,
+        choices=known,
+        shown=shown,
+        repeated=repeated,
+        positional=positional,
+    )
     return field(default=default, metadata={"option": how})
 
 
@@ -89,6 +101,8 @@ def add_options(parser: Any, declaration: type[Any]) -> None:
             title = one.metadata["title"]
             description = getattr(one.metadata["part"], "GROUP_DESCRIPTION", None)
             add_options(parser.add_argument_group(title, description) if title else parser, one.metadata["part"])
+        elif "option" in one.metadata and one.metadata["option"].positional:
+            parser.add_argument(one.name, **_settings(one))
         elif "option" in one.metadata:
             parser.add_argument(_flag(one), dest=one.name, **_settings(one))
 
@@ -118,7 +132,7 @@ def changed(options: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command(Generic[T]):
-    """A command of ``python -m simulations``.
+    """A command of ``python -m simulations`` or ``python -m federation.flower``.
 
     Args:
         name: what is typed.
@@ -135,7 +149,7 @@ class Command(Generic[T]):
     examples: str
     options: type[T]
     run: Callable[[T], int]
-    fine: str
+    fine: str = "as it should be"
     finding: str | None = None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -172,7 +186,10 @@ def _settings(one: Field[Any]) -> dict[str, Any]:
     if _is_switch(one):
         return told | {"action": "store_true"}
     told |= {"choices": tuple(how.choices)} if how.choices else {"metavar": _metavar(one)}
-    told |= {"required": True} if one.default is MISSING else {"default": None if how.repeated else one.default}
+    if one.default is not MISSING:
+        told |= {"default": None if how.repeated else one.default} | ({"nargs": "?"} if how.positional else {})
+    elif not how.positional:
+        told |= {"required": True}
     told |= {"type": checked(how.read)} if how.read else {}
     return told | ({"action": "append"} if how.repeated else {})
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analytic.errors import AnalyticError
-from federation.console.arguments import checked, file, whole
-from federation.console.command_parser import CommandParser
-from federation.console.process import FAILED, run_as_process
+from federation.console.arguments import file, whole
+from federation.console.command_parser import CommandParser, run_one_of
+from federation.console.declaration import Command, option
+from federation.console.process import run_as_process
 from federation.datasets import BUNDLED, bundled
-from federation.errors import FederationError, UsageError
+from federation.errors import UsageError
 from federation.flower.trial import MIN_SITES, Trial, check_address, copy_template
 from federation.modes import MODES, HelperRole, helper_roles
 from federation.site.errors import RunSettingsError, SiteFileError
@@ -28,30 +27,8 @@ from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.strict_models import read_toml
 from secagg import os_entropy
-from secagg.errors import SecureSumError
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
-
-DEFAULT_ADDRESS = "127.0.0.1:8000"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """One command.
-
-    Args:
-        name: what is typed.
-        summary: one line for the list of commands.
-        examples: for its own help.
-        add_arguments: says what it understands.
-        run: does it.
-    """
-
-    name: str
-    summary: str
-    examples: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,42 +37,63 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    try:
-        arguments = _parser().parse_command(sys.argv[1:] if argv is None else argv, example="trial trial")
-        arguments.run(arguments)
-    except (FederationError, SecureSumError, AnalyticError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return FAILED
-    return 0
-
-
-def _parser() -> CommandParser:
     parser = CommandParser(
         prog="python -m federation.flower",
         description="Closed-form federated learning between real hosts, with Flower: keys, checks and a trial.",
         epilog="Start with: python -m federation.flower trial --help. docs/how-to/deploy-with-flower.md leads on.",
     )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        subparser = commands.add_parser(
-            command.name,
-            help=command.summary,
-            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
-            epilog=command.examples,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
-    return parser
+    return run_one_of(COMMANDS, parser, argv, example="trial trial")
 
 
-def _takes(name: str, what: str) -> Callable[[argparse.ArgumentParser], None]:
-    """Of a command whose one argument is a path."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyOptions:
+    """Of the commands that make a key."""
 
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(name, type=checked(file), metavar=name.upper(), help=what)
+    file: Path = option("where the secret half goes; never replaced", file, positional=True, metavar="FILE")
 
-    return add_arguments
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RosterOptions:
+    """Of the command ``roster``."""
+
+    file: Path = option("the roster, TOML", file, positional=True, metavar="FILE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteOptions:
+    """Of the command ``check-site``."""
+
+    file: Path = option("the site's own file, TOML", file, positional=True, metavar="FILE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppOptions:
+    """Of the command ``app``."""
+
+    folder: Path = option("a new folder", file, positional=True, metavar="FOLDER")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialOptions:
+    """Of the command ``trial``."""
+
+    folder: Path = option("a new folder", file, positional=True, metavar="FOLDER")
+    sites: int = option("clients", partial(whole, at_least=MIN_SITES), default=5, metavar="N")
+    helpers: int = option("committee helpers", partial(whole, at_least=0), default=2, metavar="N")
+    dataset: str = option("whose rows", default="digits", choices=tuple(BUNDLED))
+    address: str = option(
+        "where the SuperLink will listen, on this host", check_address, default="127.0.0.1:8000", metavar="HOST:PORT"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearseOptions:
+    """Of the command ``rehearse``."""
+
+    folder: Path = option("what the command trial made", file, positional=True, metavar="FOLDER")
+    settings: str = option(
+        "overrides of the app's configuration, as one word", str, default="", positional=True, metavar="SETTINGS"
+    )
 
 
 @contextmanager
@@ -108,23 +106,26 @@ def _needs_the_extra(what: str) -> Iterator[None]:
         ) from error
 
 
-def _identity(arguments: argparse.Namespace) -> None:
+def _identity(options: KeyOptions) -> int:
     key = IdentityKey.generate(os_entropy)
-    write_secret(arguments.file, key.secret)
+    write_secret(options.file, key.secret)
     print(key.public.hex())
+    return 0
 
 
-def _helper_key(arguments: argparse.Namespace) -> None:
+def _helper_key(options: KeyOptions) -> int:
     keys = KeyPair.generate(os_entropy)
-    write_secret(arguments.file, keys.secret)
+    write_secret(options.file, keys.secret)
     print(keys.public.hex())
+    return 0
 
 
-def _roster(arguments: argparse.Namespace) -> None:
-    roster = Roster.read(arguments.file)
+def _roster(options: RosterOptions) -> int:
+    roster = Roster.read(options.file)
     beside = [_listed(role, roster) for role in helper_roles()]
     print(", ".join([f"{len(roster.clients)} clients", *beside]))
     print(f"fingerprint {roster.fingerprint}")
+    return 0
 
 
 def _listed(role: HelperRole, roster: Roster) -> str:
@@ -135,8 +136,8 @@ def _listed(role: HelperRole, roster: Roster) -> str:
     return f"{role.name} {next(iter(parties))}" if parties else f"no {role.name}"
 
 
-def _check_site(arguments: argparse.Namespace) -> None:
-    site = SiteFile.read(arguments.file)
+def _check_site(options: SiteOptions) -> int:
+    site = SiteFile.read(options.file)
     Site(site).sweep()
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
     for own in site.helpers:
@@ -148,6 +149,7 @@ def _check_site(arguments: argparse.Namespace) -> None:
         if missing := MODES[mode].missing_extra:
             print(f"{mode}: declined until this host has more: {missing}")
     _warn_of_idle_roles(site)
+    return 0
 
 
 def _warn_of_idle_roles(site: SiteFile) -> None:
@@ -162,51 +164,32 @@ def _warn_of_idle_roles(site: SiteFile) -> None:
             )
 
 
-def _app(arguments: argparse.Namespace) -> None:
-    copy_template(arguments.folder)
-    print(f"{arguments.folder}: edit [tool.flwr.app.config] in pyproject.toml, then: flwr run {arguments.folder} NAME")
+def _app(options: AppOptions) -> int:
+    copy_template(options.folder)
+    print(f"{options.folder}: edit [tool.flwr.app.config] in pyproject.toml, then: flwr run {options.folder} NAME")
+    return 0
 
 
-def _add_trial(parser: argparse.ArgumentParser) -> None:
-    _takes("folder", "a new folder")(parser)
-    n_sites, n_helpers = checked(partial(whole, at_least=MIN_SITES)), checked(partial(whole, at_least=0))
-    parser.add_argument("--sites", type=n_sites, default=5, metavar="N", help="clients (default 5)")
-    parser.add_argument("--helpers", type=n_helpers, default=2, metavar="N", help="committee helpers (default 2)")
-    parser.add_argument("--dataset", choices=tuple(BUNDLED), default="digits", help="whose rows (default digits)")
-    parser.add_argument(
-        "--address",
-        type=checked(check_address),
-        default=DEFAULT_ADDRESS,
-        metavar="HOST:PORT",
-        help=f"where the SuperLink will listen, on this host (default {DEFAULT_ADDRESS})",
-    )
-
-
-def _trial(arguments: argparse.Namespace) -> None:
+def _trial(options: TrialOptions) -> int:
     with _needs_the_extra("a trial"):
         Trial.create(
-            arguments.folder,
-            bundled(arguments.dataset),
-            n_sites=arguments.sites,
-            n_helpers=arguments.helpers,
-            address=arguments.address,
+            options.folder,
+            bundled(options.dataset),
+            n_sites=options.sites,
+            n_helpers=options.helpers,
+            address=options.address,
         )
-    print(f"{arguments.folder}: app, tls, server, operator-home, site-1 to site-{arguments.sites}")
+    print(f"{options.folder}: app, tls, server, operator-home, site-1 to site-{options.sites}")
+    return 0
 
 
-def _add_rehearse(parser: argparse.ArgumentParser) -> None:
-    _takes("folder", "what the command trial made")(parser)
-    parser.add_argument(
-        "settings", nargs="?", default="", metavar="SETTINGS", help="overrides of the app's configuration, as one word"
-    )
-
-
-def _rehearse(arguments: argparse.Namespace) -> None:
+def _rehearse(options: RehearseOptions) -> int:
     with _needs_the_extra("a rehearsal"):
         from federation.flower.rehearsal import rehearse
-    config = _app_config(arguments.folder / "app" / "pyproject.toml")
-    rehearse(arguments.folder, config | _overrides(arguments.settings, config))
-    print(f"the model is in {arguments.folder / 'server' / 'models' / 'rehearsal' / 'model.safetensors'}")
+    config = _app_config(options.folder / "app" / "pyproject.toml")
+    rehearse(options.folder, config | _overrides(options.settings, config))
+    print(f"the model is in {options.folder / 'server' / 'models' / 'rehearsal' / 'model.safetensors'}")
+    return 0
 
 
 def _app_config(path: Path) -> dict[str, Any]:
@@ -235,7 +218,7 @@ def _overrides(text: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-COMMANDS = (
+COMMANDS: tuple[Command[Any], ...] = (
     Command(
         name="trial",
         summary="make a whole deployment in one new folder, for one host",
@@ -245,7 +228,7 @@ COMMANDS = (
   python -m federation.flower trial small --sites 4 --helpers 0 --dataset breast_cancer --address 127.0.0.1:9000
       four sites with other rows, no committee, and a SuperLink on another port
 """,
-        add_arguments=_add_trial,
+        options=TrialOptions,
         run=_trial,
     ),
     Command(
@@ -259,7 +242,7 @@ COMMANDS = (
 Settings not named are those of trial/app/pyproject.toml. The model, a summary and a log of all rounds lie in
 trial/server/models/rehearsal.
 """,
-        add_arguments=_add_rehearse,
+        options=RehearseOptions,
         run=_rehearse,
     ),
     Command(
@@ -269,7 +252,7 @@ trial/server/models/rehearsal.
   python -m federation.flower identity identity.key
       the printed half goes into the roster; the file stays on this host, readable by its owner alone
 """,
-        add_arguments=_takes("file", "where the secret half goes; never replaced"),
+        options=KeyOptions,
         run=_identity,
     ),
     Command(
@@ -278,7 +261,7 @@ trial/server/models/rehearsal.
         examples="""example:
   python -m federation.flower helper-key helper.key
 """,
-        add_arguments=_takes("file", "where the secret half goes; never replaced"),
+        options=KeyOptions,
         run=_helper_key,
     ),
     Command(
@@ -287,7 +270,7 @@ trial/server/models/rehearsal.
         examples="""example:
   python -m federation.flower roster roster.toml
 """,
-        add_arguments=_takes("file", "the roster, TOML"),
+        options=RosterOptions,
         run=_roster,
     ),
     Command(
@@ -296,7 +279,7 @@ trial/server/models/rehearsal.
         examples="""example:
   python -m federation.flower check-site site.toml
 """,
-        add_arguments=_takes("file", "the site's own file, TOML"),
+        options=SiteOptions,
         run=_check_site,
     ),
     Command(
@@ -306,7 +289,7 @@ trial/server/models/rehearsal.
   python -m federation.flower app secure-sum-app
       then edit its pyproject.toml and: flwr run secure-sum-app remote --stream
 """,
-        add_arguments=_takes("folder", "a new folder"),
+        options=AppOptions,
         run=_app,
     ),
 )

@@ -11,10 +11,11 @@ from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner
 from analytic.model_files import model_from_bytes, model_to_bytes
 from federation.federation import Step
-from federation.modes import MODES, Mode, SumSetup
+from federation.modes import MODES, Mode
 from federation.site.errors import WireError
 from federation.site.roster import Roster
 from federation.site.terms import Terms
+from federation.sum_setup import SumSetup
 from secagg import PartyId, SumProtocol
 from secagg.encoding import length_prefixed, split_parts
 from secagg.errors import ConfigurationError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from federation.modes import Mode, SumSetup
+from federation.modes import Mode
+from federation.sum_setup import SumSetup
 from secagg import PartySecrets, os_entropy
 from secagg.durable import Store
 from secagg.errors import SnapshotError

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from federation.modes import KeyKind, Mode, SumSetup
+from federation.modes import KeyKind, Mode
 from federation.site.errors import WireError
+from federation.sum_setup import SumSetup
 from secagg import PartyId
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, is_signed
 

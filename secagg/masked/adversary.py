@@ -23,21 +23,17 @@ if TYPE_CHECKING:
     from secagg.masked.protocol import MaskedSum
 
 
-def opened_upload(
-    config: MaskedSum, knowledge: Knowledge, target: PartyId, carried: RingVector | None = None
-) -> RingVector | None:
-    """Return the upload less every mask that the coalition can rebuild; None if it saw no upload.
+def opened_upload(config: MaskedSum, knowledge: Knowledge, target: PartyId, carried: RingVector) -> RingVector:
+    """Return the upload less every mask that the coalition can rebuild.
 
     Args:
         config: the sum.
         knowledge: what the coalition pools.
         target: whose upload.
-        carried: the masked vector, where somebody had to decrypt it first.
+        carried: the masked words that it carried, as far as the coalition can tell.
     """
-    vector = knowledge.upload_as_sent(target, config.layout) if carried is None else carried
-    if vector is not None:
-        add_masks(vector, [(seed, -sign) for seed, sign in _masks(config, knowledge, target)], config.digest)
-    return vector
+    add_masks(carried, [(seed, -sign) for seed, sign in _masks(config, knowledge, target)], config.digest)
+    return carried
 
 
 def _masks(config: MaskedSum, knowledge: Knowledge, target: PartyId) -> list[tuple[bytes, int]]:

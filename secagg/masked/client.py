@@ -40,7 +40,7 @@ from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.primitives.shamir import SHARE_BYTES, split
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId
-from secagg.sums import CLIENT_ROLE, PartySecrets
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, PartySecrets
 from secagg.wire import MessageType, Reader, message_type, open_frame, seal_frame
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class MaskedClient:
         party: PartyId,
         contribution: Contribution | None,
         *,
-        secrets: PartySecrets,
+        secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy,
     ) -> None:
         config.index(party)
@@ -212,11 +212,7 @@ class MaskedClient:
         vector = RingVector.encode(layout, resolve(layout, self._contribution))
         add_masks(vector, self._masks(), self._config.digest)
         self._contribution = None
-        return self._carried(vector)
-
-    def _carried(self, masked: RingVector) -> bytes:
-        """A masked vector as it travels; sums that encrypt it too do so here."""
-        return masked.to_bytes()
+        return self._config.carrier.encode(vector, self._config)
 
     def _masks(self) -> list[tuple[bytes, int]]:
         masks = [(self._own.self_mask_seed, 1)]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import ClassVar, Self
 
-from secagg.config import SERVER, SumConfig, harmless_colluders, two_thirds
+from secagg.carriers.carrier import CarriedSum
+from secagg.config import SERVER, harmless_colluders, two_thirds
 from secagg.costs import PartyCost
 from secagg.encoding import length_prefixed
 from secagg.entropy import Entropy, os_entropy
@@ -28,11 +29,12 @@ from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, Guarantee, Knowled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaskedSum(SumConfig):
+class MaskedSum(CarriedSum):
     """A sum of doubly masked vectors: Bonawitz et al., CCS 2017, Fig. 4, on the graph of Bell et al., CCS 2020.
 
     Keys, shares, masked vector, (with identities: agreement on the survivors,) unmasking. The server learns the sum
-    over at least ``survivors_needed`` clients and nothing else, unless it colludes with more clients than assumed.
+    over at least ``survivors_needed`` clients and nothing else, unless it colludes with more clients than assumed. What
+    travels are masked ring words, or, with ``Encrypted`` as the carrier, their ciphertexts.
 
     Args:
         threshold: shares that open a secret. None takes the lowest that ``assumptions`` allow on this graph; on the
@@ -46,6 +48,8 @@ class MaskedSum(SumConfig):
             semi-honest: it may look, but not lie.
     """
 
+    MASKED: ClassVar[bool] = True
+
     threshold: int | None = None
     degree: int | None = None
     graph_seed: bytes = b""
@@ -56,7 +60,7 @@ class MaskedSum(SumConfig):
     def __post_init__(self) -> None:
         if len(self.clients) < 2:
             raise ConfigurationError("masks need at least 2 clients: the sum of one client is its vector")
-        SumConfig.__post_init__(self)
+        CarriedSum.__post_init__(self)
         setup = length_prefixed(b"masked set-up", self.session_id, self._clients_bytes(), *self._own_parameters())
         object.__setattr__(self, "setup_digest", hashlib.sha256(setup).digest())
 
@@ -89,12 +93,7 @@ class MaskedSum(SumConfig):
     @property
     def name(self) -> str:
         """The mode's name."""
-        return "masked"
-
-    @property
-    def vector_bytes(self) -> int:
-        """Bytes of a client's vector as it travels."""
-        return self.layout.wire_bytes
+        return self.carrier.name_of("masked")
 
     @property
     def is_authenticated(self) -> bool:
@@ -156,31 +155,33 @@ class MaskedSum(SumConfig):
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """The clients' identities, where there are some."""
-        return {CLIENT_ROLE: dict(zip(self.clients, self.identities, strict=True)) if self.identities else {}}
+        """The clients' identities, where there are some, and the carrier's keys."""
+        clients = dict(zip(self.clients, self.identities, strict=True)) if self.identities else {}
+        return {CLIENT_ROLE: clients, **self.carrier.public_keys}
 
     @property
     def guarantee(self) -> Guarantee:
-        """Uploads open to the server with as many clients as hold a secret's threshold of shares."""
+        """Uploads open to the server with as many clients as hold a secret's threshold, and with the key holder."""
         return Guarantee(
             survivors_needed=self.survivors_needed,
             harmless_clients=self.harmless_colluders,
             threshold=self.shares_needed,
             opening_clients=min(self.shares_needed, len(self.clients) - 1),
+            opening_helpers=self.helpers,
             server_may_lie=self.is_authenticated,
             messages=5 if self.is_authenticated else 4,
             vector_message=3,
-            upload=Upload.UNIFORM,
+            upload=Upload.CIPHERTEXT if self.helpers else Upload.UNIFORM,
         )
 
     @property
     def costs(self) -> Mapping[str, PartyCost]:
-        """A client's."""
-        return {CLIENT_ROLE: client_cost(self)}
+        """A client's, and of whom the carrier needs."""
+        return {CLIENT_ROLE: client_cost(self), **self.carrier.helper_costs(self)}
 
     def explain(self) -> str:
         """What these parameters guarantee and cost, in words and numbers."""
-        return explain(self)
+        return "\n".join([explain(self), *self.carrier.explain(self)])
 
     def client(
         self,
@@ -201,8 +202,9 @@ class MaskedSum(SumConfig):
         return MaskedServer(self)
 
     def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-        """Return the upload less every mask whose seed the coalition can rebuild."""
-        return opened_upload(self, knowledge, target)
+        """Return the upload, as far as its carrier opens, less every mask whose seed the coalition can rebuild."""
+        carried = self.carrier.opened(self, knowledge, target)
+        return None if carried is None else opened_upload(self, knowledge, target, carried)
 
     def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
         """Return a client's session as bytes, sealed under 32 bytes that only its owner knows."""
@@ -241,6 +243,7 @@ class MaskedSum(SumConfig):
         self._check_graph()
         self._check_identities()
         self._check_threshold()
+        self.carrier.check(self)
 
     def _check_graph(self) -> None:
         n = len(self.clients)
@@ -309,4 +312,5 @@ class MaskedSum(SumConfig):
             self.survivors_needed.to_bytes(4, "big"),
             self.signatures_needed.to_bytes(4, "big"),
             b"".join(self.identities),
+            *([*self.carrier.digested, self.carrier.holder_identity] if self.carrier.digested else []),
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from secagg.config import SERVER
 from secagg.errors import (
     ConfigurationError,
+    HelperMissingError,
     LocalProtocolError,
     RemoteProtocolError,
     TooFewSurvivorsError,
@@ -35,7 +36,6 @@ from secagg.primitives.agreement import BadPublicKeyError, KeyPair, check_public
 from secagg.primitives.identity import SIGNATURE_BYTES, verifies
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.shamir import BadSharesError, combine, lagrange_at_zero
-from secagg.ring import RingVector
 from secagg.rounds import Round, ServerRounds
 from secagg.sessions import PartyId, SumResult
 from secagg.wire import MessageType, Reader, seal_frame
@@ -57,7 +57,7 @@ class MaskedServer(ServerRounds):
         self._keys: dict[PartyId, AdvertisedKeys] = {}
         self._public_keys: set[bytes] = set()
         self._sealed: dict[PartyId, SealedShares] = {}
-        self._sum = RingVector.zeros(config.layout)
+        self._sum = config.carrier.begin(config)
         self._begun = False
         self._survivors: frozenset[PartyId] = frozenset()
         self._statement = b""
@@ -82,7 +82,7 @@ class MaskedServer(ServerRounds):
             raise LocalProtocolError("the sum of this server has begun; it takes the one it was set up for, once")
         if config.setup_digest != self._config.setup_digest:
             raise ConfigurationError("the sum differs from its set-up in session, cohort, graph, threshold or roster")
-        self._config, self._sum, self._begun = config, RingVector.zeros(config.layout), True
+        self._config, self._sum, self._begun = config, config.carrier.begin(config), True
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one client's message of the current round, or refuse it and stay as before."""
@@ -106,6 +106,7 @@ class MaskedServer(ServerRounds):
             MessageType.MASKED_INPUT: self._take_masked_vector,
             MessageType.SURVIVOR_SIGNATURE: self._take_survivor_signature,
             MessageType.UNMASK_SHARES: self._take_unmask_shares,
+            MessageType.DECRYPTED_SUM: self._take_decrypted_sum,
         }
 
     def _closers(self) -> dict[MessageType, Callable[[frozenset[PartyId]], Mapping[PartyId, bytes]]]:
@@ -115,6 +116,7 @@ class MaskedServer(ServerRounds):
             MessageType.MASKED_INPUT: self._request_unmasking,
             MessageType.SURVIVOR_SIGNATURE: self._send_proof,
             MessageType.UNMASK_SHARES: self._unmask,
+            MessageType.DECRYPTED_SUM: self._release,
         }
 
     # Round 0, AdvertiseKeys
@@ -176,9 +178,7 @@ class MaskedServer(ServerRounds):
     # Round 2, MaskedInputCollection
 
     def _take_masked_vector(self, sender: PartyId, reader: Reader) -> None:
-        vector = reader.take(self._config.layout.wire_bytes)
-        reader.end()
-        self._sum.add(RingVector.from_bytes(self._config.layout, vector))
+        self._sum.add(reader.rest(), peer=sender)
 
     def _request_unmasking(self, survivors: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
         self._survivors = survivors
@@ -220,14 +220,22 @@ class MaskedServer(ServerRounds):
         masks: list[tuple[bytes, int]] = [(self._self_mask_seed(party), -1) for party in sorted(self._survivors)]
         for dropout in sorted(self._sealed.keys() - self._survivors):
             masks += self._masks_shared_with(dropout)
-        add_masks(self._sum, masks, self._config.digest)
-        requests = self._without_masks()
+        add_masks(self._sum.words, masks, self._config.digest)
         self._revealed = {}
-        return requests
+        question = self._sum.question(tuple(sorted(self._survivors)))
+        if question is None:
+            return self._release(helped)
+        (holder,) = self._config.helpers  # asked last, when it is certain that its answer gives a total
+        self._ask(MessageType.DECRYPTED_SUM, [holder])
+        return {holder: self._message(holder, MessageType.DECRYPTION_REQUEST, question)}
 
-    def _without_masks(self) -> Mapping[PartyId, bytes]:
-        """What follows once no mask is left: the result. Sums that are encrypted too have one more question first."""
-        self._result = SumResult(total=self._sum.decode(), survivors=tuple(sorted(self._survivors)))
+    # Where vectors are encrypted too: the key holder decrypts the masked sum, which is short of its masks by now
+
+    def _take_decrypted_sum(self, sender: PartyId, reader: Reader) -> None:
+        self._sum.take_answer(reader)
+
+    def _release(self, answered: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
+        self._result = SumResult(total=self._sum.words.decode(), survivors=tuple(sorted(self._survivors)))
         self._round = None
         return {}
 
@@ -303,6 +311,10 @@ class MaskedServer(ServerRounds):
     def _need_enough(self, round_: Round) -> None:
         """Every round before the last needs all that the total must hold; the last one a secret's threshold."""
         config = self._config
+        if round_.answer is MessageType.DECRYPTED_SUM:
+            if round_.waiting_for:
+                raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
+            return
         needed = {
             MessageType.SURVIVOR_SIGNATURE: config.signatures_needed,
             MessageType.UNMASK_SHARES: config.shares_needed,

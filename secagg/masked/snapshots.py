@@ -8,7 +8,7 @@ sealed, but holds revealed shares and the masked sum: keep it where only the ser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from secagg.entropy import Entropy, os_entropy
@@ -23,7 +23,6 @@ from secagg.masked.states import ClientState
 from secagg.primitives.agreement import PUBLIC_KEY_BYTES, SECRET_KEY_BYTES, KeyPair
 from secagg.primitives.identity import SIGNATURE_BYTES
 from secagg.primitives.shamir import SHARE_BYTES
-from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId, SumResult
 from secagg.snapshots import (
     CLIENT,
@@ -90,7 +89,6 @@ def restore_client(
     *,
     secrets: PartySecrets = NO_SECRETS,
     entropy: Entropy = os_entropy,
-    make: Callable[..., MaskedClient] = MaskedClient,
 ) -> MaskedClient:
     """The session that a snapshot holds.
 
@@ -102,12 +100,11 @@ def restore_client(
         key: the key it was sealed with.
         secrets: the same signing key.
         entropy: where keys and seeds come from that are not drawn yet.
-        make: the session's class, for sums that are built on this one.
 
     Raises:
         SnapshotError: another client, session or key, or changed bytes.
     """
-    client = make(config, party, contribution, secrets=secrets, entropy=entropy)
+    client = MaskedClient(config, party, contribution, secrets=secrets, entropy=entropy)
     with opened_snapshot(CLIENT, config, party, snapshot, key) as reader:
         client.state = _STATES[reader.take(1)[0]]
         client._secrets = _read_secrets(reader, client.state)
@@ -130,20 +127,18 @@ def snapshot_server(server: MaskedServer) -> bytes:
         _write_parts({party: message.to_payload() for party, message in server._revealed.items()}),
         len(server._transcript).to_bytes(1, "big") + b"".join(server._transcript),
         bytes([server.result is not None]),
-        server._sum.to_bytes(),
+        server._sum.to_snapshot(),
     ]
     return hash_snapshot(server._config, b"".join(body))
 
 
-def restore_server(
-    config: MaskedSum, snapshot: bytes, *, make: Callable[..., MaskedServer] = MaskedServer
-) -> MaskedServer:
-    """The session that a snapshot holds; ``make`` is its class, for sums that are built on this one.
+def restore_server(config: MaskedSum, snapshot: bytes) -> MaskedServer:
+    """The session that a snapshot holds.
 
     Raises:
         SnapshotError: another session, or changed bytes.
     """
-    server = make(config)
+    server = MaskedServer(config)
     with server_snapshot(config, snapshot) as reader:
         round_ = read_round(reader, server._digest)
         server._keys = _read_keys(reader, config)
@@ -154,10 +149,10 @@ def restore_server(
         server._revealed = _read_parts(reader, UnmaskShares.read)
         server._transcript = [reader.take(HASH_BYTES) for _ in range(reader.take(1)[0])]
         has_result = reader.take(1) == b"\1"
-        server._sum = RingVector.from_bytes(config.layout, reader.take(config.layout.wire_bytes)).copy()
+        server._sum.read_snapshot(reader)
     server._round = round_
     if has_result:
-        server._result = SumResult(total=server._sum.decode(), survivors=tuple(sorted(server._survivors)))
+        server._result = SumResult(total=server._sum.words.decode(), survivors=tuple(sorted(server._survivors)))
     return server
 
 

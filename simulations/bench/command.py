@@ -60,7 +60,7 @@ class SectionRecord(Record, title="section"):
 class BenchReport(Record, title="Report of python -m simulations bench"):
     """Readers must ignore names that they do not know."""
 
-    kind: Literal["analytic-secagg/bench/1"] = Field(default="analytic-secagg/bench/1", alias="schema")
+    kind: Literal["analytic-secagg/bench/1"] = Field(default="analytic-secagg/bench/1", serialization_alias="schema")
     """Says what kind of document this is; the number rises when a name changes its meaning or goes away."""
     settings: SettingsRecord
     """How much was measured."""

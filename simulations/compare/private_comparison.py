@@ -20,8 +20,9 @@ from analytic.sensitivity import Adjacency, Unit
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.in_process import run_federation
-from federation.modes import Mode, SumSetup
+from federation.modes import Mode
 from federation.privacy import PrivacyPlan, PrivateForm
+from federation.sum_setup import SumSetup
 from secagg import InsecureSeededEntropy, MaskedSum, PlainSum, SumProtocol
 from secagg.dp import MissingExtraError, Release, SecondOpinion, second_opinions
 from secagg.entropy import Entropy
@@ -64,6 +65,8 @@ class PrivacyTerms:
     def __post_init__(self) -> None:
         if self.unit == "client" and self.n_layers is not None:
             raise UsageError("a deep learner's layers are bounded by record only; take --unit record for it")
+        if min(self.d_phi, self.d_f) < 1:
+            raise UsageError(f"the widths of a deep learner are at least 1, not {self.d_phi} and {self.d_f}")
         _ = self.plan(1.0), self.learner(n_features=1, n_classes=1, max_rows=1)
 
     @property

@@ -258,7 +258,7 @@ class NoiseRecord(Record, title="noise"):
 class AuditReport(Record, title="Report of python -m simulations audit"):
     """Readers must ignore names that they do not know."""
 
-    kind: Literal["analytic-secagg/audit"] = Field(default="analytic-secagg/audit", alias="schema")
+    kind: Literal["analytic-secagg/audit"] = Field(default="analytic-secagg/audit", serialization_alias="schema")
     """Says what kind of document this is."""
     schema_version: Literal[1] = 1
     """Raised when a name changes its meaning or goes away; new names do not raise it."""

@@ -20,7 +20,9 @@ Option = str | float | bool | tuple[float, ...]
 class PrivateReport(Record, title="private"):
     """Accuracy by privacy budget of one learner, cohort and partition."""
 
-    kind: Literal["analytic-secagg/private-compare"] = Field(default="analytic-secagg/private-compare", alias="schema")
+    kind: Literal["analytic-secagg/private-compare"] = Field(
+        default="analytic-secagg/private-compare", serialization_alias="schema"
+    )
     """Says what kind of document this is."""
     schema_version: Literal[2] = 2
     """Raised when a name changes its meaning or goes away."""
@@ -43,7 +45,7 @@ class PrivateReport(Record, title="private"):
 class CompareReport(Record, title="Report of python -m simulations compare"):
     """Readers must ignore names that they do not know."""
 
-    kind: Literal["analytic-secagg/compare"] = Field(default="analytic-secagg/compare", alias="schema")
+    kind: Literal["analytic-secagg/compare"] = Field(default="analytic-secagg/compare", serialization_alias="schema")
     """Says what kind of document this is."""
     schema_version: Literal[3] = 3
     """Raised when a name changes its meaning or goes away; new names do not raise it."""

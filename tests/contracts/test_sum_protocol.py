@@ -31,6 +31,9 @@ from secagg import (
     os_entropy,
     run_in_memory,
 )
+from secagg.carriers import encrypted
+from secagg.carriers.carrier import CarriedSum
+from secagg.carriers.parameters import Scheme
 from secagg.committee import CommitteeSum
 from secagg.config import SERVER
 from secagg.entropy import Entropy
@@ -44,9 +47,6 @@ from secagg.errors import (
     SecureSumError,
     TooFewSurvivorsError,
 )
-from secagg.he import BfvSum, CkksSum, MaskedBfvSum, MaskedCkksSum
-from secagg.he.masked import MaskedEncryptedSum
-from secagg.he.protocol import EncryptedSum
 from secagg.in_memory import Envelope, FaultyNetwork
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
@@ -99,20 +99,13 @@ def committee(layout: Layout, clients: tuple[int, ...], session_id: bytes, conte
 
 
 @lru_cache(maxsize=64)
-def encrypted(
-    kind: type[EncryptedSum], layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
+def over(
+    alone: Make, scheme: Scheme, layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
 ) -> InOneProcess:
     """Keys are drawn by the operating system, so the same session must come back when it is asked for again."""
-    fewest = len(clients) // 2 + 1 if len(clients) > 2 else 2
-    return kind.generate(layout=layout, clients=clients, session_id=session_id, context=context, min_survivors=fewest)
-
-
-@lru_cache(maxsize=64)
-def masked_and_encrypted(
-    kind: type[MaskedEncryptedSum], layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
-) -> InOneProcess:
-    threshold = len(clients) // 2 + 1
-    return kind.generate(layout=layout, clients=clients, session_id=session_id, context=context, threshold=threshold)
+    protocol = alone(layout, clients, session_id, context).protocol
+    assert isinstance(protocol, CarriedSum)
+    return encrypted(protocol, scheme)
 
 
 @dataclass(frozen=True)
@@ -140,10 +133,10 @@ ROWS = {
     "masked": Row(masked, counts_at=3),
     "masked, identities": Row(masked_with_identities, counts_at=3),
     "committee": Row(committee, counts_at=1),
-    "bfv": Row(partial(encrypted, BfvSum), counts_at=1, max_examples=12),
-    "ckks": Row(partial(encrypted, CkksSum), counts_at=1, max_examples=12),
-    "masked+bfv": Row(partial(masked_and_encrypted, MaskedBfvSum), counts_at=3, max_examples=12),
-    "masked+ckks": Row(partial(masked_and_encrypted, MaskedCkksSum), counts_at=3, max_examples=12),
+    "bfv": Row(partial(over, plain, "bfv"), counts_at=1, max_examples=12),
+    "ckks": Row(partial(over, plain, "ckks"), counts_at=1, max_examples=12),
+    "masked+bfv": Row(partial(over, masked, "bfv"), counts_at=3, max_examples=12),
+    "masked+ckks": Row(partial(over, masked, "ckks"), counts_at=3, max_examples=12),
 }
 
 

@@ -17,6 +17,7 @@ from analytic.row_format import RowFormat
 from federation.errors import FederationError
 from federation.in_process import run_federation
 from federation.modes import MODES, Mode
+from federation.sum_setup import SumSetup
 from secagg import Layout, PlainSum
 from simulations.compare.dropouts import Dropouts
 
@@ -100,16 +101,16 @@ def test_a_series_of_sums_has_its_survivors_pooled_bytes(n_clients: int, seed: i
 def test_each_sum_has_a_session_of_its_own_bound_to_the_model() -> None:
     seen = []
 
-    def make(**parameters: object) -> PlainSum:
-        seen.append(parameters)
-        return PlainSum(**parameters)  # type: ignore[arg-type]
+    def make(setup: SumSetup) -> PlainSum:
+        seen.append(setup)
+        return PlainSum(**setup.common)
 
     own = learner()
     for _ in range(2):
         run_federation(own, dealt(3, 0), Mode(name="watched", make=make))
-    assert len({parameters["session_id"] for parameters in seen}) == 2
+    assert len({setup.session_id for setup in seen}) == 2
     expected = hashlib.sha256(own.context_bytes(own.init())).digest()
-    assert {parameters["context"] for parameters in seen} == {expected}
+    assert {setup.context for setup in seen} == {expected}
     other = learner(max_clients=8)
     assert hashlib.sha256(other.context_bytes(other.init())).digest() != expected
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import secagg.committee.server
-import secagg.he.server
 import secagg.masked.server
+import secagg.plain
 from secagg import CommitteeSum, InOneProcess, Layout, MaskedSum, PlainSum
+from secagg.carriers import encrypted
+from secagg.carriers.residues import CiphertextSum
 from secagg.durable import DurableServer
 from secagg.errors import LocalProtocolError
-from secagg.he import BfvSum, MaskedBfvSum
-from secagg.he.residues import CiphertextSum
 from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
 from secagg.sessions import ServerSession
@@ -39,8 +39,8 @@ def parties_of(name: str) -> Any:
         "plain": lambda: InOneProcess(protocol=PlainSum(**PUBLIC)),
         "masked": lambda: InOneProcess(protocol=MaskedSum(**PUBLIC, threshold=2)),
         "committee": lambda: CommitteeSum.generate(**PUBLIC, min_survivors=2),
-        "bfv": lambda: BfvSum.generate(**PUBLIC, min_survivors=2),
-        "masked+bfv": lambda: MaskedBfvSum.generate(**PUBLIC, threshold=2),
+        "bfv": lambda: encrypted(PlainSum(**PUBLIC, min_survivors=2), "bfv"),
+        "masked+bfv": lambda: encrypted(MaskedSum(**PUBLIC, threshold=2), "bfv"),
     }
     return make[name]()
 
@@ -112,7 +112,7 @@ STOPS = [
     ("masked", RingVector, "decode", nothing),
     ("masked", secagg.masked.server, "seal_frame", nothing),
     ("committee", secagg.committee.server, "seal_frame", nothing),
-    ("bfv", secagg.he.server, "seal_frame", nothing),
+    ("bfv", secagg.plain, "seal_frame", nothing),
 ]
 NAMED = [pytest.param(*stop, id=f"{stop[0]}-{stop[2]}") for stop in STOPS]
 each_stop = pytest.mark.parametrize(("name", "owner", "function", "halfway"), NAMED)

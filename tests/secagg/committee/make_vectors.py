@@ -15,7 +15,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # else tests/secag
 sys.path.append(str(Path(__file__).resolve().parents[2] / "vectors"))
 
 import numpy as np
-from support.parties import knows
 from vector_parts import SMALL, Recorded, every_width, lines_of, vectors_for
 
 from secagg.committee import CommitteeSum
@@ -60,13 +59,15 @@ def scenario(
         server_identity=signer.public if signer else b"",
     )
     vectors, entropy = vectors_for(name, layout, clients), {p: Recorded(SEED, f"{name} client {p}") for p in clients}
-    server = config.server(secrets=knows(signer))
+    server = config.server(secrets=PartySecrets(identity=signer))
     said = []
     for party in clients:
         if party in silent:
             continue
         vector = np.array(vectors[party], dtype=np.int64)
-        message = config.client(party, vector, entropy=entropy[party], secrets=knows(keys.get(party))).start()
+        message = config.client(
+            party, vector, entropy=entropy[party], secrets=PartySecrets(identity=keys.get(party))
+        ).start()
         said.append((party, 0, message))
         server.receive(party, message)
     requests = server.close_round()

@@ -250,7 +250,7 @@ def test_one_helper_alone_sees_noise_and_all_together_with_the_server_see_the_ve
     _, requests = asked(replace(CONFIG, min_survivors=2), parties=(1, 2))
     del requests
     seeds = {
-        helper: CommitteeHelper(CONFIG, helper, pair)._open(pair, 1, upload.seeds[helper])
+        helper: CommitteeHelper(CONFIG, helper, secrets=SECRETS[helper])._open(pair, 1, upload.seeds[helper])
         for helper, pair in HELPERS.items()
     }
     assert len(set(seeds.values())) == len(HELPERS), "a seed that two helpers share is each one's to take off twice"

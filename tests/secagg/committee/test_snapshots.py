@@ -146,7 +146,7 @@ def test_a_helper_that_was_not_asked_may_still_answer_after_a_restart() -> None:
     done = TRUSTING.helper(11, secrets=SECRETS[11])
     done.receive(request := requests()[11])
     with pytest.raises(RepeatedMessageError):
-        TRUSTING.restore_helper(11, TRUSTING.snapshot_helper(done, KEY, secrets=SECRETS[11]), KEY).receive(request)
+        TRUSTING.restore_helper(11, TRUSTING.snapshot_helper(done, KEY), KEY, secrets=SECRETS[11]).receive(request)
 
 
 def test_a_client_that_spoke_never_does_again() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from killable_party import KEY, main
-from support.parties import helps
 
 from secagg import CommitteeSum, Layout
 from secagg.durable import DurableClient, FileStore
 from secagg.primitives.agreement import KeyPair
+from secagg.sums import PartySecrets
 
 CLIENTS = (1, 2, 3)
 HELPERS = {11: KeyPair(b"a" * 32), 12: KeyPair(b"b" * 32)}
@@ -27,11 +27,12 @@ def vector(party: int) -> np.ndarray:
 
 def durable(party: int, store: FileStore) -> DurableClient:
     if party in HELPERS:
+        own = PartySecrets(agreement=HELPERS[party])
         return DurableClient(
             store,
             KEY,
-            fresh=lambda: CONFIG.helper(party, secrets=helps(HELPERS[party])),
-            restore=lambda snapshot: CONFIG.restore_helper(party, snapshot, KEY, secrets=helps(HELPERS[party])),
+            fresh=lambda: CONFIG.helper(party, secrets=own),
+            restore=lambda snapshot: CONFIG.restore_helper(party, snapshot, KEY, secrets=own),
             snapshot=lambda session: CONFIG.snapshot_helper(session, KEY),
         )
     return DurableClient(

@@ -6,11 +6,11 @@ import os
 
 import numpy as np
 from killable_party import KEY, main
-from support.parties import knows
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum
 from secagg.durable import DurableClient, FileStore
 from secagg.primitives.identity import IdentityKey
+from secagg.sums import PartySecrets
 
 CLIENTS = (1, 2, 3, 4, 5)
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
@@ -29,12 +29,12 @@ def vector(party: int) -> np.ndarray:
 
 def durable(party: int, store: FileStore) -> DurableClient:
     entropy = InsecureSeededEntropy(int.from_bytes(os.urandom(8), "big"))  # another stream after every restart
-    identity = IDENTITIES[party]
+    own = PartySecrets(identity=IDENTITIES[party])
     return DurableClient(
         store,
         KEY,
-        fresh=lambda: CONFIG.client(party, vector(party), entropy=entropy, secrets=knows(identity)),
-        restore=lambda s: CONFIG.restore_client(party, vector(party), s, KEY, entropy=entropy, secrets=knows(identity)),
+        fresh=lambda: CONFIG.client(party, vector(party), entropy=entropy, secrets=own),
+        restore=lambda s: CONFIG.restore_client(party, vector(party), s, KEY, entropy=entropy, secrets=own),
         snapshot=lambda session: CONFIG.snapshot_client(session, KEY),
     )
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.parties import helps
 
 from secagg import (
     CommitteeSum,
+    InOneProcess,
     InsecureSeededEntropy,
     IntVector,
     Layout,
@@ -30,6 +32,7 @@ from secagg.dp import (
     make_room,
 )
 from secagg.errors import InvalidVectorError, LocalProtocolError, TooFewSurvivorsError
+from secagg.primitives.agreement import KeyPair
 
 CLIENTS = tuple(range(1, 13))
 LAYOUT = Layout.of([("gram", 6, 10**6), ("cross", 3, 10**4), ("count", 1, 100)])
@@ -37,6 +40,7 @@ NOISE = CoordinateNoise(
     levels=np.array([1, 2, 2, 1, 2, 1, 3, 3, 3, 0], dtype=np.uint8), variances=(2**40, 2**39, 10**6)
 )
 PROMISED = 9
+HELPERS = {101: KeyPair(b"a" * 32), 102: KeyPair(b"b" * 32)}
 
 Carrier = Callable[[Layout, int], SumProtocol]
 
@@ -50,7 +54,18 @@ def masked(layout: Layout, needed: int) -> SumProtocol:
 
 
 def committee(layout: Layout, needed: int) -> SumProtocol:
-    return CommitteeSum.generate(layout=layout, clients=CLIENTS, session_id=bytes(16), min_survivors=needed)
+    return CommitteeSum(
+        layout=layout,
+        clients=CLIENTS,
+        session_id=bytes(16),
+        helper_keys=tuple((party, pair.public) for party, pair in HELPERS.items()),
+        min_survivors=needed,
+    )
+
+
+def everybody(protocol: SumProtocol) -> InOneProcess:
+    """All parties; whoever is no helper needs no secrets."""
+    return InOneProcess(protocol=protocol, secrets={party: helps(pair) for party, pair in HELPERS.items()})
 
 
 CARRIERS: tuple[Carrier, ...] = (plain, masked, committee)
@@ -79,7 +94,7 @@ def vectors(seed: int = 0) -> dict[int, IntVector]:
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_every_protocol_carries_the_same_noisy_integers(carrier: Carrier) -> None:
     """Noise is drawn in the clients' order of speaking, which all carriers share: totals agree bit for bit."""
-    run = run_in_memory(noisy(carrier), vectors())
+    run = run_in_memory(everybody(noisy(carrier)), vectors())
     expected = run_in_memory(noisy(plain), vectors())
     assert run.refused == ()
     assert run.result.survivors == CLIENTS

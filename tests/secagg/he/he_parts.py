@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from secagg import IntVector, Layout
+from secagg.carriers import Encrypted
 
 LAYOUT = Layout.of([("gram", 60, 2**40), ("cross", 20, 1000), ("count", 1, 2**17)])
 SESSION = bytes(range(16))
@@ -49,3 +51,9 @@ def reachable_bytes(root: object) -> set[bytes]:
         elif hasattr(here, "__dict__"):
             left += vars(here).values()
     return found
+
+
+def changed(protocol: Any, **changes: Any) -> Any:
+    """The sum with other parameters, those of its carrier among them."""
+    of_carrier = {name: changes.pop(name) for name in [f.name for f in fields(Encrypted)] if name in changes}
+    return replace(protocol, carrier=replace(protocol.carrier, **of_carrier), **changes)

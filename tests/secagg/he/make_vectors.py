@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # else tests/secag
 
 import numpy as np
 
-from secagg.he import EncryptedCarrier, choose_parameters, generate_contexts
-from secagg.he.contexts import tenseal
+from secagg.carriers import VectorCipher, choose_parameters, generate_contexts
+from secagg.carriers.seal import tenseal
 from secagg.layout import Layout
 from secagg.ring import RingVector
 
@@ -30,7 +30,7 @@ def known_answer(scheme: Any, masked: bool) -> dict[str, Any]:
     """A secret context, a sum of ciphertexts, and what it decrypts to."""
     layout = Layout.of(LAYOUT)
     parameters = choose_parameters(layout, N_CLIENTS, scheme=scheme, masked=masked)
-    carrier = EncryptedCarrier(layout=layout, parameters=parameters, n_clients=N_CLIENTS, masked=masked)
+    carrier = VectorCipher(layout=layout, parameters=parameters, n_clients=N_CLIENTS, masked=masked)
     keys, total = generate_contexts(parameters), carrier.empty_sum()
     rng, words = np.random.default_rng(5), RingVector.zeros(layout)
     for _ in range(N_CLIENTS):

@@ -10,16 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.errors import ConfigurationError, MalformedMessageError, SumOutOfBoundsError
-from secagg.he import (
+from secagg.carriers import (
     ContextPair,
-    EncryptedCarrier,
     EncryptionParameters,
+    VectorCipher,
     choose_parameters,
     generate_contexts,
 )
-from secagg.he.ntt_primes import largest_prime_below
-from secagg.he.parameters import Scheme
+from secagg.carriers.parameters import Scheme, largest_prime_below
+from secagg.errors import ConfigurationError, MalformedMessageError, SumOutOfBoundsError
 from secagg.layout import Layout
 from secagg.ring import RingVector
 
@@ -32,13 +31,13 @@ def keys_for(parameters: EncryptionParameters) -> ContextPair:
     return generate_contexts(parameters)
 
 
-def carrier_for(layout: Layout, n_clients: int, scheme: Scheme, *, masked: bool = False) -> EncryptedCarrier:
+def carrier_for(layout: Layout, n_clients: int, scheme: Scheme, *, masked: bool = False) -> VectorCipher:
     """The carrier with the best parameters."""
     parameters = choose_parameters(layout, n_clients, scheme=scheme, masked=masked)
-    return EncryptedCarrier(layout=layout, parameters=parameters, n_clients=n_clients, masked=masked)
+    return VectorCipher(layout=layout, parameters=parameters, n_clients=n_clients, masked=masked)
 
 
-def encrypted_sum(carrier: EncryptedCarrier, vectors: list[RingVector]) -> bytes:
+def encrypted_sum(carrier: VectorCipher, vectors: list[RingVector]) -> bytes:
     """Encrypt each, add all."""
     total, keys = carrier.empty_sum(), keys_for(carrier.parameters)
     for vector in vectors:
@@ -48,7 +47,7 @@ def encrypted_sum(carrier: EncryptedCarrier, vectors: list[RingVector]) -> bytes
     return total.to_bytes()
 
 
-def check_sum(carrier: EncryptedCarrier, vectors: list[RingVector]) -> float:
+def check_sum(carrier: VectorCipher, vectors: list[RingVector]) -> float:
     """Assert that the decrypted total is exact, and return its error."""
     expected = RingVector.zeros(carrier.layout)
     for vector in vectors:
@@ -128,7 +127,7 @@ def test_large_cohorts_stay_within_the_proven_error(
     assert report(carrier, check_sum(carrier, vectors), record_property) < 0.5
 
 
-def report(carrier: EncryptedCarrier, error: float, record_property: pytest.RecordProperty) -> float:
+def report(carrier: VectorCipher, error: float, record_property: pytest.RecordProperty) -> float:
     """Show the observed error next to its bound; the bound, if the observation is below it."""
     bound = carrier.parameters.error_bound
     # SEAL tells the BFV noise budget in whole bits, so an error below the bound may show as up to twice of it.
@@ -155,7 +154,7 @@ def test_all_degrees_and_several_primes_work(
         scale_bits=34 if scheme == "ckks" else 0,
         plain_modulus=largest_prime_below(degree, 2**25) or 0 if scheme == "bfv" else 0,
     )
-    carrier = EncryptedCarrier(layout=layout, parameters=parameters, n_clients=n)
+    carrier = VectorCipher(layout=layout, parameters=parameters, n_clients=n)
     vectors = [extreme_integers(layout, n, sign) for sign in (-1, 1, 1)]
     assert report(carrier, check_sum(carrier, vectors), record_property) < 0.5
 
@@ -203,7 +202,7 @@ class TestRefusals:
         else:
             object.__setattr__(unsafe, "prime_bits", (60,))
             object.__setattr__(unsafe, "plain_modulus", largest_prime_below(4096, 2**55))
-        forced = EncryptedCarrier(layout=self.LAYOUT, parameters=unsafe, n_clients=3)
+        forced = VectorCipher(layout=self.LAYOUT, parameters=unsafe, n_clients=3)
         assert unsafe.error_bound > 0.5
         keys, vector = generate_contexts(unsafe), extreme_integers(self.LAYOUT, 3, 1)
         upload = forced.encrypt(vector, keys.public_context)

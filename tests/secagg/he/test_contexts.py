@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
+from secagg.carriers import choose_parameters, generate_contexts
+from secagg.carriers.parameters import Scheme
+from secagg.carriers.seal import load_public, load_secret, tenseal
 from secagg.errors import ConfigurationError
-from secagg.he import choose_parameters, generate_contexts
-from secagg.he.contexts import load_public, load_secret, tenseal
-from secagg.he.parameters import Scheme
 from secagg.layout import Layout
 
 LAYOUT = Layout.of([("s", 20, 2**20)])
@@ -68,6 +68,6 @@ def test_without_tenseal_the_error_names_the_extra(monkeypatch: pytest.MonkeyPat
 
 def test_the_package_imports_without_tenseal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tenseal", None)
-    for name in [name for name in sys.modules if name.startswith("secagg.he")]:
+    for name in [name for name in sys.modules if name.startswith("secagg.carriers")]:
         monkeypatch.delitem(sys.modules, name)
-    assert importlib.import_module("secagg.he").choose_parameters(LAYOUT, 3).scheme == "bfv"
+    assert importlib.import_module("secagg.carriers").choose_parameters(LAYOUT, 3).scheme == "bfv"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from secagg.carriers.limbs import LimbPlan, SegmentLimbs
 from secagg.errors import ConfigurationError, InvalidVectorError
-from secagg.he.limbs import LimbPlan, SegmentLimbs
 from secagg.layout import Layout, Segment
 from secagg.ring import RingVector
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -26,6 +26,10 @@ from secagg import (
     PlainSum,
     run_in_memory,
 )
+from secagg.carriers import Encrypted, choose_parameters, encrypted
+from secagg.carriers.key_holder import read_words, write_request
+from secagg.carriers.parameters import Scheme
+from secagg.carriers.seal import tenseal
 from secagg.config import SERVER
 from secagg.errors import (
     ConfigurationError,
@@ -37,12 +41,8 @@ from secagg.errors import (
     SumOutOfBoundsError,
     TooFewSurvivorsError,
 )
-from secagg.he import BfvSum, CkksSum, MaskedBfvSum, MaskedCkksSum, choose_parameters
-from secagg.he.contexts import tenseal
-from secagg.he.masked import MaskedEncryptedSum
-from secagg.he.masked_sessions import MaskedEncryptedServer
-from secagg.he.messages import DecryptedSumMessage, DecryptionRequest
 from secagg.in_memory import Envelope
+from secagg.masked.server import MaskedServer
 from secagg.policy import ClientPolicy
 from secagg.primitives.identity import IdentityKey
 from secagg.receipts import Receipt
@@ -51,36 +51,34 @@ from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type, open_fr
 
 sys.path.append(str(Path(__file__).parent))
 
-from he_parts import HOLDER, LAYOUT, SESSION, cohorts, layouts, reachable_bytes, vectors_within
+from he_parts import HOLDER, LAYOUT, SESSION, changed, cohorts, layouts, reachable_bytes, vectors_within
 
 CLIENTS = (3, 8, 9, 40)
 ROUNDS = ["ADVERTISED_KEYS", "SEALED_SHARES", "MASKED_INPUT", "UNMASK_SHARES"]
-PAIRS = pytest.mark.parametrize(
-    ("kind", "alone"), [(MaskedBfvSum, BfvSum), (MaskedCkksSum, CkksSum)], ids=["bfv", "ckks"]
-)
+SCHEMES = pytest.mark.parametrize("kind", ["bfv", "ckks"])
 
 
 @lru_cache
-def parties_of(kind: type[MaskedEncryptedSum]) -> InOneProcess:
-    return kind.generate(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, threshold=3)
+def parties_of(kind: Scheme) -> InOneProcess:
+    return encrypted(MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, threshold=3), kind)
 
 
-def protocol_of(kind: type[MaskedEncryptedSum]) -> MaskedEncryptedSum:
+def protocol_of(kind: Scheme) -> MaskedSum:
     protocol = parties_of(kind).protocol
-    assert isinstance(protocol, kind)
+    assert isinstance(protocol, MaskedSum)
     return protocol
 
 
-def everybody(protocol: MaskedEncryptedSum) -> InOneProcess:
-    return parties_of(type(protocol))
+def everybody(protocol: MaskedSum) -> InOneProcess:
+    return parties_of(protocol.carrier.parameters.scheme)
 
 
-def secret_of(protocol: MaskedEncryptedSum) -> bytes:
-    return everybody(protocol).secrets[protocol.key_holder].decryption
+def secret_of(protocol: MaskedSum) -> bytes:
+    return everybody(protocol).secrets[protocol.carrier.key_holder].decryption
 
 
-@pytest.fixture(params=[MaskedBfvSum, MaskedCkksSum], ids=["masked+bfv", "masked+ckks"])
-def protocol(request: pytest.FixtureRequest) -> MaskedEncryptedSum:
+@pytest.fixture(params=["bfv", "ckks"])
+def protocol(request: pytest.FixtureRequest) -> MaskedSum:
     return protocol_of(request.param)
 
 
@@ -102,27 +100,27 @@ def run_to(protocol: Any, stage: MessageType) -> tuple[Any, dict[int, bytes]]:
 
 
 class TestExactness:
-    @pytest.mark.parametrize("kind", [MaskedBfvSum, MaskedCkksSum])
+    @pytest.mark.parametrize("kind", ["bfv", "ckks"])
     @given(layout=layouts, clients=cohorts, seed=st.integers(0, 2**32))
     @settings(max_examples=8)
     def test_the_total_is_the_plain_total(
-        self, kind: type[MaskedEncryptedSum], layout: Layout, clients: tuple[int, ...], seed: int
+        self, kind: Scheme, layout: Layout, clients: tuple[int, ...], seed: int
     ) -> None:
         vectors = vectors_of(layout, clients, seed)
         plain = run_in_memory(PlainSum(layout=layout, clients=clients, session_id=SESSION), vectors)
-        run = run_in_memory(kind.generate(layout=layout, clients=clients, session_id=SESSION), vectors)
+        run = run_in_memory(encrypted(MaskedSum(layout=layout, clients=clients, session_id=SESSION), kind), vectors)
         assert run.result.total.tobytes() == plain.result.total.tobytes()
         assert run.refused == ()
 
     @pytest.mark.parametrize("sent", range(5))
-    def test_a_client_may_vanish_after_any_message(self, protocol: MaskedEncryptedSum, sent: int) -> None:
+    def test_a_client_may_vanish_after_any_message(self, protocol: MaskedSum, sent: int) -> None:
         vectors = vectors_of()
         run = run_in_memory(everybody(protocol), vectors, dropouts={9: sent})
         survivors = CLIENTS if sent >= 3 else (3, 8, 40)
         assert run.result.survivors == survivors
         assert run.result.total.tobytes() == sum(vectors[party] for party in survivors).tobytes()
 
-    def test_identities_sign_as_in_a_masked_sum(self, protocol: MaskedEncryptedSum) -> None:
+    def test_identities_sign_as_in_a_masked_sum(self, protocol: MaskedSum) -> None:
         keys = {party: IdentityKey(party.to_bytes(32, "big")) for party in CLIENTS}
         signed = replace(protocol, identities=tuple(key.public for key in keys.values()))
         vectors = vectors_of()
@@ -131,8 +129,8 @@ class TestExactness:
         assert run.result.total.tobytes() == sum(vectors.values()).tobytes()
         assert "the server may lie" in signed.explain()
 
-    @pytest.mark.parametrize("kind", [MaskedBfvSum, MaskedCkksSum])
-    def test_a_sparse_graph_serves_as_well(self, kind: type[MaskedEncryptedSum]) -> None:
+    @pytest.mark.parametrize("kind", ["bfv", "ckks"])
+    def test_a_sparse_graph_serves_as_well(self, kind: Scheme) -> None:
         clients = tuple(range(1, 41))
         planned = MaskedSum.planned(
             layout=LAYOUT,
@@ -142,22 +140,22 @@ class TestExactness:
             graph_seed=bytes(16),
         )
         assert planned.degree is not None
-        parties, vectors = kind.around(planned), vectors_of(clients=clients)
+        parties, vectors = encrypted(planned, kind), vectors_of(clients=clients)
         protocol = parties.protocol
-        assert isinstance(protocol, kind)
+        assert isinstance(protocol, MaskedSum)
         assert (protocol.degree, protocol.survivors_needed) == (planned.degree, planned.survivors_needed)
         run = run_in_memory(parties, vectors, dropouts={7: 2, 20: 3})
         assert run.result.survivors == tuple(party for party in clients if party != 7)
         assert run.result.total.tobytes() == sum(vectors[party] for party in run.result.survivors).tobytes()
 
-    def test_one_message_is_heavy_and_its_bytes_are_told(self, protocol: MaskedEncryptedSum) -> None:
+    def test_one_message_is_heavy_and_its_bytes_are_told(self, protocol: MaskedSum) -> None:
         sent: list[Envelope] = []
         run = run_in_memory(everybody(protocol), vectors_of(), record=sent.append)
         for party in CLIENTS:
             assert (run.traffic[party].messages_up, run.traffic[party].heavy_messages) == (4, 1)
             assert f"sends 4 messages, {run.traffic[party].bytes_up} bytes" in protocol.explain()
         heavy = [e for e in sent if message_type(e.message) is MessageType.MASKED_INPUT]
-        assert {len(e.message) for e in heavy} == {HEADER_BYTES + protocol.carrier.upload_bytes}
+        assert {len(e.message) for e in heavy} == {HEADER_BYTES + protocol.vector_bytes}
         holder = run.traffic[HOLDER]
         assert (holder.messages_up, holder.messages_down, holder.heavy_messages) == (1, 1, 0)
         assert [message_type(e.message) for e in sent[-2:]] == [
@@ -165,7 +163,7 @@ class TestExactness:
             MessageType.DECRYPTED_SUM,
         ]
 
-    def test_its_receipt_vouches_for_the_decryption_too(self, protocol: MaskedEncryptedSum) -> None:
+    def test_its_receipt_vouches_for_the_decryption_too(self, protocol: MaskedSum) -> None:
         server, answers = run_to(protocol, MessageType.DECRYPTED_SUM)
         server.receive(HOLDER, answers[HOLDER])
         server.close_round()
@@ -174,39 +172,33 @@ class TestExactness:
 
 
 class TestWhoSeesWhat:
-    def test_server_and_clients_hold_no_secret_key(self, protocol: MaskedEncryptedSum) -> None:
+    def test_server_and_clients_hold_no_secret_key(self, protocol: MaskedSum) -> None:
         server, _ = run_to(protocol, MessageType.UNMASK_SHARES)
         for session in (server, protocol.client(3, vectors_of()[3])):
             held = reachable_bytes(session)
-            assert protocol.public_context in held
+            assert protocol.carrier.public_context in held
             assert secret_of(protocol) not in held
-        assert not tenseal().context_from(protocol.public_context).is_private()
+        assert not tenseal().context_from(protocol.carrier.public_context).is_private()
         assert secret_of(protocol) in reachable_bytes(everybody(protocol).helper(HOLDER))
 
-    def test_whoever_is_not_the_key_holder_makes_no_session_of_its(self, protocol: MaskedEncryptedSum) -> None:
+    def test_whoever_is_not_the_key_holder_makes_no_session_of_its(self, protocol: MaskedSum) -> None:
         with pytest.raises(ConfigurationError, match="party 1, is not here"):
             protocol.helper(HOLDER)
         assert "secret_context" not in repr(everybody(protocol))
 
-    @PAIRS
-    def test_a_lying_server_gets_a_single_vector_decrypted_where_there_are_no_masks(
-        self, kind: type[MaskedEncryptedSum], alone: Any
-    ) -> None:
+    @SCHEMES
+    def test_a_lying_server_gets_a_single_vector_decrypted_where_there_are_no_masks(self, kind: Scheme) -> None:
         """Why plain ``ckks`` and ``bfv`` need a semi-honest server; the attack that the next test meets."""
-        del kind
-        parties = alone.generate(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, min_survivors=3)
+        parties = encrypted(PlainSum(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, min_survivors=3), kind)
         protocol = parties.protocol
         assert "SEMI-HONEST" in protocol.explain()
         upload = protocol.client(8, vectors_of()[8]).start()
         stolen = decrypt_as_if_it_were_the_sum(parties, upload[HEADER_BYTES:])
         assert stolen.decode().tobytes() == vectors_of()[8].tobytes()
 
-    @PAIRS
-    def test_a_lying_server_gets_a_masked_vector_where_there_are(
-        self, kind: type[MaskedEncryptedSum], alone: Any
-    ) -> None:
+    @SCHEMES
+    def test_a_lying_server_gets_a_masked_vector_where_there_are(self, kind: Scheme) -> None:
         """Key holder and server together then see exactly what the server of a masked sum sees: the masked vector."""
-        del alone
         protocol, vectors = protocol_of(kind), vectors_of()
         _, uploads = run_to(protocol, MessageType.MASKED_INPUT)
         stolen = decrypt_as_if_it_were_the_sum(everybody(protocol), uploads[8][HEADER_BYTES:])
@@ -219,15 +211,13 @@ class TestWhoSeesWhat:
         with pytest.raises(SumOutOfBoundsError):
             stolen.decode()
 
-    def test_what_the_key_holder_decrypts_is_not_the_total(self, protocol: MaskedEncryptedSum) -> None:
+    def test_what_the_key_holder_decrypts_is_not_the_total(self, protocol: MaskedSum) -> None:
         _, answers = run_to(protocol, MessageType.DECRYPTED_SUM)
         total = RingVector.encode(LAYOUT, sum(vectors_of().values())).to_bytes()
         decrypted = answers[HOLDER][HEADER_BYTES:]
         assert sum(one == other for one, other in zip(decrypted, total, strict=True)) < len(total) // 16
 
-    def test_the_words_that_are_encrypted_look_the_same_whatever_the_vector_is(
-        self, protocol: MaskedEncryptedSum
-    ) -> None:
+    def test_the_words_that_are_encrypted_look_the_same_whatever_the_vector_is(self, protocol: MaskedSum) -> None:
         """H0: the bytes of an all-zero vector's masked words are uniform.
 
         Statistic: their mean, of exact moments 127.5 and (256^2 - 1) / 12; n = 4030 bytes; alpha = 6e-7 (5 standard
@@ -245,9 +235,7 @@ class TestWhoSeesWhat:
 
 
 class TestRefusals:
-    def test_without_the_key_holder_nothing_is_released_and_the_error_names_it(
-        self, protocol: MaskedEncryptedSum
-    ) -> None:
+    def test_without_the_key_holder_nothing_is_released_and_the_error_names_it(self, protocol: MaskedSum) -> None:
         with pytest.raises(HelperMissingError) as caught:
             run_in_memory(everybody(protocol), vectors_of(), dropouts={HOLDER: 0})
         assert caught.value.missing == (HOLDER,)
@@ -261,7 +249,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("sent", range(4))
     def test_too_few_clients_release_nothing_and_the_key_holder_is_not_asked(
-        self, protocol: MaskedEncryptedSum, sent: int
+        self, protocol: MaskedSum, sent: int
     ) -> None:
         record: list[Envelope] = []
         with pytest.raises(TooFewSurvivorsError, match=f"{ROUNDS[sent]}: 2 of"):
@@ -269,7 +257,7 @@ class TestRefusals:
         assert all(e.recipient != HOLDER for e in record)
 
     @pytest.mark.parametrize("payload", ["short", "long", "a masked vector in the clear", "beyond the modulus"])
-    def test_what_is_no_encrypted_vector_is_refused(self, protocol: MaskedEncryptedSum, payload: str) -> None:
+    def test_what_is_no_encrypted_vector_is_refused(self, protocol: MaskedSum, payload: str) -> None:
         server, uploads = run_to(protocol, MessageType.MASKED_INPUT)
         good = uploads[8][HEADER_BYTES:]
         bad = {
@@ -284,13 +272,13 @@ class TestRefusals:
         for party, message in uploads.items():
             server.receive(party, message)
 
-    def test_a_copied_upload_is_refused(self, protocol: MaskedEncryptedSum) -> None:
+    def test_a_copied_upload_is_refused(self, protocol: MaskedSum) -> None:
         server, uploads = run_to(protocol, MessageType.MASKED_INPUT)
         server.receive(3, uploads[3])
         with pytest.raises(MalformedMessageError, match="party 8: these ciphertexts are a copy"):
             server.receive(8, framed(protocol, MessageType.MASKED_INPUT, uploads[3][HEADER_BYTES:], sender=8))
 
-    def test_a_key_holder_that_lies_gives_no_total(self, protocol: MaskedEncryptedSum) -> None:
+    def test_a_key_holder_that_lies_gives_no_total(self, protocol: MaskedSum) -> None:
         server, _ = run_to(protocol, MessageType.DECRYPTED_SUM)
         with pytest.raises(RemoteProtocolError):
             server.receive(HOLDER, framed(protocol, MessageType.DECRYPTED_SUM, b"\0", sender=HOLDER))
@@ -300,13 +288,13 @@ class TestRefusals:
             server.close_round()
         assert server.result is None
 
-    def test_only_the_key_holder_may_answer_for_it(self, protocol: MaskedEncryptedSum) -> None:
+    def test_only_the_key_holder_may_answer_for_it(self, protocol: MaskedSum) -> None:
         server, answers = run_to(protocol, MessageType.DECRYPTED_SUM)
         with pytest.raises(RemoteProtocolError, match="stranger or dropped out"):
             server.receive(8, framed(protocol, MessageType.DECRYPTED_SUM, answers[HOLDER][HEADER_BYTES:], sender=8))
         server.receive(HOLDER, answers[HOLDER])
         assert server.close_round() == {}
-        assert isinstance(server, MaskedEncryptedServer)
+        assert isinstance(server, MaskedServer)
         assert server.result is not None
 
     @pytest.mark.parametrize(
@@ -320,35 +308,35 @@ class TestRefusals:
         ],
     )
     def test_bad_public_parameters_are_refused(
-        self, protocol: MaskedEncryptedSum, changes: dict[str, Any], message: str
+        self, protocol: MaskedSum, changes: dict[str, Any], message: str
     ) -> None:
         with pytest.raises(ConfigurationError, match=message):
-            replace(protocol, **changes)
+            changed(protocol, **changes)
 
-    def test_contexts_in_the_wrong_place_get_no_session(self, protocol: MaskedEncryptedSum) -> None:
+    def test_contexts_in_the_wrong_place_get_no_session(self, protocol: MaskedSum) -> None:
         with pytest.raises(ConfigurationError, match="public context is needed and this one holds the secret key"):
-            replace(protocol, public_context=secret_of(protocol))
+            changed(protocol, public_context=secret_of(protocol))
         with pytest.raises(ConfigurationError, match="secret context is needed to decrypt and this one is public"):
-            protocol.helper(HOLDER, secrets=PartySecrets(decryption=protocol.public_context))
+            protocol.helper(HOLDER, secrets=PartySecrets(decryption=protocol.carrier.public_context))
 
     def test_the_scheme_must_be_the_modes(self) -> None:
         parameters = choose_parameters(LAYOUT, 4, scheme="ckks", masked=True)
-        with pytest.raises(ConfigurationError, match="MaskedBfvSum needs bfv parameters, not ckks"):
-            MaskedBfvSum.generate(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, parameters=parameters)
+        with pytest.raises(ConfigurationError, match="bfv parameters are needed, not ckks"):
+            encrypted(MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=SESSION), "bfv", parameters=parameters)
 
     def test_parameters_for_narrower_sums_are_refused(self) -> None:
         narrow = choose_parameters(Layout.of([("s", 4, 5)]), 4, scheme="bfv", masked=True)
         with pytest.raises(ConfigurationError, match="not of 40"):
-            MaskedBfvSum.generate(layout=LAYOUT, clients=tuple(range(2, 42)), session_id=SESSION, parameters=narrow)
+            encrypted(
+                MaskedSum(layout=LAYOUT, clients=tuple(range(2, 42)), session_id=SESSION), "bfv", parameters=narrow
+            )
 
     @pytest.mark.parametrize("changes", [{"threshold": 4}, {"key_holder": 2}, {"context": b"x"}])
-    def test_every_public_parameter_is_in_the_digest(
-        self, protocol: MaskedEncryptedSum, changes: dict[str, Any]
-    ) -> None:
-        assert replace(protocol, **changes).digest != protocol.digest
+    def test_every_public_parameter_is_in_the_digest(self, protocol: MaskedSum, changes: dict[str, Any]) -> None:
+        assert changed(protocol, **changes).digest != protocol.digest
         assert protocol.digest != MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, threshold=3).digest
 
-    def test_a_clients_policy_sees_a_masked_sum(self, protocol: MaskedEncryptedSum) -> None:
+    def test_a_clients_policy_sees_a_masked_sum(self, protocol: MaskedSum) -> None:
         ClientPolicy(modes=frozenset({protocol.name})).check(protocol)
         with pytest.raises(Exception, match="takes part in masked only"):
             ClientPolicy().check(protocol)
@@ -363,26 +351,43 @@ def framed(protocol: Any, type_: MessageType, payload: bytes, *, sender: int) ->
 def decrypt_as_if_it_were_the_sum(parties: InOneProcess, ciphertexts: bytes) -> RingVector:
     """What a lying server learns from an honest key holder: it names the whole cohort, and hands over one client."""
     protocol: Any = parties.protocol
-    request = DecryptionRequest(survivors=CLIENTS, encrypted_sum=ciphertexts)
+    request = write_request(CLIENTS, ciphertexts)
     message = seal_frame(
-        request.TYPE, request.to_payload(), digest=protocol.digest, sender=SERVER, recipient=protocol.key_holder
+        MessageType.DECRYPTION_REQUEST,
+        request,
+        digest=protocol.digest,
+        sender=SERVER,
+        recipient=protocol.carrier.key_holder,
     )
-    answer = parties.helper(protocol.key_holder).receive(message)
+    answer = parties.helper(protocol.carrier.key_holder).receive(message)
     assert answer is not None
-    frame = open_frame(answer, digest=protocol.digest, sender=protocol.key_holder, recipient=SERVER)
-    return DecryptedSumMessage.read(Reader(frame.payload, peer=protocol.key_holder), LAYOUT).vector
+    frame = open_frame(answer, digest=protocol.digest, sender=protocol.carrier.key_holder, recipient=SERVER)
+    return read_words(Reader(frame.payload, peer=protocol.carrier.key_holder), LAYOUT)
 
 
-def masked_vector_of(protocol: MaskedEncryptedSum, party: int, vector: IntVector | None = None, seed: int = 0) -> bytes:
+class Watched(Encrypted):
+    """Encrypts as ever, and keeps what it was given."""
+
+    seen: ClassVar[list[bytes]] = []
+
+    def encode(self, vector: RingVector, config: Any) -> bytes:
+        self.seen.append(vector.to_bytes())
+        return Encrypted.encode(self, vector, config)
+
+
+def masked_vector_of(protocol: MaskedSum, party: int, vector: IntVector | None = None, seed: int = 0) -> bytes:
     """The words of a client right before they are encrypted, in the run of ``run_to`` (for ``seed`` 0)."""
-    seen: list[bytes] = []
+    seen = Watched.seen
+    seen.clear()
     vectors = vectors_of() | ({} if vector is None else {party: vector})
     server = protocol.server()
     sessions: Mapping[int, Any] = {
         p: protocol.client(p, vectors[p], entropy=InsecureSeededEntropy(p + (seed << 32))) for p in CLIENTS
     }
-    carrier = sessions[party]._carried
-    sessions[party]._carried = lambda masked: seen.append(masked.to_bytes()) or carrier(masked)
+    watched = replace(
+        protocol, carrier=Watched(**{f.name: getattr(protocol.carrier, f.name) for f in fields(Encrypted)})
+    )
+    sessions[party]._config = watched
     answers = {p: session.start() for p, session in sessions.items()}
     while not seen:
         for p, answer in answers.items():
@@ -391,7 +396,7 @@ def masked_vector_of(protocol: MaskedEncryptedSum, party: int, vector: IntVector
     return seen[0]
 
 
-@PAIRS
-def test_a_client_without_a_vector_gets_no_session(kind: type[MaskedEncryptedSum], alone: object) -> None:
+@SCHEMES
+def test_a_client_without_a_vector_gets_no_session(kind: Scheme) -> None:
     with pytest.raises(InvalidVectorError, match="needs its vector"):
         protocol_of(kind).client(3, None)  # type: ignore[arg-type]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from secagg.he.contexts import tenseal
-from secagg.he.ntt_primes import is_prime, largest_prime_below, largest_primes
+from secagg.carriers.parameters import is_prime, largest_prime_below, largest_primes
+from secagg.carriers.seal import tenseal
 
 
 @pytest.mark.parametrize("degree", [4096, 8192, 16384])

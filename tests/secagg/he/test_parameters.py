@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from secagg.carriers import choose_parameters, explain_choice
+from secagg.carriers.choice import best_candidate
+from secagg.carriers.noise import FAILURE_BITS, MARGIN, MAX_SLOTS
+from secagg.carriers.parameters import MAX_MODULUS_BITS, EncryptionParameters, Scheme, largest_prime_below
+from secagg.carriers.vector_cipher import VectorCipher
 from secagg.errors import ConfigurationError
-from secagg.he import choose_parameters, explain_choice
-from secagg.he.carrier import EncryptedCarrier
-from secagg.he.choice import best_candidate
-from secagg.he.noise import FAILURE_BITS, MARGIN, MAX_SLOTS
-from secagg.he.ntt_primes import largest_prime_below
-from secagg.he.parameters import MAX_MODULUS_BITS, EncryptionParameters, Scheme
 from secagg.layout import Layout
 
 LAYOUT = Layout.of([("gram", 2080, 2**40), ("cross", 640, 2**31 - 1)])
@@ -68,7 +67,7 @@ def test_every_choice_is_safe_and_carries_its_layout(
     chosen = choose_parameters(layout, n_clients, scheme=scheme, masked=masked)
     assert sum(chosen.all_prime_bits) <= MAX_MODULUS_BITS[chosen.degree]
     assert chosen.error_bound <= MARGIN < 0.5
-    carrier = EncryptedCarrier(layout=layout, parameters=chosen, n_clients=n_clients, masked=masked)
+    carrier = VectorCipher(layout=layout, parameters=chosen, n_clients=n_clients, masked=masked)
     assert carrier.plan.needed_bound <= chosen.slot_bound
     assert carrier.upload_bytes == best_candidate(layout, n_clients, scheme=scheme, masked=masked).upload_bytes
 
@@ -90,13 +89,13 @@ def test_sums_that_fit_a_slot_tell_the_key_holder_the_total_only() -> None:
 
 def test_the_cohort_may_not_outgrow_the_parameters() -> None:
     with pytest.raises(ConfigurationError, match="50 clients, not of 51"):
-        EncryptedCarrier(layout=LAYOUT, parameters=BFV, n_clients=51)
+        VectorCipher(layout=LAYOUT, parameters=BFV, n_clients=51)
 
 
 def test_a_total_beyond_what_the_slots_carry_is_refused_at_construction() -> None:
     narrow = choose_parameters(Layout.of([("s", 10, 20)]), 50, scheme="bfv")
     with pytest.raises(ConfigurationError, match="do not fit slots"):
-        EncryptedCarrier(layout=LAYOUT, parameters=narrow, n_clients=50)
+        VectorCipher(layout=LAYOUT, parameters=narrow, n_clients=50)
 
 
 def test_the_explanation_names_choice_margin_probability_and_bytes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,7 +127,7 @@ def test_a_cohort_that_nothing_carries_is_refused() -> None:
 def test_more_slots_than_the_failure_bound_counts_are_refused(scheme: Scheme) -> None:
     wide = choose_parameters(Layout.of([("s", 1, 1)]), 2, scheme=scheme)
     most = Layout.of((f"s{place}", 2**32, 1) for place in range(256))
-    assert EncryptedCarrier(layout=most, parameters=wide, n_clients=2).plan.n_slots == MAX_SLOTS
+    assert VectorCipher(layout=most, parameters=wide, n_clients=2).plan.n_slots == MAX_SLOTS
     beyond = Layout.of([*((f"s{place}", 2**32, 1) for place in range(256)), ("one more", 1, 1)])
     with pytest.raises(ConfigurationError, match=f"counts {MAX_SLOTS} slots, these vectors take {MAX_SLOTS + 1}"):
-        EncryptedCarrier(layout=beyond, parameters=wide, n_clients=2)
+        VectorCipher(layout=beyond, parameters=wide, n_clients=2)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from secagg.carriers.parameters import EncryptionParameters
+from secagg.carriers.residues import CiphertextSum, Residues, pack, unpack
 from secagg.errors import MalformedMessageError
-from secagg.he.parameters import EncryptionParameters
-from secagg.he.residues import CiphertextSum, Residues, pack, unpack
 
 
 def parameters_with(*prime_bits: int) -> EncryptionParameters:

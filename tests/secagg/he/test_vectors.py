@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from secagg.carriers import EncryptionParameters, VectorCipher
 from secagg.errors import MalformedMessageError, SumOutOfBoundsError
-from secagg.he import EncryptedCarrier, EncryptionParameters
 from secagg.layout import Layout
 
 VECTORS = {
@@ -19,13 +19,13 @@ VECTORS = {
 NAMES = pytest.mark.parametrize("name", ["he_bfv", "he_ckks_masked"])
 
 
-def read(name: str) -> tuple[dict[str, Any], EncryptedCarrier, bytes, bytes]:
+def read(name: str) -> tuple[dict[str, Any], VectorCipher, bytes, bytes]:
     """The vector, how its sum travels, the encrypted sum, the secret context."""
     vector = VECTORS[name]
     parameters = EncryptionParameters(
         **vector["parameters"] | {"prime_bits": tuple(vector["parameters"]["prime_bits"])}
     )
-    carrier = EncryptedCarrier(
+    carrier = VectorCipher(
         layout=Layout.of(map(tuple, vector["layout"])),
         parameters=parameters,
         n_clients=vector["n_clients"],

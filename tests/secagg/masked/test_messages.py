@@ -169,8 +169,8 @@ def signed_keys(signature_bytes: int) -> st.SearchStrategy[AdvertisedKeys]:
 MESSAGES: list[tuple[st.SearchStrategy[Any], Callable[[Reader], Any]]] = [
     (signed_keys(0), lambda r: AdvertisedKeys.read(r, signature_bytes=0)),
     (signed_keys(64), lambda r: AdvertisedKeys.read(r, signature_bytes=64)),
-    (st.builds(Roster, st.dictionaries(parties, signed_keys(0))), lambda r: Roster.read(r, signature_bytes=0)),
-    (st.builds(Roster, st.dictionaries(parties, signed_keys(64))), lambda r: Roster.read(r, signature_bytes=64)),
+    (st.builds(Roster, keys=st.dictionaries(parties, signed_keys(0))), lambda r: Roster.read(r, signature_bytes=0)),
+    (st.builds(Roster, keys=st.dictionaries(parties, signed_keys(64))), lambda r: Roster.read(r, signature_bytes=64)),
     (st.builds(SealedShares, commitment=keys, sealed=entries(SEALED_BYTES)), SealedShares.read),
     (st.builds(ShareDelivery, sealed=entries(SEALED_BYTES)), ShareDelivery.read),
     (

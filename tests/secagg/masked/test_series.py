@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.parties import signing
 
 from secagg import InsecureSeededEntropy, Layout, run_in_memory
 from secagg.config import SERVER
@@ -34,8 +35,8 @@ SIGNED_SERIES = MaskedSeries(
 
 
 def begin(series: MaskedSeries, seed: int = 0) -> SeriesInOneProcess:
-    keys = IDENTITIES if series.identities else None
-    return SeriesInOneProcess(series, entropy=InsecureSeededEntropy(seed), keys=keys)
+    own = signing(IDENTITIES) if series.identities else None
+    return SeriesInOneProcess(series, entropy=InsecureSeededEntropy(seed), secrets=own)
 
 
 def vectors(layout: Layout, seed: int) -> dict[int, np.ndarray]:
@@ -156,12 +157,12 @@ def test_a_series_id_is_bytes(wrong: object) -> None:
 def test_the_public_face_of_a_sum_in_a_series() -> None:
     simulated, layout = begin(PLAIN_SERIES), Layout.of([("counts", 5, 1000)])
     for index in range(2):
-        protocol = simulated.next_sum(layout)
-        assert (protocol.name, protocol.clients, protocol.survivors_needed) == ("masked", CLIENTS, 4)
-        assert protocol.protocol == PLAIN_SERIES.sum(0, layout, b"")
-        assert protocol.helpers() == {}
-        sessions = {party: protocol.client(party, v) for party, v in vectors(layout, 0).items()}
-        server = protocol.server()
+        parties = simulated.next_sum(layout)
+        assert parties.protocol == PLAIN_SERIES.sum(index, layout, b"")
+        assert parties.protocol.name == "masked"
+        assert (parties.clients, parties.helpers) == (CLIENTS, ())
+        sessions = {party: parties.client(party, v) for party, v in vectors(layout, 0).items()}
+        server = parties.server()
         assert server.waiting_for == (frozenset() if index else set(CLIENTS)), "from the second on nobody speaks first"
         answers = {party: session.start() for party, session in sessions.items()}
         while server.result is None:

@@ -203,7 +203,7 @@ def test_settings_that_cannot_work_are_refused(change: dict[str, object], messag
     ],
 )
 def test_terms_that_mean_nothing_are_refused(change: dict[str, object]) -> None:
-    with pytest.raises((PrivacyError, SpecificationError)):
+    with pytest.raises((UsageError, PrivacyError, SpecificationError)):
         PrivacyTerms(**change)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="record only"):
         PrivacyTerms(unit="client", n_layers=1)
@@ -211,12 +211,12 @@ def test_terms_that_mean_nothing_are_refused(change: dict[str, object]) -> None:
 
 def test_budgets_out_of_range_and_noise_too_fine_are_refused(digits: Dataset) -> None:
     for terms, epsilon, message in (
-        (PrivacyTerms(delta=0.7), 1.0, "delta"),
-        (PrivacyTerms(), 70.0, "epsilon"),
-        (PrivacyTerms(fraction_bits=3), 8.0, r"lattice unit"),
+        ({"delta": 0.7}, 1.0, "delta"),
+        ({}, 70.0, "epsilon"),
+        ({"fraction_bits": 3}, 8.0, r"lattice unit"),
     ):
         with pytest.raises(PrivacyError, match=message):
-            compare_private(digits, replace(SMALL, terms=terms, epsilons=(epsilon,), n_seeds=1))
+            compare_private(digits, replace(SMALL, terms=PrivacyTerms(**terms), epsilons=(epsilon,), n_seeds=1))
 
 
 def test_json_and_table_say_the_same(comparison: PrivateComparison) -> None:

@@ -1,14 +1,18 @@
-"""Parameters of CKKS and BFV for exact sums: an unsafe or inexact combination cannot be constructed."""
+"""Parameters of CKKS and BFV for exact sums: an unsafe or inexact combination cannot be constructed.
+
+The primes are found here, by a test of Miller and Rabin that is a proof below 3.3e24: a library for it (sympy, gmpy2,
+python-flint) would be a dependency of the core for thirty lines, and every party must find the same primes.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
+from secagg.carriers.noise import FAILURE_BITS, MARGIN, bfv_error, ckks_error, ckks_noise
 from secagg.errors import ConfigurationError
-from secagg.he.noise import FAILURE_BITS, MARGIN, bfv_error, ckks_error, ckks_noise
-from secagg.he.ntt_primes import is_prime, largest_primes
 
 Scheme = Literal["ckks", "bfv"]
 
@@ -22,6 +26,8 @@ SPECIAL_PRIME_BITS = 40
 """The prime that is divided out of a fresh ciphertext; this many bits make what it leaves of the noise negligible."""
 
 MAX_PRIME_BITS = 60
+
+_WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
 
 def seal_primes(degree: int, prime_bits: tuple[int, ...]) -> tuple[int, ...]:
@@ -196,3 +202,58 @@ class EncryptionParameters:
                 f"{needed.bit_length() + 2} bits and q has {self.modulus.bit_length()}; "
                 "take smaller limbs or a larger modulus"
             )
+
+
+@lru_cache(maxsize=256)
+def largest_primes(degree: int, bits: int, count: int) -> tuple[int, ...]:
+    """The ``count`` largest primes of exactly ``bits`` bits that are 1 modulo 2 ``degree``, ascending.
+
+    This is the order in which SEAL's ``CoeffModulus::Create`` hands out primes of one size.
+
+    Raises:
+        ValueError: there are fewer.
+    """
+    step = 2 * degree
+    found: list[int] = []
+    candidate = ((1 << bits) - 1) // step * step + 1
+    while len(found) < count and candidate >= 1 << (bits - 1):
+        if candidate < 1 << bits and is_prime(candidate):
+            found.append(candidate)
+        candidate -= step
+    if len(found) < count:
+        raise ValueError(f"there are fewer than {count} primes of {bits} bits that are 1 modulo {step}")
+    return tuple(reversed(found))
+
+
+def largest_prime_below(degree: int, ceiling: int) -> int | None:
+    """The largest prime less than ``ceiling`` that is 1 modulo 2 ``degree``; None if there is none."""
+    step = 2 * degree
+    candidates = range((ceiling - 2) // step * step + 1, step, -step)
+    return next((candidate for candidate in candidates if is_prime(candidate)), None)
+
+
+def is_prime(number: int) -> bool:
+    """Whether ``number`` < 3.3e24 is prime: Miller-Rabin with the first 12 primes as bases decides it.
+
+    Source: Sorenson and Webster, "Strong pseudoprimes to twelve prime bases", Math. Comp. 86, 2017, Theorem 1.1.
+    """
+    if number < 2:
+        return False
+    for prime in _WITNESSES:
+        if number % prime == 0:
+            return number == prime
+    odd, twos = number - 1, 0
+    while odd % 2 == 0:
+        odd, twos = odd // 2, twos + 1
+    return all(_passes(number, witness, odd, twos) for witness in _WITNESSES)
+
+
+def _passes(number: int, witness: int, odd: int, twos: int) -> bool:
+    power = pow(witness, odd, number)
+    if power in (1, number - 1):
+        return True
+    for _ in range(twos - 1):
+        power = power * power % number
+        if power == number - 1:
+            return True
+    return False

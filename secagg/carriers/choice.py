@@ -6,18 +6,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from secagg.errors import ConfigurationError
-from secagg.he.limbs import LimbPlan
-from secagg.he.noise import FAILURE_BITS, MARGIN, bfv_noise, ckks_noise, transform_error
-from secagg.he.ntt_primes import largest_prime_below
-from secagg.he.parameters import (
+from secagg.carriers.limbs import LimbPlan
+from secagg.carriers.noise import FAILURE_BITS, MARGIN, bfv_noise, ckks_noise, transform_error
+from secagg.carriers.parameters import (
     MAX_MODULUS_BITS,
     MAX_PRIME_BITS,
     SPECIAL_PRIME_BITS,
     EncryptionParameters,
     Scheme,
+    largest_prime_below,
     seal_primes,
 )
+from secagg.errors import ConfigurationError
 from secagg.layout import Layout
 
 SCHEMES: tuple[Scheme, ...] = ("bfv", "ckks")

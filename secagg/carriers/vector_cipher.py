@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from secagg.carriers.limbs import LimbPlan
+from secagg.carriers.noise import MAX_SLOTS
+from secagg.carriers.parameters import EncryptionParameters
+from secagg.carriers.residues import CiphertextSum, pack, read_ciphertexts
+from secagg.carriers.seal import SlotDecryptor, SlotEncryptor
 from secagg.errors import ConfigurationError
-from secagg.he.cipher import SlotDecryptor, SlotEncryptor
-from secagg.he.limbs import LimbPlan
-from secagg.he.noise import MAX_SLOTS
-from secagg.he.parameters import EncryptionParameters
-from secagg.he.residues import CiphertextSum, pack, read_ciphertexts
 from secagg.layout import Layout
 from secagg.ring import RingVector
 
@@ -30,7 +30,7 @@ class DecryptedSum:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncryptedCarrier:
+class VectorCipher:
     """How the vectors of one layout travel as ciphertexts under given parameters.
 
     Args:

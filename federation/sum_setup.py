@@ -1,0 +1,68 @@
+"""What all parties of one sum agree on, and so what a mode makes it from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from secagg import Assumptions, Layout, PartyId
+from secagg.config import two_thirds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumSetup:
+    """What all parties of one sum agree on, and so what a mode makes it from. All of it is public.
+
+    Args:
+        layout: the vectors.
+        clients: the cohort, ascending.
+        session_id: fresh for every sum; shared by the sums of a series.
+        context: digest of everything that clients received before this sum.
+        client_keys: each client's Ed25519 public key; none where the server is trusted not to lie.
+        helper_keys: the public key of each party that the mode needs beside clients and server.
+        server_key: the server's Ed25519 public key; goes with ``client_keys``.
+        corruption: largest fraction of clients that may collude with the server; None where nothing is promised.
+        dropout: largest fraction of clients that may vanish; goes with ``corruption``.
+        min_survivors: fewest clients in a total; None takes the mode's own.
+        announcement: what a helper said before the sum, for everybody (the key holder's signed public context).
+    """
+
+    layout: Layout
+    clients: tuple[PartyId, ...]
+    session_id: bytes
+    context: bytes = b""
+    client_keys: Mapping[PartyId, bytes] = field(default_factory=dict)
+    helper_keys: Mapping[PartyId, bytes] = field(default_factory=dict)
+    server_key: bytes = b""
+    corruption: float | None = None
+    dropout: float | None = None
+    min_survivors: int | None = None
+    announcement: bytes = field(default=b"", repr=False)
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The fields that all sums have."""
+        return {
+            "layout": self.layout,
+            "clients": self.clients,
+            "session_id": self.session_id,
+            "context": self.context,
+        }
+
+    @property
+    def identities(self) -> tuple[bytes, ...]:
+        """The clients' public keys, in their order; none where there are none."""
+        return tuple(self.client_keys[party] for party in self.clients) if self.client_keys else ()
+
+    @property
+    def assumptions(self) -> Assumptions | None:
+        """The threat model of sums with masks of clients; None where nothing is promised."""
+        if self.corruption is None or self.dropout is None:
+            return None
+        return Assumptions(corruption=self.corruption, dropout=self.dropout, malicious_server=bool(self.client_keys))
+
+    @property
+    def survivors(self) -> int:
+        """Fewest clients in a total, with its default of two thirds worked out."""
+        return two_thirds(self.clients) if self.min_survivors is None else self.min_survivors

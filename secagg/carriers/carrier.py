@@ -1,0 +1,287 @@
+"""How a vector travels to the server: as ring bytes, or encrypted to a key holder; a value that sums take.
+
+A sum asks its carrier what to send, what adds up, and whether somebody beside the clients must be asked for the total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from secagg.config import SumConfig
+from secagg.costs import PartyCost
+from secagg.entropy import Entropy, os_entropy
+from secagg.errors import ConfigurationError
+from secagg.ring import RingVector
+from secagg.sessions import ClientSession, PartyId
+from secagg.sums import NO_SECRETS, Knowledge, PartySecrets
+from secagg.wire import MessageType, Reader
+
+if TYPE_CHECKING:
+    from secagg.layout import Layout
+
+
+class RunningSum(Protocol):
+    """What a server has of its sum while messages arrive."""
+
+    words: RingVector
+    """What is known of the sum in the ring; whoever masked takes the masks off here."""
+
+    def add(self, payload: bytes | memoryview, *, peer: PartyId) -> None:
+        """Add one client's vector; a refused one changes nothing.
+
+        Raises:
+            MalformedMessageError: no vector of this sum.
+        """
+        ...
+
+    def question(self, survivors: tuple[PartyId, ...]) -> bytes | None:
+        """Return what the key holder is asked for what is missing in ``words``; None where nothing is missing."""
+        ...
+
+    def take_answer(self, reader: Reader) -> None:
+        """Add what the key holder answered to ``words``."""
+        ...
+
+    def to_snapshot(self) -> bytes:
+        """Return all of it as bytes."""
+        ...
+
+    def read_snapshot(self, reader: Reader) -> None:
+        """Take over what ``to_snapshot`` gave, in place of what this sum holds."""
+        ...
+
+
+class Carrier(Protocol):
+    """One way for vectors to travel."""
+
+    def name_of(self, alone: str) -> str:
+        """Return the name of a mode that is called ``alone`` when vectors travel as ring bytes."""
+        ...
+
+    @property
+    def input_type(self) -> MessageType:
+        """The message that brings a vector where nothing masks it."""
+        ...
+
+    @property
+    def helpers(self) -> tuple[PartyId, ...]:
+        """Whom the sum needs beside clients and server."""
+        ...
+
+    @property
+    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
+        """The keys of these, by role."""
+        ...
+
+    @property
+    def digested(self) -> tuple[bytes, ...]:
+        """What a configuration digest takes of it, beside the key holder's identity; nothing for ring bytes."""
+        ...
+
+    @property
+    def holder_identity(self) -> bytes:
+        """The key holder's public signing key; empty where there is none."""
+        ...
+
+    def check(self, config: CarriedSum) -> None:
+        """Refuse a sum whose vectors cannot travel so.
+
+        Raises:
+            ConfigurationError: says why.
+        """
+        ...
+
+    def vector_bytes(self, config: CarriedSum) -> int:
+        """Return the bytes of a client's vector as it travels."""
+        ...
+
+    def helper_costs(self, config: CarriedSum) -> Mapping[str, PartyCost]:
+        """Return what each role beside clients and server sends and receives."""
+        ...
+
+    def explain(self, config: CarriedSum) -> list[str]:
+        """Return lines about whom it needs to trust, for people."""
+        ...
+
+    def encode(self, vector: RingVector, config: CarriedSum) -> bytes:
+        """Return a vector as it travels."""
+        ...
+
+    def begin(self, config: CarriedSum) -> RunningSum:
+        """Return the sum of no vector."""
+        ...
+
+    def helper(self, config: CarriedSum, party: PartyId, secrets: PartySecrets) -> ClientSession:
+        """Return the session of one of ``helpers``."""
+        ...
+
+    def snapshot_helper(self, config: CarriedSum, session: ClientSession, key: bytes, entropy: Entropy) -> bytes:
+        """Return a helper's session as bytes, sealed."""
+        ...
+
+    def restore_helper(self, config: CarriedSum, fresh: ClientSession, snapshot: bytes, key: bytes) -> ClientSession:
+        """Return a fresh session of the same helper, put where the snapshot says."""
+        ...
+
+    def opened(self, config: CarriedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+        """Return the ring words of a client's upload as far as a coalition can tell; None if it saw no upload."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RingBytes:
+    """Vectors travel as they are: each entry's low bytes. Nobody beside clients and server is needed."""
+
+    def name_of(self, alone: str) -> str:
+        """The name itself."""
+        return alone
+
+    @property
+    def input_type(self) -> MessageType:
+        """PLAIN_INPUT."""
+        return MessageType.PLAIN_INPUT
+
+    @property
+    def helpers(self) -> tuple[PartyId, ...]:
+        """None."""
+        return ()
+
+    @property
+    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
+        """None."""
+        return {}
+
+    @property
+    def digested(self) -> tuple[bytes, ...]:
+        """Nothing."""
+        return ()
+
+    @property
+    def holder_identity(self) -> bytes:
+        """None."""
+        return b""
+
+    def check(self, config: CarriedSum) -> None:
+        """Every sum's vectors can travel so."""
+
+    def vector_bytes(self, config: CarriedSum) -> int:
+        """ceil(bits / 8) bytes an entry."""
+        return config.layout.wire_bytes
+
+    def helper_costs(self, config: CarriedSum) -> Mapping[str, PartyCost]:
+        """None."""
+        return {}
+
+    def explain(self, config: CarriedSum) -> list[str]:
+        """That nothing is hidden, unless the words are masked."""
+        if config.MASKED:
+            return []
+        return [
+            f"{config.name} sum over {len(config.clients)} clients, session {config.session_id.hex()[:16]}...",
+            "  NOT PRIVATE: whoever sees a client's message reads its vector (for tests and public data)",
+            f"  a total holds at least {config.survivors_needed} clients, else none is released",
+        ]
+
+    def encode(self, vector: RingVector, config: CarriedSum) -> bytes:
+        """The ring's wire form."""
+        return vector.to_bytes()
+
+    def begin(self, config: CarriedSum) -> RunningSum:
+        """Words, all zero."""
+        return RingSum(config.layout)
+
+    def helper(self, config: CarriedSum, party: PartyId, secrets: PartySecrets) -> ClientSession:
+        """Refuse: there are none."""
+        raise ConfigurationError(f"a {config.name} sum has no helpers; party {party} has no part in it")
+
+    def snapshot_helper(self, config: CarriedSum, session: ClientSession, key: bytes, entropy: Entropy) -> bytes:
+        """Refuse: there are none."""
+        raise ConfigurationError(f"a {config.name} sum has no helpers")
+
+    def restore_helper(self, config: CarriedSum, fresh: ClientSession, snapshot: bytes, key: bytes) -> ClientSession:
+        """Never called: no helper has a session."""
+        raise AssertionError("no helper has a session")
+
+    def opened(self, config: CarriedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+        """The upload's last bytes."""
+        return knowledge.upload_as_sent(target, config.layout)
+
+
+class RingSum:
+    """A running sum of ring vectors."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout, self.words = layout, RingVector.zeros(layout)
+
+    def add(self, payload: bytes | memoryview, *, peer: PartyId) -> None:
+        """Add one client's vector."""
+        reader = Reader(memoryview(payload), peer=peer)
+        data = reader.take(self._layout.wire_bytes)
+        reader.end()
+        self.words.add(RingVector.from_bytes(self._layout, data))
+
+    def question(self, survivors: tuple[PartyId, ...]) -> bytes | None:
+        """Nothing: the sum is here."""
+        return None
+
+    def take_answer(self, reader: Reader) -> None:
+        """Never called: nobody was asked."""
+        raise AssertionError("nobody was asked")
+
+    def to_snapshot(self) -> bytes:
+        """The words."""
+        return self.words.to_bytes()
+
+    def read_snapshot(self, reader: Reader) -> None:
+        """Take over words."""
+        self.words = RingVector.from_bytes(self._layout, reader.take(self._layout.wire_bytes)).copy()
+
+
+RING_BYTES = RingBytes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedSum(SumConfig):
+    """A sum whose vectors travel as its carrier says.
+
+    Args:
+        carrier: ring bytes by default; ``Encrypted`` for BFV and CKKS.
+    """
+
+    MASKED: ClassVar[bool] = False
+    """Whether the words that travel are uniform under masks, and not integers within their bounds."""
+
+    carrier: Carrier = RING_BYTES
+
+    @property
+    def survivors_needed(self) -> int:
+        """Fewest clients whose vectors a released total holds."""
+        raise NotImplementedError
+
+    @property
+    def helpers(self) -> tuple[PartyId, ...]:
+        """Whom the carrier needs."""
+        return self.carrier.helpers
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of a client's vector as it travels."""
+        return self.carrier.vector_bytes(self)
+
+    def helper(
+        self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
+    ) -> ClientSession:
+        """Return the session of a party that the carrier needs; it draws no entropy."""
+        return self.carrier.helper(self, party, secrets)
+
+    def snapshot_helper(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
+        """Return a helper's session as bytes, sealed under 32 bytes that only it knows; its secret key is not in it."""
+        return self.carrier.snapshot_helper(self, session, key, entropy)
+
+    def restore_helper(
+        self, party: PartyId, snapshot: bytes, key: bytes, *, secrets: PartySecrets = NO_SECRETS
+    ) -> ClientSession:
+        """Return the helper's session that a snapshot holds; one that has answered answers no other request."""
+        return self.carrier.restore_helper(self, self.helper(party, secrets=secrets), snapshot, key)

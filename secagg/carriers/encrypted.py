@@ -1,0 +1,341 @@
+"""Vectors that travel as ciphertexts to a key holder: BFV or CKKS, each with the exact integers as its result.
+
+Clients encrypt, the server adds ciphertexts and has no key, the key holder decrypts the sum, once, if it is over enough
+clients. Over a plain sum the key holder sees the total, and the server must be semi-honest: it could pass one client's
+ciphertext for the sum. Over a masked sum the key holder sees a masked sum alone, which is uniform words, and both
+together what the server of a masked sum sees.
+
+**Take BFV.** Both schemes are proven exact here; BFV promises the same with fewer bytes (a slot holds an integer modulo
+its plain modulus, and there are twice as many of them a ciphertext), needs no margin for floating-point transforms,
+tells its noise budget, and shows a broken bound as a wrong integer instead of an error that must be told from one. CKKS
+(Cheon, Kim, Kim and Song, ASIACRYPT 2017) stays for those whose key holders run it already.
+
+Source of BFV: Fan and Vercauteren, "Somewhat Practical Fully Homomorphic Encryption", ePrint 2012/144.
+
+How a client knows that a public context is the key holder's: a server that could choose the public key for everybody
+would know the secret one. So the context comes with what the operator handed out beforehand: its SHA-256 to pin, or the
+key holder's long-lived identity key, which signs each session's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import cast
+
+from secagg.carriers.carrier import CarriedSum, RunningSum
+from secagg.carriers.choice import Candidate, choose_parameters
+from secagg.carriers.key_holder import KeyHolder, read_words, restore_key_holder, snapshot_key_holder, write_request
+from secagg.carriers.parameters import EncryptionParameters, Scheme
+from secagg.carriers.residues import CiphertextSum
+from secagg.carriers.seal import generate_contexts, load_public
+from secagg.carriers.vector_cipher import VectorCipher
+from secagg.config import MAX_PARTY, check_min_survivors, harmless_colluders
+from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
+from secagg.entropy import Entropy
+from secagg.errors import ConfigurationError
+from secagg.in_memory import InOneProcess
+from secagg.layout import Layout
+from secagg.primitives.identity import IDENTITY_BYTES, IdentityKey, is_signed
+from secagg.ring import RingVector
+from secagg.sessions import ClientSession, PartyId
+from secagg.snapshots import own_session
+from secagg.sums import NO_SECRETS, Knowledge, PartySecrets, SumProtocol
+from secagg.wire import MessageType, Reader
+
+HOLDER_ROLE = "key holder"
+_LABEL = "public context"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encrypted:
+    """Under which key and parameters vectors travel, and who decrypts.
+
+    Args:
+        parameters: scheme, ring and moduli, see ``choose_parameters``.
+        public_context: the key holder's public TenSEAL context, of a key pair made for this session. A client gets it
+            from the operator, or checks it: ``pin_context``, or the next two.
+        key_holder: the key holder's number, none of the clients'.
+        holder_identity: the key holder's Ed25519 public key from the operator. With it, a context that the key holder
+            did not sign for this session is refused.
+        signature: what ``sign_context`` gave; goes with ``holder_identity``.
+    """
+
+    parameters: EncryptionParameters
+    public_context: bytes = field(repr=False)
+    key_holder: PartyId
+    holder_identity: bytes = b""
+    signature: bytes = field(default=b"", repr=False)
+
+    def name_of(self, alone: str) -> str:
+        """The scheme, after what else protects the vectors."""
+        scheme = self.parameters.scheme
+        return scheme if alone == "plain" else f"{alone}+{scheme}"
+
+    @property
+    def input_type(self) -> MessageType:
+        """ENCRYPTED_INPUT."""
+        return MessageType.ENCRYPTED_INPUT
+
+    @property
+    def helpers(self) -> tuple[PartyId, ...]:
+        """The key holder."""
+        return (self.key_holder,)
+
+    @property
+    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
+        """The key holder's identity, where it has one."""
+        return {HOLDER_ROLE: {self.key_holder: self.holder_identity} if self.holder_identity else {}}
+
+    @property
+    def digested(self) -> tuple[bytes, bytes, bytes]:
+        """What a configuration digest takes of the encryption, beside the key holder's identity."""
+        return self.parameters.canonical(), fingerprint(self.public_context), self.key_holder.to_bytes(4, "big")
+
+    def cipher(self, config: CarriedSum) -> VectorCipher:
+        """Return how the vectors of a sum become ciphertexts.
+
+        Raises:
+            ConfigurationError: the parameters do not carry this sum.
+        """
+        return VectorCipher(
+            layout=config.layout, parameters=self.parameters, n_clients=len(config.clients), masked=config.MASKED
+        )
+
+    def check(self, config: CarriedSum) -> None:
+        """Refuse a sum that these parameters do not carry, and a context that is not the key holder's for it."""
+        check_key_holder(self.key_holder, config.clients)
+        check_min_survivors(config.survivors_needed, config.clients)
+        _ = self.cipher(config)
+        # Before TenSEAL's parser sees a byte of it: a context may have come by way of the server.
+        self._check_signature(config.session_id)
+        load_public(self.parameters, self.public_context)
+
+    def vector_bytes(self, config: CarriedSum) -> int:
+        """Bytes of a vector's ciphertexts."""
+        return self.cipher(config).upload_bytes
+
+    def helper_costs(self, config: CarriedSum) -> Mapping[str, PartyCost]:
+        """The key holder's."""
+        survivors, vector = COUNT_BYTES + len(config.clients) * PARTY_BYTES, config.layout.wire_bytes
+        cost = PartyCost.of_payloads([vector], [survivors + self.vector_bytes(config)], vector_bytes=vector)
+        return {HOLDER_ROLE: cost}
+
+    def encode(self, vector: RingVector, config: CarriedSum) -> bytes:
+        """The vector's ciphertexts. SEAL draws its randomness from the operating system by itself."""
+        return self.cipher(config).encrypt(vector, self.public_context)
+
+    def begin(self, config: CarriedSum) -> RunningSum:
+        """Ciphertexts of zero."""
+        return EncryptedSum(config.layout, self.cipher(config))
+
+    def helper(self, config: CarriedSum, party: PartyId, secrets: PartySecrets) -> ClientSession:
+        """The key holder's session, from its secret context.
+
+        Raises:
+            ConfigurationError: another party, or no secret context of these parameters.
+        """
+        if party != self.key_holder:
+            raise ConfigurationError(f"party {party} does not hold this sum's key; party {self.key_holder} does")
+        if not secrets.decryption:
+            raise ConfigurationError(
+                f"the secret context of the key holder, party {party}, is not here; "
+                "only the key holder makes its session"
+            )
+        return KeyHolder(
+            config,
+            party=party,
+            cipher=self.cipher(config),
+            survivors_needed=config.survivors_needed,
+            secret_context=secrets.decryption,
+        )
+
+    def opened(self, config: CarriedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+        """What the coalition decrypts of an upload; where it has no key, the last bytes of the ciphertext."""
+        payload, secrets = knowledge.upload(target), knowledge.secrets.get(self.key_holder, NO_SECRETS)
+        if payload is None or not secrets.decryption:
+            return knowledge.upload_as_sent(target, config.layout)
+        return self.cipher(config).decrypt(payload, secrets.decryption).vector.copy()
+
+    def explain(self, config: CarriedSum) -> list[str]:
+        """The parameters, limbs, margin, failure probability, bytes and carries; whom it trusts; whose context."""
+        choice = Candidate(parameters=self.parameters, plan=self.cipher(config).plan).explain()
+        if config.MASKED:
+            return [
+                f"  over it {choice}",
+                f"  the key holder, party {self.key_holder}, sees a masked sum alone and the server no masked vector; "
+                "both together see what the server of a masked sum sees",
+                self._origin(),
+            ]
+        return [
+            choice,
+            "  SEMI-HONEST: the server may look on but not lie; one that lies has the key holder decrypt a single "
+            f"client's vector (masked+{config.name} prevents it). Server and key holder must not collude",
+            f"  and private while at most {harmless_colluders(config.survivors_needed)} of the {len(config.clients)} "
+            "clients collude with the server: they take their own vectors off a total",
+            self._origin(),
+        ]
+
+    def snapshot_helper(self, config: CarriedSum, session: ClientSession, key: bytes, entropy: Entropy) -> bytes:
+        """Where the key holder stands and what it answered; its secret key stays where it was."""
+        return snapshot_key_holder(own_session(session, KeyHolder, "key holder"), key, entropy=entropy)
+
+    def restore_helper(self, config: CarriedSum, fresh: ClientSession, snapshot: bytes, key: bytes) -> ClientSession:
+        """A fresh session of the same key holder, put where the snapshot says."""
+        return restore_key_holder(own_session(fresh, KeyHolder, "key holder"), snapshot, key)
+
+    def _origin(self) -> str:
+        origin = (
+            f"signed for this session by the key holder's identity {self.holder_identity.hex()[:16]}..."
+            if self.holder_identity
+            else "not signed: compare its fingerprint with the operator's (pin_context)"
+        )
+        return f"  public context {fingerprint(self.public_context).hex()[:16]}..., {origin}"
+
+    def _check_signature(self, session_id: bytes) -> None:
+        if not self.holder_identity and not self.signature:
+            return
+        if len(self.holder_identity) != IDENTITY_BYTES:
+            raise ConfigurationError(
+                f"a signed context needs the key holder's identity, an Ed25519 public key of {IDENTITY_BYTES} bytes "
+                "from the operator"
+            )
+        said = _statement(self.public_context, self.parameters, session_id, self.key_holder)
+        if not is_signed(self.holder_identity, self.signature, _LABEL, *said):
+            raise ConfigurationError(
+                f"the public context is not signed by key holder {self.key_holder} for this session: somebody swapped "
+                "the key, or the signature is of another session; encrypt nothing under it, and ask the operator"
+            )
+
+
+class EncryptedSum:
+    """A running sum of ciphertexts; then nothing while the key holder works; then words."""
+
+    def __init__(self, layout: Layout, cipher: VectorCipher) -> None:
+        self._layout, self.words = layout, RingVector.zeros(layout)
+        self.ciphertexts: CiphertextSum | None = cipher.empty_sum()
+
+    def add(self, payload: bytes | memoryview, *, peer: PartyId) -> None:
+        """Add one client's ciphertexts."""
+        assert self.ciphertexts is not None
+        self.ciphertexts.add(payload, peer=peer)
+
+    def question(self, survivors: tuple[PartyId, ...]) -> bytes | None:
+        """Ask for the sum's words, and keep the ciphertexts no longer."""
+        assert self.ciphertexts is not None
+        asked, self.ciphertexts = write_request(survivors, self.ciphertexts.to_bytes()), None
+        return asked
+
+    def take_answer(self, reader: Reader) -> None:
+        """Add the words that the key holder decrypted."""
+        self.words.add(read_words(reader, self._layout))
+
+    def to_snapshot(self) -> bytes:
+        """The words, and the ciphertexts while they are here."""
+        ciphertexts = b"" if self.ciphertexts is None else self.ciphertexts.to_snapshot()
+        return self.words.to_bytes() + bytes([self.ciphertexts is not None]) + ciphertexts
+
+    def read_snapshot(self, reader: Reader) -> None:
+        """Take over words, and ciphertexts where there are some."""
+        self.words = RingVector.from_bytes(self._layout, reader.take(self._layout.wire_bytes)).copy()
+        assert self.ciphertexts is not None, "a fresh sum"
+        self.ciphertexts = self.ciphertexts.read_snapshot(reader) if reader.take(1) == b"\1" else None
+
+
+def encrypted(
+    protocol: CarriedSum,
+    scheme: Scheme | None = None,
+    *,
+    parameters: EncryptionParameters | None = None,
+    key_holder: PartyId | None = None,
+    identity: IdentityKey | None = None,
+) -> InOneProcess:
+    """Return all parties of a sum whose vectors travel encrypted under a fresh key pair: for simulations and tests.
+
+    Args:
+        protocol: a plain or masked sum: layout, cohort, session, whatever masks it.
+        scheme: ``bfv`` or ``ckks``; None takes the one with the smaller upload.
+        parameters: None chooses those with the smallest upload.
+        key_holder: None takes the first number that no client has.
+        identity: the key holder's signing key; with it the public context is signed for this session.
+    """
+    if scheme is not None and parameters is not None and parameters.scheme != scheme:
+        raise ConfigurationError(
+            f"{scheme} parameters are needed, not {parameters.scheme}; choose_parameters finds some"
+        )
+    chosen = parameters or choose_parameters(
+        protocol.layout, len(protocol.clients), scheme=scheme, masked=protocol.MASKED
+    )
+    holder = next(n for n in count(1) if n not in set(protocol.clients)) if key_holder is None else key_holder
+    check_key_holder(holder, protocol.clients)
+    keys, signature = generate_contexts(chosen), b""
+    if identity is not None:
+        signature = sign_context(
+            identity, keys.public_context, parameters=chosen, session_id=protocol.session_id, key_holder=holder
+        )
+    carrier = Encrypted(
+        parameters=chosen,
+        public_context=keys.public_context,
+        key_holder=holder,
+        holder_identity=identity.public if identity else b"",
+        signature=signature,
+    )
+    secrets = PartySecrets(identity=identity, decryption=keys.secret_context)
+    carried = cast(SumProtocol, replace(protocol, carrier=carrier))  # plain or masked: both are sums
+    return InOneProcess(protocol=carried, secrets={holder: secrets})
+
+
+def check_key_holder(key_holder: PartyId, clients: tuple[PartyId, ...]) -> None:
+    """Refuse a number that is a client's, the server's or none.
+
+    Raises:
+        ConfigurationError: says what it must be.
+    """
+    if not 1 <= key_holder <= MAX_PARTY or key_holder in clients:
+        raise ConfigurationError(
+            f"the key holder needs a number of 1 to {MAX_PARTY} that is no client's, not {key_holder}"
+        )
+
+
+def fingerprint(public_context: bytes) -> bytes:
+    """Return the SHA-256 of a public context: what an operator writes down, and what the digest holds."""
+    return hashlib.sha256(public_context).digest()
+
+
+def pin_context(public_context: bytes, expected: bytes) -> bytes:
+    """Return the public context, if it is the one that the operator named.
+
+    Args:
+        public_context: what came, from whoever.
+        expected: its fingerprint, from the operator.
+
+    Raises:
+        ConfigurationError: it is another one.
+    """
+    came = fingerprint(public_context)
+    if came != expected:
+        raise ConfigurationError(
+            f"the public context has the fingerprint {came.hex()} and the operator names {expected.hex()}; somebody "
+            "swapped the key: encrypt nothing under it, and ask the operator"
+        )
+    return public_context
+
+
+def sign_context(
+    identity: IdentityKey,
+    public_context: bytes,
+    *,
+    parameters: EncryptionParameters,
+    session_id: bytes,
+    key_holder: PartyId,
+) -> bytes:
+    """Return the key holder's word that this is its public context for one session."""
+    return identity.sign(_LABEL, *_statement(public_context, parameters, session_id, key_holder))
+
+
+def _statement(
+    public_context: bytes, parameters: EncryptionParameters, session_id: bytes, key_holder: PartyId
+) -> tuple[bytes, ...]:
+    return session_id, parameters.canonical(), key_holder.to_bytes(4, "big"), fingerprint(public_context)

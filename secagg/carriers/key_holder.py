@@ -1,0 +1,164 @@
+"""The key holder: the only party that can decrypt, and it decrypts one sum. What it is asked and what it answers."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from enum import Enum
+
+from secagg.carriers.seal import load_secret
+from secagg.carriers.vector_cipher import VectorCipher
+from secagg.config import SERVER, SumConfig
+from secagg.entropy import Entropy
+from secagg.errors import LocalProtocolError, RemoteProtocolError, RepeatedMessageError, SumOutOfBoundsError
+from secagg.layout import Layout
+from secagg.ring import RingVector
+from secagg.sessions import PartyId
+from secagg.snapshots import HASH_BYTES, HELPER, opened_snapshot, seal_snapshot
+from secagg.wire import MessageType, Reader, open_frame, seal_frame, write_parties
+
+
+def write_request(survivors: Iterable[PartyId], encrypted_sum: bytes) -> bytes:
+    """Return what the server asks the key holder: whose vectors are in the sum, and the sum."""
+    return write_parties(survivors) + encrypted_sum
+
+
+def read_request(reader: Reader, cipher: VectorCipher) -> tuple[tuple[PartyId, ...], bytes]:
+    """Return the survivors and the encrypted sum of a request."""
+    request = tuple(reader.entries(0)), reader.take(cipher.upload_bytes)
+    reader.end()
+    return request
+
+
+def read_words(reader: Reader, layout: Layout) -> RingVector:
+    """Return what the key holder answered: the sum modulo 2^(8 wire_bytes)."""
+    words = RingVector.from_bytes(layout, reader.take(layout.wire_bytes))
+    reader.end()
+    return words
+
+
+class KeyHolderState(Enum):
+    """Where the key holder stands."""
+
+    WAITING = "waiting for the sum"
+    DONE = "done"
+    ABORTED = "aborted"
+
+
+class KeyHolder:
+    """Answers one request and forgets the key. A fault of the server ends it too.
+
+    Args:
+        config: the session; its cohort and digest.
+        party: the key holder's number.
+        cipher: how the sum travels.
+        survivors_needed: fewest clients in a sum that it decrypts, by its own policy.
+        secret_context: the secret key.
+
+    Raises:
+        ConfigurationError: no secret context of the cipher's parameters.
+    """
+
+    def __init__(
+        self,
+        config: SumConfig,
+        *,
+        party: PartyId,
+        cipher: VectorCipher,
+        survivors_needed: int,
+        secret_context: bytes,
+    ) -> None:
+        load_secret(cipher.parameters, secret_context)
+        self.party = party
+        self.state = KeyHolderState.WAITING
+        self.error: float | None = None
+        """The largest limb error of the sum that was decrypted, for reports."""
+        self._config, self._cipher, self._needed = config, cipher, survivors_needed
+        self._secret_context: bytes | None = secret_context
+        self._answered: bytes | None = None
+
+    def start(self) -> None:
+        """Nothing: the key holder waits to be asked."""
+        return
+
+    def receive(self, message: bytes) -> bytes:
+        """Return the total of a sum over enough clients, once.
+
+        Raises:
+            MalformedMessageError: foreign bytes; nothing changes.
+            RepeatedMessageError: this request was answered.
+            LocalProtocolError: the session is over.
+            RemoteProtocolError: too few survivors, strangers, or no sum of honest ciphertexts; the session is aborted.
+        """
+        frame = open_frame(message, digest=self._config.digest, sender=SERVER, recipient=self.party)
+        asked = hashlib.sha256(message).digest()
+        if asked == self._answered:
+            raise RepeatedMessageError("this request was answered already; a sum is decrypted once", peer=SERVER)
+        if self._secret_context is None:
+            raise LocalProtocolError(
+                f"this key holder is {self.state.value} and has forgotten its key; it decrypts one sum a session"
+            )
+        try:
+            if frame.type is not MessageType.DECRYPTION_REQUEST:
+                raise RemoteProtocolError(f"DECRYPTION_REQUEST is due, {frame.type.name} came", peer=SERVER)
+            words = self._decrypt(Reader(frame.payload, peer=SERVER), self._secret_context)
+        except BaseException:
+            self._forget(KeyHolderState.ABORTED)
+            raise
+        self._answered = asked
+        self._forget(KeyHolderState.DONE)
+        return seal_frame(
+            MessageType.DECRYPTED_SUM,
+            words.to_bytes(),
+            digest=self._config.digest,
+            sender=self.party,
+            recipient=SERVER,
+        )
+
+    def _decrypt(self, reader: Reader, secret_context: bytes) -> RingVector:
+        survivors, encrypted_sum = read_request(reader, self._cipher)
+        strangers = set(survivors) - set(self._config.clients)
+        if strangers:
+            raise RemoteProtocolError(f"{len(strangers)} survivors are not in this session's cohort", peer=SERVER)
+        if len(survivors) < self._needed:
+            raise RemoteProtocolError(
+                f"the sum must be over at least {self._needed} clients and the server names {len(survivors)}; "
+                "it is not decrypted",
+                peer=SERVER,
+            )
+        try:
+            decrypted = self._cipher.decrypt(encrypted_sum, secret_context)
+        except SumOutOfBoundsError as error:
+            raise RemoteProtocolError(str(error), peer=SERVER) from error
+        self.error = decrypted.error
+        return decrypted.vector
+
+    def _forget(self, state: KeyHolderState) -> None:
+        self.state = state
+        self._secret_context = None
+
+
+_STATES = list(KeyHolderState)
+
+
+def snapshot_key_holder(holder: KeyHolder, key: bytes, *, entropy: Entropy) -> bytes:
+    """Return where the key holder stands and what it answered, sealed; its secret key stays where it was."""
+    body = (
+        bytes([_STATES.index(holder.state)])
+        + (holder._answered or b"").ljust(HASH_BYTES, b"\0")
+        + struct.pack(">d", float("nan") if holder.error is None else holder.error)
+    )
+    return seal_snapshot(HELPER, holder._config, holder.party, body, key, entropy=entropy)
+
+
+def restore_key_holder(fresh: KeyHolder, snapshot: bytes, key: bytes) -> KeyHolder:
+    """Return a fresh session of the same key holder, put where the snapshot says; one that answered stays so."""
+    with opened_snapshot(HELPER, fresh._config, fresh.party, snapshot, key) as reader:
+        state, answered = _STATES[reader.take(1)[0]], reader.take(HASH_BYTES)
+        (error,) = struct.unpack(">d", reader.take(8))
+    if state is not KeyHolderState.WAITING:
+        fresh._forget(state)
+    fresh._answered = answered if any(answered) else None
+    fresh.error = None if error != error else error
+    return fresh
