@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from federation.errors import UsageError
 from simulations.audit.attack import Attack
 from simulations.audit.attacks.afl_upload import AflUpload
-from simulations.audit.attacks.coalitions import Coalitions
+from simulations.audit.attacks.collusion import Collusion
 from simulations.audit.attacks.dictionary import Dictionary
 from simulations.audit.attacks.differencing import Differencing, InsiderDifferencing, MaskReuse
 from simulations.audit.attacks.different_models import DifferentModels
@@ -36,7 +36,7 @@ ATTACKS: Mapping[str, Attack] = {
         InsiderDifferencing(),
         ManySums(),
         AflUpload(),
-        Coalitions(),
+        Collusion(),
     )
 }
 """In the order of the verdict matrix."""
@@ -56,9 +56,3 @@ def choose_attacks(names: Iterable[str] | None) -> frozenset[str]:
     if unknown:
         raise UsageError(f"an attack is one of {', '.join(NAMES)}, not {', '.join(unknown)}")
     return frozenset(today[name] for name in wanted)
-
-
-def describe(chosen: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Title and explanation of the chosen attacks, in the order of the catalogue."""
-    wanted = frozenset(chosen)
-    return {name: (attack.title, attack.explanation) for name, attack in ATTACKS.items() if name in wanted}

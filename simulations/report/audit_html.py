@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from simulations.audit.audit import Audit, Cell, CurvePoint
-from simulations.audit.catalogue import describe
+from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import ALPHA, Score, Verdict, area_under_roc, roc_curve
 from simulations.report.audit_findings import findings
 from simulations.report.audit_json import FALSE_POSITIVE_RATES, ScoreRecord, to_json
@@ -60,7 +60,6 @@ def to_html(audit: Audit, *, pictures: bool = True) -> str:
         settings=audit.settings,
         findings=list(findings(audit)),
         columns=[(name, COLUMN_TITLES.get(name, name)) for name in audit.columns],
-        attacks=describe(audit.settings.attacks),
         cell=audit.cell,
         css=CSS_CLASSES,
         outcome=outcome,
@@ -166,7 +165,7 @@ def _galleries(audit: Audit) -> Iterator[tuple[str, list[PicturePair]]]:
         for name in ("lone_rows", "lattice_rows"):
             cell = audit.cell(name, mode)
             if cell.score is not None and cell.score.pictures:
-                title = f"{describe(audit.settings.attacks)[name][0]}, {COLUMN_TITLES[mode]}"
+                title = f"{ATTACKS[name].title}, {COLUMN_TITLES[mode]}"
                 yield (
                     title,
                     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,10 +11,9 @@ import pytest
 from analytic.deepafl import DeepAFL
 from federation.errors import UsageError
 from federation.modes import MODES, Mode
-from secagg import Assumptions, Layout, MaskedSum, new_session_id
+from secagg import Assumptions, InOneProcess, Layout, MaskedSum, new_session_id
 from simulations.audit.attack import Attack, Expectation, MessageAttack, NotTriedError, attacked
-from simulations.audit.attacks.coalitions import Coalitions, by_coalition
-from simulations.audit.attacks.collusion import Collusion
+from simulations.audit.attacks.collusion import Collusion, by_coalition
 from simulations.audit.attacks.different_models import DifferentModels
 from simulations.audit.attacks.membership import ManySums, by_number_of_sums, membership_scores
 from simulations.audit.attacks.peeling import peel
@@ -124,7 +122,7 @@ def test_a_masked_sum_opens_at_its_threshold_and_one_share_below_it_does_not(ben
     protocol = MaskedSum(
         layout=bench.layout, clients=clients, session_id=new_session_id(), context=bench.context, threshold=threshold
     )
-    recorded = record_sum(protocol, bench.vectors(cohort), entropy=bench.entropy)
+    recorded = record_sum(InOneProcess(protocol=protocol), bench.vectors(cohort), entropy=bench.entropy)
     for members in range(7):
         coalition = Coalition(name="test", server=True, parties=frozenset(clients[:members]))
         view = view_of((recorded,), coalition, bench.known())
@@ -145,7 +143,7 @@ def test_on_a_sparse_graph_only_neighbours_count(bench: Bench) -> None:
         graph_seed=bytes(16),
         assumptions=Assumptions(corruption=0.05, dropout=0.0, security_bits=5, correctness_bits=5),
     )
-    recorded = record_sum(protocol, bench.vectors(cohort), entropy=bench.entropy)
+    recorded = record_sum(InOneProcess(protocol=protocol), bench.vectors(cohort), entropy=bench.entropy)
     near = protocol.neighbours(1)
     far = [party for party in clients[1:] if party not in near]
     for members, opens in ((near[:6], True), ((*near[:5], *far), False), (tuple(far), False)):
@@ -155,9 +153,14 @@ def test_on_a_sparse_graph_only_neighbours_count(bench: Bench) -> None:
 
 
 def test_a_cohort_that_a_mode_cannot_serve_is_said_and_not_hidden(bench: Bench) -> None:
-    strict = replace(MODES["masked"], make=partial(MaskedSum, threshold=99))
+    strict = replace(
+        MODES["masked"],
+        make=lambda setup: MaskedSum(
+            layout=setup.layout, clients=setup.clients, session_id=setup.session_id, threshold=99
+        ),
+    )
     with pytest.raises(NotTriedError, match="collusion in mode masked"):
-        Coalitions().play(bench, strict, 1)
+        Collusion().play(bench, strict, 1)
 
 
 # A lying server and many sums
