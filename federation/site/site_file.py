@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import zipfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from federation.modes import MODES, HelperRole, KeyKind, helper_roles
 from federation.site.errors import SiteFileError
 from federation.site.key_files import read_secret
 from federation.site.roster import Roster
-from federation.site.strict_models import Place, StrictModel, Texts, beside
+from federation.site.strict_models import Place, StrictModel, Texts, beside, validated
 from secagg import PartyId, PartySecrets
 from secagg.policy import ClientPolicy
 from secagg.primitives.derivation import derive_key
@@ -116,6 +117,24 @@ class RoleTable(StrictModel):
     key: Place | None = None
 
 
+def _own_role(role: HelperRole, table: Any, folder: Path | None) -> OwnRole:
+    """The role that a table of a site's file describes, with its key read."""
+    if not isinstance(table, dict):
+        raise ValueError(f"the file needs {role.section} as a table")
+    said = validated(RoleTable, table, ValueError, whole=f"[{role.section}]", folder=folder)
+    wanted, other = (said.identity, said.key) if role.key is KeyKind.IDENTITY else (said.key, said.identity)
+    if wanted is None or other is not None:
+        raise ValueError(f"[{role.section}] needs a party and the file of its {role.key.value}, and nothing else")
+    return OwnRole(party=said.party, role=role, secrets=role.key.secrets(read_secret(wanted)))
+
+
+def _own_roles(tables: Any, info: ValidationInfo) -> Any:
+    """The roles that a file's tables describe."""
+    return tuple(
+        _own_role(role, tables[role.section], info.context) for role in helper_roles() if role.section in tables
+    )
+
+
 class Demands(StrictModel):
     """What a site demands of a sum; see ``ClientPolicy``."""
 
@@ -151,16 +170,16 @@ class SiteFile(StrictModel):
     state: Place
     demands: Demands = Field(Demands(), alias="policy")
     client: ClientRole | None = None
-    helpers: tuple[OwnRole, ...] = ()
+    helpers: Annotated[tuple[OwnRole, ...], BeforeValidator(_own_roles)] = Field((), alias="own roles")
     forget_hours: float = 24.0
 
     @model_validator(mode="before")
     @classmethod
-    def _gather(cls, values: Any, info: ValidationInfo) -> Any:
-        """Make one role of each table of the file that says that the site is somebody's helper."""
-        roles = [role for role in helper_roles() if role.section in values]
-        rest = {name: value for name, value in values.items() if name not in {role.section for role in roles}}
-        return {**rest, "helpers": tuple(_own_role(role, values[role.section], info) for role in roles)}
+    def _gather(cls, values: Any) -> Any:
+        """Put the tables of the file's other roles under one name, which no key of a file has."""
+        sections = {role.section for role in helper_roles()} & values.keys()
+        rest = {name: value for name, value in values.items() if name not in sections}
+        return {**rest, "own roles": {section: values[section] for section in sections}}
 
     @model_validator(mode="after")
     def _check_roles(self) -> Self:
@@ -197,12 +216,3 @@ class SiteFile(StrictModel):
     def state_key(self, purpose: str, session: bytes) -> bytes:
         """The key that seals what this site stores of one session."""
         return derive_key(self._role_secrets[0], f"site state: {purpose}", session)
-
-
-def _own_role(role: HelperRole, table: Any, info: ValidationInfo) -> OwnRole:
-    """The role that a table of a site's file describes, with its key read."""
-    said = RoleTable.model_validate(table, context=info.context)
-    wanted, other = (said.identity, said.key) if role.key is KeyKind.IDENTITY else (said.key, said.identity)
-    if wanted is None or other is not None:
-        raise ValueError(f"[{role.section}] needs a party and the file of its {role.key.value}, and nothing else")
-    return OwnRole(party=said.party, role=role, secrets=role.key.secrets(read_secret(wanted)))

@@ -75,7 +75,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def validated(
     kind: type[M],
     values: Mapping[str, Any],
-    error: type[DeploymentError],
+    error: type[Exception],
     *,
     prefix: str = "",
     whole: str = "the file",

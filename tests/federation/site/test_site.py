@@ -164,6 +164,9 @@ def test_min_corruption_of_the_site_decides(trial: Trial) -> None:
         ('"key-holder.key"', '"identity.key"', "another identity for key holder 201"),
         ('roster = "roster.toml"', 'roster = "none.toml"', "cannot read"),
         ("[client]", "[clients]", "no place for clients"),
+        ("[key_holder]", "[helpers]", "no place for helpers"),
+        ("party = 201", 'party = "201"', r"\[key_holder\] needs party as a whole number, not a text in quotes"),
+        ("party = 201\n", "", r"\[key_holder\] needs party as a whole number, not nothing"),
         ("[policy]", "[policy", "must be TOML"),
     ],
 )
