@@ -1,9 +1,13 @@
 """Learners and privacy modes put together, for who deploys them."""
 
-from federation.federation import Federation, Step, SumRecord
-from federation.in_process import FederatedRun, federate, run_federation
-from federation.privacy import PrivacyPlan, PrivateForm
-from federation.release import Concern, Gate, ReleasePolicy, ReleaseRefusedError
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from federation.federation import Federation, Step, SumRecord
+    from federation.in_process import FederatedRun, federate, run_federation
+    from federation.privacy import PrivacyPlan, PrivateForm
+    from federation.release import Concern, Gate, ReleasePolicy, ReleaseRefusedError
 
 __all__ = [
     "Concern",
@@ -19,3 +23,12 @@ __all__ = [
     "federate",
     "run_federation",
 ]
+
+_ROOMS = ("federation.federation", "federation.in_process", "federation.privacy", "federation.release")
+
+
+def __getattr__(name: str) -> object:
+    """Load a name when it is first asked for: the commands stand in this package, and must heed Ctrl-C before numpy."""
+    if name in __all__:
+        return next(vars(room)[name] for room in map(importlib.import_module, _ROOMS) if name in vars(room))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from rehearsed import CLIENTS as SITES
 from rehearsed import edit, invitation, is_exact, run_config, site
+from simulations.audit.attacks.collusion import by_coalition
 from support.parties import registered
 
 from analytic.afl import AFL
@@ -52,7 +53,6 @@ from secagg.snapshots import (
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, Knowledge, Upload
 from secagg.wire import MessageType, Reader, open_frame, seal_frame, write_entries
 from simulations.audit.attack import Expectation
-from simulations.audit.attacks.coalitions import by_coalition
 from simulations.audit.catalogue import ATTACKS
 from simulations.audit.population import Population
 from simulations.audit.workbench import Bench
@@ -368,10 +368,9 @@ def test_the_audit_finds_that_it_breaks_where_it_says(mode: Mode) -> None:
     rng = np.random.default_rng(0)
     data = bundled("digits")
     population = Population.of(data, rng)
-    learner = AFL(
-        n_features=64, n_targets=10, feature_format=RowFormat.covering(data.x_train), max_rows=400, max_clients=50
-    )
-    bench = Bench.of(learner, population, rows_per_client=4, rng=rng)
+    own = RowFormat.covering(data.x_train)
+    learner = AFL(n_features=64, n_targets=10, feature_format=own, max_rows=400, max_clients=50)
+    bench = Bench.of(learner, population, feature_format=own, rows_per_client=4, rng=rng)
     found = list(by_coalition(bench, mode, 4))
     assert [one.should_break for one in found] == [False, False, False, True]
     assert all(one.as_stated for one in found)
