@@ -20,7 +20,7 @@ from secagg.errors import (
 from secagg.ring import RingVector
 from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
-from secagg.snapshots import CLIENT, Stored, binding
+from secagg.snapshots import CLIENT, Spoken, Stored, binding
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
 from secagg.wire import MessageType, Reader, seal_frame
 
@@ -114,20 +114,14 @@ class PlainSum(CarriedSum):
         return *self.carrier.digested, needed, *filter(None, [self.carrier.holder_identity])
 
 
-@dataclass(slots=True, kw_only=True)
-class Spoken:
-    """The state of a client that speaks once."""
-
-    has_spoken: bool = False
-
-
 class PlainClient(Stored[Spoken]):
     """Sends one message and expects none."""
 
     def __init__(self, config: PlainSum, party: PartyId, contribution: Contribution) -> None:
         config.index(party)
         check_now(config.layout, contribution)
-        self._config, self._contribution = config, contribution
+        self._config = config
+        self._contribution: Contribution | None = contribution
         self.party, self._kept = party, Spoken()
 
     @property
@@ -137,12 +131,12 @@ class PlainClient(Stored[Spoken]):
 
     def start(self) -> bytes:
         """Return the vector as it travels."""
-        if self._kept.has_spoken:
+        if self._kept.has_spoken or self._contribution is None:
             raise LocalProtocolError("start() was called already; one session sends one vector")
         config = self._config
         vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
         payload = config.carrier.encode(vector, config)
-        self._kept.has_spoken = True
+        self._kept.has_spoken, self._contribution = True, None
         return seal_frame(config.carrier.input_type, payload, digest=config.digest, sender=self.party, recipient=SERVER)
 
     def receive(self, message: bytes) -> bytes | None:

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_
 
 import numpy as np
 
-from secagg.errors import LocalProtocolError, MalformedMessageError, SnapshotError
+from secagg.errors import MalformedMessageError, SnapshotError
 from secagg.sessions import PartyId
 from secagg.wire import Reader
 
@@ -52,6 +52,13 @@ class Stored(Generic[State]):
         self._kept = read(self._kept, snapshot)
 
 
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Spoken:
+    """The state of a party that speaks once."""
+
+    has_spoken: bool = False
+
+
 def write(state: object) -> bytes:
     """Return the bytes of a dataclass, field by field; whatever knows its own snapshot writes it."""
     return b"".join(_write_fields(state))
@@ -70,7 +77,7 @@ def read(fresh: State, snapshot: bytes) -> State:
     """
     try:
         reader = Reader(memoryview(snapshot), peer=0)
-        state = _read_fields(reader, type(fresh), fresh)
+        state: State = _read_fields(reader, type(fresh), fresh)
         reader.end()
     except (MalformedMessageError, ValueError, IndexError, struct.error) as error:
         raise SnapshotError("this snapshot of a session does not read: changed bytes") from error
@@ -78,7 +85,7 @@ def read(fresh: State, snapshot: bytes) -> State:
 
 
 @lru_cache
-def _fields(kind: type) -> tuple[tuple[str, Any], ...]:
+def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
     """The fields that make an object of a dataclass, with their types."""
     hints = get_type_hints(kind)
     return tuple((field.name, hints[field.name]) for field in dataclasses.fields(kind) if field.init)
@@ -90,10 +97,10 @@ def _write_fields(state: Any) -> Iterable[bytes]:
         yield value.to_snapshot() if hasattr(value, "to_snapshot") else _write(value, kind)
 
 
-def _read_fields(reader: Reader, kind: type, fresh: Any) -> Any:
+def _read_fields(reader: Reader, kind: Any, fresh: Any) -> Any:
     values = {}
     for name, field_kind in _fields(kind):
-        present = getattr(fresh, name, None)
+        present: Any = getattr(fresh, name, None)
         if hasattr(present, "read_snapshot"):
             present.read_snapshot(reader)
             values[name] = present
@@ -119,7 +126,7 @@ def _write(value: Any, kind: Any) -> bytes:
     if dataclasses.is_dataclass(kind):
         return b"".join(_write_fields(value))
     if issubclass(kind, bytes):
-        return len(value).to_bytes(8, "big") + value
+        return len(value).to_bytes(8, "big") + bytes(value)
     if issubclass(kind, Enum):
         return bytes([list(kind).index(value)])
     if issubclass(kind, bool):
@@ -138,7 +145,7 @@ def _read(reader: Reader, kind: Any) -> Any:
     if origin is np.ndarray:
         return np.frombuffer(_read(reader, bytes), dtype="<i8").astype(np.int64)
     if dataclasses.is_dataclass(kind):
-        return _read_fields(reader, kind, None)  # type: ignore[arg-type]
+        return _read_fields(reader, kind, None)
     if issubclass(kind, bytes):
         return reader.take(_count(reader))
     if issubclass(kind, Enum):
@@ -163,17 +170,3 @@ def _flag(reader: Reader) -> bool:
 def _count(reader: Reader) -> int:
     """A number of entries or bytes. Each takes a byte at least, so a changed one ends the reading soon."""
     return int.from_bytes(reader.take(8), "big")
-
-
-S = TypeVar("S")
-
-
-def own_session(session: object, kind: type[S], what: str) -> S:
-    """Return the session, if it is of this kind.
-
-    Raises:
-        LocalProtocolError: it is another sum's, or another party's; ``what`` says what it should be.
-    """
-    if not isinstance(session, kind):
-        raise LocalProtocolError(f"this is no {what}: {type(session).__name__}")
-    return session

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from secagg.committee.messages import SEED_BYTES, CommitteeInput, SealedSeed, seed_binding, seed_key, sign_seed
@@ -15,19 +14,12 @@ from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import seal
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId
-from secagg.snapshots import CLIENT, Stored, binding
+from secagg.snapshots import CLIENT, Spoken, Stored, binding
 from secagg.sums import CLIENT_ROLE, PartySecrets
 from secagg.wire import MessageType, seal_frame
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
-
-
-@dataclass(slots=True, kw_only=True)
-class Spoken:
-    """The state of a client that speaks once."""
-
-    has_spoken: bool = False
 
 
 class CommitteeClient(Stored[Spoken]):
@@ -47,7 +39,8 @@ class CommitteeClient(Stored[Spoken]):
         self.party = party
         self._config, self._entropy = config, entropy
         self._identity = config.signer(CLIENT_ROLE, party, secrets)
-        self._contribution, self._kept = contribution, Spoken()
+        self._contribution: Contribution | None = contribution
+        self._kept = Spoken()
 
     @property
     def bound_to(self) -> bytes:
@@ -56,11 +49,11 @@ class CommitteeClient(Stored[Spoken]):
 
     def start(self) -> bytes:
         """Its one message. The seeds are forgotten with it."""
-        if self._kept.has_spoken:
+        if self._kept.has_spoken or self._contribution is None:
             raise LocalProtocolError("this client has sent its vector; one session sends one vector, once")
         config = self._config
         vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
-        self._kept.has_spoken = True
+        self._kept.has_spoken, self._contribution = True, None
         seeds = {helper: self._entropy(SEED_BYTES) for helper, _ in config.helper_keys}
         add_masks(vector, [(seed, 1) for seed in seeds.values()], config.digest)
         message = CommitteeInput(
