@@ -94,16 +94,6 @@ class SumConfig:
         """Refuse: this sum has no helpers, but in a mode that says otherwise."""
         raise ConfigurationError(f"a {self.name} sum has no helpers; party {party} has no part in it")
 
-    def snapshot_helper(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        """Refuse, as ``helper`` does."""
-        raise ConfigurationError(f"a {self.name} sum has no helpers")
-
-    def restore_helper(
-        self, party: PartyId, snapshot: bytes, key: bytes, *, secrets: PartySecrets = NO_SECRETS
-    ) -> ClientSession:
-        """Refuse, as ``helper`` does."""
-        return self.helper(party, secrets=secrets)
-
     def signer(self, role: str, party: PartyId, secrets: PartySecrets) -> IdentityKey | None:
         """Return the signing key of a party of one role; None where the sum knows no key of it.
 

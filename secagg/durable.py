@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +21,10 @@ from secagg.errors import (
 )
 from secagg.primitives.sealing import KEY_BYTES, SealBrokenError, open_sealed, seal
 from secagg.sessions import ClientSession, PartyId, ServerSession, SumResult
+from secagg.snapshots import VERSION
 from secagg.wire import Reader
 
-_BINDING = b"analytic-secagg/1 durable client"
+_HEADER = b"SAGD" + bytes([VERSION])
 _HASH_BYTES = 32
 _NOTHING = bytes(32)
 _UNASKED = b"\xff" * 32
@@ -115,46 +116,38 @@ def _locked(folder: Path) -> Iterator[int]:
 
 
 class DurableClient:
-    """One client's session in a store.
+    """One client's or helper's session in a store.
 
     Args:
         store: where it is kept.
-        key: 32 bytes that only this client knows; the record is sealed under it.
-        fresh: makes a new session.
-        restore: makes the session of a snapshot.
-        snapshot: a session's snapshot.
+        key: 32 bytes that only this party knows; the record is sealed under it, and bound to format, role, party and
+            configuration.
+        session: a fresh session; it goes on where the stored one stopped, if there is one.
         entropy: where the seal's nonces come from.
 
     Raises:
         ConfigurationError: no key of 32 bytes.
-        SnapshotError: the store holds another session's record, or its bytes were changed.
+        SnapshotError: the store holds a record of another version, session or party, or its bytes were changed.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        key: bytes,
-        *,
-        fresh: Callable[[], ClientSession],
-        restore: Callable[[bytes], ClientSession],
-        snapshot: Callable[[ClientSession], bytes],
-        entropy: Entropy = os_entropy,
-    ) -> None:
+    def __init__(self, store: Store, key: bytes, session: ClientSession, *, entropy: Entropy = os_entropy) -> None:
         if type(key) is not bytes or len(key) != KEY_BYTES:
             raise ConfigurationError(f"a stored session is sealed under {KEY_BYTES} bytes that only its owner knows")
-        self._store, self._key, self._snapshot, self._entropy = store, key, snapshot, entropy
+        self._store, self._key, self._session, self._entropy = store, key, session, entropy
         self._asked, self._answer, self._is_stored = b"", b"", True
         record = store.load()
         if record is None:
-            self._session = fresh()
             return
         try:
-            plain = open_sealed(key, record, _BINDING)
+            plain = open_sealed(key, _of_this_version(record), _HEADER + session.bound_to)
         except SealBrokenError as error:
-            raise SnapshotError("the stored session does not open: another key, or changed bytes") from error
+            raise SnapshotError(
+                "the stored session does not open: another key, another party, session or configuration, or changed "
+                "bytes; restore it with what it was made with"
+            ) from error
         self._asked, size = plain[:32].removesuffix(_UNASKED), int.from_bytes(plain[32:40], "big")
         self._answer, state = plain[40 : 40 + size], plain[40 + size :]
-        self._session = restore(state)
+        session.restore(state)
 
     @property
     def party(self) -> int:
@@ -197,8 +190,9 @@ class DurableClient:
     def _save(self) -> None:
         self._is_stored = False
         record = self._asked.ljust(32, b"\xff") + len(self._answer).to_bytes(8, "big") + self._answer
-        record += self._snapshot(self._session)
-        self._store.save(seal(self._key, record, _BINDING, entropy=self._entropy))
+        record += self._session.snapshot()
+        sealed = seal(self._key, record, _HEADER + self._session.bound_to, entropy=self._entropy)
+        self._store.save(_HEADER + sealed)
         self._is_stored = True
 
 
@@ -207,37 +201,29 @@ class DurableServer:
 
     Args:
         store: where it is kept; only the server may read it.
-        fresh: makes a new session.
-        restore: makes the session of a snapshot.
-        snapshot: a session's snapshot.
+        session: a fresh session; it goes on where the stored one stopped, if there is one.
 
     Raises:
-        SnapshotError: the store holds another session's record, or its bytes were changed.
+        SnapshotError: the store holds a record of another version or session, or its bytes were changed.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        fresh: Callable[[], ServerSession],
-        restore: Callable[[bytes], ServerSession],
-        snapshot: Callable[[ServerSession], bytes],
-    ) -> None:
-        self._store, self._snapshot, self._is_stored = store, snapshot, True
+    def __init__(self, store: Store, session: ServerSession) -> None:
+        self._store, self._session, self._is_stored = store, session, True
         self.requests: Mapping[PartyId, bytes] = {}
         self._unstored: Mapping[PartyId, bytes] | None = None
         record = store.load()
         if record is None:
-            self._session = fresh()
             return
-        if hashlib.sha256(record[_HASH_BYTES:]).digest() != record[:_HASH_BYTES]:
-            raise SnapshotError("the stored session does not read: changed bytes")
+        content = _of_this_version(record)
+        digest, content = content[:_HASH_BYTES], content[_HASH_BYTES:]
+        if hashlib.sha256(session.bound_to + content).digest() != digest:
+            raise SnapshotError("the stored session does not read: another session or configuration, or changed bytes")
         try:
-            reader = Reader(memoryview(record)[_HASH_BYTES:], peer=SERVER)
+            reader = Reader(memoryview(content), peer=SERVER)
             self.requests = {reader.number(): reader.take(reader.number()) for _ in range(reader.number())}
-            self._session = restore(reader.rest())
         except MalformedMessageError as error:
             raise SnapshotError("the stored session does not read: changed bytes") from error
+        session.restore(reader.rest())
 
     @property
     def result(self) -> SumResult | None:
@@ -282,6 +268,16 @@ class DurableServer:
         parts = [len(requests).to_bytes(4, "big")]
         for party, message in requests.items():
             parts += [party.to_bytes(4, "big"), len(message).to_bytes(4, "big"), message]
-        record = b"".join([*parts, self._snapshot(self._session)])
-        self._store.save(hashlib.sha256(record).digest() + record)
+        content = b"".join([*parts, self._session.snapshot()])
+        self._store.save(_HEADER + hashlib.sha256(self._session.bound_to + content).digest() + content)
         self._is_stored = True
+
+
+def _of_this_version(record: bytes) -> bytes:
+    """Return what follows the header of a stored record."""
+    if record[: len(_HEADER)] != _HEADER:
+        raise SnapshotError(
+            f"the stored session was written by another version of this library, not in format {VERSION}; end it with "
+            "the version that began it, or begin a new session"
+        )
+    return record[len(_HEADER) :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from secagg.carriers.carrier import CarriedSum
+from secagg.carriers.carrier import CarriedSum, RunningSum
 from secagg.config import SERVER, harmless_colluders, two_thirds
 from secagg.contribution import check_now, resolve
 from secagg.costs import PartyCost
@@ -18,20 +18,11 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.ring import RingVector
-from secagg.rounds import Round, ServerRounds
+from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
-from secagg.snapshots import (
-    CLIENT,
-    hash_snapshot,
-    opened_snapshot,
-    own_session,
-    read_round,
-    seal_snapshot,
-    server_snapshot,
-    write_round,
-)
+from secagg.snapshots import CLIENT, Spoken, Stored, binding
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
-from secagg.wire import MessageType, Reader, seal_frame, write_parties
+from secagg.wire import MessageType, Reader, seal_frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,68 +109,34 @@ class PlainSum(CarriedSum):
         """Return what the carrier gives away: in the clear the vector, else what a coalition can decrypt."""
         return self.carrier.opened(self, knowledge, target)
 
-    def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        """Return whether a client has spoken, sealed; there is no other state."""
-        client = own_session(session, PlainClient, f"client of a {self.name} sum")
-        return seal_snapshot(CLIENT, self, client.party, bytes([client.has_spoken]), key, entropy=entropy)
-
-    def restore_client(
-        self,
-        party: PartyId,
-        contribution: Contribution,
-        snapshot: bytes,
-        key: bytes,
-        *,
-        secrets: PartySecrets = NO_SECRETS,
-        entropy: Entropy = os_entropy,
-    ) -> ClientSession:
-        """Return the client that a snapshot holds: one that has spoken never does again."""
-        self.signer(CLIENT_ROLE, party, secrets)
-        client = PlainClient(self, party, contribution)
-        with opened_snapshot(CLIENT, self, party, snapshot, key) as reader:
-            client.has_spoken = reader.take(1) != b"\0"
-        return client
-
-    def snapshot_server(self, session: ServerSession) -> bytes:
-        """Return the round, who is in the sum, and the sum so far; keep it where only the server can read."""
-        server = own_session(session, PlainServer, f"server of a {self.name} sum")
-        body = write_round(server._round) + write_parties(server._survivors) + bytes([server.result is not None])
-        return hash_snapshot(self, body + server._sum.to_snapshot())
-
-    def restore_server(self, snapshot: bytes, *, secrets: PartySecrets = NO_SECRETS) -> ServerSession:
-        """Return the server that a snapshot holds."""
-        self.signer(SERVER_ROLE, SERVER, secrets)
-        server = PlainServer(self)
-        with server_snapshot(self, snapshot) as reader:
-            server._round, server._survivors = read_round(reader, lambda _: self.digest), tuple(reader.entries(0))
-            has_result = reader.take(1) != b"\0"
-            server._sum.read_snapshot(reader)
-        if has_result:
-            server._result = SumResult(total=server._sum.words.decode(), survivors=server._survivors)
-        return server
-
     def _own_parameters(self) -> tuple[bytes, ...]:
         needed = self.survivors_needed.to_bytes(4, "big")
         return *self.carrier.digested, needed, *filter(None, [self.carrier.holder_identity])
 
 
-class PlainClient:
+class PlainClient(Stored[Spoken]):
     """Sends one message and expects none."""
 
     def __init__(self, config: PlainSum, party: PartyId, contribution: Contribution) -> None:
         config.index(party)
         check_now(config.layout, contribution)
-        self._config, self._contribution = config, contribution
-        self.party, self.has_spoken = party, False
+        self._config = config
+        self._contribution: Contribution | None = contribution
+        self.party, self._kept = party, Spoken()
+
+    @property
+    def bound_to(self) -> bytes:
+        """What ties a stored session to this one."""
+        return binding(CLIENT, self._config.digest, self.party)
 
     def start(self) -> bytes:
         """Return the vector as it travels."""
-        if self.has_spoken:
+        if self._kept.has_spoken or self._contribution is None:
             raise LocalProtocolError("start() was called already; one session sends one vector")
         config = self._config
         vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
         payload = config.carrier.encode(vector, config)
-        self.has_spoken = True
+        self._kept.has_spoken, self._contribution = True, None
         return seal_frame(config.carrier.input_type, payload, digest=config.digest, sender=self.party, recipient=SERVER)
 
     def receive(self, message: bytes) -> bytes | None:
@@ -187,23 +144,31 @@ class PlainClient:
         raise RemoteProtocolError("this sum has no messages from the server to a client", peer=SERVER)
 
 
-class PlainServer(ServerRounds):
+@dataclass(slots=True, kw_only=True, eq=False)
+class PlainServerState(RoundState):
+    """Beside the round, the sum so far and, once no more vectors are taken, who is in it."""
+
+    sum: RunningSum
+    survivors: tuple[PartyId, ...] = ()
+
+
+class PlainServer(ServerRounds[PlainServerState]):
     """Adds vectors as they arrive, and has the key holder decrypt the sum where they are encrypted."""
 
+    _config: PlainSum
+
     def __init__(self, config: PlainSum) -> None:
-        ServerRounds.__init__(self, Round(config.digest, config.carrier.input_type, config.clients))
-        self._config = config
-        self._sum = config.carrier.begin(config)
-        self._survivors: tuple[PartyId, ...] = ()
+        first = Round.of(config.digest, config.carrier.input_type, config.clients)
+        ServerRounds.__init__(self, config, PlainServerState(round=first, sum=config.carrier.begin(config)))
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take a client's vector or the key holder's answer, or refuse it and stay as before."""
         with self._taking() as round_:
             frame = round_.open(sender, message)
             if round_.answer is MessageType.DECRYPTED_SUM:
-                self._sum.take_answer(Reader(frame.payload, peer=sender))
+                self._kept.sum.take_answer(Reader(frame.payload, peer=sender))
             else:
-                self._sum.add(frame.payload, peer=sender)
+                self._kept.sum.add(frame.payload, peer=sender)
             round_.accept(sender, message)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
@@ -221,8 +186,8 @@ class PlainServer(ServerRounds):
                     return question
             elif round_.waiting_for:
                 raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
-            self._result = SumResult(total=self._sum.words.decode(), survivors=self._survivors)
-            self._round = None
+            self._kept.result = SumResult(total=self._kept.sum.words.decode(), survivors=self._kept.survivors)
+            self._kept.round = None
             return {}
 
     def _question(self, round_: Round) -> Mapping[PartyId, bytes] | None:
@@ -231,12 +196,12 @@ class PlainServer(ServerRounds):
             raise TooFewSurvivorsError(
                 stage=round_.answer.name, needed=config.survivors_needed, came=came, cohort=len(config.clients)
             )
-        self._survivors = tuple(sorted(round_.answered))
-        question = self._sum.question(self._survivors)
+        self._kept.survivors = tuple(sorted(round_.answered))
+        question = self._kept.sum.question(self._kept.survivors)
         if question is None:
             return None
         (holder,) = config.helpers
-        self._round = Round(config.digest, MessageType.DECRYPTED_SUM, config.helpers)
+        self._kept.round = Round.of(config.digest, MessageType.DECRYPTED_SUM, config.helpers)
         return {
             holder: seal_frame(
                 MessageType.DECRYPTION_REQUEST, question, digest=config.digest, sender=SERVER, recipient=holder

@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
 
-from secagg.config import SERVER
+from secagg.config import SERVER, SumConfig
 from secagg.errors import LocalProtocolError, RemoteProtocolError, RepeatedMessageError, SecureSumError
 from secagg.sessions import PartyId, SumResult
+from secagg.snapshots import SERVER as SERVER_KIND
+from secagg.snapshots import Stored, binding
 from secagg.wire import Frame, MessageType, open_frame
 
 
+@dataclass(slots=True, eq=False)
 class Round:
     """The answers of one round. A refused message changes nothing.
 
@@ -19,13 +24,18 @@ class Round:
         digest: the session's configuration digest.
         answer: the type of message that is due.
         asked: who may answer, once each.
+        answered: who did, with the hash of its message.
     """
 
-    def __init__(self, digest: bytes, answer: MessageType, asked: Iterable[PartyId]) -> None:
-        self._digest = digest
-        self.answer = answer
-        self.asked = frozenset(asked)
-        self.answered: dict[PartyId, bytes] = {}
+    digest: bytes
+    answer: MessageType
+    asked: frozenset[PartyId]
+    answered: dict[PartyId, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, digest: bytes, answer: MessageType, asked: Iterable[PartyId]) -> Round:
+        """Return a round that nobody has answered yet."""
+        return cls(digest, answer, frozenset(asked))
 
     def open(self, sender: PartyId, message: bytes) -> Frame:
         """The frame of a message that is due from its sender. Call ``accept`` once its content is checked too.
@@ -33,7 +43,7 @@ class Round:
         Raises:
             RemoteProtocolError: a stranger, a repetition, a message of another session or of another round.
         """
-        frame = open_frame(message, digest=self._digest, sender=sender, recipient=SERVER)
+        frame = open_frame(message, digest=self.digest, sender=sender, recipient=SERVER)
         if sender not in self.asked:
             raise RemoteProtocolError(
                 f"only the {len(self.asked)} parties that took part in the previous round may send "
@@ -65,26 +75,42 @@ class Round:
         return self.asked - self.answered.keys()
 
 
-class ServerRounds:
-    """What the servers of all sums keep: the round they are in, and the result once there is none.
+@dataclass(slots=True, kw_only=True, eq=False)
+class RoundState:
+    """What the servers of all sums keep: the round they are in, and the result once there is none."""
+
+    round: Round | None
+    result: SumResult | None = None
+
+
+R = TypeVar("R", bound=RoundState)
+
+
+class ServerRounds(Stored[R]):
+    """A server that is in one round after the other; its class says what else it keeps.
 
     Args:
-        first: the round that a session begins with.
+        config: the sum.
+        kept: the state that a session begins with.
     """
 
-    def __init__(self, first: Round) -> None:
-        self._round: Round | None = first
-        self._result: SumResult | None = None
+    def __init__(self, config: SumConfig, kept: R) -> None:
+        self._config, self._kept = config, kept
+
+    @property
+    def bound_to(self) -> bytes:
+        """What ties a stored session to this one."""
+        return binding(SERVER_KIND, self._config.digest, SERVER)
 
     @property
     def result(self) -> SumResult | None:
         """The sum, once the last round is closed."""
-        return self._result
+        return self._kept.result
 
     @property
     def waiting_for(self) -> frozenset[PartyId]:
         """Who was asked in this round and has not answered."""
-        return self._round.waiting_for if self._round else frozenset()
+        return self._kept.round.waiting_for if self._kept.round else frozenset()
 
     @contextmanager
     def _taking(self) -> Iterator[Round]:
@@ -99,7 +125,7 @@ class ServerRounds:
         except SecureSumError:
             raise
         except BaseException:
-            self._round = None
+            self._kept.round = None
             raise
 
     @contextmanager
@@ -108,13 +134,13 @@ class ServerRounds:
         try:
             yield self._current()
         except BaseException:
-            self._round = None
+            self._kept.round = None
             raise
 
     def _current(self) -> Round:
-        if self._round is None:
+        if self._kept.round is None:
             raise LocalProtocolError(
                 "this session is over: it released its sum, was aborted or was stopped halfway; start a new one, or go "
                 "on from a snapshot"
             )
-        return self._round
+        return self._kept.round

@@ -39,6 +39,23 @@ class ClientSession(Protocol):
         """Whose side this is."""
         ...
 
+    @property
+    def bound_to(self) -> bytes:
+        """What ties a stored session to this one: format, role, party and configuration."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """Return the session as bytes that hold its secrets: seal them, or keep them where only their owner reads."""
+        ...
+
+    def restore(self, snapshot: bytes) -> None:
+        """Put this fresh session where ``snapshot`` says.
+
+        Raises:
+            SnapshotError: changed bytes.
+        """
+        ...
+
     def start(self) -> bytes | None:
         """The first message, to be called once; None for a party that only answers."""
         ...
@@ -57,6 +74,23 @@ class ClientSession(Protocol):
 
 class ServerSession(Protocol):
     """The server's side of one sum. The driver decides when a round is over."""
+
+    @property
+    def bound_to(self) -> bytes:
+        """What ties a stored session to this one: format, role, party and configuration."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """Return the session as bytes that hold its secrets: seal them, or keep them where only their owner reads."""
+        ...
+
+    def restore(self, snapshot: bytes) -> None:
+        """Put this fresh session where ``snapshot`` says.
+
+        Raises:
+            SnapshotError: changed bytes.
+        """
+        ...
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one message of the current round.

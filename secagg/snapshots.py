@@ -1,123 +1,172 @@
-"""What the snapshots of all sums have in common: the header that ties one to its session, the seal, and rounds.
+"""Sessions as values: one codec over the declared fields of their states, so that another process may go on with them.
 
-magic 4 | version 1 | role 1 | configuration digest 32 | party 4 | body (sealed for clients and helpers)
+A session's state is one dataclass. ``session.snapshot()`` gives its bytes, and ``restore`` puts a fresh session of the
+same party where they say. They are not sealed: a client's hold the session's secrets. ``DurableClient`` seals them, and
+binds them to ``session.bound_to``: role, party and configuration digest, in this version of the format.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+import dataclasses
+import struct
+import types
+from collections.abc import Iterable
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from secagg.config import SERVER, SumConfig
-from secagg.entropy import Entropy
-from secagg.errors import LocalProtocolError, MalformedMessageError, SnapshotError
-from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
-from secagg.rounds import Round
+import numpy as np
+
+from secagg.errors import MalformedMessageError, SnapshotError
 from secagg.sessions import PartyId
-from secagg.wire import MessageType, Reader, write_entries, write_parties
+from secagg.wire import Reader
 
 MAGIC = b"SAGS"
-VERSION = 1
-CLIENT, SERVER_ROLE, HELPER = 1, 2, 3
-HASH_BYTES = 32
-_NO_ROUND = 0
-S = TypeVar("S")
+VERSION = 2
+"""1 had a format for each kind of session; its sessions are refused by name."""
+
+CLIENT, SERVER, HELPER = 1, 2, 3
+State = TypeVar("State")
 
 
-def own_session(session: object, kind: type[S], what: str) -> S:
-    """The session, if it is one that this sum made.
+def binding(role: int, digest: bytes, party: PartyId) -> bytes:
+    """Return what ties a stored session to its owner: format, role, configuration and party."""
+    return MAGIC + bytes([VERSION, role]) + digest + party.to_bytes(4, "big")
+
+
+class Stored(Generic[State]):
+    """A session whose whole state is one dataclass, ``_kept``."""
+
+    _kept: State
+
+    def snapshot(self) -> bytes:
+        """Return the session's state as bytes; keep them where only their owner can read."""
+        return write(self._kept)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Take over the state that ``snapshot`` gave for a session of the same party.
+
+        Raises:
+            SnapshotError: changed bytes.
+        """
+        self._kept = read(self._kept, snapshot)
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Spoken:
+    """The state of a party that speaks once."""
+
+    has_spoken: bool = False
+
+
+def write(state: object) -> bytes:
+    """Return the bytes of a dataclass, field by field; whatever knows its own snapshot writes it."""
+    return b"".join(_write_fields(state))
+
+
+def read(fresh: State, snapshot: bytes) -> State:
+    """Return the dataclass that ``write`` made the bytes of.
+
+    Args:
+        fresh: a state of the same session that was just made. What knows its own snapshot (a running sum, which needs
+            its layout) is taken over from it and reads itself.
+        snapshot: what ``write`` gave.
 
     Raises:
-        LocalProtocolError: it is another sum's, or another party's; ``what`` says what it should be.
+        SnapshotError: changed bytes.
     """
-    if not isinstance(session, kind):
-        raise LocalProtocolError(f"this is no {what}: {type(session).__name__}")
-    return session
+    try:
+        reader = Reader(memoryview(snapshot), peer=0)
+        state: State = _read_fields(reader, type(fresh), fresh)
+        reader.end()
+    except (MalformedMessageError, ValueError, IndexError, struct.error) as error:
+        raise SnapshotError("this snapshot of a session does not read: changed bytes") from error
+    return state
 
 
-def write_header(role: int, config: SumConfig, party: PartyId) -> bytes:
-    """Whose snapshot it is, of which session; also what its seal is bound to."""
-    return MAGIC + bytes([VERSION, role]) + config.digest + party.to_bytes(4, "big")
+@lru_cache
+def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """The fields that make an object of a dataclass, with their types."""
+    hints = get_type_hints(kind)
+    return tuple((field.name, hints[field.name]) for field in dataclasses.fields(kind) if field.init)
 
 
-def read_body(snapshot: bytes, header: bytes) -> bytes:
-    """What follows the header.
+def _write_fields(state: Any) -> Iterable[bytes]:
+    for name, kind in _fields(type(state)):
+        value = getattr(state, name)
+        yield value.to_snapshot() if hasattr(value, "to_snapshot") else _write(value, kind)
 
-    Raises:
-        SnapshotError: another header.
-    """
-    if snapshot[: len(header)] != header:
-        raise SnapshotError(
-            "this snapshot belongs to another party, session, configuration or version; restore it with what it was "
-            "made with"
+
+def _read_fields(reader: Reader, kind: Any, fresh: Any) -> Any:
+    values = {}
+    for name, field_kind in _fields(kind):
+        present: Any = getattr(fresh, name, None)
+        if hasattr(present, "read_snapshot"):
+            present.read_snapshot(reader)
+            values[name] = present
+        else:
+            values[name] = _read(reader, field_kind)
+    return kind(**values)
+
+
+def _write(value: Any, kind: Any) -> bytes:
+    origin, of = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return b"\0" if value is None else b"\1" + _write(value, _but_none(of))
+    if origin is dict:
+        return len(value).to_bytes(8, "big") + b"".join(
+            _write(key, of[0]) + _write(entry, of[1]) for key, entry in value.items()
         )
-    return snapshot[len(header) :]
+    if origin in (tuple, list):
+        return len(value).to_bytes(8, "big") + b"".join(_write(entry, of[0]) for entry in value)
+    if origin in (set, frozenset):
+        return len(value).to_bytes(8, "big") + b"".join(_write(entry, of[0]) for entry in sorted(value))
+    if origin is np.ndarray:
+        return _write(value.astype("<i8").tobytes(), bytes)
+    if dataclasses.is_dataclass(kind):
+        return b"".join(_write_fields(value))
+    if issubclass(kind, bytes):
+        return len(value).to_bytes(8, "big") + bytes(value)
+    if issubclass(kind, Enum):
+        return bytes([list(kind).index(value)])
+    if issubclass(kind, bool):
+        return bytes([value])
+    return struct.pack(">d", value) if issubclass(kind, float) else struct.pack(">q", value)
 
 
-def seal_snapshot(role: int, config: SumConfig, party: PartyId, body: bytes, key: bytes, *, entropy: Entropy) -> bytes:
-    """The snapshot of a client or helper, sealed under 32 bytes that only its owner knows."""
-    header = write_header(role, config, party)
-    return header + seal(key, body, header, entropy=entropy)
+def _read(reader: Reader, kind: Any) -> Any:
+    origin, of = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _read(reader, _but_none(of)) if _flag(reader) else None
+    if origin is dict:
+        return {_read(reader, of[0]): _read(reader, of[1]) for _ in range(_count(reader))}
+    if origin in (tuple, list, set, frozenset):
+        return origin(_read(reader, of[0]) for _ in range(_count(reader)))
+    if origin is np.ndarray:
+        return np.frombuffer(_read(reader, bytes), dtype="<i8").astype(np.int64)
+    if dataclasses.is_dataclass(kind):
+        return _read_fields(reader, kind, None)
+    if issubclass(kind, bytes):
+        return reader.take(_count(reader))
+    if issubclass(kind, Enum):
+        return list(kind)[reader.take(1)[0]]
+    if issubclass(kind, bool):
+        return _flag(reader)
+    return struct.unpack(">d" if issubclass(kind, float) else ">q", reader.take(8))[0]
 
 
-@contextmanager
-def opened_snapshot(role: int, config: SumConfig, party: PartyId, snapshot: bytes, key: bytes) -> Iterator[Reader]:
-    """A reader of the body of a sealed snapshot, which must end where the ``with`` block does.
-
-    Raises:
-        SnapshotError: another party, session or key, or changed bytes; also from within the block.
-    """
-    header = write_header(role, config, party)
-    sealed = read_body(snapshot, header)
-    try:
-        reader = Reader(memoryview(open_sealed(key, sealed, header)), peer=party)
-        yield reader
-        reader.end()
-    except (SealBrokenError, MalformedMessageError, ValueError, IndexError) as error:
-        raise SnapshotError(f"this snapshot of party {party} does not open: another key, or changed bytes") from error
+def _but_none(kinds: tuple[Any, ...]) -> Any:
+    (kind,) = (kind for kind in kinds if kind is not types.NoneType)
+    return kind
 
 
-def hash_snapshot(config: SumConfig, body: bytes) -> bytes:
-    """The snapshot of a server: not sealed, but a changed byte is noticed."""
-    content = write_header(SERVER_ROLE, config, SERVER) + body
-    return content + hashlib.sha256(content).digest()
+def _flag(reader: Reader) -> bool:
+    (flag,) = reader.take(1)
+    if flag > 1:
+        raise MalformedMessageError(f"a flag is 0 or 1, not {flag}")
+    return flag == 1
 
 
-@contextmanager
-def server_snapshot(config: SumConfig, snapshot: bytes) -> Iterator[Reader]:
-    """A reader of the body of a server's snapshot, which must end where the ``with`` block does.
-
-    Raises:
-        SnapshotError: another session, or changed bytes; also from within the block.
-    """
-    body = read_body(snapshot, write_header(SERVER_ROLE, config, SERVER))
-    if hashlib.sha256(snapshot[:-HASH_BYTES]).digest() != snapshot[-HASH_BYTES:]:
-        raise SnapshotError("this snapshot of a server does not read: changed bytes")
-    try:
-        reader = Reader(memoryview(body)[:-HASH_BYTES], peer=SERVER)
-        yield reader
-        reader.end()
-    except (MalformedMessageError, ValueError) as error:
-        raise SnapshotError("this snapshot of a server does not read: changed bytes") from error
-
-
-def write_round(round_: Round | None) -> bytes:
-    """A round: what is due, who was asked, who answered; or that the session is over."""
-    return (
-        bytes([_NO_ROUND if round_ is None else round_.answer])
-        + write_parties(round_.asked if round_ else ())
-        + write_entries(round_.answered if round_ else {})
-    )
-
-
-def read_round(reader: Reader, digest_of: Callable[[MessageType], bytes]) -> Round | None:
-    """Read ``write_round``; ``digest_of`` tells what messages of a type are bound to."""
-    answer, asked, answered = reader.take(1)[0], reader.entries(0), reader.entries(HASH_BYTES)
-    if answer == _NO_ROUND:
-        return None
-    type_ = MessageType(answer)
-    round_ = Round(digest_of(type_), type_, asked)
-    round_.answered.update(answered)
-    return round_
+def _count(reader: Reader) -> int:
+    """A number of entries or bytes. Each takes a byte at least, so a changed one ends the reading soon."""
+    return int.from_bytes(reader.take(8), "big")

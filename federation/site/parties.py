@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from federation.site.errors import NoSessionError
@@ -12,9 +11,6 @@ from federation.site.site_file import ClientRole, OwnRole, SiteFile
 from federation.site.state import SessionFolder
 from secagg import ClientSession, IntVector, PartyId, PartySecrets
 from secagg.durable import DurableClient
-from secagg.masked.series import SeriesClient
-from secagg.masked.series_snapshots import restore_series_client, snapshot_series_client
-from secagg.sessions import Contribution
 from secagg.sums import CLIENT_ROLE
 
 KEY_PAIR = "key pair"
@@ -50,23 +46,11 @@ class _Kept:
     folder: SessionFolder
     session: bytes
 
-    def durable(
-        self,
-        party: PartyId,
-        *,
-        fresh: Callable[[], ClientSession],
-        restore: Callable[[bytes, bytes], ClientSession],
-        snapshot: Callable[[ClientSession, bytes], bytes],
-    ) -> DurableClient:
-        """A party's session; ``restore`` and ``snapshot`` get the key for it."""
-        key = self.file.state_key(f"snapshot of {party}", self.session)
-        return DurableClient(
-            self.folder.store(self.session, party),
-            self.file.state_key(f"record of {party}", self.session),
-            fresh=fresh,
-            restore=lambda stored: restore(stored, key),
-            snapshot=lambda session: snapshot(session, key),
-        )
+    def durable(self, session: ClientSession) -> DurableClient:
+        """A party's session, sealed under this site's own key."""
+        party = session.party
+        key = self.file.state_key(f"record of {party}", self.session)
+        return DurableClient(self.folder.store(self.session, party), key, session)
 
 
 def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClient:
@@ -77,41 +61,11 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
     def contribution() -> IntVector:
         return agreement.step.vector(role.rows())
 
-    if agreement.terms.place:
-        return _series_client(kept, agreement, party, secrets, contribution)
-    return kept.durable(
-        party,
-        fresh=lambda: protocol.client(party, contribution, secrets=secrets),
-        restore=lambda stored, key: protocol.restore_client(party, contribution, stored, key, secrets=secrets),
-        snapshot=protocol.snapshot_client,
-    )
-
-
-def _series_client(
-    kept: _Kept, agreement: Agreement, party: PartyId, secrets: PartySecrets, vector: Contribution
-) -> DurableClient:
-    setup = agreement.setup
-    series = agreement.mode.series(setup)
-
-    def fresh() -> SeriesClient:
-        client = series.client(party, secrets=secrets)
-        client.begin_sum(setup.layout, setup.context, vector)
-        return client
-
-    def restore(stored: bytes, key: bytes) -> SeriesClient:
-        return restore_series_client(
-            series,
-            party,
-            stored,
-            key,
-            number=agreement.terms.place - 1,
-            layout=setup.layout,
-            context=setup.context,
-            contribution=vector,
-            secrets=secrets,
-        )
-
-    return kept.durable(party, fresh=fresh, restore=restore, snapshot=snapshot_series_client)
+    if not agreement.terms.place:
+        return kept.durable(protocol.client(party, contribution, secrets=secrets))
+    setup, series = agreement.setup, agreement.mode.series(agreement.setup)
+    number = agreement.terms.place - 1
+    return kept.durable(series.member(party, number, setup.layout, setup.context, contribution, secrets=secrets))
 
 
 def _helper(kept: _Kept, agreement: Agreement, own: OwnRole) -> DurableClient:
@@ -123,9 +77,4 @@ def _helper(kept: _Kept, agreement: Agreement, own: OwnRole) -> DurableClient:
                 "the key pair of this session is not here; the server asks for it first, or it was lost"
             )
         secrets = replace(secrets, decryption=pair.decryption)
-    return kept.durable(
-        own.party,
-        fresh=lambda: protocol.helper(own.party, secrets=secrets),
-        restore=lambda stored, key: protocol.restore_helper(own.party, stored, key, secrets=secrets),
-        snapshot=protocol.snapshot_helper,
-    )
+    return kept.durable(protocol.helper(own.party, secrets=secrets))

@@ -117,14 +117,6 @@ class Carrier(Protocol):
         """Return the session of one of ``helpers``."""
         ...
 
-    def snapshot_helper(self, config: CarriedSum, session: ClientSession, key: bytes, entropy: Entropy) -> bytes:
-        """Return a helper's session as bytes, sealed."""
-        ...
-
-    def restore_helper(self, config: CarriedSum, fresh: ClientSession, snapshot: bytes, key: bytes) -> ClientSession:
-        """Return a fresh session of the same helper, put where the snapshot says."""
-        ...
-
     def opened(self, config: CarriedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
         """Return the ring words of a client's upload as far as a coalition can tell; None if it saw no upload."""
         ...
@@ -195,14 +187,6 @@ class RingBytes:
     def helper(self, config: CarriedSum, party: PartyId, secrets: PartySecrets) -> ClientSession:
         """Refuse: there are none."""
         raise ConfigurationError(f"a {config.name} sum has no helpers; party {party} has no part in it")
-
-    def snapshot_helper(self, config: CarriedSum, session: ClientSession, key: bytes, entropy: Entropy) -> bytes:
-        """Refuse: there are none."""
-        raise ConfigurationError(f"a {config.name} sum has no helpers")
-
-    def restore_helper(self, config: CarriedSum, fresh: ClientSession, snapshot: bytes, key: bytes) -> ClientSession:
-        """Never called: no helper has a session."""
-        raise AssertionError("no helper has a session")
 
     def opened(self, config: CarriedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
         """The upload's last bytes."""
@@ -275,13 +259,3 @@ class CarriedSum(SumConfig):
     ) -> ClientSession:
         """Return the session of a party that the carrier needs; it draws no entropy."""
         return self.carrier.helper(self, party, secrets)
-
-    def snapshot_helper(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        """Return a helper's session as bytes, sealed under 32 bytes that only it knows; its secret key is not in it."""
-        return self.carrier.snapshot_helper(self, session, key, entropy)
-
-    def restore_helper(
-        self, party: PartyId, snapshot: bytes, key: bytes, *, secrets: PartySecrets = NO_SECRETS
-    ) -> ClientSession:
-        """Return the helper's session that a snapshot holds; one that has answered answers no other request."""
-        return self.carrier.restore_helper(self, self.helper(party, secrets=secrets), snapshot, key)

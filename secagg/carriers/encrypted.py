@@ -27,21 +27,19 @@ from typing import cast
 
 from secagg.carriers.carrier import CarriedSum, RunningSum
 from secagg.carriers.choice import Candidate, choose_parameters
-from secagg.carriers.key_holder import KeyHolder, read_words, restore_key_holder, snapshot_key_holder, write_request
+from secagg.carriers.key_holder import KeyHolder, read_words, write_request
 from secagg.carriers.parameters import EncryptionParameters, Scheme
 from secagg.carriers.residues import CiphertextSum
 from secagg.carriers.seal import generate_contexts, load_public
 from secagg.carriers.vector_cipher import VectorCipher
 from secagg.config import MAX_PARTY, check_min_survivors, harmless_colluders
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
-from secagg.entropy import Entropy
 from secagg.errors import ConfigurationError
 from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
 from secagg.primitives.identity import IDENTITY_BYTES, IdentityKey, is_signed
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, PartyId
-from secagg.snapshots import own_session
 from secagg.sums import NO_SECRETS, Knowledge, PartySecrets, SumProtocol
 from secagg.wire import MessageType, Reader
 
@@ -177,14 +175,6 @@ class Encrypted:
             "clients collude with the server: they take their own vectors off a total",
             self._origin(),
         ]
-
-    def snapshot_helper(self, config: CarriedSum, session: ClientSession, key: bytes, entropy: Entropy) -> bytes:
-        """Where the key holder stands and what it answered; its secret key stays where it was."""
-        return snapshot_key_holder(own_session(session, KeyHolder, "key holder"), key, entropy=entropy)
-
-    def restore_helper(self, config: CarriedSum, fresh: ClientSession, snapshot: bytes, key: bytes) -> ClientSession:
-        """A fresh session of the same key holder, put where the snapshot says."""
-        return restore_key_holder(own_session(fresh, KeyHolder, "key holder"), snapshot, key)
 
     def _origin(self) -> str:
         origin = (

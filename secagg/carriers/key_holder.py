@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 
 from secagg.carriers.seal import load_secret
 from secagg.carriers.vector_cipher import VectorCipher
 from secagg.config import SERVER, SumConfig
-from secagg.entropy import Entropy
 from secagg.errors import LocalProtocolError, RemoteProtocolError, RepeatedMessageError, SumOutOfBoundsError
 from secagg.layout import Layout
 from secagg.ring import RingVector
 from secagg.sessions import PartyId
-from secagg.snapshots import HASH_BYTES, HELPER, opened_snapshot, seal_snapshot
+from secagg.snapshots import HELPER, Stored, binding
 from secagg.wire import MessageType, Reader, open_frame, seal_frame, write_parties
 
 
@@ -46,7 +45,16 @@ class KeyHolderState(Enum):
     ABORTED = "aborted"
 
 
-class KeyHolder:
+@dataclass(slots=True, kw_only=True)
+class KeyHolderKept:
+    """What a key holder's stored session says. Its secret key is not in it: that stays where it was."""
+
+    state: KeyHolderState = KeyHolderState.WAITING
+    answered: bytes = b""
+    error: float | None = None
+
+
+class KeyHolder(Stored[KeyHolderKept]):
     """Answers one request and forgets the key. A fault of the server ends it too.
 
     Args:
@@ -70,13 +78,30 @@ class KeyHolder:
         secret_context: bytes,
     ) -> None:
         load_secret(cipher.parameters, secret_context)
-        self.party = party
-        self.state = KeyHolderState.WAITING
-        self.error: float | None = None
-        """The largest limb error of the sum that was decrypted, for reports."""
+        self.party, self._kept = party, KeyHolderKept()
         self._config, self._cipher, self._needed = config, cipher, survivors_needed
         self._secret_context: bytes | None = secret_context
-        self._answered: bytes | None = None
+
+    @property
+    def state(self) -> KeyHolderState:
+        """Where it stands."""
+        return self._kept.state
+
+    @property
+    def error(self) -> float | None:
+        """The largest limb error of the sum that was decrypted, for reports."""
+        return self._kept.error
+
+    @property
+    def bound_to(self) -> bytes:
+        """What ties a stored session to this one."""
+        return binding(HELPER, self._config.digest, self.party)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go where the snapshot says: one that has answered never does again."""
+        Stored.restore(self, snapshot)
+        if self.state is not KeyHolderState.WAITING:
+            self._secret_context = None
 
     def start(self) -> None:
         """Nothing: the key holder waits to be asked."""
@@ -93,7 +118,7 @@ class KeyHolder:
         """
         frame = open_frame(message, digest=self._config.digest, sender=SERVER, recipient=self.party)
         asked = hashlib.sha256(message).digest()
-        if asked == self._answered:
+        if asked == self._kept.answered:
             raise RepeatedMessageError("this request was answered already; a sum is decrypted once", peer=SERVER)
         if self._secret_context is None:
             raise LocalProtocolError(
@@ -106,7 +131,7 @@ class KeyHolder:
         except BaseException:
             self._forget(KeyHolderState.ABORTED)
             raise
-        self._answered = asked
+        self._kept.answered = asked
         self._forget(KeyHolderState.DONE)
         return seal_frame(
             MessageType.DECRYPTED_SUM,
@@ -131,34 +156,8 @@ class KeyHolder:
             decrypted = self._cipher.decrypt(encrypted_sum, secret_context)
         except SumOutOfBoundsError as error:
             raise RemoteProtocolError(str(error), peer=SERVER) from error
-        self.error = decrypted.error
+        self._kept.error = decrypted.error
         return decrypted.vector
 
     def _forget(self, state: KeyHolderState) -> None:
-        self.state = state
-        self._secret_context = None
-
-
-_STATES = list(KeyHolderState)
-
-
-def snapshot_key_holder(holder: KeyHolder, key: bytes, *, entropy: Entropy) -> bytes:
-    """Return where the key holder stands and what it answered, sealed; its secret key stays where it was."""
-    body = (
-        bytes([_STATES.index(holder.state)])
-        + (holder._answered or b"").ljust(HASH_BYTES, b"\0")
-        + struct.pack(">d", float("nan") if holder.error is None else holder.error)
-    )
-    return seal_snapshot(HELPER, holder._config, holder.party, body, key, entropy=entropy)
-
-
-def restore_key_holder(fresh: KeyHolder, snapshot: bytes, key: bytes) -> KeyHolder:
-    """Return a fresh session of the same key holder, put where the snapshot says; one that answered stays so."""
-    with opened_snapshot(HELPER, fresh._config, fresh.party, snapshot, key) as reader:
-        state, answered = _STATES[reader.take(1)[0]], reader.take(HASH_BYTES)
-        (error,) = struct.unpack(">d", reader.take(8))
-    if state is not KeyHolderState.WAITING:
-        fresh._forget(state)
-    fresh._answered = answered if any(answered) else None
-    fresh.error = None if error != error else error
-    return fresh
+        self._kept.state, self._secret_context = state, None

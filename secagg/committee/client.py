@@ -14,6 +14,7 @@ from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import seal
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId
+from secagg.snapshots import CLIENT, Spoken, Stored, binding
 from secagg.sums import CLIENT_ROLE, PartySecrets
 from secagg.wire import MessageType, seal_frame
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
 
 
-class CommitteeClient:
+class CommitteeClient(Stored[Spoken]):
     """Masks its vector with a fresh seed for each helper and seals each seed to that helper."""
 
     def __init__(
@@ -39,19 +40,20 @@ class CommitteeClient:
         self._config, self._entropy = config, entropy
         self._identity = config.signer(CLIENT_ROLE, party, secrets)
         self._contribution: Contribution | None = contribution
+        self._kept = Spoken()
 
     @property
-    def has_spoken(self) -> bool:
-        """Whether its one message is out."""
-        return self._contribution is None
+    def bound_to(self) -> bytes:
+        """What ties a stored session to this one."""
+        return binding(CLIENT, self._config.digest, self.party)
 
     def start(self) -> bytes:
         """Its one message. The seeds are forgotten with it."""
-        if self._contribution is None:
+        if self._kept.has_spoken or self._contribution is None:
             raise LocalProtocolError("this client has sent its vector; one session sends one vector, once")
         config = self._config
         vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
-        self._contribution = None
+        self._kept.has_spoken, self._contribution = True, None
         seeds = {helper: self._entropy(SEED_BYTES) for helper, _ in config.helper_keys}
         add_masks(vector, [(seed, 1) for seed in seeds.values()], config.digest)
         message = CommitteeInput(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from secagg.committee.messages import (
@@ -22,6 +23,7 @@ from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError, open_sealed
 from secagg.ring import RingVector
 from secagg.sessions import PartyId
+from secagg.snapshots import HELPER, Stored, binding
 from secagg.sums import PartySecrets
 from secagg.wire import MessageType, Reader, open_frame, seal_frame
 
@@ -29,7 +31,15 @@ if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
 
 
-class CommitteeHelper:
+@dataclass(slots=True, kw_only=True)
+class HelperKept:
+    """What a helper's stored session says. Its key pair is not in it: that outlives the session."""
+
+    answered: bytes = b""
+    """The hash of the request that it answered; empty before."""
+
+
+class CommitteeHelper(Stored[HelperKept]):
     """Answers one request a session, and only for as many survivors as the parameters ask for.
 
     A request that it refuses reveals nothing, so it may still answer a better one.
@@ -47,8 +57,12 @@ class CommitteeHelper:
             )
         self.party = party
         self._config = config
-        self._keys: KeyPair | None = keys
-        self.answered = b""
+        self._keys, self._kept = keys, HelperKept()
+
+    @property
+    def bound_to(self) -> bytes:
+        """What ties a stored session to this one."""
+        return binding(HELPER, self._config.digest, self.party)
 
     def start(self) -> None:
         """Nothing: a helper waits to be asked."""
@@ -59,9 +73,9 @@ class CommitteeHelper:
         config = self._config
         frame = open_frame(message, digest=config.digest, sender=SERVER, recipient=self.party)
         fingerprint = hashlib.sha256(message).digest()
-        if fingerprint == self.answered:
+        if fingerprint == self._kept.answered:
             raise RepeatedMessageError("this request was answered already", peer=SERVER)
-        if self._keys is None:
+        if self._kept.answered:
             raise LocalProtocolError("this helper has answered in this session; it does so once")
         if frame.type is not MessageType.MASK_REQUEST:
             raise RemoteProtocolError(f"MASK_REQUEST is due, {frame.type.name} came", peer=SERVER)
@@ -70,10 +84,9 @@ class CommitteeHelper:
         self._check(request)
         vector = RingVector.zeros(config.layout)
         seeds = [self._open(self._keys, client, seed) for client, seed in request.seeds.items()]
-        self._keys = None
         add_masks(vector, [(seed, 1) for seed in seeds], config.digest)
         answer = MaskSum(survivors=tuple(request.seeds), vector=vector.to_bytes())
-        self.answered = fingerprint
+        self._kept.answered = fingerprint
         return seal_frame(
             MessageType.MASK_SUM, answer.to_payload(), digest=config.digest, sender=self.party, recipient=SERVER
         )

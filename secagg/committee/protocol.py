@@ -11,14 +11,6 @@ from secagg.committee.client import CommitteeClient
 from secagg.committee.explain import client_cost, explain, helper_cost
 from secagg.committee.helper import CommitteeHelper
 from secagg.committee.server import CommitteeServer
-from secagg.committee.snapshots import (
-    restore_client,
-    restore_helper,
-    restore_server,
-    snapshot_client,
-    snapshot_helper,
-    snapshot_server,
-)
 from secagg.config import MAX_PARTY, SERVER, SumConfig, check_min_survivors, harmless_colluders, two_thirds
 from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
@@ -29,7 +21,6 @@ from secagg.primitives.agreement import PUBLIC_KEY_BYTES, BadPublicKeyError, Key
 from secagg.primitives.identity import IDENTITY_BYTES
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
-from secagg.snapshots import own_session
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
 
 HELPER_ROLE = "helper"
@@ -202,43 +193,6 @@ class CommitteeSum(SumConfig):
     def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
         """Return the upload less the masks of the helpers whose key the coalition has."""
         return opened_upload(self, knowledge, target)
-
-    def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        """Return a client's session as bytes, sealed under 32 bytes that only its owner knows."""
-        client = own_session(session, CommitteeClient, "client of a committee sum")
-        return snapshot_client(client, key, entropy=entropy)
-
-    def restore_client(
-        self,
-        party: PartyId,
-        contribution: Contribution,
-        snapshot: bytes,
-        key: bytes,
-        *,
-        secrets: PartySecrets = NO_SECRETS,
-        entropy: Entropy = os_entropy,
-    ) -> ClientSession:
-        """Return the client's session that a snapshot holds; its vector must be the same as before."""
-        return restore_client(self, party, contribution, snapshot, key, secrets=secrets, entropy=entropy)
-
-    def snapshot_helper(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        """Return a helper's session as bytes, sealed under 32 bytes that only it knows; it holds no key."""
-        helper = own_session(session, CommitteeHelper, "helper of a committee sum")
-        return snapshot_helper(helper, key, entropy=entropy)
-
-    def restore_helper(
-        self, party: PartyId, snapshot: bytes, key: bytes, *, secrets: PartySecrets = NO_SECRETS
-    ) -> ClientSession:
-        """Return the helper's session that a snapshot holds; one that has answered answers no other request."""
-        return restore_helper(self, party, snapshot, key, secrets=secrets)
-
-    def snapshot_server(self, session: ServerSession) -> bytes:
-        """Return the server's session as bytes; keep them where only the server can read."""
-        return snapshot_server(own_session(session, CommitteeServer, "server of a committee sum"))
-
-    def restore_server(self, snapshot: bytes, *, secrets: PartySecrets = NO_SECRETS) -> ServerSession:
-        """Return the server's session that a snapshot holds."""
-        return restore_server(self, snapshot, secrets=secrets)
 
     def _own_parameters(self) -> tuple[bytes, ...]:
         return (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from secagg.carriers.carrier import RingSum, RunningSum
 from secagg.committee.messages import (
     CommitteeInput,
     MaskRequest,
@@ -17,7 +19,7 @@ from secagg.config import SERVER
 from secagg.errors import HelperMissingError, RemoteProtocolError, TooFewSurvivorsError
 from secagg.primitives.agreement import BadPublicKeyError, check_public_key
 from secagg.ring import RingVector
-from secagg.rounds import Round, ServerRounds
+from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import PartyId, SumResult
 from secagg.sums import SERVER_ROLE, PartySecrets
 from secagg.wire import MessageType, Reader, seal_frame
@@ -26,15 +28,23 @@ if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
 
 
-class CommitteeServer(ServerRounds):
+@dataclass(slots=True, kw_only=True, eq=False)
+class CommitteeServerState(RoundState):
+    """Beside the round, the sum so far and each client's sealed seeds by helper."""
+
+    sum: RunningSum
+    seeds: dict[PartyId, dict[PartyId, SealedSeed]] = field(default_factory=dict)
+
+
+class CommitteeServer(ServerRounds[CommitteeServerState]):
     """Adds masked vectors as they arrive, then asks every helper once for its masks' sum and takes it off."""
+
+    _config: CommitteeSum
 
     def __init__(self, config: CommitteeSum, *, secrets: PartySecrets) -> None:
         self._identity = config.signer(SERVER_ROLE, SERVER, secrets)
-        ServerRounds.__init__(self, Round(config.digest, MessageType.COMMITTEE_INPUT, config.clients))
-        self._config = config
-        self._sum = RingVector.zeros(config.layout)
-        self._seeds: dict[PartyId, dict[PartyId, SealedSeed]] = {}
+        first = Round.of(config.digest, MessageType.COMMITTEE_INPUT, config.clients)
+        ServerRounds.__init__(self, config, CommitteeServerState(round=first, sum=RingSum(config.layout)))
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one client's vector or one helper's mask sum."""
@@ -59,8 +69,8 @@ class CommitteeServer(ServerRounds):
             raise RemoteProtocolError("it must seal one seed for each helper of this sum", peer=sender)
         for helper, seed in message.seeds.items():
             self._check_seed(sender, helper, seed)
-        self._sum.add(RingVector.from_bytes(self._config.layout, message.vector))
-        self._seeds[sender] = message.seeds
+        self._kept.sum.add(message.vector, peer=sender)
+        self._kept.seeds[sender] = message.seeds
 
     def _check_seed(self, sender: PartyId, helper: PartyId, seed: SealedSeed) -> None:
         """Refuse here what every helper would refuse later: then it costs one client its place, and not all the sum."""
@@ -80,17 +90,17 @@ class CommitteeServer(ServerRounds):
             raise TooFewSurvivorsError(
                 stage=round_.answer.name, needed=config.min_survivors, came=came, cohort=len(config.clients)
             )
-        survivors = tuple(sorted(self._seeds))
+        survivors = tuple(sorted(self._kept.seeds))
         signature = b""
         if self._identity is not None:
             signature = self._identity.sign("committee survivors", *survivors_statement(config, survivors))
         helpers = [helper for helper, _ in config.helper_keys]
-        self._round = Round(config.digest, MessageType.MASK_SUM, helpers)
+        self._kept.round = Round.of(config.digest, MessageType.MASK_SUM, helpers)
         return {
             helper: seal_frame(
                 MessageType.MASK_REQUEST,
                 MaskRequest(
-                    seeds={party: self._seeds[party][helper] for party in survivors}, signature=signature
+                    seeds={party: self._kept.seeds[party][helper] for party in survivors}, signature=signature
                 ).to_payload(),
                 digest=config.digest,
                 sender=SERVER,
@@ -100,17 +110,17 @@ class CommitteeServer(ServerRounds):
         }
 
     def _take_masks(self, helper: PartyId, message: MaskSum) -> None:
-        if message.survivors != tuple(sorted(self._seeds)):
+        if message.survivors != tuple(sorted(self._kept.seeds)):
             raise RemoteProtocolError(
                 "its masks are for another survivor set than the one it was asked about; every helper must be told the "
                 "same survivors",
                 peer=helper,
             )
-        self._sum.subtract(RingVector.from_bytes(self._config.layout, message.vector))
+        self._kept.sum.words.subtract(RingVector.from_bytes(self._config.layout, message.vector))
 
     def _release(self, round_: Round) -> Mapping[PartyId, bytes]:
         if round_.waiting_for:
             raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
-        self._result = SumResult(total=self._sum.decode(), survivors=tuple(sorted(self._seeds)))
-        self._round = None
+        self._kept.result = SumResult(total=self._kept.sum.words.decode(), survivors=tuple(sorted(self._kept.seeds)))
+        self._kept.round = None
         return {}

@@ -12,15 +12,14 @@ from secagg.costs import PartyCost
 from secagg.dp.errors import PrivacyError
 from secagg.dp.noise import CoordinateNoise, DistributedNoise
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import ConfigurationError, LocalProtocolError, SnapshotError
+from secagg.errors import ConfigurationError, LocalProtocolError
 from secagg.layout import IntVector, Layout
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
-from secagg.snapshots import own_session
 from secagg.sums import NO_SECRETS, Guarantee, Knowledge, PartySecrets, SumProtocol
 
-_MAGIC = b"SAGN\x01"
-"""Before the snapshot of a client with noise, so that the sum without noise does not restore it."""
+_NOISY = b"noisy "
+"""Before what ties a client with noise to its stored session, so that the sum without noise does not restore it."""
 
 
 def make_room(layout: Layout, n_clients: int, noise: DistributedNoise) -> Layout:
@@ -83,16 +82,6 @@ class _OverSum:
         """Return what the coalition opens of an upload; a client's own noise is still in it."""
         return self.protocol.opened_by(knowledge, target)
 
-    def snapshot_helper(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        """Return a helper's session of the sum under it as bytes."""
-        return self.protocol.snapshot_helper(session, key, entropy=entropy)
-
-    def restore_helper(
-        self, party: PartyId, snapshot: bytes, key: bytes, *, secrets: PartySecrets = NO_SECRETS
-    ) -> ClientSession:
-        """Return the helper's session that a snapshot holds."""
-        return self.protocol.restore_helper(party, snapshot, key, secrets=secrets)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisySum(_OverSum):
@@ -104,9 +93,9 @@ class NoisySum(_OverSum):
     Bounds of sums hold with certainty, because the sampler has no tail beyond 14 standard deviations: no vector is
     ever refused or clipped for its noise, which would tell something.
 
-    Snapshots of its clients are its own: the sum under it neither takes nor restores their sessions, since it would
-    send the vector without noise. Store a snapshot before the answer that led to it leaves (``DurableClient`` does): a
-    client that is restored before its upload draws its noise then, and two uploads would average two noises out.
+    Stored sessions of its clients are bound to it: the sum under it does not restore them, since it would send the
+    vector without noise. Store a session before the answer that led to it leaves (``DurableClient`` does): a client
+    that is restored before its upload draws its noise then, and two uploads would average two noises out.
 
     Args:
         protocol: the sum under it, with the layout that ``make_room`` gives.
@@ -154,50 +143,9 @@ class NoisySum(_OverSum):
         noised = self._noised(contribution)
         return NoisyClient(self.protocol.client(party, noised, secrets=secrets, entropy=entropy))
 
-    def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        """A client's session as bytes, sealed under 32 bytes that only its owner knows; this sum alone restores it."""
-        client = own_session(session, NoisyClient, "client of a sum with noise")
-        return _MAGIC + self.protocol.snapshot_client(client.exact, key, entropy=entropy)
-
-    def restore_client(
-        self,
-        party: PartyId,
-        contribution: Contribution,
-        snapshot: bytes,
-        key: bytes,
-        *,
-        secrets: PartySecrets = NO_SECRETS,
-        entropy: Entropy = os_entropy,
-    ) -> ClientSession:
-        """The client's session that a snapshot holds, with noise still to be drawn if its vector has not left.
-
-        Args:
-            party: the same client.
-            contribution: the same vector, without noise.
-            snapshot: what ``snapshot_client`` of this sum gave.
-            key: the key it was sealed with.
-            secrets: the same signing key.
-            entropy: where keys and seeds come from that are not drawn yet.
-
-        Raises:
-            SnapshotError: another client, session or key, a session without noise, or changed bytes.
-        """
-        if not snapshot.startswith(_MAGIC):
-            raise SnapshotError("this snapshot is of a session without noise; restore it with the sum that made it")
-        exact, noised = snapshot.removeprefix(_MAGIC), self._noised(contribution)
-        return NoisyClient(self.protocol.restore_client(party, noised, exact, key, secrets=secrets, entropy=entropy))
-
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
         """The server's session: that of the sum under it."""
         return self.protocol.server(secrets=secrets, entropy=entropy)
-
-    def snapshot_server(self, session: ServerSession) -> bytes:
-        """The server's session of the sum under it as bytes."""
-        return self.protocol.snapshot_server(session)
-
-    def restore_server(self, snapshot: bytes, *, secrets: PartySecrets = NO_SECRETS) -> ServerSession:
-        """The server's session that a snapshot holds."""
-        return self.protocol.restore_server(snapshot, secrets=secrets)
 
     def _noised(self, contribution: Contribution) -> Callable[[], IntVector]:
         if not callable(contribution):
@@ -248,36 +196,10 @@ class CentralNoisySum(_OverSum):
         """
         return self.protocol.client(party, self._checked(contribution), secrets=secrets, entropy=entropy)
 
-    def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        """A client's session as bytes, sealed under 32 bytes that only its owner knows."""
-        return self.protocol.snapshot_client(session, key, entropy=entropy)
-
-    def restore_client(
-        self,
-        party: PartyId,
-        contribution: Contribution,
-        snapshot: bytes,
-        key: bytes,
-        *,
-        secrets: PartySecrets = NO_SECRETS,
-        entropy: Entropy = os_entropy,
-    ) -> ClientSession:
-        """The client's session that a snapshot holds; its vector must be the same as before."""
-        checked = self._checked(contribution)
-        return self.protocol.restore_client(party, checked, snapshot, key, secrets=secrets, entropy=entropy)
-
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
         """A server that shows its total with noise only, and the same noise however often it is asked."""
         exact = self.protocol.server(secrets=secrets, entropy=entropy)
         return _NoisyServer(exact, self.noise, self.noise_entropy)
-
-    def snapshot_server(self, session: ServerSession) -> bytes:
-        """Refuse: restored, a server would draw a second noise for one total."""
-        raise ConfigurationError("a server that adds noise has no snapshot: it would draw a second noise for one total")
-
-    def restore_server(self, snapshot: bytes, *, secrets: PartySecrets = NO_SECRETS) -> ServerSession:
-        """Refuse, as ``snapshot_server`` does."""
-        return self.protocol.restore_server(self.snapshot_server(self.server(secrets=secrets)))
 
     def _checked(self, contribution: Contribution) -> Contribution:
         """The contribution, if it is zero where nothing is released; a call's vector is looked at when it is made."""
@@ -303,6 +225,19 @@ class NoisyClient:
     def __init__(self, exact: ClientSession) -> None:
         self.exact, self.party = exact, exact.party
 
+    @property
+    def bound_to(self) -> bytes:
+        """What ties a stored session to this one: a session without noise is never restored as one with it."""
+        return _NOISY + self.exact.bound_to
+
+    def snapshot(self) -> bytes:
+        """Return the session under the noise; noise that was not drawn yet is drawn when its vector is needed."""
+        return self.exact.snapshot()
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go where the snapshot says."""
+        self.exact.restore(snapshot)
+
     def start(self) -> bytes | None:
         """The first message."""
         return self.exact.start()
@@ -318,6 +253,19 @@ class _NoisyServer:
     def __init__(self, exact: ServerSession, noise: CoordinateNoise, entropy: Entropy) -> None:
         self._exact, self._noise, self._entropy = exact, noise, entropy
         self._result: SumResult | None = None
+
+    @property
+    def bound_to(self) -> bytes:
+        """What ties a stored session to this one."""
+        return _NOISY + self._exact.bound_to
+
+    def snapshot(self) -> bytes:
+        """Refuse: restored, a server would draw a second noise for one total."""
+        raise ConfigurationError("a server that adds noise is not stored: it would draw a second noise for one total")
+
+    def restore(self, snapshot: bytes) -> None:
+        """Refuse, as ``snapshot`` does."""
+        self.snapshot()
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one message of the current round."""

@@ -40,6 +40,7 @@ from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.primitives.shamir import SHARE_BYTES, split
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId
+from secagg.snapshots import CLIENT, Stored, binding
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, PartySecrets
 from secagg.wire import MessageType, Reader, message_type, open_frame, seal_frame
 
@@ -57,7 +58,23 @@ class ClientSecrets:
     shares: dict[PartyId, bytes] = field(default_factory=dict)
 
 
-class MaskedClient:
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class MaskedClientState:
+    """Where a client stands, its secrets until it forgets them, and what it was told.
+
+    Store it *before* the answer that led to it leaves: a client that is restored from an older state would answer a
+    second time, which the protocol forbids (``DurableClient`` keeps that order).
+    """
+
+    state: ClientState = ClientState.READY
+    secrets: ClientSecrets | None
+    roster: dict[PartyId, AdvertisedKeys] = field(default_factory=dict)
+    dropouts: frozenset[PartyId] = frozenset()
+    taken: set[bytes] = field(default_factory=set)
+    """The hashes of the messages that it answered."""
+
+
+class MaskedClient(Stored[MaskedClientState]):
     """u's side of Bonawitz et al. 2017, Fig. 4. Every fault but a foreign or repeated message aborts it.
 
     Args:
@@ -81,22 +98,35 @@ class MaskedClient:
         if contribution is not None:
             check_now(config.layout, contribution)
         self.party = party
-        self.state = ClientState.READY
         self._config = config
         self._table = AUTHENTICATED_CLIENT if config.is_authenticated else SEMI_HONEST_CLIENT
         self._entropy = entropy
         self._identity = config.signer(CLIENT_ROLE, party, secrets)
         self._contribution = contribution
-        self._secrets: ClientSecrets | None = ClientSecrets(KeyPair.generate(entropy), KeyPair.generate(entropy))
-        self._roster: dict[PartyId, AdvertisedKeys] = {}
-        self._dropouts: frozenset[PartyId] = frozenset()
-        self._taken: set[bytes] = set()
+        secrets_ = ClientSecrets(sealing=KeyPair.generate(entropy), masking=KeyPair.generate(entropy))
+        self._kept = MaskedClientState(secrets=secrets_)
+
+    @property
+    def state(self) -> ClientState:
+        """Where it stands."""
+        return self._kept.state
+
+    @property
+    def bound_to(self) -> bytes:
+        """What ties a stored session to this one."""
+        return binding(CLIENT, self._config.digest, self.party)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go where the snapshot says; a vector that was sent is not kept any longer."""
+        Stored.restore(self, snapshot)
+        if self.state not in (ClientState.READY, ClientState.KEYS_SENT, ClientState.SHARES_SENT):
+            self._contribution = None
 
     def start(self) -> bytes:
         """Round 0, AdvertiseKeys: two fresh public keys, signed where there are identities."""
         if self.state is not ClientState.READY:
             raise LocalProtocolError(f"start() begins a session once; this one is {self.state.value}")
-        self.state = ClientState.KEYS_SENT
+        self._kept.state = ClientState.KEYS_SENT
         return self._message(MessageType.ADVERTISED_KEYS, self._advertised().to_payload())
 
     def begin_sum(self, config: MaskedSum, contribution: Contribution) -> None:
@@ -118,7 +148,7 @@ class MaskedClient:
         digest = self._digest(message_type(message))
         frame = open_frame(message, digest=digest, sender=SERVER, recipient=self.party)
         fingerprint = hashlib.sha256(message).digest()
-        if fingerprint in self._taken:
+        if fingerprint in self._kept.taken:
             raise RepeatedMessageError(f"this {frame.type.name} was answered already", peer=SERVER)
         if self.state not in self._table:
             raise LocalProtocolError(f"this client is {self.state.value} and takes no {frame.type.name}")
@@ -132,8 +162,8 @@ class MaskedClient:
         except BaseException:
             self._forget(ClientState.ABORTED)
             raise
-        self._taken.add(fingerprint)
-        self.state = next_state
+        self._kept.taken.add(fingerprint)
+        self._kept.state = next_state
         if next_state is ClientState.DONE:
             self._forget(ClientState.DONE)
         return self._message(answer_type, payload)
@@ -159,11 +189,11 @@ class MaskedClient:
 
     def _share_secrets(self, reader: Reader) -> bytes:
         signature_bytes = SIGNATURE_BYTES if self._config.is_authenticated else 0
-        self._roster = Roster.read(reader, signature_bytes=signature_bytes).keys
+        self._kept.roster = Roster.read(reader, signature_bytes=signature_bytes).keys
         self._check_roster()
         own = self._own
         own.self_mask_seed = self._entropy(32)
-        points = {holder: self._config.point(holder) for holder in sorted([self.party, *self._roster])}
+        points = {holder: self._config.point(holder) for holder in sorted([self.party, *self._kept.roster])}
         of_key = self._split(own.masking.secret, points)
         of_seed = self._split(own.self_mask_seed, points)
         pairs = {holder: of_key[point] + of_seed[point] for holder, point in points.items()}
@@ -174,19 +204,19 @@ class MaskedClient:
         ).to_payload()
 
     def _check_roster(self) -> None:
-        strangers = self._roster.keys() - set(self._config.neighbours(self.party))
+        strangers = self._kept.roster.keys() - set(self._config.neighbours(self.party))
         if strangers:
             raise RemoteProtocolError(
                 f"the roster lists {len(strangers)} parties that are no neighbours of this client", peer=SERVER
             )
-        self._need_holders(len(self._roster) + 1, "advertised keys")
-        keys = [key for entry in self._roster.values() for key in (entry.sealing_key, entry.masking_key)]
+        self._need_holders(len(self._kept.roster) + 1, "advertised keys")
+        keys = [key for entry in self._kept.roster.values() for key in (entry.sealing_key, entry.masking_key)]
         keys += [self._own.sealing.public, self._own.masking.public]
         if len(set(keys)) != len(keys):
             raise RemoteProtocolError("the roster lists one public key twice; every key must differ", peer=SERVER)
         if not self._config.is_authenticated:
             return
-        for party, entry in self._roster.items():
+        for party, entry in self._kept.roster.items():
             if not keys_are_signed(self._config, entry, party):
                 raise RemoteProtocolError(
                     f"the keys listed for party {party} are not signed by its identity for this session: "
@@ -202,7 +232,7 @@ class MaskedClient:
 
     def _mask_vector(self, reader: Reader) -> bytes:
         sealed = ShareDelivery.read(reader).sealed
-        strangers = sealed.keys() - self._roster.keys()
+        strangers = sealed.keys() - self._kept.roster.keys()
         if strangers:
             raise RemoteProtocolError(f"shares came from {len(strangers)} parties outside the roster", peer=SERVER)
         self._need_holders(len(sealed) + 1, "shared their secrets")
@@ -218,7 +248,7 @@ class MaskedClient:
         masks = [(self._own.self_mask_seed, 1)]
         for peer in sorted(self._own.shares.keys() - {self.party}):
             try:
-                seed = pairwise_seed(self._own.masking, self._roster[peer].masking_key, self._config.digest)
+                seed = pairwise_seed(self._own.masking, self._kept.roster[peer].masking_key, self._config.digest)
             except BadPublicKeyError as error:
                 raise RemoteProtocolError(f"party {peer}'s masking key is no safe key", peer=SERVER) from error
             masks.append((seed, pairwise_sign(self.party, peer)))
@@ -227,22 +257,22 @@ class MaskedClient:
     # Round 3, ConsistencyCheck (with identities only)
 
     def _agree_on_survivors(self, reader: Reader) -> bytes:
-        self._dropouts = frozenset(UnmaskRequest.read(reader).dropouts)
-        strangers = self._dropouts - set(self._config.clients)
+        self._kept.dropouts = frozenset(UnmaskRequest.read(reader).dropouts)
+        strangers = self._kept.dropouts - set(self._config.clients)
         if strangers:
             raise RemoteProtocolError(
                 f"the unmask request names {len(strangers)} dropouts outside the cohort", peer=SERVER
             )
-        unshared = set(self._config.neighbours(self.party)) - self._dropouts - self._own.shares.keys()
+        unshared = set(self._config.neighbours(self.party)) - self._kept.dropouts - self._own.shares.keys()
         if unshared:
             raise RemoteProtocolError(
                 f"the unmask request makes survivors of {len(unshared)} neighbours that shared no secret with this "
                 "client; a sum without their masks is not the one that was agreed on",
                 peer=SERVER,
             )
-        if self.party in self._dropouts:
+        if self.party in self._kept.dropouts:
             raise RemoteProtocolError("the unmask request calls this client a dropout, but asks it", peer=SERVER)
-        survivors, needed = len(self._config.clients) - len(self._dropouts), self._config.survivors_needed
+        survivors, needed = len(self._config.clients) - len(self._kept.dropouts), self._config.survivors_needed
         if survivors < needed:
             raise RemoteProtocolError(
                 f"a total holds at least {needed} clients, the server names {survivors} survivors; nothing is revealed",
@@ -250,12 +280,12 @@ class MaskedClient:
             )
         if self._identity is None:
             return self._revealed()
-        signature = sign_survivors(self._identity, self._dropouts, self._config.digest)
+        signature = sign_survivors(self._identity, self._kept.dropouts, self._config.digest)
         return SurvivorSignature(signature=signature).to_payload()
 
     def _check_proof_and_reveal(self, reader: Reader) -> bytes:
         signatures = SurvivorProof.read(reader).signatures
-        strangers = signatures.keys() - (set(self._config.clients) - self._dropouts)
+        strangers = signatures.keys() - (set(self._config.clients) - self._kept.dropouts)
         if strangers:
             raise RemoteProtocolError(f"{len(strangers)} signatures are not from survivors", peer=SERVER)
         needed = self._config.signatures_needed
@@ -265,7 +295,7 @@ class MaskedClient:
                 "nothing is revealed",
                 peer=SERVER,
             )
-        told = survivors_statement(self._dropouts, self._config.digest)
+        told = survivors_statement(self._kept.dropouts, self._config.digest)
         for party, signature in signatures.items():
             if not verifies(self._config.identity(party), signature, told):
                 raise RemoteProtocolError(
@@ -278,7 +308,7 @@ class MaskedClient:
     # Round 4, Unmasking: for each peer the share of its mask key or that of its self-mask, never both
 
     def _revealed(self) -> bytes:
-        shares, dropouts = self._own.shares, self._dropouts
+        shares, dropouts = self._own.shares, self._kept.dropouts
         return UnmaskShares(
             mask_key_shares={party: pair[:SHARE_BYTES] for party, pair in shares.items() if party in dropouts},
             self_mask_shares={party: pair[SHARE_BYTES:] for party, pair in shares.items() if party not in dropouts},
@@ -310,12 +340,15 @@ class MaskedClient:
             ) from error
 
     def _seal_binding(self, *, sender: PartyId, recipient: PartyId) -> bytes:
-        own, peer = self._own.masking.public, self._roster[recipient if sender == self.party else sender].masking_key
+        own, peer = (
+            self._own.masking.public,
+            self._kept.roster[recipient if sender == self.party else sender].masking_key,
+        )
         keys = (own, peer) if sender == self.party else (peer, own)
         return seal_binding(self._config.setup_digest, sender, recipient, *keys)
 
     def _sealing_key(self, peer: PartyId, *, sender: PartyId, recipient: PartyId) -> bytes:
-        peer_key, setup = self._roster[peer].sealing_key, self._config.setup_digest
+        peer_key, setup = self._kept.roster[peer].sealing_key, self._config.setup_digest
         try:
             return sealing_key(self._own.sealing, peer_key, setup, sender, recipient)
         except BadPublicKeyError as error:
@@ -329,12 +362,11 @@ class MaskedClient:
 
     @property
     def _own(self) -> ClientSecrets:
-        if self._secrets is None:
+        if self._kept.secrets is None:
             raise LocalProtocolError(f"this client is {self.state.value} and has forgotten its secrets")
-        return self._secrets
+        return self._kept.secrets
 
     def _forget(self, state: ClientState) -> None:
         """Enter a final state and drop every secret (Python may keep copies in memory: see the threat model)."""
-        self.state = state
-        self._secrets = self._contribution = None
-        self._roster = {}
+        self._kept.state, self._kept.secrets, self._kept.roster = state, None, {}
+        self._contribution = None

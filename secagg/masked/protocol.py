@@ -20,11 +20,9 @@ from secagg.masked.client import MaskedClient
 from secagg.masked.explain import client_cost, explain
 from secagg.masked.graph import harary_neighbours
 from secagg.masked.server import MaskedServer
-from secagg.masked.snapshots import restore_client, restore_server, snapshot_client, snapshot_server
 from secagg.primitives.identity import IDENTITY_BYTES
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
-from secagg.snapshots import own_session
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
 
 
@@ -205,31 +203,6 @@ class MaskedSum(CarriedSum):
         """Return the upload, as far as its carrier opens, less every mask whose seed the coalition can rebuild."""
         carried = self.carrier.opened(self, knowledge, target)
         return None if carried is None else opened_upload(self, knowledge, target, carried)
-
-    def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        """Return a client's session as bytes, sealed under 32 bytes that only its owner knows."""
-        return snapshot_client(own_session(session, MaskedClient, "session of a masked sum"), key, entropy=entropy)
-
-    def restore_client(
-        self,
-        party: PartyId,
-        contribution: Contribution,
-        snapshot: bytes,
-        key: bytes,
-        *,
-        secrets: PartySecrets = NO_SECRETS,
-        entropy: Entropy = os_entropy,
-    ) -> ClientSession:
-        """Return the client's session that a snapshot holds; its vector must be the same as before."""
-        return restore_client(self, party, contribution, snapshot, key, secrets=secrets, entropy=entropy)
-
-    def snapshot_server(self, session: ServerSession) -> bytes:
-        """Return the server's session as bytes; keep them where only the server can read."""
-        return snapshot_server(own_session(session, MaskedServer, "server of a masked sum"))
-
-    def restore_server(self, snapshot: bytes, *, secrets: PartySecrets = NO_SECRETS) -> ServerSession:
-        """Return the server's session that a snapshot holds."""
-        return restore_server(self, snapshot)
 
     def _promised(self) -> Assumptions:
         if self.assumptions is None:

@@ -25,6 +25,7 @@ from secagg.errors import (
     LocalProtocolError,
     MalformedMessageError,
     RemoteProtocolError,
+    SnapshotError,
     TooFewSurvivorsError,
 )
 from secagg.in_memory import InOneProcess
@@ -36,6 +37,7 @@ from secagg.masked.protocol import MaskedSum
 from secagg.masked.server import MaskedServer
 from secagg.masked.states import ClientState
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
+from secagg.snapshots import CLIENT, binding, read, write
 from secagg.sums import NO_SECRETS, PartySecrets
 from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, Reader, message_type, open_frame, seal_frame
 
@@ -76,6 +78,21 @@ class MaskedSeries:
     ) -> SeriesClient:
         """Return one client's side of the series."""
         return SeriesClient(self, party, secrets=secrets, entropy=entropy)
+
+    def member(
+        self,
+        party: PartyId,
+        number: int,
+        layout: Layout,
+        context: bytes,
+        contribution: Contribution,
+        *,
+        secrets: PartySecrets = NO_SECRETS,
+        entropy: Entropy = os_entropy,
+    ) -> SeriesMember:
+        """Return one client's session in the sum of a number, from 0; it may be restored from the sum before."""
+        client = SeriesClient(self, party, secrets=secrets, entropy=entropy)
+        return SeriesMember(client, number, layout, context, contribution)
 
     def server(self) -> SeriesServer:
         """Return the server's side of the series."""
@@ -122,12 +139,23 @@ class SeriesClient:
         self._current: MaskedClient | None = None
         self._next: MaskedClient | None = None
 
+    @property
+    def digest(self) -> bytes:
+        """What the bundles of this series are bound to."""
+        return self._series.digest
+
     def begin_sum(self, layout: Layout, context: bytes, contribution: Contribution) -> ClientSession:
-        """The session of the next sum; the one before must be over for this client. A refused one does not count.
+        """Return the next sum's session; the one before must be over for this client. A refused one does not count.
 
         Raises:
             InvalidVectorError: the vector does not fit the layout.
         """
+        session = SeriesMember(self, self._index + 1, layout, context, contribution)
+        session.begin()
+        return session
+
+    def begin_next(self, layout: Layout, context: bytes, contribution: Contribution) -> bool:
+        """Begin the next sum; whether its client speaks first."""
         index = self._index + 1
         config = self._series.sum(index, layout, context)
         if index and self._next is not None and self._next.state is ClientState.SHARES_SENT:
@@ -137,7 +165,36 @@ class SeriesClient:
             current = MaskedClient(config, self.party, contribution, secrets=self._secrets, entropy=self._entropy)
             starts = index == 0
         self._index, self._current, self._next = index, current, None
-        return _SeriesClientSession(self, starts)
+        return starts
+
+    def snapshot(self) -> bytes:
+        """Return this client's side of the series as bytes, once its first sum has begun."""
+        parts = (client.snapshot() if client else None for client in (self._current, self._next))
+        current, upcoming = parts
+        return write(SeriesClientState(index=self._index, current=current, upcoming=upcoming))
+
+    def restore(self, snapshot: bytes, number: int, layout: Layout, context: bytes, contribution: Contribution) -> bool:
+        """Go where the snapshot says; whether the sum of a number had begun there.
+
+        Raises:
+            SnapshotError: it does not lead to that sum, or changed bytes.
+        """
+        state = read(SeriesClientState(index=0, current=None, upcoming=None), snapshot)
+        if state.index not in (number, number - 1):
+            raise SnapshotError(
+                f"this snapshot is of sum {state.index} of its series; it does not lead to sum {number}"
+            )
+        self._index = state.index
+        if state.upcoming is not None:
+            self._next = self._restored(self._series.sum(state.index + 1, NOT_YET, b""), None, state.upcoming)
+        if state.index == number and state.current is not None:
+            self._current = self._restored(self._series.sum(number, layout, context), contribution, state.current)
+        return state.index == number
+
+    def _restored(self, config: MaskedSum, vector: Contribution | None, snapshot: bytes) -> MaskedClient:
+        client = MaskedClient(config, self.party, vector, secrets=self._secrets, entropy=self._entropy)
+        client.restore(snapshot)
+        return client
 
     def start(self) -> bytes:
         """The first message of the first sum."""
@@ -172,18 +229,60 @@ class SeriesClient:
         return _seal_bundle(parts, digest=self._series.digest, sender=self.party, recipient=SERVER)
 
 
-class _SeriesClientSession:
-    """A ``ClientSession`` for one sum of a series."""
+@dataclass(slots=True, kw_only=True)
+class SeriesClientState:
+    """The sum that a client is in, its session there, and the session of the next sum's set-up."""
 
-    def __init__(self, client: SeriesClient, starts: bool) -> None:
-        self._client, self._starts = client, starts
+    index: int
+    current: bytes | None
+    upcoming: bytes | None
+
+
+class SeriesMember:
+    """A client's ``ClientSession`` for one sum of a series; stored, it brings the next sum's set-up along."""
+
+    def __init__(
+        self, client: SeriesClient, number: int, layout: Layout, context: bytes, contribution: Contribution
+    ) -> None:
+        self._client, self._number, self._has_begun = client, number, False
+        self._layout, self._context, self._contribution = layout, context, contribution
+        self._starts = True
         self.party = client.party
 
+    @property
+    def bound_to(self) -> bytes:
+        """What ties a stored session to this series."""
+        return binding(CLIENT, self._client.digest, self.party)
+
+    def begin(self) -> None:
+        """Begin the sum, if this session was not restored in the middle of it."""
+        if not self._has_begun:
+            self._starts = self._client.begin_next(self._layout, self._context, self._contribution)
+            self._has_begun = True
+
     def start(self) -> bytes | None:
+        """Return the first message of the first sum; in later ones nobody speaks first."""
+        self.begin()
         return self._client.start() if self._starts else None
 
     def receive(self, message: bytes) -> bytes | None:
+        """Answer the server's message."""
+        self.begin()
         return self._client.receive(message)
+
+    def snapshot(self) -> bytes:
+        """Return the client's side of the series as bytes."""
+        self.begin()
+        return self._client.snapshot()
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go where the snapshot says: to this sum, or to the one before, after which this one begins.
+
+        Raises:
+            SnapshotError: another sum's, or changed bytes.
+        """
+        number, begin = self._number, (self._layout, self._context, self._contribution)
+        self._has_begun = self._client.restore(snapshot, number, *begin)
 
 
 class SeriesServer:
@@ -241,6 +340,16 @@ class _SeriesServerSession:
     def __init__(self, series: SeriesServer, current: MaskedServer, *, is_set_up: bool) -> None:
         self._series, self._current = series, current
         self._is_set_up = is_set_up
+
+    @property
+    def bound_to(self) -> bytes:
+        return self._current.bound_to
+
+    def snapshot(self) -> bytes:
+        raise ConfigurationError("the server of a series is not stored: begin a new series after a crash")
+
+    def restore(self, snapshot: bytes) -> None:
+        raise ConfigurationError("the server of a series is not stored: begin a new series after a crash")
 
     @property
     def result(self) -> SumResult | None:

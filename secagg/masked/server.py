@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from secagg.carriers.carrier import RunningSum
 from secagg.config import SERVER
 from secagg.errors import (
     ConfigurationError,
@@ -36,7 +38,7 @@ from secagg.primitives.agreement import BadPublicKeyError, KeyPair, check_public
 from secagg.primitives.identity import SIGNATURE_BYTES, verifies
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.shamir import BadSharesError, combine, lagrange_at_zero
-from secagg.rounds import Round, ServerRounds
+from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import PartyId, SumResult
 from secagg.wire import MessageType, Reader, seal_frame
 
@@ -44,32 +46,46 @@ if TYPE_CHECKING:
     from secagg.masked.protocol import MaskedSum
 
 
-class MaskedServer(ServerRounds):
+@dataclass(slots=True, kw_only=True, eq=False)
+class MaskedServerState(RoundState):
+    """Beside the round: what clients said, revealed shares among it, who survives, and the sum so far."""
+
+    sum: RunningSum
+    keys: dict[PartyId, AdvertisedKeys] = field(default_factory=dict)
+    sealed: dict[PartyId, SealedShares] = field(default_factory=dict)
+    survivors: frozenset[PartyId] = frozenset()
+    signatures: dict[PartyId, bytes] = field(default_factory=dict)
+    revealed: dict[PartyId, UnmaskShares] = field(default_factory=dict)
+    transcript: list[bytes] = field(default_factory=list)
+
+
+class MaskedServer(ServerRounds[MaskedServerState]):
     """S's side of Bonawitz et al. 2017, Fig. 4. Masked vectors are added as they arrive and not kept.
 
     U1 advertised keys, U2 shared secrets, U3 sent a masked vector, U4 signed who U3 is, U5 helped to unmask: each
     set is what the round before left.
     """
 
+    _config: MaskedSum
+
     def __init__(self, config: MaskedSum) -> None:
-        ServerRounds.__init__(self, Round(config.setup_digest, MessageType.ADVERTISED_KEYS, config.clients))
-        self._config = config
-        self._keys: dict[PartyId, AdvertisedKeys] = {}
+        first = Round.of(config.setup_digest, MessageType.ADVERTISED_KEYS, config.clients)
+        ServerRounds.__init__(self, config, MaskedServerState(round=first, sum=config.carrier.begin(config)))
         self._public_keys: set[bytes] = set()
-        self._sealed: dict[PartyId, SealedShares] = {}
-        self._sum = config.carrier.begin(config)
         self._begun = False
-        self._survivors: frozenset[PartyId] = frozenset()
         self._statement = b""
-        self._signatures: dict[PartyId, bytes] = {}
-        self._revealed: dict[PartyId, UnmaskShares] = {}
-        self._transcript: list[bytes] = []
         self._weights: dict[tuple[int, ...], list[int]] = {}
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go where the snapshot says."""
+        ServerRounds.restore(self, snapshot)
+        keys = self._kept.keys.values()
+        self._public_keys = {key for entry in keys for key in (entry.sealing_key, entry.masking_key)}
 
     @property
     def transcript(self) -> bytes:
         """A hash of every message that was taken in the rounds closed so far, in an order that all can repeat."""
-        return hashlib.sha256(b"".join(self._transcript)).digest()
+        return hashlib.sha256(b"".join(self._kept.transcript)).digest()
 
     def begin_sum(self, config: MaskedSum) -> None:
         """Give a server that was set up ahead the layout and context of its sum.
@@ -82,7 +98,7 @@ class MaskedServer(ServerRounds):
             raise LocalProtocolError("the sum of this server has begun; it takes the one it was set up for, once")
         if config.setup_digest != self._config.setup_digest:
             raise ConfigurationError("the sum differs from its set-up in session, cohort, graph, threshold or roster")
-        self._config, self._sum, self._begun = config, config.carrier.begin(config), True
+        self._config, self._kept.sum, self._begun = config, config.carrier.begin(config), True
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one client's message of the current round, or refuse it and stay as before."""
@@ -96,7 +112,7 @@ class MaskedServer(ServerRounds):
         """End the round; the next messages by recipient, or nothing once the sum stands."""
         with self._closing() as round_:
             self._need_enough(round_)
-            self._transcript.append(round_.transcript())
+            self._kept.transcript.append(round_.transcript())
             return self._closers()[round_.answer](frozenset(round_.answered))
 
     def _takers(self) -> dict[MessageType, Callable[[PartyId, Reader], None]]:
@@ -137,7 +153,7 @@ class MaskedServer(ServerRounds):
                 "it advertised a key of small order; it must draw a fresh one", peer=sender
             ) from error
         self._public_keys |= both
-        self._keys[sender] = keys
+        self._kept.keys[sender] = keys
 
     def _send_rosters(self, advertised: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
         self._ask(MessageType.SEALED_SHARES, advertised)
@@ -145,7 +161,7 @@ class MaskedServer(ServerRounds):
             party: self._message(
                 party,
                 MessageType.ROSTER,
-                Roster(keys={peer: self._keys[peer] for peer in self._near(party, advertised)}).to_payload(),
+                Roster(keys={peer: self._kept.keys[peer] for peer in self._near(party, advertised)}).to_payload(),
             )
             for party in sorted(advertised)
         }
@@ -154,13 +170,13 @@ class MaskedServer(ServerRounds):
 
     def _take_sealed_shares(self, sender: PartyId, reader: Reader) -> None:
         message = SealedShares.read(reader)
-        due = set(self._near(sender, self._keys.keys()))
+        due = set(self._near(sender, self._kept.keys.keys()))
         if message.sealed.keys() != due:
             raise RemoteProtocolError(
                 f"it must seal shares for exactly the {len(due)} neighbours of its roster, not {len(message.sealed)}",
                 peer=sender,
             )
-        self._sealed[sender] = message
+        self._kept.sealed[sender] = message
 
     def _deliver_shares(self, shared: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
         self._ask(MessageType.MASKED_INPUT, shared)
@@ -169,7 +185,7 @@ class MaskedServer(ServerRounds):
                 party,
                 MessageType.SHARE_DELIVERY,
                 ShareDelivery(
-                    sealed={peer: self._sealed[peer].sealed[party] for peer in self._near(party, shared)}
+                    sealed={peer: self._kept.sealed[peer].sealed[party] for peer in self._near(party, shared)}
                 ).to_payload(),
             )
             for party in sorted(shared)
@@ -178,10 +194,10 @@ class MaskedServer(ServerRounds):
     # Round 2, MaskedInputCollection
 
     def _take_masked_vector(self, sender: PartyId, reader: Reader) -> None:
-        self._sum.add(reader.rest(), peer=sender)
+        self._kept.sum.add(reader.rest(), peer=sender)
 
     def _request_unmasking(self, survivors: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
-        self._survivors = survivors
+        self._kept.survivors = survivors
         self._ask(
             MessageType.SURVIVOR_SIGNATURE if self._config.is_authenticated else MessageType.UNMASK_SHARES, survivors
         )
@@ -194,35 +210,35 @@ class MaskedServer(ServerRounds):
         signature = SurvivorSignature.read(reader).signature
         if not verifies(self._config.identity(sender), signature, self._survivors_statement()):
             raise RemoteProtocolError("its signature is not one on this sum's survivors", peer=sender)
-        self._signatures[sender] = signature
+        self._kept.signatures[sender] = signature
 
     def _send_proof(self, signed: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
         self._ask(MessageType.UNMASK_SHARES, signed)
         enough = sorted(signed)[: self._config.signatures_needed]
-        proof = SurvivorProof(signatures={party: self._signatures[party] for party in enough}).to_payload()
+        proof = SurvivorProof(signatures={party: self._kept.signatures[party] for party in enough}).to_payload()
         return {party: self._message(party, MessageType.SURVIVOR_PROOF, proof) for party in sorted(signed)}
 
     # Round 4, Unmasking
 
     def _take_unmask_shares(self, sender: PartyId, reader: Reader) -> None:
         shares = UnmaskShares.read(reader)
-        dropouts = set(self._near(sender, self._sealed.keys())) - self._survivors
-        survivors = {sender, *self._near(sender, self._survivors)}
+        dropouts = set(self._near(sender, self._kept.sealed.keys())) - self._kept.survivors
+        survivors = {sender, *self._near(sender, self._kept.survivors)}
         if shares.mask_key_shares.keys() != dropouts or shares.self_mask_shares.keys() != survivors:
             raise RemoteProtocolError(
                 f"it must reveal one share of each of {len(dropouts)} dropouts and {len(survivors)} survivors, "
                 f"not of {len(shares.mask_key_shares)} and {len(shares.self_mask_shares)}",
                 peer=sender,
             )
-        self._revealed[sender] = shares
+        self._kept.revealed[sender] = shares
 
     def _unmask(self, helped: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
-        masks: list[tuple[bytes, int]] = [(self._self_mask_seed(party), -1) for party in sorted(self._survivors)]
-        for dropout in sorted(self._sealed.keys() - self._survivors):
+        masks: list[tuple[bytes, int]] = [(self._self_mask_seed(party), -1) for party in sorted(self._kept.survivors)]
+        for dropout in sorted(self._kept.sealed.keys() - self._kept.survivors):
             masks += self._masks_shared_with(dropout)
-        add_masks(self._sum.words, masks, self._config.digest)
-        self._revealed = {}
-        question = self._sum.question(tuple(sorted(self._survivors)))
+        add_masks(self._kept.sum.words, masks, self._config.digest)
+        self._kept.revealed = {}
+        question = self._kept.sum.question(tuple(sorted(self._kept.survivors)))
         if question is None:
             return self._release(helped)
         (holder,) = self._config.helpers  # asked last, when it is certain that its answer gives a total
@@ -232,16 +248,20 @@ class MaskedServer(ServerRounds):
     # Where vectors are encrypted too: the key holder decrypts the masked sum, which is short of its masks by now
 
     def _take_decrypted_sum(self, sender: PartyId, reader: Reader) -> None:
-        self._sum.take_answer(reader)
+        self._kept.sum.take_answer(reader)
 
     def _release(self, answered: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
-        self._result = SumResult(total=self._sum.words.decode(), survivors=tuple(sorted(self._survivors)))
-        self._round = None
+        self._kept.result = SumResult(
+            total=self._kept.sum.words.decode(), survivors=tuple(sorted(self._kept.survivors))
+        )
+        self._kept.round = None
         return {}
 
     def _self_mask_seed(self, survivor: PartyId) -> bytes:
-        shares = {p: m.self_mask_shares[survivor] for p, m in self._revealed.items() if survivor in m.self_mask_shares}
-        committed = self._sealed[survivor].commitment
+        shares = {
+            p: m.self_mask_shares[survivor] for p, m in self._kept.revealed.items() if survivor in m.self_mask_shares
+        }
+        committed = self._kept.sealed[survivor].commitment
         return self._rebuilt(
             survivor,
             shares,
@@ -250,15 +270,15 @@ class MaskedServer(ServerRounds):
 
     def _masks_shared_with(self, dropout: PartyId) -> list[tuple[bytes, int]]:
         """What the survivors added for a dropout and nobody cancelled."""
-        shares = {p: m.mask_key_shares[dropout] for p, m in self._revealed.items() if dropout in m.mask_key_shares}
-        public = self._keys[dropout].masking_key
+        shares = {p: m.mask_key_shares[dropout] for p, m in self._kept.revealed.items() if dropout in m.mask_key_shares}
+        public = self._kept.keys[dropout].masking_key
         masking = KeyPair(self._rebuilt(dropout, shares, lambda secret: KeyPair(secret).public == public))
         return [
             (
-                pairwise_seed(masking, self._keys[survivor].masking_key, self._config.digest),
+                pairwise_seed(masking, self._kept.keys[survivor].masking_key, self._config.digest),
                 -pairwise_sign(survivor, dropout),
             )
-            for survivor in self._near(dropout, self._survivors)
+            for survivor in self._near(dropout, self._kept.survivors)
         ]
 
     def _rebuilt(self, owner: PartyId, shares: dict[PartyId, bytes], is_right: Callable[[bytes], bool]) -> bytes:
@@ -303,10 +323,10 @@ class MaskedServer(ServerRounds):
     @property
     def _dropouts(self) -> tuple[PartyId, ...]:
         """Everybody of the cohort who is not in the sum."""
-        return tuple(party for party in self._config.clients if party not in self._survivors)
+        return tuple(party for party in self._config.clients if party not in self._kept.survivors)
 
     def _ask(self, answer: MessageType, parties: Iterable[PartyId]) -> None:
-        self._round = Round(self._digest(answer), answer, parties)
+        self._kept.round = Round.of(self._digest(answer), answer, parties)
 
     def _need_enough(self, round_: Round) -> None:
         """Every round before the last needs all that the total must hold; the last one a secret's threshold."""

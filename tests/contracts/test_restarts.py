@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 from support.crashes import KEY, KillableStore, Killer, Process, ServerProcess, run
+from support.memory_store import MemoryStore
 from support.rows import ROWS, make, some_vectors
 
-from secagg import ClientSession, CommitteeSum, InOneProcess, MaskedSum, PartyId, PlainSum, SumResult
-from secagg.config import SERVER
-from secagg.durable import DurableClient
+from secagg import ClientSession, InOneProcess, PartyId, SumResult, os_entropy
+from secagg.durable import DurableClient, DurableServer
 from secagg.errors import LocalProtocolError, RepeatedMessageError, SnapshotError, TooFewSurvivorsError
+from secagg.primitives.sealing import seal
 
 COHORT = (3, 8, 9)
 VECTORS = {party: vector for party, vector in some_vectors().items() if party in COHORT}
@@ -27,37 +27,16 @@ def parties_of(name: str) -> InOneProcess:
     return make(ROWS[name], clients=COHORT)
 
 
+def session_of(parties: InOneProcess, party: PartyId) -> ClientSession:
+    """A fresh session of a client or of a helper."""
+    return parties.helper(party) if party in parties.helpers else parties.client(party, VECTORS[party])
+
+
 def cohort(parties: InOneProcess, killer: Killer) -> tuple[dict[PartyId, Process], ServerProcess]:
-    """Each party with its own secrets, in a store that it may be killed at."""
-    protocol, of = parties.protocol, parties.of_party
-
-    def client(party: PartyId) -> Process:
-        return Process(
-            killer,
-            fresh=lambda: parties.client(party, VECTORS[party]),
-            restore=lambda stored: protocol.restore_client(party, VECTORS[party], stored, KEY, secrets=of(party)),
-            snapshot=lambda session: protocol.snapshot_client(session, KEY),
-        )
-
-    processes = {party: client(party) for party in COHORT}
-    processes |= {party: Process(killer, **helping(parties, party)) for party in parties.helpers}
-    server = ServerProcess(
-        killer,
-        fresh=parties.server,
-        restore=lambda stored: protocol.restore_server(stored, secrets=of(SERVER)),
-        snapshot=protocol.snapshot_server,
-    )
-    return processes, server
-
-
-def helping(parties: InOneProcess, party: PartyId) -> dict[str, Any]:
-    """How a helper's session is made, restored and stored."""
-    protocol, own = parties.protocol, parties.of_party(party)
-    return {
-        "fresh": partial(parties.helper, party),
-        "restore": lambda stored: protocol.restore_helper(party, stored, KEY, secrets=own),
-        "snapshot": lambda session: protocol.snapshot_helper(session, KEY),
-    }
+    """Each party in a store that it may be killed at."""
+    everybody = (*COHORT, *parties.helpers)
+    processes = {party: Process(killer, partial(session_of, parties, party)) for party in everybody}
+    return processes, ServerProcess(killer, parties.server)
 
 
 def is_exact(result: SumResult) -> bool:
@@ -114,8 +93,8 @@ def test_an_aborted_server_comes_back_without_a_total(name: str) -> None:
     server = parties.server()
     with pytest.raises(TooFewSurvivorsError, match="no sum is released"):
         server.close_round()
-    stored = parties.protocol.snapshot_server(server)
-    restored = parties.protocol.restore_server(stored, secrets=parties.of_party(SERVER))
+    restored = parties.server()
+    restored.restore(server.snapshot())
     assert restored.result is None
     with pytest.raises(LocalProtocolError, match="over"):
         restored.close_round()
@@ -145,7 +124,7 @@ def test_a_helper_that_answered_answers_no_other_request_after_a_restart(name: s
     store = KillableStore(Killer())
 
     def durable() -> DurableClient:
-        return DurableClient(store, KEY, **helping(parties, helper))
+        return DurableClient(store, KEY, parties.helper(helper))
 
     answer = durable().receive(request)
     with pytest.raises(LocalProtocolError, match=r"has answered in this session|forgotten its key"):
@@ -156,105 +135,74 @@ def test_a_helper_that_answered_answers_no_other_request_after_a_restart(name: s
 @WITH_HELPERS
 def test_a_helper_comes_back_as_it_was_and_its_secrets_are_in_no_snapshot(name: str) -> None:
     parties = parties_of(name)
-    helper = parties.helpers[0]
-    how, request = helping(parties, helper), requests_to_helpers(parties)[helper]
-    own, waiting = parties.of_party(helper), how["snapshot"](parties.helper(helper))
-    assert len(waiting) < 200
-    assert own.agreement is None or own.agreement.secret not in waiting
-    assert how["restore"](waiting).receive(request)
-    done = parties.helper(helper)
-    done.receive(request)
+    party = parties.helpers[0]
+    request, own, waiting = requests_to_helpers(parties)[party], parties.of_party(party), parties.helper(party)
+    assert len(waiting.snapshot()) < 200
+    assert own.agreement is None or own.agreement.secret not in waiting.snapshot()
+    restored = parties.helper(party)
+    restored.restore(waiting.snapshot())
+    assert restored.receive(request)
+    done = parties.helper(party)
+    done.restore(restored.snapshot())
     with pytest.raises(RepeatedMessageError):
-        how["restore"](how["snapshot"](done)).receive(request)
+        done.receive(request)
 
 
 @NAMED
 def test_a_client_says_nothing_twice_after_a_restart(name: str) -> None:
     parties, party = parties_of(name), COHORT[0]
-    spoken = parties.client(party, VECTORS[party])
+    spoken, restored = session_of(parties, party), session_of(parties, party)
     spoken.start()
-    stored = parties.protocol.snapshot_client(spoken, KEY)
-    restored = parties.protocol.restore_client(party, VECTORS[party], stored, KEY, secrets=parties.of_party(party))
+    restored.restore(spoken.snapshot())
     with pytest.raises(LocalProtocolError, match=r"one session sends one vector|begins a session once"):
         restored.start()
 
 
-def stored_by_clients_and_helpers(parties: InOneProcess) -> dict[PartyId, tuple[bytes, Any]]:
-    """Each party's snapshot, and what restores a snapshot for it under a key."""
-    protocol, found = parties.protocol, {}
-    for party in (COHORT[0], *parties.helpers[:1]):
-        session: ClientSession = (
-            parties.helper(party) if party in parties.helpers else parties.client(party, VECTORS[party])
-        )
-        session.start()
-
-        def restore(stored: bytes, key: bytes, of: Any = protocol, party: PartyId = party) -> ClientSession:
-            own = parties.of_party(party)
-            if party in parties.helpers:
-                return of.restore_helper(party, stored, key, secrets=own)
-            return of.restore_client(party, VECTORS[party], stored, key, secrets=own)
-
-        store = protocol.snapshot_helper if party in parties.helpers else protocol.snapshot_client
-        found[party] = store(session, KEY), restore
-    return found
-
-
 @NAMED
-def test_snapshots_open_for_their_owner_role_and_session_only(name: str) -> None:
+def test_a_record_opens_for_its_owner_role_and_session_only(name: str) -> None:
+    """Sealed, for it holds the session's secrets; bound to role, party and configuration."""
     parties, elsewhere = parties_of(name), make(ROWS[name], clients=COHORT, session_id=b"x" * 16)
-    stored = stored_by_clients_and_helpers(parties)
-    for snapshot, restore in stored.values():
-        assert restore(snapshot, KEY)
-        with pytest.raises(SnapshotError, match="another key, or changed bytes"):
-            restore(snapshot, b"x" * 32)
-        with pytest.raises(SnapshotError, match="another key, or changed bytes"):
-            restore(snapshot[:-1] + bytes([snapshot[-1] ^ 1]), KEY)
-        with pytest.raises(SnapshotError, match="another party, session"):
-            parties.protocol.restore_server(snapshot, secrets=parties.of_party(SERVER))
-    snapshot, _ = stored[COHORT[0]]
-    for other, protocol in ((8, parties), (3, elsewhere)):
-        with pytest.raises(SnapshotError, match="another party, session"):
-            protocol.protocol.restore_client(other, VECTORS[other], snapshot, KEY, secrets=protocol.of_party(other))
-    for party in parties.helpers[:1]:
-        with pytest.raises(SnapshotError, match="another party, session"):
-            parties.protocol.restore_helper(party, snapshot, KEY, secrets=parties.of_party(party))
+    for party in (COHORT[0], *parties.helpers[:1]):
+        store = MemoryStore()
+        DurableClient(store, KEY, session_of(parties, party)).start()
+        record = store.record
+        assert record is not None
+        assert parties.protocol.digest not in record
+        assert DurableClient(MemoryStore(record), KEY, session_of(parties, party)).party == party
+        others = [session_of(parties, 8), session_of(elsewhere, COHORT[0])]
+        others += [session_of(parties, helper) for helper in parties.helpers if helper != party]
+        for other in others:
+            with pytest.raises(SnapshotError, match="another party, session or configuration"):
+                DurableClient(MemoryStore(record), KEY, other)
+        for key, changed in ((b"x" * 32, record), (KEY, record[:-1] + bytes([record[-1] ^ 1]))):
+            with pytest.raises(SnapshotError, match="another key"):
+                DurableClient(MemoryStore(changed), key, session_of(parties, party))
+        with pytest.raises(SnapshotError, match="another session or configuration"):
+            DurableServer(MemoryStore(record), parties.server())
 
 
 @NAMED
-def test_a_server_snapshot_that_was_cut_or_lengthened_is_refused(name: str) -> None:
+def test_a_snapshot_that_was_cut_or_lengthened_is_refused(name: str) -> None:
     parties = parties_of(name)
-    protocol, own, server = parties.protocol, parties.of_party(SERVER), parties.server()
-    message = parties.client(COHORT[0], VECTORS[COHORT[0]]).start()
+    client, server = session_of(parties, COHORT[0]), parties.server()
+    message = client.start()
     assert message is not None
     server.receive(COHORT[0], message)
-    snapshot = protocol.snapshot_server(server)
-    for size in [*range(0, min(300, len(snapshot)), 7), len(snapshot) // 2, len(snapshot) - 1]:
-        with pytest.raises(SnapshotError):
-            protocol.restore_server(snapshot[:size], secrets=own)
-    unknown_round = bytearray(snapshot)
-    unknown_round[42 + 4] = 255
-    for changed in (snapshot + b"\0", bytes(unknown_round)):
+    for snapshot, fresh in ((server.snapshot(), parties.server), (client.snapshot(), partial(session_of, parties, 3))):
+        for size in [*range(0, min(300, len(snapshot)), 7), len(snapshot) // 2, len(snapshot) - 1]:
+            with pytest.raises(SnapshotError, match="changed bytes"):
+                fresh().restore(snapshot[:size])
         with pytest.raises(SnapshotError, match="changed bytes"):
-            protocol.restore_server(changed, secrets=own)
+            fresh().restore(snapshot + b"\0")
+        fresh().restore(snapshot)
 
 
 @NAMED
-def test_sessions_of_other_sums_are_not_stored(name: str) -> None:
-    protocol = parties_of(name).protocol
-    others: list[Any] = [
-        PlainSum(layout=protocol.layout, clients=COHORT, session_id=bytes(16)),
-        MaskedSum(layout=protocol.layout, clients=COHORT, session_id=bytes(16)),
-        CommitteeSum.generate(layout=protocol.layout, clients=COHORT, session_id=bytes(16)),
-    ]
-    own = type(parties_of(name).server())
-    for other in others:
-        client, server = other.client(3, VECTORS[3]), other.server()
-        if isinstance(server, own):
-            continue
-        with pytest.raises(LocalProtocolError, match=type(client).__name__):
-            protocol.snapshot_client(client, KEY)
-        with pytest.raises(LocalProtocolError, match=type(server).__name__):
-            protocol.snapshot_server(server)
-        for _ in protocol.helpers[:1]:
-            with pytest.raises(LocalProtocolError, match=type(client).__name__):
-                protocol.snapshot_helper(client, KEY)
+def test_sessions_stored_by_the_old_version_are_refused_by_name(name: str) -> None:
+    """A record of format 1 has no header; what follows is a seal's nonce, or a server's hash."""
+    parties = parties_of(name)
+    old = seal(KEY, bytes(200), b"analytic-secagg/1 durable client", entropy=os_entropy)
+    with pytest.raises(SnapshotError, match="written by another version of this library, not in format 2"):
+        DurableClient(MemoryStore(old), KEY, session_of(parties, COHORT[0]))
+    with pytest.raises(SnapshotError, match="written by another version of this library, not in format 2"):
+        DurableServer(MemoryStore(bytes(300)), parties.server())

@@ -6,7 +6,7 @@ No other file names it: what works here works for a mode that somebody brings al
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from federation.site.key_files import write_secret
 from federation.site.roster import Roster
 from federation.sum_setup import SumSetup
 from secagg import Guarantee, Layout, PartyId, PartySecrets, SumResult, os_entropy, run_in_memory
+from secagg.carriers.carrier import RingSum
 from secagg.config import SERVER, SumConfig, check_min_survivors, harmless_colluders
 from secagg.contribution import check_now, resolve
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
@@ -38,18 +39,9 @@ from secagg.policy import ClientPolicy
 from secagg.primitives.agreement import PUBLIC_KEY_BYTES, KeyPair
 from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
-from secagg.rounds import Round, ServerRounds
+from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import ClientSession, Contribution, ServerSession
-from secagg.snapshots import (
-    CLIENT,
-    HELPER,
-    hash_snapshot,
-    opened_snapshot,
-    read_round,
-    seal_snapshot,
-    server_snapshot,
-    write_round,
-)
+from secagg.snapshots import CLIENT, HELPER, Stored, binding
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, Knowledge, Upload
 from secagg.wire import MessageType, Reader, open_frame, seal_frame, write_entries
 from simulations.audit.attack import Expectation
@@ -143,74 +135,44 @@ class VeiledSum(SumConfig):
             add_masks(vector, [(self.mask(own, payload[:PUBLIC_KEY_BYTES]), -1)], self.digest)
         return vector
 
-    def snapshot_client(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        assert isinstance(session, VeiledClient)
-        return seal_snapshot(CLIENT, self, session.party, bytes([session.has_spoken]), key, entropy=entropy)
 
-    def restore_client(
-        self,
-        party: PartyId,
-        contribution: Contribution,
-        snapshot: bytes,
-        key: bytes,
-        *,
-        secrets: PartySecrets = NO_SECRETS,
-        entropy: Entropy = os_entropy,
-    ) -> ClientSession:
-        session = VeiledClient(self, party, contribution, entropy)
-        with opened_snapshot(CLIENT, self, party, snapshot, key) as reader:
-            session.has_spoken = reader.take(1) != b"\0"
-        return session
-
-    def snapshot_helper(self, session: ClientSession, key: bytes, *, entropy: Entropy = os_entropy) -> bytes:
-        assert isinstance(session, Veiler)
-        return seal_snapshot(HELPER, self, session.party, bytes([session.has_spoken]), key, entropy=entropy)
-
-    def restore_helper(
-        self, party: PartyId, snapshot: bytes, key: bytes, *, secrets: PartySecrets = NO_SECRETS
-    ) -> ClientSession:
-        session = self.helper(party, secrets=secrets)
-        assert isinstance(session, Veiler)
-        with opened_snapshot(HELPER, self, party, snapshot, key) as reader:
-            session.has_spoken = reader.take(1) != b"\0"
-        return session
-
-    def snapshot_server(self, session: ServerSession) -> bytes:
-        assert isinstance(session, VeiledServer)
-        return hash_snapshot(self, write_round(session._round) + write_entries(session.keys) + session.sum.to_bytes())
-
-    def restore_server(self, snapshot: bytes, *, secrets: PartySecrets = NO_SECRETS) -> ServerSession:
-        session = VeiledServer(self)
-        with server_snapshot(self, snapshot) as reader:
-            session._round, session.keys = read_round(reader, lambda _: self.digest), reader.entries(PUBLIC_KEY_BYTES)
-            session.sum = RingVector.from_bytes(self.layout, reader.take(self.layout.wire_bytes)).copy()
-        return session
+@dataclass(slots=True)
+class Spoken:
+    has_spoken: bool = False
 
 
-class VeiledClient:
+class VeiledClient(Stored[Spoken]):
     def __init__(self, config: VeiledSum, party: PartyId, contribution: Contribution, entropy: Entropy) -> None:
         config.index(party)
         check_now(config.layout, contribution)
-        self.party, self.has_spoken = party, False
+        self.party, self._kept = party, Spoken()
         self._config, self._contribution, self._entropy = config, contribution, entropy
 
+    @property
+    def bound_to(self) -> bytes:
+        return binding(CLIENT, self._config.digest, self.party)
+
     def start(self) -> bytes:
-        if self.has_spoken:
+        if self._kept.has_spoken:
             raise LocalProtocolError("one session sends one vector")
         config, own = self._config, KeyPair.generate(self._entropy)
         vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
         add_masks(vector, [(config.mask(own, config.veiler_key), 1)], config.digest)
-        self.has_spoken = True
+        self._kept.has_spoken = True
         return said(config, MessageType.COMMITTEE_INPUT, own.public + vector.to_bytes(), self.party, SERVER)
 
     def receive(self, message: bytes) -> bytes | None:
         raise RemoteProtocolError("a veiled client is asked nothing", peer=SERVER)
 
 
-class Veiler:
+class Veiler(Stored[Spoken]):
     def __init__(self, config: VeiledSum, keys: KeyPair) -> None:
-        self.party, self.has_spoken = config.veiler, False
+        self.party, self._kept = config.veiler, Spoken()
         self._config, self._keys = config, keys
+
+    @property
+    def bound_to(self) -> bytes:
+        return binding(HELPER, self._config.digest, self.party)
 
     def start(self) -> None:
         return
@@ -218,44 +180,51 @@ class Veiler:
     def receive(self, message: bytes) -> bytes:
         config = self._config
         frame = open_frame(message, digest=config.digest, sender=SERVER, recipient=self.party)
-        if self.has_spoken:
+        if self._kept.has_spoken:
             raise LocalProtocolError("the veiler answers once")
         keys = Reader(frame.payload, peer=SERVER).entries(PUBLIC_KEY_BYTES)
         if len(keys) < config.min_survivors or not keys.keys() <= set(config.clients):
             raise RemoteProtocolError("too few clients, or strangers", peer=SERVER)
         veil = RingVector.zeros(config.layout)
         add_masks(veil, [(config.mask(self._keys, public), 1) for public in keys.values()], config.digest)
-        self.has_spoken = True
+        self._kept.has_spoken = True
         return said(config, MessageType.MASK_SUM, veil.to_bytes(), self.party, SERVER)
 
 
-class VeiledServer(ServerRounds):
+@dataclass(slots=True, kw_only=True, eq=False)
+class VeiledState(RoundState):
+    sum: RingSum
+    keys: dict[PartyId, bytes] = field(default_factory=dict)
+
+
+class VeiledServer(ServerRounds[VeiledState]):
+    _config: VeiledSum
+
     def __init__(self, config: VeiledSum) -> None:
-        ServerRounds.__init__(self, Round(config.digest, MessageType.COMMITTEE_INPUT, config.clients))
-        self._config, self.sum = config, RingVector.zeros(config.layout)
-        self.keys: dict[PartyId, bytes] = {}
+        first = Round.of(config.digest, MessageType.COMMITTEE_INPUT, config.clients)
+        ServerRounds.__init__(self, config, VeiledState(round=first, sum=RingSum(config.layout)))
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         with self._taking() as round_:
             payload = bytes(round_.open(sender, message).payload)
             if round_.answer is MessageType.MASK_SUM:
-                self.sum.subtract(RingVector.from_bytes(self._config.layout, payload))
+                self._kept.sum.words.subtract(RingVector.from_bytes(self._config.layout, payload))
             else:
-                self.sum.add(RingVector.from_bytes(self._config.layout, payload[PUBLIC_KEY_BYTES:]))
-                self.keys[sender] = payload[:PUBLIC_KEY_BYTES]
+                self._kept.sum.add(payload[PUBLIC_KEY_BYTES:], peer=sender)
+                self._kept.keys[sender] = payload[:PUBLIC_KEY_BYTES]
             round_.accept(sender, message)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         config = self._config
         with self._closing() as round_:
             if round_.answer is MessageType.COMMITTEE_INPUT:
-                self._round = Round(config.digest, MessageType.MASK_SUM, config.helpers)
-                asked = write_entries(self.keys)
+                self._kept.round = Round.of(config.digest, MessageType.MASK_SUM, config.helpers)
+                asked = write_entries(self._kept.keys)
                 return {config.veiler: said(config, MessageType.MASK_REQUEST, asked, SERVER, config.veiler)}
             if round_.waiting_for:
                 raise HelperMissingError(missing=config.helpers)
-            self._result = SumResult(total=self.sum.decode(), survivors=tuple(sorted(self.keys)))
-            self._round = None
+            self._kept.result = SumResult(total=self._kept.sum.words.decode(), survivors=tuple(sorted(self._kept.keys)))
+            self._kept.round = None
             return {}
 
 

@@ -7,6 +7,7 @@ the coverage-guided fuzzer (`run_atheris.py`) and hypothesis (`test_hostile_byte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache, partial
 from hashlib import sha256
 from typing import Any
@@ -40,7 +41,6 @@ from secagg.masked.messages import (
     UnmaskShares,
 )
 from secagg.masked.series import MaskedSeries, SeriesClient, SeriesServer
-from secagg.masked.snapshots import MAGIC, VERSION, restore_client, restore_server, snapshot_client, snapshot_server
 from secagg.primitives.identity import IdentityKey
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.receipts import Receipt
@@ -48,6 +48,9 @@ from secagg.ring import RingVector
 from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type, open_frame, seal_frame
 
 Target = Callable[[bytes], None]
+DURABLE = b"SAGD\x02"
+"""Before every stored record of this version."""
+
 LAYOUT = Layout.of([("gram", 3, 1000), ("three bytes", 2, 70_000), ("flags", 1, 1)])
 CLIENTS = (2, 5, 9)
 KEY = bytes(range(32))
@@ -125,55 +128,30 @@ def _sealed(data: bytes) -> None:
 
 
 def _client_snapshot(config: MaskedSum, data: bytes) -> None:
-    """Also bytes that are sealed with the right key."""
-    header = MAGIC + bytes([VERSION, 1]) + config.digest + (5).to_bytes(4, "big")
-    identity = IDENTITIES[5] if config.is_authenticated else None
-    for snapshot in (data, header + data, header + seal(KEY, data, header, entropy=entropy("nonce"))):
-        try:
-            restore_client(config, 5, VECTORS[5], snapshot, KEY, entropy=entropy("on"), secrets=knows(identity))
-        except SnapshotError:
-            continue
+    """Also bytes that were sealed with the right key."""
+    with suppress(SnapshotError):
+        _new_client(config, 5).restore(data)
 
 
 def _server_snapshot(config: MaskedSum, data: bytes) -> None:
-    """Also bytes with a good header, and with a good checksum."""
-    header = MAGIC + bytes([VERSION, 2]) + config.digest + bytes(4)
-    for snapshot in (data, header + data, header + data + sha256(header + data).digest()):
-        try:
-            restore_server(config, snapshot)
-        except SnapshotError:
-            continue
+    """Also bytes with a good checksum."""
+    with suppress(SnapshotError):
+        config.server().restore(data)
 
 
 def _durable_client(data: bytes) -> None:
-    binding = b"analytic-secagg/1 durable client"
-    for record in (data, seal(KEY, data, binding, entropy=entropy("nonce"))):
-        try:
-            client = DurableClient(
-                MemoryStore(record),
-                KEY,
-                fresh=lambda: TRUSTING.client(5, VECTORS[5], entropy=entropy("fresh")),
-                restore=lambda state: restore_client(TRUSTING, 5, VECTORS[5], state, KEY, entropy=entropy("on")),
-                snapshot=lambda session: TRUSTING.snapshot_client(session, KEY, entropy=entropy("seal")),
-                entropy=entropy("record"),
-            )
-            client.start()
-        except (SnapshotError, LocalProtocolError):
-            continue
+    fresh = _new_client(TRUSTING, 5)
+    sealed = seal(KEY, data, DURABLE + fresh.bound_to, entropy=entropy("nonce"))
+    for record in (data, DURABLE + data, DURABLE + sealed):
+        with suppress(SnapshotError, LocalProtocolError):
+            DurableClient(MemoryStore(record), KEY, _new_client(TRUSTING, 5), entropy=entropy("record")).start()
 
 
 def _durable_server(data: bytes) -> None:
-    header = MAGIC + bytes([VERSION, 2]) + TRUSTING.digest + bytes(4)
-    for record in (data, bytes(4) + header + data):
-        try:
-            DurableServer(
-                MemoryStore(record),
-                fresh=TRUSTING.server,
-                restore=TRUSTING.restore_server,
-                snapshot=TRUSTING.snapshot_server,
-            )
-        except SnapshotError:
-            continue
+    checked = sha256(TRUSTING.server().bound_to + data).digest()
+    for record in (data, DURABLE + data, DURABLE + checked + data):
+        with suppress(SnapshotError):
+            DurableServer(MemoryStore(record), TRUSTING.server())
 
 
 # Sessions: bytes are a script of moves, six bytes each
@@ -404,17 +382,12 @@ def good_snapshots(config: MaskedSum, role: str) -> tuple[bytes, ...]:
             server.close_round()
         else:
             server.receive(*move)
-        bodies.append(snapshot_server(server)[42:])
+        bodies.append(server.snapshot())
     if role == "server":
         return tuple(bodies)
     client.start()
-    bodies = [_unsealed(client)]
+    bodies = [client.snapshot()]
     for message in pool(config)[1]:
         client.receive(message)
-        bodies.append(_unsealed(client))
+        bodies.append(client.snapshot())
     return tuple(bodies)
-
-
-def _unsealed(client: Any) -> bytes:
-    snapshot = snapshot_client(client, KEY, entropy=entropy("seal"))
-    return open_sealed(KEY, snapshot[42:], snapshot[:42])

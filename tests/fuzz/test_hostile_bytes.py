@@ -27,10 +27,11 @@ from hostile_targets import (
     pool,
     seeds,
 )
+from support.memory_store import MemoryStore
 
+from secagg.durable import DurableClient, DurableServer
 from secagg.errors import SnapshotError
 from secagg.masked import MaskedSum
-from secagg.masked.snapshots import restore_server, snapshot_server
 
 HERE = Path(__file__).resolve().parent
 SEEDS: dict[str, list[bytes]] = {name: [] for name in TARGETS}
@@ -100,29 +101,35 @@ def test_the_good_script_ends_in_a_sum(config: MaskedSum) -> None:
 @pytest.mark.parametrize("config", [TRUSTING, SIGNED], ids=["trusting", "signed"])
 @given(data=st.data())
 def test_a_server_snapshot_with_a_changed_byte_is_not_restored(config: MaskedSum, data: st.DataObject) -> None:
-    server = config.server()
-    moves = pool(config)[2]
-    for move in moves[: data.draw(st.integers(0, len(moves)))]:
+    store, moves = MemoryStore(), pool(config)[2]
+    server = DurableServer(store, config.server())
+    server.receive(*moves[0])
+    for move in moves[1 : data.draw(st.integers(1, len(moves)))]:
         if move is None:
             server.close_round()
         else:
             server.receive(*move)
-    snapshot = snapshot_server(server)
-    at, change = data.draw(st.integers(0, len(snapshot) - 1)), data.draw(st.integers(1, 255))
     with pytest.raises(SnapshotError):
-        restore_server(config, snapshot[:at] + bytes([snapshot[at] ^ change]) + snapshot[at + 1 :])
+        DurableServer(MemoryStore(changed(store.record, data)), config.server())
 
 
 @given(data=st.data())
 def test_a_client_snapshot_with_a_changed_byte_is_not_restored(data: st.DataObject) -> None:
-    client = TRUSTING.client(5, VECTORS[5], entropy=entropy("5"))  # as in the pool, whose boxes are for its keys
+    store = MemoryStore()
+    session = TRUSTING.client(5, VECTORS[5], entropy=entropy("5"))  # as in the pool, whose boxes are for its keys
+    client = DurableClient(store, KEY, session)
     client.start()
     for message in pool(TRUSTING)[1][: data.draw(st.integers(0, len(pool(TRUSTING)[1])))]:
         client.receive(message)
-    snapshot = TRUSTING.snapshot_client(client, KEY)
-    at, change = data.draw(st.integers(0, len(snapshot) - 1)), data.draw(st.integers(1, 255))
     with pytest.raises(SnapshotError):
-        TRUSTING.restore_client(5, VECTORS[5], snapshot[:at] + bytes([snapshot[at] ^ change]) + snapshot[at + 1 :], KEY)
+        DurableClient(MemoryStore(changed(store.record, data)), KEY, TRUSTING.client(5, VECTORS[5]))
+
+
+def changed(record: bytes | None, data: st.DataObject) -> bytes:
+    """A stored record with one byte changed."""
+    assert record is not None
+    at, change = data.draw(st.integers(0, len(record) - 1)), data.draw(st.integers(1, 255))
+    return record[:at] + bytes([record[at] ^ change]) + record[at + 1 :]
 
 
 def run_fuzzer(folder: Path, seconds: int, target: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -217,8 +217,8 @@ def _shares(n: int) -> Callable[[], Any]:
 
 
 def _snapshot(n: int) -> Callable[[], Any]:
-    data = b"\x10" + entry_list(n, n, 0) + entry_list(n, n, 32) + entry_list(n, n, 64)
-    return lambda: TARGETS["server_snapshot"](data)
+    round_ = b"\1" + bytes(7) + b"\x20" + bytes(32) + b"\1" + n.to_bytes(8, "big") + bytes(8 * n)
+    return lambda: TARGETS["server_snapshot"](round_)
 
 
 def _vector(n: int) -> Callable[[], Any]:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg import Assumptions, Layout, MaskedSum, PlainSum, new_session_id
+from secagg.carriers import Encrypted
 from secagg.config import MAX_CLIENTS, MAX_PARTY
 from secagg.errors import ConfigurationError
 from secagg.masked.assumptions import plan
@@ -130,9 +131,15 @@ def test_each_protocol_and_its_own_parameters_count_too() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_of_the_class_is_covered_here(kind: type) -> None:
     """A new public parameter must reach the digest; whoever adds one finds this test."""
-    known = {"layout", "clients", "session_id", "context", "min_survivors"}
+    known = {"layout", "clients", "session_id", "context", "min_survivors", "carrier"}
     known |= {"threshold", "degree", "graph_seed", "assumptions", "identities"}
     assert {field.name for field in dataclasses.fields(kind) if field.init} <= known
+
+
+def test_every_field_of_a_carrier_is_covered_in_the_tests_of_encrypted_sums() -> None:
+    """The signature alone is in no digest: it vouches for the context, which is."""
+    known = {"parameters", "public_context", "key_holder", "holder_identity", "signature"}
+    assert {field.name for field in dataclasses.fields(Encrypted)} == known
 
 
 def test_the_graph_and_the_identities_count_too() -> None:
@@ -151,7 +158,7 @@ def test_the_graph_and_the_identities_count_too() -> None:
     digests = {
         make(MaskedSum, **sparse).digest,
         make(MaskedSum, **sparse | {"graph_seed": bytes(17)}).digest,
-        make(MaskedSum, **sparse | {"degree": plan.degree + 2, "threshold": plan.threshold + 1}).digest,
+        make(MaskedSum, **sparse | {"degree": found.degree + 2, "threshold": found.threshold + 1}).digest,
         make(MaskedSum, clients=clients, threshold=134).digest,
         make(MaskedSum).digest,
         make(MaskedSum, identities=roster[:3]).digest,

@@ -41,9 +41,7 @@ def parties_of(name: str) -> Any:
 
 
 def durable(protocol: Any, store: MemoryStore) -> DurableServer:
-    return DurableServer(
-        store, fresh=protocol.server, restore=protocol.restore_server, snapshot=protocol.snapshot_server
-    )
+    return DurableServer(store, protocol.server())
 
 
 def finish(parties: InOneProcess, server: ServerSession, restart: Callable[[], ServerSession]) -> list[int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from secagg import ClientSession, ServerSession
 from secagg.durable import DurableClient, DurableServer
 from secagg.errors import RepeatedMessageError
 from support.memory_store import MemoryStore
@@ -49,11 +50,9 @@ class KillableStore(MemoryStore):
 class Process:
     """A client's or helper's durable session that is made again from its store when it dies, and asked again."""
 
-    def __init__(
-        self, killer: Killer, fresh: Callable[[], Any], restore: Callable[[bytes], Any], snapshot: Any
-    ) -> None:
+    def __init__(self, killer: Killer, fresh: Callable[[], ClientSession]) -> None:
         self._store = KillableStore(killer)
-        self._make = lambda: DurableClient(self._store, KEY, fresh=fresh, restore=restore, snapshot=snapshot)
+        self._make = lambda: DurableClient(self._store, KEY, fresh())
         self.session = self._make()
 
     def restart(self) -> None:
@@ -76,11 +75,9 @@ class Process:
 class ServerProcess:
     """The server's."""
 
-    def __init__(
-        self, killer: Killer, fresh: Callable[[], Any], restore: Callable[[bytes], Any], snapshot: Any
-    ) -> None:
+    def __init__(self, killer: Killer, fresh: Callable[[], ServerSession]) -> None:
         self._store = KillableStore(killer)
-        self._make = lambda: DurableServer(self._store, fresh=fresh, restore=restore, snapshot=snapshot)
+        self._make = lambda: DurableServer(self._store, fresh())
         self.session = self._make()
 
     def restart(self) -> None:

@@ -166,22 +166,23 @@ class CommitteeMachine(RuleBasedStateMachine):
 
     @rule()
     def the_server_crashes_and_restarts(self) -> None:
-        snapshot = self.config.snapshot_server(self.server)
-        self.server = self.config.restore_server(snapshot, secrets=knows(self._server_key))
+        stored = self.server.snapshot()
+        self.server = self.config.server(secrets=knows(self._server_key))
+        self.server.restore(stored)
 
     @rule(data=st.data())
     def a_helper_crashes_and_restarts(self, data: st.DataObject) -> None:
         party = data.draw(st.sampled_from(sorted(self.helpers)))
-        snapshot = self.config.snapshot_helper(self.helpers[party], KEY, entropy=self.entropy)
-        self.helpers[party] = self.config.restore_helper(party, snapshot, KEY, secrets=helps(self.helper_keys[party]))
+        stored = self.helpers[party].snapshot()
+        self.helpers[party] = self.config.helper(party, secrets=helps(self.helper_keys[party]))
+        self.helpers[party].restore(stored)
 
     @rule(data=st.data())
     def a_client_crashes_and_does_not_speak_again(self, data: st.DataObject) -> None:
         party = data.draw(st.sampled_from(self.parties))
-        snapshot = self.config.snapshot_client(self.clients[party], KEY, entropy=self.entropy)
-        self.clients[party] = self.config.restore_client(
-            party, self.vectors[party], snapshot, KEY, secrets=knows(self._identity(party))
-        )
+        stored = self.clients[party].snapshot()
+        self.clients[party] = self._client(party)
+        self.clients[party].restore(stored)
         try:
             self.clients[party].start()
         except SecureSumError:

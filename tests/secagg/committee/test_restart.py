@@ -1,4 +1,4 @@
-"""A party is killed (SIGKILL), restarted, and the sum comes out exact; test_snapshots.py kills at each save."""
+"""A party is killed (SIGKILL), restarted, and the sum comes out exact; the contract of restarts kills at each save."""
 
 from __future__ import annotations
 

@@ -27,21 +27,8 @@ def vector(party: int) -> np.ndarray:
 
 def durable(party: int, store: FileStore) -> DurableClient:
     if party in HELPERS:
-        own = PartySecrets(agreement=HELPERS[party])
-        return DurableClient(
-            store,
-            KEY,
-            fresh=lambda: CONFIG.helper(party, secrets=own),
-            restore=lambda snapshot: CONFIG.restore_helper(party, snapshot, KEY, secrets=own),
-            snapshot=lambda session: CONFIG.snapshot_helper(session, KEY),
-        )
-    return DurableClient(
-        store,
-        KEY,
-        fresh=lambda: CONFIG.client(party, vector(party)),
-        restore=lambda snapshot: CONFIG.restore_client(party, vector(party), snapshot, KEY),
-        snapshot=lambda session: CONFIG.snapshot_client(session, KEY),
-    )
+        return DurableClient(store, KEY, CONFIG.helper(party, secrets=PartySecrets(agreement=HELPERS[party])))
+    return DurableClient(store, KEY, CONFIG.client(party, vector(party)))
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def be_party(session: DurableClient) -> None:
 
 def be_server(config: Any, store: FileStore) -> None:
     """The server: ``r`` brings a message, ``c`` closes the round, ``q`` asks what the last closed round sent."""
-    server = DurableServer(store, fresh=config.server, restore=config.restore_server, snapshot=config.snapshot_server)
+    server = DurableServer(store, config.server())
     while True:
         command = read_exactly(1)
         if command == b"r":

@@ -30,13 +30,7 @@ def vector(party: int) -> np.ndarray:
 def durable(party: int, store: FileStore) -> DurableClient:
     entropy = InsecureSeededEntropy(int.from_bytes(os.urandom(8), "big"))  # another stream after every restart
     own = PartySecrets(identity=IDENTITIES[party])
-    return DurableClient(
-        store,
-        KEY,
-        fresh=lambda: CONFIG.client(party, vector(party), entropy=entropy, secrets=own),
-        restore=lambda s: CONFIG.restore_client(party, vector(party), s, KEY, entropy=entropy, secrets=own),
-        snapshot=lambda session: CONFIG.snapshot_client(session, KEY),
-    )
+    return DurableClient(store, KEY, CONFIG.client(party, vector(party), entropy=entropy, secrets=own))
 
 
 if __name__ == "__main__":

@@ -98,15 +98,8 @@ def test_a_client_that_dies_after_every_message_sends_its_vector_with_one_noise(
             is_killed: bool = is_killed,
         ) -> DurableClient:
             if is_killed or party not in kept:
-                kept[party] = DurableClient(
-                    stores[party],
-                    KEY,
-                    fresh=lambda: under.client(party, vector(party), **signing(protocol, party)),
-                    restore=lambda stored: under.restore_client(
-                        party, vector(party), stored, KEY, **signing(protocol, party)
-                    ),
-                    snapshot=lambda running: under.snapshot_client(running, KEY),
-                )
+                fresh = under.client(party, vector(party), **signing(protocol, party))
+                kept[party] = DurableClient(stores[party], KEY, fresh)
             return kept[party]
 
         def speak(party: int, message: bytes | None, session: Any = session) -> bytes | None:
@@ -120,33 +113,31 @@ def test_a_client_that_dies_after_every_message_sends_its_vector_with_one_noise(
     assert whole.calls == killed.calls > 0
 
 
-def test_the_sum_under_the_noise_neither_snapshots_nor_restores_its_clients() -> None:
-    """The natural mistake: it would send the vector without noise."""
+def test_the_sum_under_the_noise_does_not_restore_its_clients() -> None:
+    """The natural mistake: it would send the vector without noise. Nor is a session without noise one with it."""
     under = noisy(MASKED)
-    client = under.client(1, vector(1))
-    client.start()
-    with pytest.raises(LocalProtocolError, match="no session of a masked sum: NoisyClient"):
-        MASKED.snapshot_client(client, KEY)
-    stored = under.snapshot_client(client, KEY)
-    with pytest.raises(SnapshotError, match="another party, session, configuration or version"):
-        MASKED.restore_client(1, vector(1), stored, KEY)
-    exact = MASKED.client(1, vector(1))
-    exact.start()
-    with pytest.raises(LocalProtocolError, match="no client of a sum with noise: MaskedClient"):
-        under.snapshot_client(exact, KEY)
-    with pytest.raises(SnapshotError, match="session without noise"):
-        under.restore_client(1, vector(1), MASKED.snapshot_client(exact, KEY), KEY)
+    for made_by, taken_by in ((under, MASKED), (MASKED, under)):
+        store = MemoryStore()
+        DurableClient(store, KEY, made_by.client(1, vector(1))).start()
+        with pytest.raises(SnapshotError, match="another party, session or configuration"):
+            DurableClient(store, KEY, taken_by.client(1, vector(1)))
+
+
+def test_a_server_that_adds_noise_is_not_stored() -> None:
+    """Restored, it would draw a second noise for one total."""
+    server = CentralNoisySum(protocol=MASKED, noise=NOISE).server()
+    assert server.bound_to != MASKED.server().bound_to
+    for refused in (server.snapshot, lambda: server.restore(b"")):
+        with pytest.raises(ConfigurationError, match="second noise for one total"):
+            refused()
 
 
 def test_a_restored_client_s_vector_is_checked_as_before() -> None:
     wrong = vector(1) + 1
     for under in (noisy(MASKED), CentralNoisySum(protocol=MASKED, noise=NOISE)):
-        client = under.client(1, vector(1))
-        client.start()
-        stored = under.snapshot_client(client, KEY)
-        assert under.restore_client(1, vector(1), stored, KEY).party == 1
+        assert under.client(1, vector(1)).party == 1
         with pytest.raises(InvalidVectorError, match="1 coordinates get no noise"):
-            under.restore_client(1, wrong, stored, KEY)
+            under.client(1, wrong)
 
 
 def test_signed_sums_of_every_kind_carry_noise() -> None:
@@ -179,9 +170,10 @@ def test_a_one_message_client_that_has_spoken_draws_no_second_noise() -> None:
         who = {"secrets": knows(KEYS[1])} if protocol is COMMITTEE else {}
         client = under.client(1, vector(1), **who)
         assert client.start()
-        drawn, stored = entropy.calls, under.snapshot_client(client, KEY)
+        drawn, again = entropy.calls, under.client(1, vector(1), **who)
+        again.restore(client.snapshot())
         with pytest.raises(LocalProtocolError, match="one session sends one vector"):
-            under.restore_client(1, vector(1), stored, KEY, **who).start()
+            again.start()
         assert entropy.calls == drawn > 0
 
 
@@ -196,7 +188,8 @@ def test_a_central_client_is_killed_and_restored_too() -> None:
     central = CentralNoisySum(protocol=MASKED, noise=NOISE)
     client = central.client(1, lambda: vector(1))
     first = client.start()
-    again = central.restore_client(1, lambda: vector(1), central.snapshot_client(client, KEY), KEY)
+    again = central.client(1, lambda: vector(1))
+    again.restore(client.snapshot())
     others = {party: central.client(party, vector(party)) for party in (2, 3)}
     firsts = {1: first} | {party: other.start() for party, other in others.items()}
     sessions = {1: again, **others}

@@ -172,14 +172,10 @@ _SNAPSHOTS: dict[tuple[bytes, ClientState], bytes] = {}
 
 def client_in_cached(config: MaskedSum, state: ClientState) -> MaskedClient:
     """``client_in`` by way of a snapshot, because thousands are needed."""
-    key = bytes(32)
     if (config.digest, state) not in _SNAPSHOTS:
-        client = client_in(config, state)
-        _SNAPSHOTS[config.digest, state] = config.snapshot_client(client, key, entropy=InsecureSeededEntropy(0))
-    identity = IDENTITIES[1] if config.is_authenticated else None
-    vector = np.full(LAYOUT.size, 1, dtype=np.int64)
-    restored = config.restore_client(1, vector, _SNAPSHOTS[config.digest, state], key, secrets=knows(identity))
-    assert isinstance(restored, MaskedClient)
+        _SNAPSHOTS[config.digest, state] = client_in(config, state).snapshot()
+    restored = new_client(config, 1)
+    restored.restore(_SNAPSHOTS[config.digest, state])
     return restored
 
 

@@ -48,15 +48,7 @@ class CohortMachine(RuleBasedStateMachine):
         rng = np.random.default_rng(seed)
         self.vectors = {party: rng.integers(-10, 11, size=LAYOUT.size) for party in self.parties}
         self.entropy = InsecureSeededEntropy(seed)
-        self.clients: dict[int, ClientSession] = {
-            party: self.config.client(
-                party,
-                self.vectors[party],
-                entropy=self.entropy,
-                secrets=knows(self.identities[party] if authenticated else None),
-            )
-            for party in self.parties
-        }
+        self.clients: dict[int, ClientSession] = {party: self._client(party) for party in self.parties}
         self.server: ServerSession = self.config.server()
         self.to_server: list[tuple[int, bytes]] = []
         self.to_clients: list[tuple[int, bytes]] = []
@@ -160,23 +152,23 @@ class CohortMachine(RuleBasedStateMachine):
             return
         self.reveals[party] += message_type(answer) is MessageType.UNMASK_SHARES
 
+    def _client(self, party: int) -> ClientSession:
+        own = knows(self.identities[party] if self.config.is_authenticated else None)
+        return self.config.client(party, self.vectors[party], entropy=self.entropy, secrets=own)
+
     @rule()
     def the_server_crashes_and_restarts(self) -> None:
-        self.server = self.config.restore_server(self.config.snapshot_server(self.server))
+        stored = self.server.snapshot()
+        self.server = self.config.server()
+        self.server.restore(stored)
 
     @rule(party=st.integers(1, 7))
     def a_client_crashes_and_restarts(self, party: int) -> None:
         if party not in self.clients:
             return
-        snapshot = self.config.snapshot_client(self.clients[party], KEY, entropy=self.entropy)
-        self.clients[party] = self.config.restore_client(
-            party,
-            self.vectors[party],
-            snapshot,
-            KEY,
-            entropy=self.entropy,
-            secrets=knows(self.identities[party] if self.config.is_authenticated else None),
-        )
+        stored = self.clients[party].snapshot()
+        self.clients[party] = self._client(party)
+        self.clients[party].restore(stored)
 
     @precondition(lambda self: self.server.result is None and not self.failed)
     @rule(vanishing=st.sampled_from((0, 0, 1, 2, 3)))

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 from support.parties import knows
 
-from secagg.errors import SnapshotError
 from secagg.masked.client import MaskedClient
 from secagg.masked.states import AUTHENTICATED_CLIENT
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "crashes"))
 
 import masked_party
-from killable_party import KEY
 from killed_process import KilledProcess, KilledServer, sized
 from masked_party import CLIENTS, CONFIG, IDENTITIES, vector
 
@@ -65,19 +63,3 @@ def test_a_killed_server_comes_back_with_every_message(tmp_path: Path, when: str
     server.process.close()
     assert server.process.deaths == 1
     assert server.total == sum(map(vector, CLIENTS)).tobytes()
-
-
-def test_a_snapshot_opens_for_its_owner_only() -> None:
-    client = local_client(1)
-    client.start()
-    snapshot = CONFIG.snapshot_client(client, KEY)
-    assert client._own.masking.secret not in snapshot
-    with pytest.raises(SnapshotError, match="another key, or changed bytes"):
-        CONFIG.restore_client(1, vector(1), snapshot, b"x" * 32, secrets=knows(IDENTITIES[1]))
-    with pytest.raises(SnapshotError, match="another party"):
-        CONFIG.restore_client(2, vector(2), snapshot, KEY, secrets=knows(IDENTITIES[2]))
-    changed = snapshot[:-1] + bytes([snapshot[-1] ^ 1])
-    with pytest.raises(SnapshotError, match="changed bytes"):
-        CONFIG.restore_client(1, vector(1), changed, KEY, secrets=knows(IDENTITIES[1]))
-    with pytest.raises(SnapshotError, match="another party, session"):
-        CONFIG.restore_server(snapshot)

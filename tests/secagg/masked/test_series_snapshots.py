@@ -11,9 +11,8 @@ from support.parties import knows
 
 from secagg import IntVector, Layout
 from secagg.durable import DurableClient
-from secagg.errors import LocalProtocolError, SnapshotError
-from secagg.masked.series import MaskedSeries, SeriesClient, SeriesServer
-from secagg.masked.series_snapshots import restore_series_client, snapshot_series_client
+from secagg.errors import ConfigurationError, LocalProtocolError, SnapshotError
+from secagg.masked.series import MaskedSeries, SeriesMember, SeriesServer
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import MessageType, seal_frame
 
@@ -29,35 +28,21 @@ def vector(party: int, index: int) -> IntVector:
     return np.arange(LAYOUTS[index].size, dtype=np.int64) * party + index
 
 
-def restored(party: int, stored: bytes, key: bytes, index: int, series: MaskedSeries = SERIES) -> SeriesClient:
-    return restore_series_client(
-        series,
-        party,
-        stored,
-        key,
-        number=index,
-        layout=LAYOUTS[index],
-        context=b"model %d" % index,
-        contribution=vector(party, index),
-        secrets=knows(KEYS[party]),
+def member(party: int, index: int, series: MaskedSeries = SERIES) -> SeriesMember:
+    return series.member(
+        party, index, LAYOUTS[index], b"model %d" % index, vector(party, index), secrets=knows(KEYS[party])
     )
+
+
+def restored(party: int, stored: bytes, index: int) -> SeriesMember:
+    session = member(party, index)
+    session.restore(stored)
+    return session
 
 
 def session(store: MemoryStore, party: int, index: int) -> DurableClient:
     """A client in a process of its own, in the sum of this number."""
-    key = bytes([party]) * 32
-
-    def fresh() -> SeriesClient:
-        client = SeriesClient(SERIES, party, secrets=knows(KEYS[party]))
-        client.begin_sum(LAYOUTS[index], b"model %d" % index, vector(party, index))
-        return client
-
-    def restore(stored: bytes) -> SeriesClient:
-        return restored(party, stored, key, index)
-
-    return DurableClient(
-        store, key, fresh=fresh, restore=restore, snapshot=lambda running: snapshot_series_client(running, key)
-    )
+    return DurableClient(store, bytes([party]) * 32, member(party, index))
 
 
 def run(
@@ -103,42 +88,44 @@ def test_a_client_that_misses_a_message_of_the_second_sum(step: int) -> None:
         assert total.tobytes() == sum(vector(party, index) for party in survivors).tobytes()
 
 
-def test_a_snapshot_is_its_owner_s_and_its_series() -> None:
-    client = SeriesClient(SERIES, 1, secrets=knows(KEYS[1]))
-    client.begin_sum(LAYOUTS[0], b"", vector(1, 0))
-    client.start()
-    stored = snapshot_series_client(client, bytes(32))
-    own = client._current._secrets.masking.secret  # type: ignore[union-attr]
-    assert own not in stored
+def test_a_record_is_its_owner_s_and_its_series() -> None:
+    store = MemoryStore()
+    session(store, 1, 0).start()
     other = MaskedSeries(clients=CLIENTS, series_id=bytes(range(16)), threshold=3, identities=SERIES.identities)
-    changed = stored[:-1] + bytes([stored[-1] ^ 1])
+    record = store.record or b""
+    changed = record[:-1] + bytes([record[-1] ^ 1])
     for series, party, content, key in (
-        (SERIES, 1, stored, b"x" * 32),
-        (SERIES, 2, stored, bytes(32)),
-        (other, 1, stored, bytes(32)),
-        (SERIES, 1, changed, bytes(32)),
+        (SERIES, 1, record, b"x" * 32),
+        (SERIES, 2, record, bytes([1]) * 32),
+        (other, 1, record, bytes([1]) * 32),
+        (SERIES, 1, changed, bytes([1]) * 32),
     ):
         with pytest.raises(SnapshotError):
-            restored(party, content, key, 0, series)
+            DurableClient(MemoryStore(content), key, member(party, 0, series))
+    single = SERIES.sum(0, LAYOUTS[0], b"model 0").client(1, vector(1, 0), secrets=knows(KEYS[1]))
+    with pytest.raises(SnapshotError):
+        DurableClient(MemoryStore(record), bytes([1]) * 32, single)
 
 
 def test_a_snapshot_leads_to_this_sum_or_the_next() -> None:
-    client = SeriesClient(SERIES, 1, secrets=knows(KEYS[1]))
-    client.begin_sum(LAYOUTS[0], b"model 0", vector(1, 0))
+    client = member(1, 0)
     first = client.start()
-    stored = snapshot_series_client(client, bytes(32))
-    assert restored(1, stored, bytes(32), 0)._current is not None
+    stored = client.snapshot()
+    with pytest.raises(LocalProtocolError, match="begins a session once"):
+        restored(1, stored, 0).start()
     with pytest.raises(SnapshotError, match="it does not lead to sum 2"):
-        restored(1, stored, bytes(32), 2)
+        restored(1, stored, 2)
+    with pytest.raises(SnapshotError, match="changed bytes"):
+        restored(1, stored[:-1], 0)
+    assert first is not None
     assert first[5] == MessageType.BUNDLE
 
 
 def test_a_client_that_was_not_set_up_sends_no_vector() -> None:
     """Restored for a sum whose set-up it missed, it refuses instead of masking with keys that nobody knows."""
-    client = SeriesClient(SERIES, 1, secrets=knows(KEYS[1]))
-    client.begin_sum(LAYOUTS[0], b"model 0", vector(1, 0))
+    client = member(1, 0)
     client.start()
-    late = restored(1, snapshot_series_client(client, bytes(32)), bytes(32), 1)
+    late = restored(1, client.snapshot(), 1)
     digest = SERIES.sum(1, LAYOUTS[1], b"model 1").digest
     delivery = seal_frame(MessageType.SHARE_DELIVERY, bytes(4), digest=digest, sender=0, recipient=1)
     bundle = len(delivery).to_bytes(8, "big") + delivery
@@ -147,7 +134,9 @@ def test_a_client_that_was_not_set_up_sends_no_vector() -> None:
         late.receive(message)
 
 
-def test_a_client_of_a_single_sum_is_no_client_of_a_series() -> None:
-    single = SERIES.sum(0, LAYOUTS[0], b"").client(1, vector(1, 0), secrets=knows(KEYS[1]))
-    with pytest.raises(LocalProtocolError, match="no client of a series: MaskedClient"):
-        snapshot_series_client(single, bytes(32))
+def test_the_server_of_a_series_is_not_stored() -> None:
+    running = SeriesServer(SERIES).begin_sum(LAYOUTS[0], b"model 0")
+    for refused in (running.snapshot, lambda: running.restore(b"")):
+        with pytest.raises(ConfigurationError, match="begin a new series after a crash"):
+            refused()
+    assert running.bound_to
