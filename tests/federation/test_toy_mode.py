@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from rehearsed import CLIENTS as SITES
 from rehearsed import edit, invitation, is_exact, run_config, site
-from simulations.audit.attacks.collusion import by_coalition
 from support.parties import registered
 
 from analytic.afl import AFL
@@ -45,6 +44,7 @@ from secagg.snapshots import CLIENT, HELPER, Stored, binding
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, Knowledge, Upload
 from secagg.wire import MessageType, Reader, open_frame, seal_frame, write_entries
 from simulations.audit.attack import Expectation
+from simulations.audit.attacks.collusion import by_coalition
 from simulations.audit.catalogue import ATTACKS
 from simulations.audit.population import Population
 from simulations.audit.workbench import Bench
