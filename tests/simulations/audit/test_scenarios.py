@@ -10,7 +10,7 @@ import pytest
 
 from analytic.deepafl import DeepAFL
 from federation.modes import MODES
-from secagg import Assumptions, MaskedSum, new_session_id
+from secagg import Assumptions, InOneProcess, MaskedSum, new_session_id
 from simulations.audit.attack import attacked
 from simulations.audit.attacks.collusion import Collusion
 from simulations.audit.evaluate import Verdict
@@ -45,7 +45,7 @@ def test_a_masked_sum_opens_at_its_threshold_and_one_share_below_it_does_not(ben
     protocol = MaskedSum(
         layout=bench.layout, clients=clients, session_id=new_session_id(), context=bench.context, threshold=threshold
     )
-    recorded = record_sum(protocol, bench.vectors(cohort), entropy=bench.entropy)
+    recorded = record_sum(InOneProcess(protocol=protocol), bench.vectors(cohort), entropy=bench.entropy)
     for members in range(7):
         coalition = Coalition(name="test", server=True, parties=frozenset(clients[:members]))
         view = view_of((recorded,), coalition, bench.known())
@@ -66,7 +66,7 @@ def test_on_a_sparse_graph_only_neighbours_count(bench: Bench) -> None:
         graph_seed=bytes(16),
         assumptions=Assumptions(corruption=0.05, dropout=0.0, security_bits=5, correctness_bits=5),
     )
-    recorded = record_sum(protocol, bench.vectors(cohort), entropy=bench.entropy)
+    recorded = record_sum(InOneProcess(protocol=protocol), bench.vectors(cohort), entropy=bench.entropy)
     near = protocol.neighbours(1)
     far = [party for party in clients[1:] if party not in near]
     for members, opens in ((near[:6], True), ((*near[:5], *far), False), (tuple(far), False)):
