@@ -92,7 +92,8 @@ def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def _write_fields(state: Any) -> Iterable[bytes]:
-    for name, kind in _fields(type(state)):
+    of: Any = type(state)
+    for name, kind in _fields(of):
         value = getattr(state, name)
         yield value.to_snapshot() if hasattr(value, "to_snapshot") else _write(value, kind)
 

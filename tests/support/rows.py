@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -13,9 +13,10 @@ from secagg import CommitteeSum, InOneProcess, InsecureSeededEntropy, IntVector,
 from secagg.carriers import encrypted
 from secagg.carriers.carrier import CarriedSum
 from secagg.carriers.parameters import Scheme
+from secagg.config import SERVER
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
-from support.parties import helps, identified
+from support.parties import helps, identified, signing
 
 Make = Callable[[Layout, tuple[int, ...], bytes, bytes], InOneProcess]
 """(layout, clients, session id, context) to public parameters that tolerate a dropout from 4 clients on."""
@@ -61,6 +62,19 @@ def committee(layout: Layout, clients: tuple[int, ...], session_id: bytes, conte
     return InOneProcess(protocol=protocol, secrets=secrets)
 
 
+def committee_with_identities(
+    layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
+) -> InOneProcess:
+    keys = {party: IdentityKey.generate(InsecureSeededEntropy(party)) for party in (SERVER, *clients)}
+    trusting = committee(layout, clients, session_id, context)
+    protocol = replace(
+        trusting.protocol,  # type: ignore[type-var]
+        identities=tuple(keys[party].public for party in clients),
+        server_identity=keys[SERVER].public,
+    )
+    return InOneProcess(protocol=protocol, secrets={**trusting.secrets, **signing(keys)})
+
+
 @lru_cache(maxsize=64)
 def over(
     alone: Make, scheme: Scheme, layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
@@ -96,6 +110,7 @@ ROWS = {
     "masked": Row(masked, counts_at=3),
     "masked, identities": Row(masked_with_identities, counts_at=3),
     "committee": Row(committee, counts_at=1),
+    "committee, identities": Row(committee_with_identities, counts_at=1),
     "bfv": Row(partial(over, plain, "bfv"), counts_at=1, max_examples=12),
     "ckks": Row(partial(over, plain, "ckks"), counts_at=1, max_examples=12),
     "masked+bfv": Row(partial(over, masked, "bfv"), counts_at=3, max_examples=12),

@@ -310,7 +310,7 @@ def test_contexts_that_are_not_the_key_holder_s_for_this_session_are_declined(tr
         (forged, "not signed by key holder"),
         (proposed[:-1], "not signed by key holder"),
         (b"x", "not signed by key holder"),
-        (b"", "this invitation brings none"),
+        (b"", "and none came"),
     ):
         with pytest.raises(DeclinedError, match=reason):
             site(trial, 1).join(asked.with_context(context))
@@ -342,7 +342,7 @@ def test_terms_name_the_roster_s_one_key_holder(trial: Trial) -> None:
 
 
 def test_a_key_holder_makes_no_context_for_two(trial: Trial) -> None:
-    with pytest.raises(DeclinedError, match="the mode bfv has one key holder, not 2"):
+    with pytest.raises(DeclinedError, match="must name exactly the 1 key holders"):
         site(trial, HOLDER_SITE).make_context(question(helpers=(KEY_HOLDER_PARTY, 202)))
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.parties import identified, knows
+from support.parties import knows
 
-from secagg import InsecureSeededEntropy, Layout, MaskedSum, run_in_memory
+from secagg import InsecureSeededEntropy, Layout, MaskedSum
 from secagg.config import SERVER
 from secagg.errors import (
     ConfigurationError,
@@ -81,15 +81,6 @@ class Cohort:
 
 def proof(cohort: Cohort, signatures: dict[int, bytes], recipient: int) -> bytes:
     return cohort.frame(MessageType.SURVIVOR_PROOF, SurvivorProof(signatures=signatures).to_payload(), recipient)
-
-
-def test_an_honest_server_gets_the_sum() -> None:
-    simulated = identified(CONFIG, IDENTITIES)
-    run = run_in_memory(simulated, {party: vector(party) for party in CLIENTS}, dropouts={3: 2, 6: 3})
-    assert run.result.survivors == (1, 2, 4, 5, 6, 7)
-    assert run.result.total.tobytes() == sum(vector(party) for party in run.result.survivors).tobytes()
-    assert run.traffic[1].messages_up == 5
-    assert not run.refused
 
 
 def test_a_swapped_key_is_noticed() -> None:
@@ -251,17 +242,3 @@ def test_a_server_that_hands_out_two_models_gets_noise() -> None:
 def test_an_unsafe_configuration_cannot_be_made(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
         replace(CONFIG, **change)
-
-
-@pytest.mark.parametrize("identity", [None, IdentityKey(b"x" * 32)])
-def test_a_client_needs_its_own_signing_key(identity: IdentityKey | None) -> None:
-    with pytest.raises(ConfigurationError, match="identity key of party 1"):
-        CONFIG.client(1, vector(1), secrets=knows(identity))
-
-
-def test_a_signing_key_without_a_roster_is_a_mistake() -> None:
-    semi_honest = replace(CONFIG, identities=())
-    with pytest.raises(ConfigurationError, match="no roster of identities"):
-        semi_honest.client(1, vector(1), secrets=knows(IDENTITIES[1]))
-    assert "SEMI-HONEST" in semi_honest.explain()
-    assert "SEMI-HONEST" not in CONFIG.explain()

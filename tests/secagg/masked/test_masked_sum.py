@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg import InsecureSeededEntropy, IntVector, Layout, MaskedSum, PlainSum, os_entropy, run_in_memory
-from secagg.errors import LocalProtocolError, SecureSumError, TooFewSurvivorsError
+from secagg import InsecureSeededEntropy, IntVector, Layout, MaskedSum, os_entropy, run_in_memory
+from secagg.errors import SecureSumError, TooFewSurvivorsError
 from secagg.in_memory import Envelope
 from secagg.primitives.shamir import SHARE_BYTES
 from secagg.wire import HEADER_BYTES, MessageType, message_type
@@ -50,25 +50,6 @@ def some_vectors(n: int) -> dict[int, IntVector]:
     """Fixed vectors for n clients."""
     rng = np.random.default_rng(n)
     return {party: rng.integers(-(2**16), 2**16, size=LAYOUT.size) for party in range(1, n + 1)}
-
-
-@given(data=st.data(), layout=layouts, clients=cohorts)
-def test_masked_equals_plain_by_bytes(data: st.DataObject, layout: Layout, clients: tuple[int, ...]) -> None:
-    """Any layout, vectors, cohort, threshold, order of arrival and dropouts above the threshold."""
-    n = len(clients)
-    threshold = data.draw(st.integers(n // 2 + 1, n), label="threshold")
-    vectors = {party: data.draw(fitting(layout, n)) for party in clients}
-    gone = data.draw(st.permutations(clients))[: data.draw(st.integers(0, n - threshold))]
-    dropouts = {party: data.draw(st.integers(0, 3), label="messages before it vanishes") for party in gone}
-    order = data.draw(st.permutations(clients))
-    public: dict[str, Any] = {"layout": layout, "clients": clients, "session_id": SESSION}
-
-    masked = run_in_memory(MaskedSum(**public, threshold=threshold), {p: vectors[p] for p in order}, dropouts=dropouts)
-    survivors = tuple(p for p in clients if dropouts.get(p, UPLOADED) >= UPLOADED)
-    assert masked.result.survivors == survivors
-    plain = run_in_memory(PlainSum(**public), {p: vectors[p] for p in survivors})
-    assert masked.result.total.tobytes() == plain.result.total.tobytes()
-    assert masked.result.total.tolist() == [sum(int(vectors[p][i]) for p in survivors) for i in range(layout.size)]
 
 
 @pytest.mark.slow
@@ -112,25 +93,6 @@ def test_dropouts_add_up_over_the_stages() -> None:
     assert run.result.total.tobytes() == np.sum([vectors[p] for p in range(4, 10)], axis=0).tobytes()
     with pytest.raises(TooFewSurvivorsError, match="4 of 6 parties answered and 5 are needed"):
         run_in_memory(protocol, vectors, dropouts={1: 0, 2: 1, 3: 2, 4: 3, 5: 3})
-
-
-def test_after_too_few_there_is_no_result_and_no_session() -> None:
-    protocol, vectors = cohort(4, 3), some_vectors(4)
-    server = protocol.server()
-    for party in (1, 2):
-        message = protocol.client(party, vectors[party]).start()
-        assert message is not None
-        server.receive(party, message)
-    with pytest.raises(TooFewSurvivorsError):
-        server.close_round()
-    assert server.result is None
-    assert server.waiting_for == frozenset()
-    with pytest.raises(LocalProtocolError):
-        server.close_round()
-    late = protocol.client(3, vectors[3]).start()
-    assert late is not None
-    with pytest.raises(LocalProtocolError):
-        server.receive(3, late)
 
 
 def messages_of(protocol: MaskedSum, vectors: Mapping[int, IntVector], **options: Any) -> list[Envelope]:
