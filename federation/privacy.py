@@ -16,10 +16,10 @@ from secagg.dp import (
     CentralNoisySum,
     CoordinateNoise,
     DistributedNoise,
-    Guarantee,
     Ledger,
     NoisySum,
     PrivacyError,
+    PrivacyGuarantee,
     Release,
     calibrate,
     guarantee,
@@ -194,7 +194,7 @@ class PrivateForm:
         _ = self.guarantee  # refuses noise that keeps no such promise, before anything is sent
 
     @property
-    def guarantee(self) -> Guarantee:
+    def guarantee(self) -> PrivacyGuarantee:
         """What all sums of one run promise together."""
         return guarantee(self.releases, self.plan.delta)
 
@@ -202,7 +202,7 @@ class PrivateForm:
         """The bill in words: what is promised to whom, and each release with its price."""
         return "\n".join(self._sentences())
 
-    def charge(self, number: int, ledger: Ledger, *, session_id: bytes) -> Guarantee:
+    def charge(self, number: int, ledger: Ledger, *, session_id: bytes) -> PrivacyGuarantee:
         """Book the sum of a number; only after this returns may any of its messages leave.
 
         Raises:

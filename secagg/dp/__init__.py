@@ -1,6 +1,6 @@
 """Differential privacy of a sum: exact integer noise, what it costs, and a ledger of what was spent."""
 
-from secagg.dp.accountant import Guarantee, Release, calibrate, guarantee
+from secagg.dp.accountant import PrivacyGuarantee, Release, calibrate, guarantee
 from secagg.dp.audit import audit_noise
 from secagg.dp.cross_checks import SecondOpinion, second_opinions
 from secagg.dp.discrete_gaussian import DiscreteGaussian
@@ -16,12 +16,12 @@ __all__ = [
     "CoordinateNoise",
     "DiscreteGaussian",
     "DistributedNoise",
-    "Guarantee",
     "Ledger",
     "LedgerError",
     "MissingExtraError",
     "NoisySum",
     "PrivacyError",
+    "PrivacyGuarantee",
     "Release",
     "SecondOpinion",
     "audit_noise",

@@ -77,7 +77,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guarantee:
+class PrivacyGuarantee:
     """What several releases together promise about one unit under one adjacency.
 
     Args:
@@ -96,7 +96,7 @@ class Guarantee:
     releases: int
 
 
-def guarantee(releases: Sequence[Release], delta: float) -> Guarantee:
+def guarantee(releases: Sequence[Release], delta: float) -> PrivacyGuarantee:
     """What these releases promise together at ``delta``, adaptively chosen or not.
 
     With Z the ideal outputs and Y the real ones, P_Y <= e^Lambda P_Z + T for every event, and back. So if Z is
@@ -127,7 +127,7 @@ def guarantee(releases: Sequence[Release], delta: float) -> Guarantee:
             f"at epsilon {epsilon:.3g} the sampler's cut tail would no longer be negligible in delta {delta:g}; "
             "such a release protects nobody: use more noise"
         )
-    return Guarantee(
+    return PrivacyGuarantee(
         epsilon=epsilon,
         delta=delta,
         rho=rho,

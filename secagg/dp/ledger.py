@@ -21,7 +21,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
-from secagg.dp.accountant import Guarantee, Release, check_unit_and_adjacency, guarantee
+from secagg.dp.accountant import PrivacyGuarantee, Release, check_unit_and_adjacency, guarantee
 from secagg.dp.conversions import check_epsilon_delta
 from secagg.dp.errors import BudgetExceededError, LedgerError, PrivacyError
 
@@ -115,12 +115,12 @@ class Ledger:
         """The digest of the last line: note it elsewhere, and a later ``open`` tells whether all up to it stands."""
         return _digest(_read(self.path)[-1])
 
-    def spent(self) -> Guarantee | None:
+    def spent(self) -> PrivacyGuarantee | None:
         """What all releases so far promise together; None before the first."""
         releases = self.releases
         return guarantee(releases, self.budget.delta) if releases else None
 
-    def charge(self, release: Release, *, session_id: bytes) -> Guarantee:
+    def charge(self, release: Release, *, session_id: bytes) -> PrivacyGuarantee:
         """Book a release that is about to start; only after this returns may any of its messages be sent.
 
         Returns:
