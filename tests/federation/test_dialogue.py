@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +16,12 @@ from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from federation.errors import FederationError, UsageError
 from federation.federation import Federation, Step
-from federation.in_process import federate
+from federation.in_process import FederatedRun, federate, run_federation
+from federation.modes import MODES
+from federation.privacy import PrivacyPlan
 from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
 from secagg import SumResult
+from secagg.dp import Budget, BudgetExceededError, Ledger
 
 AFL_ = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("Q3.5"), max_rows=60, max_clients=9, ri_gamma=2.0)
 DEEP = DeepAFL(n_features=3, n_targets=2, feature_bound=8.0, max_rows=60, n_layers=1, d_phi=6, d_f=5, gamma=0.1)
@@ -99,3 +104,34 @@ def test_one_call_gives_the_survivors_pooled_model(mode: str) -> None:
 def test_one_call_names_the_modes_there_are() -> None:
     with pytest.raises(UsageError, match="a mode is one of plain, masked"):
         federate(AFL_, {1: rows(1), 2: rows(2)}, "masqued")
+
+
+def test_a_private_run_charges_its_ledger_before_any_vector_is_made(tmp_path: Path) -> None:
+    """The first run spends the budget; the second is refused before a client has computed anything."""
+    learner = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("UQ1.8"), max_rows=100, ridge=0.01)
+    plan = PrivacyPlan(epsilon=2.0, promised_survivors=3, nonnegative=True)
+    budget = Budget(epsilon=2.0, delta=1e-5, unit="record", adjacency="add-remove", population="these rows")
+    ledger = Ledger.create(tmp_path / "ledger", budget)
+    rng = np.random.default_rng(0)
+    clients = {party: ClientRows(rng.random((9, 3)), rng.integers(0, 2, 9)) for party in range(1, 6)}
+    ticks: list[int] = []
+
+    def run() -> FederatedRun[Any]:
+        return run_federation(
+            learner, clients, MODES["masked"], privacy=plan, ledger=ledger, tick=lambda: ticks.append(1)
+        )
+
+    finished = run()
+    assert (len(finished.sums), len(ledger.releases), len(ticks)) == (2, 2, 10)
+    exact = fit_pooled(plan.bounded(learner), ClientRows.pool(list(clients.values())))
+    assert finished.model.weights.tobytes() != exact.weights.tobytes()
+    with pytest.raises(BudgetExceededError, match="it is not made"):
+        run()
+    assert (len(ledger.releases), len(ticks)) == (2, 10)
+
+
+def test_exact_runs_cost_a_ledger_nothing(tmp_path: Path) -> None:
+    budget = Budget(epsilon=2.0, delta=1e-5, unit="record", adjacency="add-remove", population="these rows")
+    ledger = Ledger.create(tmp_path / "ledger", budget)
+    run_federation(AFL_, {party: rows(party) for party in (1, 2)}, MODES["plain"], ledger=ledger)
+    assert ledger.releases == ()
