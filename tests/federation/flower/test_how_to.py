@@ -65,7 +65,7 @@ def test_the_roster_of_the_how_to_has_its_form(tmp_path: Path) -> None:
     text = re.sub(r'"…[^"]*"', lambda match: f'"{next(numbers):064x}"', toml_block("server = "))
     (tmp_path / "roster.toml").write_text(text)
     roster = Roster.read(tmp_path / "roster.toml")
-    assert (sorted(roster.clients), sorted(roster.helpers)) == ([1, 2, 3, 4, 5], [101, 102])
+    assert (sorted(roster.clients), sorted(roster.beside["helpers"])) == ([1, 2, 3, 4, 5], [101, 102])
 
 
 @pytest.mark.parametrize("refusal", [Refusal.DECLINED, Refusal.FAILED, Refusal.NO_SESSION])
