@@ -121,6 +121,16 @@ def test_a_snapshot_leads_to_this_sum_or_the_next() -> None:
     assert first[5] == MessageType.BUNDLE
 
 
+@pytest.mark.parametrize(("layout", "context"), [(LAYOUTS[0], b"another model"), (LAYOUTS[1], b"model 0")])
+def test_a_snapshot_does_not_go_on_in_a_sum_of_another_layout_or_context(layout: Layout, context: bytes) -> None:
+    client = member(1, 0)
+    client.start()
+    other = SERIES.member(1, 0, layout, context, np.zeros(layout.size, dtype=np.int64), secrets=knows(KEYS[1]))
+    with pytest.raises(SnapshotError, match="another layout or context"):
+        other.restore(client.snapshot())
+    assert other.start(), "what was refused changed nothing"
+
+
 def test_a_client_that_was_not_set_up_sends_no_vector() -> None:
     """Restored for a sum whose set-up it missed, it refuses instead of masking with keys that nobody knows."""
     client = member(1, 0)
