@@ -252,8 +252,10 @@ class SeriesMember:
     def __init__(
         self, client: SeriesClient, number: int, layout: Layout, context: bytes, contribution: Contribution
     ) -> None:
-        self._client, self._number, self._has_begun = client, number, False
-        self._layout, self._context, self._contribution = layout, context, contribution
+        self._client, self._number = client, number
+        self._layout, self._context = layout, context
+        self._contribution: Contribution | None = contribution
+        """Until the sum begins: from then on the session of the sum has it, and forgets it."""
         self._starts = True
         self.party = client.party
 
@@ -264,9 +266,9 @@ class SeriesMember:
 
     def begin(self) -> None:
         """Begin the sum, if this session was not restored in the middle of it."""
-        if not self._has_begun:
+        if self._contribution is not None:
             self._starts = self._client.begin_next(self._layout, self._context, self._contribution)
-            self._has_begun = True
+            self._contribution = None
 
     def start(self) -> bytes | None:
         """Return the first message of the first sum; in later ones nobody speaks first."""
@@ -289,8 +291,10 @@ class SeriesMember:
         Raises:
             SnapshotError: another sum's, or changed bytes.
         """
-        number, begin = self._number, (self._layout, self._context, self._contribution)
-        self._has_begun = self._client.restore(snapshot, number, *begin)
+        if self._contribution is None:
+            raise LocalProtocolError("this session has begun; restore a fresh one")
+        if self._client.restore(snapshot, self._number, self._layout, self._context, self._contribution):
+            self._contribution = None
 
 
 class SeriesServer:
