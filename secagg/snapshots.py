@@ -81,7 +81,7 @@ def read(fresh: State, snapshot: bytes) -> State:
 
     Args:
         fresh: a state of the same session that was just made. What knows its own snapshot (a running sum, which needs
-            its layout) is taken over from it and reads itself.
+            its layout) is read by it; it stays as it is.
         snapshot: what ``write`` gave.
 
     Raises:
@@ -115,8 +115,7 @@ def _read_fields(reader: Reader, kind: Any, fresh: Any) -> Any:
     for name, field_kind in _fields(kind):
         present: Any = getattr(fresh, name, None)
         if hasattr(present, "read_snapshot"):
-            present.read_snapshot(reader)
-            values[name] = present
+            values[name] = present.read_snapshot(reader)
         else:
             values[name] = _read(reader, field_kind)
     return kind(**values)

@@ -235,6 +235,20 @@ def test_a_snapshot_that_was_cut_or_lengthened_is_refused(name: str) -> None:
 
 
 @NAMED
+def test_a_server_that_refuses_a_snapshot_stays_as_it_was(name: str) -> None:
+    parties = parties_of(name)
+    full, server = parties.server(), parties.server()
+    for party in COHORT:
+        full.receive(party, session_of(parties, party).start() or b"")
+    before = server.snapshot()
+    with pytest.raises(SnapshotError, match="changed bytes"):
+        server.restore(full.snapshot() + b"\0")
+    assert server.snapshot() == before
+    server.restore(full.snapshot())
+    assert server.snapshot() == full.snapshot()
+
+
+@NAMED
 def test_sessions_stored_by_the_old_version_are_refused_by_name(name: str) -> None:
     """A record of format 1 has no header; what follows is a seal's nonce, or a server's hash."""
     parties = parties_of(name)

@@ -145,21 +145,17 @@ class Rows:
 def test_a_client_that_sent_its_vector_forgets_it_also_in_a_session_that_was_restored() -> None:
     """The first sum up to the masked vectors; the last message that the client gets is the one with its shares."""
     rows = Rows()
-
-    def of_first() -> SeriesMember:
-        return SERIES.member(1, 0, LAYOUTS[0], b"model 0", rows, secrets=knows(KEYS[1]))
-
-    clients = {party: member(party, 0) for party in CLIENTS} | {1: of_first()}
+    first, again = (SERIES.member(1, 0, LAYOUTS[0], b"model 0", rows, secrets=knows(KEYS[1])) for _ in range(2))
+    clients = {party: member(party, 0) for party in CLIENTS} | {1: first}
     server = SeriesServer(SERIES).begin_sum(LAYOUTS[0], b"model 0")
     for party, client in clients.items():
         server.receive(party, client.start() or b"")
     for _ in range(2):
         for party, request in server.close_round().items():
             server.receive(party, clients[party].receive(request) or b"")
-    again = of_first()
     again.restore(clients[1].snapshot())
     kept = weakref.ref(rows)
-    del rows, of_first
+    del rows
     gc.collect()
     assert kept() is None
 
