@@ -164,11 +164,11 @@ class Federation(Generic[M]):
         return record
 
     def _judge(self, total: Any, survivors: tuple[PartyId, ...]) -> tuple[Concern, ...]:
-        """Refuse a total of raw features that gives rows away, and say what a total gives away besides.
+        """Refuse a total that is of too few clients or gives rows away, and say what a total gives away besides.
 
-        Noisy totals and those of other features are no ``exact_total`` of their learner; they are not judged.
+        Noisy totals and those of other features are no ``exact_total`` of their learner: of these only clients are
+        judged.
         """
         if self._release is None:
             return ()
-        exact = self.learner.exact_total(self._model, total, len(survivors))
-        return () if exact is None else self._release.before_release(exact, survivors)
+        return self._release.before_release(self.learner.exact_total(self._model, total, len(survivors)), survivors)

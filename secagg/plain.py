@@ -20,7 +20,7 @@ from secagg.errors import (
 from secagg.ring import RingVector
 from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
-from secagg.snapshots import CLIENT, Spoken, Stored, binding
+from secagg.snapshots import CLIENT, SpeaksOnce, Spoken, binding
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
 from secagg.wire import MessageType, Reader, seal_frame
 
@@ -114,14 +114,14 @@ class PlainSum(CarriedSum):
         return *self.carrier.digested, needed, *filter(None, [self.carrier.holder_identity])
 
 
-class PlainClient(Stored[Spoken]):
+class PlainClient(SpeaksOnce):
     """Sends one message and expects none."""
 
     def __init__(self, config: PlainSum, party: PartyId, contribution: Contribution) -> None:
         config.index(party)
         check_now(config.layout, contribution)
         self._config = config
-        self._contribution: Contribution | None = contribution
+        self._contribution = contribution
         self.party, self._kept = party, Spoken()
 
     @property

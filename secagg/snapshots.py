@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_
 import numpy as np
 
 from secagg.errors import MalformedMessageError, SnapshotError
-from secagg.sessions import PartyId
+from secagg.sessions import Contribution, PartyId
 from secagg.wire import Reader
 
 MAGIC = b"SAGS"
@@ -59,6 +59,18 @@ class Spoken:
     has_spoken: bool = False
 
 
+class SpeaksOnce(Stored[Spoken]):
+    """A client whose one message brings its vector."""
+
+    _contribution: Contribution | None
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go where the snapshot says; a vector that was sent is not kept any longer."""
+        Stored.restore(self, snapshot)
+        if self._kept.has_spoken:
+            self._contribution = None
+
+
 def write(state: object) -> bytes:
     """Return the bytes of a dataclass, field by field; whatever knows its own snapshot writes it."""
     return b"".join(_write_fields(state))
@@ -69,7 +81,7 @@ def read(fresh: State, snapshot: bytes) -> State:
 
     Args:
         fresh: a state of the same session that was just made. What knows its own snapshot (a running sum, which needs
-            its layout) is taken over from it and reads itself.
+            its layout) is read by it; it stays as it is.
         snapshot: what ``write`` gave.
 
     Raises:
@@ -103,8 +115,7 @@ def _read_fields(reader: Reader, kind: Any, fresh: Any) -> Any:
     for name, field_kind in _fields(kind):
         present: Any = getattr(fresh, name, None)
         if hasattr(present, "read_snapshot"):
-            present.read_snapshot(reader)
-            values[name] = present
+            values[name] = present.read_snapshot(reader)
         else:
             values[name] = _read(reader, field_kind)
     return kind(**values)

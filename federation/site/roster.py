@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from federation.modes import HelperRole, helper_roles
 from federation.site.strict_models import StrictModel, text
@@ -24,8 +25,10 @@ def _key(value: object, whose: str = "the server") -> bytes:
     return bytes.fromhex(value)
 
 
-def _keys(table: Mapping[object, object]) -> dict[PartyId, bytes]:
+def _keys(table: object) -> dict[PartyId, bytes]:
     """A table of keys by party, which in a file has texts for both."""
+    if not isinstance(table, Mapping):
+        raise PydanticCustomError("dict_type", "a table")
     keys = {}
     for name, value in table.items():
         if not re.fullmatch("[1-9][0-9]{0,9}", str(name)) or int(str(name)) >= 1 << 32:

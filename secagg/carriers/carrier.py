@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from secagg.config import SumConfig
 from secagg.costs import PartyCost
@@ -48,8 +48,8 @@ class RunningSum(Protocol):
         """Return all of it as bytes."""
         ...
 
-    def read_snapshot(self, reader: Reader) -> None:
-        """Take over what ``to_snapshot`` gave, in place of what this sum holds."""
+    def read_snapshot(self, reader: Reader) -> Self:
+        """Return the sum of the same parameters that ``to_snapshot`` gave; this one stays as it is."""
         ...
 
 
@@ -218,9 +218,11 @@ class RingSum:
         """The words."""
         return self.words.to_bytes()
 
-    def read_snapshot(self, reader: Reader) -> None:
-        """Take over words."""
-        self.words = RingVector.from_bytes(self._layout, reader.take(self._layout.wire_bytes)).copy()
+    def read_snapshot(self, reader: Reader) -> Self:
+        """Return the sum with these words."""
+        stored = type(self)(self._layout)
+        stored.words = RingVector.from_bytes(self._layout, reader.take(self._layout.wire_bytes)).copy()
+        return stored
 
 
 RING_BYTES = RingBytes()

@@ -23,7 +23,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import cast
+from typing import Self, cast
 
 from secagg.carriers.carrier import CarriedSum, RunningSum
 from secagg.carriers.choice import Candidate, choose_parameters
@@ -204,7 +204,7 @@ class EncryptedSum:
     """A running sum of ciphertexts; then nothing while the key holder works; then words."""
 
     def __init__(self, layout: Layout, cipher: VectorCipher) -> None:
-        self._layout, self.words = layout, RingVector.zeros(layout)
+        self._layout, self._cipher, self.words = layout, cipher, RingVector.zeros(layout)
         self.ciphertexts: CiphertextSum | None = cipher.empty_sum()
 
     def add(self, payload: bytes | memoryview, *, peer: PartyId) -> None:
@@ -227,11 +227,12 @@ class EncryptedSum:
         ciphertexts = b"" if self.ciphertexts is None else self.ciphertexts.to_snapshot()
         return self.words.to_bytes() + bytes([self.ciphertexts is not None]) + ciphertexts
 
-    def read_snapshot(self, reader: Reader) -> None:
-        """Take over words, and ciphertexts where there are some."""
-        self.words = RingVector.from_bytes(self._layout, reader.take(self._layout.wire_bytes)).copy()
-        assert self.ciphertexts is not None, "a fresh sum"
-        self.ciphertexts = self.ciphertexts.read_snapshot(reader) if reader.take(1) == b"\1" else None
+    def read_snapshot(self, reader: Reader) -> Self:
+        """Return the sum with these words, and ciphertexts where there are some."""
+        stored = type(self)(self._layout, self._cipher)
+        stored.words = RingVector.from_bytes(self._layout, reader.take(self._layout.wire_bytes)).copy()
+        stored.ciphertexts = self._cipher.empty_sum().read_snapshot(reader) if reader.take(1) == b"\1" else None
+        return stored
 
 
 def encrypted(

@@ -14,7 +14,7 @@ from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import seal
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId
-from secagg.snapshots import CLIENT, Spoken, Stored, binding
+from secagg.snapshots import CLIENT, SpeaksOnce, Spoken, binding
 from secagg.sums import CLIENT_ROLE, PartySecrets
 from secagg.wire import MessageType, seal_frame
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
 
 
-class CommitteeClient(Stored[Spoken]):
+class CommitteeClient(SpeaksOnce):
     """Masks its vector with a fresh seed for each helper and seals each seed to that helper."""
 
     def __init__(
@@ -39,7 +39,7 @@ class CommitteeClient(Stored[Spoken]):
         self.party = party
         self._config, self._entropy = config, entropy
         self._identity = config.signer(CLIENT_ROLE, party, secrets)
-        self._contribution: Contribution | None = contribution
+        self._contribution = contribution
         self._kept = Spoken()
 
     @property

@@ -57,12 +57,19 @@ class CommitteeHelper(Stored[HelperKept]):
             )
         self.party = party
         self._config = config
-        self._keys, self._kept = keys, HelperKept()
+        self._keys: KeyPair | None = keys
+        self._kept = HelperKept()
 
     @property
     def bound_to(self) -> bytes:
         """What ties a stored session to this one."""
         return binding(HELPER, self._config.digest, self.party)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go where the snapshot says: one that has answered needs its keys no more."""
+        Stored.restore(self, snapshot)
+        if self._kept.answered:
+            self._keys = None
 
     def start(self) -> None:
         """Nothing: a helper waits to be asked."""
@@ -75,7 +82,7 @@ class CommitteeHelper(Stored[HelperKept]):
         fingerprint = hashlib.sha256(message).digest()
         if fingerprint == self._kept.answered:
             raise RepeatedMessageError("this request was answered already", peer=SERVER)
-        if self._kept.answered:
+        if self._keys is None:
             raise LocalProtocolError("this helper has answered in this session; it does so once")
         if frame.type is not MessageType.MASK_REQUEST:
             raise RemoteProtocolError(f"MASK_REQUEST is due, {frame.type.name} came", peer=SERVER)
@@ -86,7 +93,7 @@ class CommitteeHelper(Stored[HelperKept]):
         seeds = [self._open(self._keys, client, seed) for client, seed in request.seeds.items()]
         add_masks(vector, [(seed, 1) for seed in seeds], config.digest)
         answer = MaskSum(survivors=tuple(request.seeds), vector=vector.to_bytes())
-        self._kept.answered = fingerprint
+        self._kept.answered, self._keys = fingerprint, None
         return seal_frame(
             MessageType.MASK_SUM, answer.to_payload(), digest=config.digest, sender=self.party, recipient=SERVER
         )

@@ -168,7 +168,7 @@ class SeriesClient:
 
     def snapshot(self) -> bytes:
         """Return this client's side of the series as bytes, once its first sum has begun."""
-        parts = (client.snapshot() if client else None for client in (self._current, self._next))
+        parts = (client.bound_to + client.snapshot() if client else None for client in (self._current, self._next))
         current, upcoming = parts
         return write(SeriesClientState(index=self._index, current=current, upcoming=upcoming))
 
@@ -176,23 +176,28 @@ class SeriesClient:
         """Go where the snapshot says; whether the sum of a number had begun there.
 
         Raises:
-            SnapshotError: it does not lead to that sum, or changed bytes.
+            SnapshotError: it does not lead to that sum, its sum has another layout or context, or changed bytes.
         """
         state = read(SeriesClientState(index=0, current=None, upcoming=None), snapshot)
         if state.index not in (number, number - 1):
             raise SnapshotError(
                 f"this snapshot is of sum {state.index} of its series; it does not lead to sum {number}"
             )
-        self._index = state.index
+        current = upcoming = None
         if state.upcoming is not None:
-            self._next = self._restored(self._series.sum(state.index + 1, NOT_YET, b""), None, state.upcoming)
+            upcoming = self._restored(self._series.sum(state.index + 1, NOT_YET, b""), None, state.upcoming)
         if state.index == number and state.current is not None:
-            self._current = self._restored(self._series.sum(number, layout, context), contribution, state.current)
+            current = self._restored(self._series.sum(number, layout, context), contribution, state.current)
+        self._index, self._current, self._next = state.index, current, upcoming
         return state.index == number
 
     def _restored(self, config: MaskedSum, vector: Contribution | None, snapshot: bytes) -> MaskedClient:
         client = MaskedClient(config, self.party, vector, secrets=self._secrets, entropy=self._entropy)
-        client.restore(snapshot)
+        if not snapshot.startswith(client.bound_to):
+            raise SnapshotError(
+                "this snapshot is of a sum of another layout or context; restore it with what it was made with"
+            )
+        client.restore(snapshot.removeprefix(client.bound_to))
         return client
 
     def start(self) -> bytes:
@@ -228,9 +233,12 @@ class SeriesClient:
         return seal_bundle(parts, digest=self._series.digest, sender=self.party, recipient=SERVER)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SeriesClientState:
-    """The sum that a client is in, its session there, and the session of the next sum's set-up."""
+    """The sum that a client is in, its session there, and the session of the next sum's set-up.
+
+    Each session follows what ties it to its own sum: ``SeriesMember.bound_to`` knows the series alone.
+    """
 
     index: int
     current: bytes | None
@@ -243,8 +251,10 @@ class SeriesMember:
     def __init__(
         self, client: SeriesClient, number: int, layout: Layout, context: bytes, contribution: Contribution
     ) -> None:
-        self._client, self._number, self._has_begun = client, number, False
-        self._layout, self._context, self._contribution = layout, context, contribution
+        self._client, self._number = client, number
+        self._layout, self._context = layout, context
+        self._contribution: Contribution | None = contribution
+        """Until the sum begins: from then on the session of the sum has it, and forgets it."""
         self._starts = True
         self.party = client.party
 
@@ -255,9 +265,9 @@ class SeriesMember:
 
     def begin(self) -> None:
         """Begin the sum, if this session was not restored in the middle of it."""
-        if not self._has_begun:
+        if self._contribution is not None:
             self._starts = self._client.begin_next(self._layout, self._context, self._contribution)
-            self._has_begun = True
+            self._contribution = None
 
     def start(self) -> bytes | None:
         """Return the first message of the first sum; in later ones nobody speaks first."""
@@ -280,8 +290,10 @@ class SeriesMember:
         Raises:
             SnapshotError: another sum's, or changed bytes.
         """
-        number, begin = self._number, (self._layout, self._context, self._contribution)
-        self._has_begun = self._client.restore(snapshot, number, *begin)
+        if self._contribution is None:
+            raise LocalProtocolError("this session has begun; restore a fresh one")
+        if self._client.restore(snapshot, self._number, self._layout, self._context, self._contribution):
+            self._contribution = None
 
 
 class SeriesServer:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from secagg.entropy import Entropy, os_entropy
+from secagg.errors import ConfigurationError
 from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
+from secagg.masked.protocol import MaskedSum
 from secagg.masked.series import MaskedSeries
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
 from secagg.sums import NO_SECRETS, PartySecrets
@@ -40,23 +42,34 @@ class SeriesInOneProcess:
         """Return all parties of the next sum, for ``run_in_memory``."""
         protocol = self.series.sum(self._n_begun, layout, context)
         self._n_begun += 1
-        return SeriesSumInOneProcess(
-            protocol=protocol, secrets=self._secrets, series=self, layout=layout, context=context
-        )
+        return SeriesSumInOneProcess(protocol=protocol, secrets=self._secrets, series=self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesSumInOneProcess(InOneProcess):
-    """One sum of a series: its parties are those of the sum before."""
+    """One sum of a series: its parties are those of the sum before.
+
+    Raises:
+        ConfigurationError: something was put over the sum, such as noise, which these parties would leave out.
+    """
 
     series: SeriesInOneProcess
-    layout: Layout
-    context: bytes
+
+    def __post_init__(self) -> None:
+        _ = self._sum
 
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
         """Return a client's session; its entropy was given to the series."""
-        return self.series.parties[party].begin_sum(self.layout, self.context, contribution)
+        return self.series.parties[party].begin_sum(self._sum.layout, self._sum.context, contribution)
 
     def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
         """Return the server's session."""
-        return self.series.server.begin_sum(self.layout, self.context)
+        return self.series.server.begin_sum(self._sum.layout, self._sum.context)
+
+    @property
+    def _sum(self) -> MaskedSum:
+        if not isinstance(self.protocol, MaskedSum):
+            raise ConfigurationError(
+                f"the parties of a series make masked sums and no {self.protocol.name}; have such sums stand alone"
+            )
+        return self.protocol

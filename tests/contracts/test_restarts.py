@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from functools import partial
 
 import pytest
@@ -9,7 +11,7 @@ from support.crashes import KEY, KillableStore, Killer, Process, ServerProcess, 
 from support.memory_store import MemoryStore
 from support.rows import ROWS, make, some_vectors
 
-from secagg import ClientSession, InOneProcess, PartyId, SumResult, os_entropy
+from secagg import ClientSession, InOneProcess, IntVector, PartyId, SumResult, os_entropy
 from secagg.durable import DurableClient, DurableServer
 from secagg.errors import LocalProtocolError, RepeatedMessageError, SnapshotError, TooFewSurvivorsError
 from secagg.primitives.sealing import seal
@@ -158,6 +160,41 @@ def test_a_client_says_nothing_twice_after_a_restart(name: str) -> None:
         restored.start()
 
 
+class Rows:
+    """A client's rows, which can be seen to be forgotten."""
+
+    def __call__(self) -> IntVector:
+        return VECTORS[COHORT[0]]
+
+
+@NAMED
+def test_a_client_that_sent_its_vector_forgets_it_also_in_a_session_that_was_restored(name: str) -> None:
+    parties, first, store, rows = parties_of(name), COHORT[0], MemoryStore(), Rows()
+    sessions = {party: DurableClient(MemoryStore(), KEY, session_of(parties, party)) for party in parties.helpers}
+    sessions |= {party: DurableClient(MemoryStore(), KEY, session_of(parties, party)) for party in COHORT[1:]}
+    sessions[first] = DurableClient(store, KEY, parties.client(first, rows))
+    assert is_exact(run(sessions, ServerProcess(Killer(), parties.server)).result)
+    restored = DurableClient(store, KEY, parties.client(first, rows))
+    kept = weakref.ref(rows)
+    del rows
+    gc.collect()
+    assert kept() is None
+    assert restored.party == sessions[first].party
+
+
+@WITH_HELPERS
+def test_a_helper_that_answered_forgets_its_secrets_also_when_restored(name: str) -> None:
+    parties = parties_of(name)
+    party = parties.helpers[0]
+    helper, restored = parties.helper(party), parties.helper(party)
+    helper.receive(requests_to_helpers(parties)[party])
+    restored.restore(helper.snapshot())
+    own = parties.of_party(party)
+    for session in (helper, restored):
+        held = list(vars(session).values())
+        assert not any(value is own.agreement or value == own.decryption for value in held if value)
+
+
 @NAMED
 def test_a_record_opens_for_its_owner_role_and_session_only(name: str) -> None:
     """Sealed, for it holds the session's secrets; bound to role, party and configuration."""
@@ -195,6 +232,20 @@ def test_a_snapshot_that_was_cut_or_lengthened_is_refused(name: str) -> None:
         with pytest.raises(SnapshotError, match="changed bytes"):
             fresh().restore(snapshot + b"\0")
         fresh().restore(snapshot)
+
+
+@NAMED
+def test_a_server_that_refuses_a_snapshot_stays_as_it_was(name: str) -> None:
+    parties = parties_of(name)
+    full, server = parties.server(), parties.server()
+    for party in COHORT:
+        full.receive(party, session_of(parties, party).start() or b"")
+    before = server.snapshot()
+    with pytest.raises(SnapshotError, match="changed bytes"):
+        server.restore(full.snapshot() + b"\0")
+    assert server.snapshot() == before
+    server.restore(full.snapshot())
+    assert server.snapshot() == full.snapshot()
 
 
 @NAMED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,23 @@ def test_a_total_that_the_policy_refuses_changes_nothing_and_a_better_one_is_tak
     record = federation.take(result(step, rows(0), rows(1)))
     assert [concern.gate for concern in record.concerns] == [Gate.MEMBERSHIP]
     assert federation.model.weights.tobytes() == fit_pooled(AFL_, ClientRows.pool([rows(0), rows(1)])).weights.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("learner", "privacy"),
+    [(DEEP, None), (replace(AFL_, ri_gamma=0.0), PrivacyPlan(epsilon=8.0, promised_survivors=3))],
+    ids=["of other features", "noisy"],
+)
+def test_a_total_of_too_few_clients_is_refused_where_its_rows_are_not_judged(
+    learner: Any, privacy: PrivacyPlan | None
+) -> None:
+    federation = Federation(learner, release=ReleasePolicy(min_survivors=3), privacy=privacy)
+    step = federation.next_sum
+    assert step is not None
+    with pytest.raises(ReleaseRefusedError, match="survivors: a total needs at least 3 clients and has 2"):
+        federation.take(result(step, rows(0), rows(1)))
+    assert federation.next_sum is step
+    assert federation.take(result(step, rows(0), rows(1), rows(2))).concerns == ()
 
 
 def test_a_total_that_the_learner_refuses_changes_nothing() -> None:

@@ -24,6 +24,8 @@ KEY = "ab" * 32
         (f'[clients]\n1 = "{KEY[:-1]}"', "public key of party 1 must be 64 hexadecimal digits"),
         ("[clients]\n1 = 7", "public key of party 1 must be 64 hexadecimal digits"),
         (f'[clients]\n1 = "{KEY}"\n[client]\n', "no place for client"),
+        ("clients = 7", "needs clients as a table, not a whole number"),
+        (f'helpers = 7\n[clients]\n1 = "{KEY}"', "needs helpers as a table, not a whole number"),
     ],
 )
 def test_a_bad_roster_is_refused(tmp_path: Path, tables: str, reason: str) -> None:

@@ -167,6 +167,8 @@ def test_min_corruption_of_the_site_decides(trial: Trial) -> None:
         ("[key_holder]", "[helpers]", "no place for helpers"),
         ("party = 201", 'party = "201"', r"\[key_holder\] needs party as a whole number, not a text in quotes"),
         ("party = 201\n", "", r"\[key_holder\] needs party as a whole number, not nothing"),
+        ("[policy]", '["own roles"]\n[policy]', "no place for own roles"),
+        ("[client]", "forget_hours = nan\n[client]", "needs forget_hours at least 0, not nan"),
         ("[policy]", "[policy", "must be TOML"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from support.parties import signing
 
 from secagg import InsecureSeededEntropy, Layout, run_in_memory
 from secagg.config import SERVER
+from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, make_room
 from secagg.errors import (
     ConfigurationError,
     InvalidVectorError,
@@ -184,3 +187,13 @@ def test_a_server_that_was_set_up_begins_its_own_sum_once() -> None:
     server.begin_sum(PLAIN_SERIES.sum(1, layout, b""))
     with pytest.raises(LocalProtocolError, match="has begun"):
         server.begin_sum(PLAIN_SERIES.sum(1, layout, b"another model"))
+
+
+def test_noise_over_a_sum_of_a_series_is_refused_and_not_left_out() -> None:
+    layout = Layout.of([("counts", 4, 1000)])
+    claimed = CoordinateNoise(levels=np.ones(4, dtype=np.uint8), variances=(10**6,))
+    noise = DistributedNoise(total=claimed, promised_survivors=4)
+    parties = begin(PLAIN_SERIES).next_sum(make_room(layout, len(CLIENTS), noise))
+    noisy = NoisySum(protocol=parties.protocol, layout=layout, noise=noise)
+    with pytest.raises(ConfigurationError, match=r"make masked sums and no masked\+noise"):
+        replace(parties, protocol=noisy)

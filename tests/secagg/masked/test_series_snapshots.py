@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -117,8 +119,45 @@ def test_a_snapshot_leads_to_this_sum_or_the_next() -> None:
         restored(1, stored, 2)
     with pytest.raises(SnapshotError, match="changed bytes"):
         restored(1, stored[:-1], 0)
+    with pytest.raises(LocalProtocolError, match="has begun; restore a fresh one"):
+        client.restore(stored)
     assert first is not None
     assert first[5] == MessageType.BUNDLE
+
+
+@pytest.mark.parametrize(("layout", "context"), [(LAYOUTS[0], b"another model"), (LAYOUTS[1], b"model 0")])
+def test_a_snapshot_does_not_go_on_in_a_sum_of_another_layout_or_context(layout: Layout, context: bytes) -> None:
+    client = member(1, 0)
+    client.start()
+    other = SERIES.member(1, 0, layout, context, np.zeros(layout.size, dtype=np.int64), secrets=knows(KEYS[1]))
+    with pytest.raises(SnapshotError, match="another layout or context"):
+        other.restore(client.snapshot())
+    assert other.start(), "what was refused changed nothing"
+
+
+class Rows:
+    """A client's rows, which can be seen to be forgotten."""
+
+    def __call__(self) -> IntVector:
+        return vector(1, 0)
+
+
+def test_a_client_that_sent_its_vector_forgets_it_also_in_a_session_that_was_restored() -> None:
+    """The first sum up to the masked vectors; the last message that the client gets is the one with its shares."""
+    rows = Rows()
+    first, again = (SERIES.member(1, 0, LAYOUTS[0], b"model 0", rows, secrets=knows(KEYS[1])) for _ in range(2))
+    clients = {party: member(party, 0) for party in CLIENTS} | {1: first}
+    server = SeriesServer(SERIES).begin_sum(LAYOUTS[0], b"model 0")
+    for party, client in clients.items():
+        server.receive(party, client.start() or b"")
+    for _ in range(2):
+        for party, request in server.close_round().items():
+            server.receive(party, clients[party].receive(request) or b"")
+    again.restore(clients[1].snapshot())
+    kept = weakref.ref(rows)
+    del rows
+    gc.collect()
+    assert kept() is None
 
 
 def test_a_client_that_was_not_set_up_sends_no_vector() -> None:
