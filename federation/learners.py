@@ -1,4 +1,4 @@
-"""The closed forms that a comparison can run, built from public settings alone."""
+"""The closed forms that comparisons, the audit, sites and engines know by name, built from public settings alone."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Experiments in one process: comparisons, the audit, measurements. Nothing that a deployment runs."""

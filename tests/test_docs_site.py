@@ -15,7 +15,7 @@ import pytest
 
 from federation.modes import MODES
 from secagg.masked.diagram import state_diagram
-from secagg.masked.states import AUTHENTICATED_CLIENT, ClientState
+from secagg.masked.states import AUTHENTICATED_CLIENT, SEMI_HONEST_CLIENT, ClientState
 
 pytestmark = pytest.mark.xdist_group("site")  # one process makes the fixtures, which take long, once
 
@@ -92,10 +92,13 @@ def test_schemas_are_on_the_site(site: Path) -> None:
     assert "analytic-secagg/audit" in schemas
 
 
-def test_the_architecture_shows_the_automaton_as_it_is() -> None:
-    """The masked sum's own page is held to the table by the automaton's tests."""
-    page = DOCS / "explanation" / "architecture.md"
-    assert f"```mermaid\n{state_diagram(AUTHENTICATED_CLIENT)}\n```" in page.read_text(encoding="utf-8")
+def test_each_automaton_stands_once_as_it_is() -> None:
+    """On the masked sum's own page; the architecture links to it."""
+    pages = [page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *DOCS.rglob("*.md"))]
+    drawn = [diagram for text in pages for diagram in re.findall(r"^```mermaid\n(.*?)\n```", text, re.DOTALL | re.M)]
+    assert drawn == [state_diagram(AUTHENTICATED_CLIENT), state_diagram(SEMI_HONEST_CLIENT)]
+    architecture = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    assert "](masked-sum.md#the-automaton-of-a-client)" in architecture
 
 
 def test_the_architecture_says_where_every_package_is() -> None:
@@ -106,15 +109,14 @@ def test_the_architecture_says_where_every_package_is() -> None:
     assert sorted(listed) == sorted([*(path.relative_to(ROOT).as_posix() for path in packages), "tests"])
 
 
-@pytest.mark.parametrize(("page", "n_pictures"), [("architecture", 1), ("masked-sum", 2)])
-def test_state_diagrams_are_pictures(site: Path, page: str, n_pictures: int) -> None:
-    text = (site / "explanation" / f"{page}.html").read_text(encoding="utf-8")
+def test_state_diagrams_are_pictures(site: Path) -> None:
+    text = (site / "explanation" / "masked-sum.html").read_text(encoding="utf-8")
     pictures = re.findall(r"<svg viewBox.*?</svg>", text, re.DOTALL)
-    assert len(pictures) == n_pictures
-    drawn = set(re.findall(r"<text [^>]+>([^<]+)</text>", pictures[0]))
-    assert drawn >= {state.name for state in ClientState}
-    assert drawn >= {f"{due.name} / {answer.name}" for due, _, answer in AUTHENTICATED_CLIENT.values()}
-    assert pictures[0].count('stroke-dasharray="4 4"') == len(AUTHENTICATED_CLIENT)
+    for picture, table in zip(pictures, (AUTHENTICATED_CLIENT, SEMI_HONEST_CLIENT), strict=True):
+        drawn = set(re.findall(r"<text [^>]+>([^<]+)</text>", picture))
+        assert drawn >= {state.name for state in (ClientState.READY, *table, ClientState.DONE, ClientState.ABORTED)}
+        assert drawn >= {f"{due.name} / {answer.name}" for due, _, answer in table.values()}
+        assert picture.count('stroke-dasharray="4 4"') == len(table)
 
 
 def _words(page: Path) -> str:

@@ -1,7 +1,7 @@
 """Parameters of CKKS and BFV for exact sums: an unsafe or inexact combination cannot be constructed.
 
-The primes are found here, by a test of Miller and Rabin that is a proof below 3.3e24: a library for it (sympy, gmpy2,
-python-flint) would be a dependency of the core for thirty lines, and every party must find the same primes.
+The primes are found here, by a test of Miller and Rabin that is a proof below 3.3e24: every party must find the same
+ones, and thirty lines do it without another library at the heart of a sum.
 """
 
 from __future__ import annotations
