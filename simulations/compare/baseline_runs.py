@@ -12,8 +12,6 @@ from federation.errors import UsageError
 from simulations.compare.baselines import BASELINES, FEDPROX_MU, BaselineResult, GradientSettings
 from simulations.compare.records import BaselineRecord
 
-"""What stands in place of a mode: a baseline's sums are in the clear and obey no bitwise law."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineEntry:
