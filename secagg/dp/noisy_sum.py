@@ -285,9 +285,8 @@ class _NoisyServer:
         """The noisy sum once the last round is closed, None before."""
         exact = self._exact.result
         if exact is not None and self._result is None:
-            total = exact.total + self._noise.draw(self._entropy)
-            total.setflags(write=False)
-            self._result = SumResult(total=total, survivors=exact.survivors)
+            noisy = exact.total + self._noise.draw(self._entropy)
+            self._result = SumResult(total=noisy, survivors=exact.survivors)
         return self._result
 
 
