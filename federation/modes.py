@@ -32,7 +32,8 @@ from secagg.carriers import Encrypted, EncryptionParameters, choose_parameters, 
 from secagg.carriers.parameters import Scheme
 from secagg.entropy import Entropy
 from secagg.errors import ConfigurationError
-from secagg.masked.series import MaskedSeries, SeriesInOneProcess
+from secagg.masked.series import MaskedSeries
+from secagg.masked.series_in_one_process import SeriesInOneProcess
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 

@@ -224,6 +224,7 @@ class RingSum:
 
 
 RING_BYTES = RingBytes()
+"""What sums take that say nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,14 +23,13 @@ from secagg.entropy import Entropy, os_entropy
 from secagg.errors import (
     ConfigurationError,
     LocalProtocolError,
-    MalformedMessageError,
     RemoteProtocolError,
     SnapshotError,
     TooFewSurvivorsError,
 )
-from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
 from secagg.masked.assumptions import Assumptions
+from secagg.masked.bundles import open_bundle, seal_bundle
 from secagg.masked.client import MaskedClient
 from secagg.masked.explain import explain_series
 from secagg.masked.protocol import MaskedSum
@@ -39,7 +38,7 @@ from secagg.masked.states import ClientState
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
 from secagg.snapshots import CLIENT, binding, read, write
 from secagg.sums import NO_SECRETS, PartySecrets
-from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, Reader, message_type, open_frame, seal_frame
+from secagg.wire import MessageType, message_type
 
 NOT_YET = Layout.of([("not yet agreed", 1, 0)])
 """Stands for the layout of a sum that is only being set up."""
@@ -204,7 +203,7 @@ class SeriesClient:
         """Answer what concerns this sum; what concerns the next one's set-up may fail without harm to this one."""
         current = _the(self._current)
         answers: list[bytes] = []
-        for part in _open_bundle(message, digest=self._series.digest, sender=SERVER, recipient=self.party):
+        for part in open_bundle(message, digest=self._series.digest, sender=SERVER, recipient=self.party):
             if message_type(part) is MessageType.ROSTER and self._next is not None:
                 answers += self._set_up(part)
             else:
@@ -226,7 +225,7 @@ class SeriesClient:
             return []
 
     def _bundle(self, parts: list[bytes]) -> bytes:
-        return _seal_bundle(parts, digest=self._series.digest, sender=self.party, recipient=SERVER)
+        return seal_bundle(parts, digest=self._series.digest, sender=self.party, recipient=SERVER)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -360,7 +359,7 @@ class _SeriesServerSession:
         return frozenset() if self._is_set_up else self._current.waiting_for
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        parts = _open_bundle(message, digest=self._series.digest, sender=sender, recipient=SERVER)
+        parts = open_bundle(message, digest=self._series.digest, sender=sender, recipient=SERVER)
         self._current.receive(sender, parts[0])
         for part in parts[1:]:
             self._series.take_set_up(sender, part)
@@ -372,7 +371,7 @@ class _SeriesServerSession:
             for party, roster in self._rosters().items():
                 requests.setdefault(party, []).append(roster)
         return {
-            party: _seal_bundle(parts, digest=self._series.digest, sender=SERVER, recipient=party)
+            party: seal_bundle(parts, digest=self._series.digest, sender=SERVER, recipient=party)
             for party, parts in requests.items()
         }
 
@@ -384,79 +383,6 @@ class _SeriesServerSession:
         except TooFewSurvivorsError:
             self._series.give_up_upcoming()
             return {}
-
-
-class SeriesInOneProcess:
-    """All parties of a series in one process: for simulations and tests.
-
-    Args:
-        series: what its sums share, which is public.
-        secrets: what each client alone knows.
-        entropy: where everybody's keys, seeds and shares come from.
-    """
-
-    def __init__(
-        self,
-        series: MaskedSeries,
-        *,
-        secrets: Mapping[PartyId, PartySecrets] | None = None,
-        entropy: Entropy = os_entropy,
-    ) -> None:
-        self.series, self._secrets, self._n_begun = series, secrets or {}, 0
-        self.server = series.server()
-        self.parties = {
-            party: series.client(party, secrets=self._secrets.get(party, NO_SECRETS), entropy=entropy)
-            for party in series.clients
-        }
-
-    def next_sum(self, layout: Layout, context: bytes = b"") -> SeriesSumInOneProcess:
-        """Return all parties of the next sum, for ``run_in_memory``."""
-        protocol = self.series.sum(self._n_begun, layout, context)
-        self._n_begun += 1
-        return SeriesSumInOneProcess(
-            protocol=protocol, secrets=self._secrets, series=self, layout=layout, context=context
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeriesSumInOneProcess(InOneProcess):
-    """One sum of a series: its parties are those of the sum before."""
-
-    series: SeriesInOneProcess
-    layout: Layout
-    context: bytes
-
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
-        """Return a client's session; its entropy was given to the series."""
-        return self.series.parties[party].begin_sum(self.layout, self.context, contribution)
-
-    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
-        """Return the server's session."""
-        return self.series.server.begin_sum(self.layout, self.context)
-
-
-def _seal_bundle(parts: list[bytes], *, digest: bytes, sender: PartyId, recipient: PartyId) -> bytes:
-    payload = b"".join(len(part).to_bytes(PART_SIZE_BYTES, "big") + part for part in parts)
-    return seal_frame(MessageType.BUNDLE, payload, digest=digest, sender=sender, recipient=recipient)
-
-
-def _open_bundle(message: bytes, *, digest: bytes, sender: PartyId, recipient: PartyId) -> list[bytes]:
-    """One or two messages; a bundle never holds more."""
-    frame = open_frame(message, digest=digest, sender=sender, recipient=recipient)
-    if frame.type is not MessageType.BUNDLE:
-        raise MalformedMessageError(f"the messages of a series come in bundles, not as {frame.type.name}", peer=sender)
-    reader, left = Reader(frame.payload, peer=sender), len(frame.payload)
-    parts: list[bytes] = []
-    while left and len(parts) < 2:
-        size = int.from_bytes(reader.take(PART_SIZE_BYTES), "big")
-        if size < HEADER_BYTES or size > left - PART_SIZE_BYTES:
-            raise MalformedMessageError(f"a bundle of {len(frame.payload)} bytes claims a part of {size}", peer=sender)
-        parts.append(reader.take(size))
-        left -= PART_SIZE_BYTES + size
-    reader.end()
-    if not parts:
-        raise MalformedMessageError("an empty bundle", peer=sender)
-    return parts
 
 
 def _the(client: MaskedClient | None) -> MaskedClient:

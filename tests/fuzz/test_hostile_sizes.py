@@ -241,7 +241,7 @@ def _told_dropouts(n: int) -> Callable[[], Any]:
 
     def told() -> None:
         client: Any = config.client(1, VECTORS[5][:1] * 0, entropy=entropy("1"))
-        client.state = ClientState.INPUT_SENT
+        client._kept.state = ClientState.INPUT_SENT
         refuse(client.receive, frame)
 
     return told

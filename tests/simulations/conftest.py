@@ -47,4 +47,4 @@ class OffByOneSum(PlainSum):
 
 @pytest.fixture
 def off_by_one() -> Mode:
-    return Mode(name="off-by-one", make=OffByOneSum)
+    return Mode(name="off-by-one", make=lambda setup: OffByOneSum(**setup.common))

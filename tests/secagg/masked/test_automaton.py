@@ -93,9 +93,9 @@ def frame(config: MaskedSum, type_: MessageType, payload: bytes) -> bytes:
 
 def fingerprint(client: MaskedClient) -> tuple[object, ...]:
     """What must not move when a message is refused without harm."""
-    own = client._secrets
+    own = client._kept.secrets
     secrets = None if own is None else (own.sealing.secret, own.masking.secret, own.self_mask_seed, tuple(own.shares))
-    return client.state, secrets, tuple(client._roster), client._dropouts, frozenset(client._taken)
+    return client.state, secrets, tuple(client._kept.roster), client._kept.dropouts, frozenset(client._kept.taken)
 
 
 @CONFIGS
@@ -136,8 +136,8 @@ def test_every_type_out_of_turn_aborts_and_forgets(config: MaskedSum) -> None:
             with pytest.raises(RemoteProtocolError, match=f"{due.name} is due, {type_.name} came"):
                 client.receive(frame(config, type_, b""))
             assert client.state is ClientState.ABORTED
-            assert client._secrets is None
-            assert not client._roster
+            assert client._kept.secrets is None
+            assert not client._kept.roster
 
 
 @CONFIGS
@@ -161,7 +161,7 @@ def test_no_bit_of_a_due_message_can_change_unnoticed(config: MaskedSum) -> None
                     assert fingerprint(client) == before
             except SecureSumError:
                 assert client.state is ClientState.ABORTED
-                assert client._secrets is None
+                assert client._kept.secrets is None
             else:
                 due = table_of(config)[state][0]
                 assert due is MessageType.UNMASK_REQUEST or (due is MessageType.ROSTER and not config.is_authenticated)

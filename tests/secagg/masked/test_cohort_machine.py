@@ -215,7 +215,7 @@ class CohortMachine(RuleBasedStateMachine):
     def finished_clients_hold_no_secrets(self) -> None:
         for client in getattr(self, "clients", {}).values():
             if client.state in (ClientState.DONE, ClientState.ABORTED):
-                assert client._secrets is None
+                assert client._kept.secrets is None
 
 
 CohortMachine.TestCase.settings = settings(stateful_step_count=40)

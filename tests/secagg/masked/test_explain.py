@@ -8,7 +8,8 @@ from support.parties import identified, signing
 
 from secagg import Assumptions, Layout, MaskedSum, run_in_memory
 from secagg.masked.explain import later_cost
-from secagg.masked.series import MaskedSeries, SeriesInOneProcess
+from secagg.masked.series import MaskedSeries
+from secagg.masked.series_in_one_process import SeriesInOneProcess
 from secagg.primitives.identity import IdentityKey
 from secagg.sums import CLIENT_ROLE
 

@@ -183,7 +183,7 @@ def test_a_client_reveals_once_in_its_life() -> None:
     again = cohort.frame(MessageType.UNMASK_REQUEST, UnmaskRequest(dropouts=(6,)).to_payload(), 1)
     with pytest.raises(LocalProtocolError, match="takes no UNMASK_REQUEST"):
         client.receive(again)
-    assert client._secrets is None
+    assert client._kept.secrets is None
 
 
 def test_another_model_is_noticed_by_an_honest_server() -> None:

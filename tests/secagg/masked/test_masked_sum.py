@@ -209,7 +209,9 @@ def test_no_secret_is_printed_or_sent_in_the_clear() -> None:
     shares: set[bytes] = set()
 
     def look() -> None:
-        pairs = [pair for client in clients.values() if client._secrets for pair in client._secrets.shares.values()]
+        pairs = [
+            pair for client in clients.values() if client._kept.secrets for pair in client._kept.secrets.shares.values()
+        ]
         shares.update(half for pair in pairs for half in (pair[:SHARE_BYTES], pair[SHARE_BYTES:]))
         texts.extend(f"{x!r} {x!s}" for x in ours_within([*clients.values(), server, server.result, protocol]))
 

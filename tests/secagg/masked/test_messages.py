@@ -144,7 +144,7 @@ def refuses(cohort: Cohort, party: int, message: bytes, told: str) -> RemoteProt
     with pytest.raises(RemoteProtocolError, match=told) as caught:
         client.receive(message)
     assert client.state is ClientState.ABORTED
-    assert client._secrets is None
+    assert client._kept.secrets is None
     assert caught.value.peer == SERVER
     return caught.value
 
@@ -479,7 +479,7 @@ def test_two_different_unmask_requests_get_one_answer() -> None:
     second = with_payload(requests[1], UnmaskRequest(dropouts=(5,)).to_payload())
     with pytest.raises(SecureSumError):
         cohort.clients[1].receive(second)
-    assert cohort.clients[1]._secrets is None
+    assert cohort.clients[1]._kept.secrets is None
 
 
 # With identities: agreement on the survivors

@@ -134,7 +134,7 @@ def test_requests_come_in_their_order_only(kind: str, type_: MessageType) -> Non
         with pytest.raises(RemoteProtocolError, match=f"{type_.name} is due, {wrong.name} came"):
             client.receive(requests[1])
         assert client.state is ClientState.ABORTED
-        assert client._secrets is None
+        assert client._kept.secrets is None
         for message in (due[1], *[r[1] for r in other.values()]):
             with pytest.raises((LocalProtocolError, RemoteProtocolError)):
                 client.receive(message)
@@ -202,7 +202,7 @@ def test_nothing_is_revealed_twice(kind: str) -> None:
     others = [Cohort(kind).until(type_)[1] for type_ in REQUESTS[kind]]
     for client in cohort.clients.values():
         assert client.state is ClientState.DONE
-        assert client._secrets is None
+        assert client._kept.secrets is None
     for message in others:
         with pytest.raises((LocalProtocolError, RemoteProtocolError)):
             cohort.clients[1].receive(message)

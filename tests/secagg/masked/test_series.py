@@ -18,7 +18,8 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.in_memory import Envelope
-from secagg.masked.series import NOT_YET, MaskedSeries, SeriesInOneProcess, SeriesServer
+from secagg.masked.series import NOT_YET, MaskedSeries, SeriesServer
+from secagg.masked.series_in_one_process import SeriesInOneProcess
 from secagg.masked.server import MaskedServer
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import MessageType, seal_frame

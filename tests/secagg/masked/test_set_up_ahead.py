@@ -10,8 +10,10 @@ import pytest
 from secagg import InsecureSeededEntropy, IntVector, Layout, PartyId, run_in_memory
 from secagg.config import SERVER
 from secagg.errors import ConfigurationError, LocalProtocolError
+from secagg.masked.bundles import open_bundle, seal_bundle
 from secagg.masked.client import MaskedClient
-from secagg.masked.series import NOT_YET, MaskedSeries, SeriesInOneProcess, SeriesServer, _open_bundle, _seal_bundle
+from secagg.masked.series import NOT_YET, MaskedSeries, SeriesServer
+from secagg.masked.series_in_one_process import SeriesInOneProcess
 from secagg.wire import MessageType, message_type
 
 CLIENTS = (1, 2, 3, 4, 5)
@@ -30,8 +32,8 @@ def unchanged(_: PartyId, parts: list[bytes]) -> list[bytes]:
 def rebundled(party: PartyId, message: bytes, change: Change, *, upwards: bool) -> bytes:
     """A bundle from or to a client whose parts somebody on the way has changed."""
     sender, recipient = (party, SERVER) if upwards else (SERVER, party)
-    parts = change(party, _open_bundle(message, digest=SERIES.digest, sender=sender, recipient=recipient))
-    return _seal_bundle(parts, digest=SERIES.digest, sender=sender, recipient=recipient)
+    parts = change(party, open_bundle(message, digest=SERIES.digest, sender=sender, recipient=recipient))
+    return seal_bundle(parts, digest=SERIES.digest, sender=sender, recipient=recipient)
 
 
 def sum_of(series: SeriesInOneProcess, up: Change = unchanged, down: Change = unchanged) -> IntVector:

@@ -182,7 +182,7 @@ def upload_and_pairwise_masks(seed: int) -> tuple[bytes, bytes]:
     """Client 1's upload, and the sum of the masks that it shares with its peers, who tell them."""
     protocol = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=seed.to_bytes(16, "big"))
     clients = {p: protocol.client(p, VECTOR, entropy=InsecureSeededEntropy(seed, str(p))) for p in CLIENTS}
-    keys = {p: client._secrets.masking for p, client in clients.items()}  # type: ignore[attr-defined]
+    keys = {p: client._kept.secrets.masking for p, client in clients.items()}  # type: ignore[attr-defined]
     server = protocol.server()
     said = {p: client.start() for p, client in clients.items()}
     for _ in range(2):

@@ -1,0 +1,62 @@
+"""All parties of a series in one process, for simulations and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from secagg.entropy import Entropy, os_entropy
+from secagg.in_memory import InOneProcess
+from secagg.layout import Layout
+from secagg.masked.series import MaskedSeries
+from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
+from secagg.sums import NO_SECRETS, PartySecrets
+
+
+class SeriesInOneProcess:
+    """All parties of a series in one process: for simulations and tests.
+
+    Args:
+        series: what its sums share, which is public.
+        secrets: what each client alone knows.
+        entropy: where everybody's keys, seeds and shares come from.
+    """
+
+    def __init__(
+        self,
+        series: MaskedSeries,
+        *,
+        secrets: Mapping[PartyId, PartySecrets] | None = None,
+        entropy: Entropy = os_entropy,
+    ) -> None:
+        self.series, self._secrets, self._n_begun = series, secrets or {}, 0
+        self.server = series.server()
+        self.parties = {
+            party: series.client(party, secrets=self._secrets.get(party, NO_SECRETS), entropy=entropy)
+            for party in series.clients
+        }
+
+    def next_sum(self, layout: Layout, context: bytes = b"") -> SeriesSumInOneProcess:
+        """Return all parties of the next sum, for ``run_in_memory``."""
+        protocol = self.series.sum(self._n_begun, layout, context)
+        self._n_begun += 1
+        return SeriesSumInOneProcess(
+            protocol=protocol, secrets=self._secrets, series=self, layout=layout, context=context
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesSumInOneProcess(InOneProcess):
+    """One sum of a series: its parties are those of the sum before."""
+
+    series: SeriesInOneProcess
+    layout: Layout
+    context: bytes
+
+    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """Return a client's session; its entropy was given to the series."""
+        return self.series.parties[party].begin_sum(self.layout, self.context, contribution)
+
+    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+        """Return the server's session."""
+        return self.series.server.begin_sum(self.layout, self.context)
