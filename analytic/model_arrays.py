@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,36 +13,9 @@ from analytic.row_format import FloatMatrix
 from analytic.solve import Solution
 from analytic.statistics import IntMatrix
 
-M = TypeVar("M")
-
-Arrays = dict[str, NDArray[Any]]
-Conditioning = dict[str, dict[str, Any]]
-"""How well each solved array was determined, by the array's name."""
-
 
 class ModelFileError(AnalyticError, ValueError):
     """A saved model cannot be read or written, or is not what its digests and its configuration say."""
-
-
-class Storable(Protocol[M]):
-    """A learner whose models can be stored. It is a dataclass; its fields are its configuration."""
-
-    @property
-    def name(self) -> str:
-        """The learner's name in model files."""
-        ...
-
-    def take_apart(self, model: M) -> Parts:
-        """Return the arrays of a model, and the conditioning of those that a solve gave."""
-        ...
-
-    def put_together(self, parts: Parts) -> M:
-        """Return the model whose arrays these are.
-
-        Raises:
-            ModelFileError: one is missing, or is not what the learner's configuration asks for.
-        """
-        ...
 
 
 class Parts:

@@ -45,7 +45,10 @@ ENTRY, VERSION = "analytic-model", 2
 """The metadata's one entry; version 1 was a folder of two files."""
 
 LEARNERS: dict[str, type[Any]] = {"afl": AFL, "fedhip": FedHiP, "deepafl": DeepAFL, "safle": SAFLe}
-"""The learners whose models can be stored (``model_arrays.Storable``), by name; add one of your own here."""
+"""The learners whose models can be stored, by name; add one of your own here.
+
+Such a learner is a dataclass whose fields are its configuration. ``take_apart(model)`` returns the model's ``Parts``,
+and ``put_together(parts)`` the model, or raises ModelFileError where a part is not what the configuration asks for."""
 
 PARAMETERS: dict[str, type[Any]] = {
     "fixed_thresholds": FixedThresholds,

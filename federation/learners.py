@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -116,21 +116,6 @@ class ChosenLearner:
         """Weights of a client's own rows in its personal models."""
         alphas: tuple[float, ...] = self.options.get("alphas", DEFAULT_ALPHAS)
         return alphas
-
-
-def choose_learners(names: Iterable[str]) -> tuple[LearnerEntry, ...]:
-    """The learners of these names, in their order; every one for ``all``.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
-    wanted = tuple(dict.fromkeys(names))
-    if wanted == ("all",):
-        return tuple(LEARNERS.values())
-    for name in wanted:
-        if name not in LEARNERS:
-            raise UsageError(f"a learner is one of {', '.join(LEARNERS)}, or all of them as all, not {name!r}")
-    return tuple(LEARNERS[name] for name in wanted)
 
 
 def _afl(settings: LearnerSettings) -> AnalyticLearner[Any]:

@@ -1,4 +1,4 @@
-"""What a configuration leaks by construction, said before and after a sum: refusals, warnings, a client's own check."""
+"""What a configuration leaks by construction, said before and after a sum: refusals and warnings."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analytic.errors import SpecificationError
-from analytic.row_format import RowFormat
 from analytic.statistics import Statistics
 from federation.errors import FederationError
 
@@ -153,65 +150,16 @@ def gram_rank(total: Statistics) -> int:
     return int(np.linalg.matrix_rank(gram, hermitian=True, tol=RANK_TOLERANCE * len(gram)))
 
 
-def predicted_membership_auc(n_rows: int, n_features: int, *, n_public: int | None = None) -> float:
+def predicted_membership_auc(n_rows: int, n_features: int) -> float:
     """AUC of the best known membership test against an exact Gram, for features that are about normal.
 
-    AUC = Phi(D / (2 sqrt N) sqrt(m / (N + m))): 0.69 at N = D^2. With at most D rows the row space tells exactly.
+    AUC = Phi(D / (2 sqrt N)) for an attacker who knows the population: 0.69 at N = D^2. With at most D rows the row
+    space tells exactly.
 
     Args:
         n_rows: N, rows in the total.
         n_features: D, rank of the Gram.
-        n_public: m, further rows of the population that the attacker has; None for as many as one likes.
     """
     if n_rows <= n_features:
         return 1.0 if n_rows else 0.5
-    known = 1.0 if n_public is None else n_public / (n_rows + n_public)
-    return NormalDist().cdf(n_features / (2 * math.sqrt(n_rows)) * math.sqrt(known))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preflight:
-    """How exposed a client's rows are. Counts only; they stay at the client.
-
-    Args:
-        rows: rows.
-        lone_in_class: rows that are the only one of their class.
-        lone_in_feature: rows that are the only one with anything in some feature.
-        highest_leverage: of any row among the client's own, 0 to 1; 1 is a row that no others resemble.
-        rank: of the client's Gram; below the number of features in use every row could be rebuilt from a plain upload.
-        features_in_use: features in which any row has anything.
-    """
-
-    rows: int
-    lone_in_class: int
-    lone_in_feature: int
-    highest_leverage: float
-    rank: int
-    features_in_use: int
-
-
-def preflight(features: NDArray[Any], labels: NDArray[Any], feature_format: RowFormat) -> Preflight:
-    """The check that a client runs on its own rows before it takes part.
-
-    Args:
-        features: shape (n, d).
-        labels: integer class labels, shape (n,).
-        feature_format: the public fixed-point format.
-
-    Raises:
-        RowsOutsideFormatError: rows that do not fit the format.
-    """
-    rows = feature_format.quantise(features)
-    used = rows != 0
-    lone = used[:, used.sum(axis=0) == 1].any(axis=1)
-    left, values, _ = np.linalg.svd(rows, full_matrices=False)
-    rank = int(np.count_nonzero(values > RANK_TOLERANCE**0.5 * values.max(initial=0.0)))
-    leverages = (left[:, :rank] ** 2).sum(axis=1)
-    return Preflight(
-        rows=len(rows),
-        lone_in_class=int(np.count_nonzero(np.unique(labels, return_counts=True)[1] == 1)),
-        lone_in_feature=int(np.count_nonzero(lone)),
-        highest_leverage=float(min(1.0, leverages.max(initial=0.0))),
-        rank=rank,
-        features_in_use=int(np.count_nonzero(used.any(axis=0))),
-    )
+    return NormalDist().cdf(n_features / (2 * math.sqrt(n_rows)))

@@ -31,13 +31,8 @@ class SumResult:
         self.total.setflags(write=False)
 
 
-class ClientSession(Protocol):
-    """One client's (or helper's) side of one sum. Bytes in, bytes out."""
-
-    @property
-    def party(self) -> PartyId:
-        """Whose side this is."""
-        ...
+class Session(Protocol):
+    """What both sides of a sum have: they can be stored, and go on in another process."""
 
     @property
     def bound_to(self) -> bytes:
@@ -54,6 +49,15 @@ class ClientSession(Protocol):
         Raises:
             SnapshotError: changed bytes.
         """
+        ...
+
+
+class ClientSession(Session, Protocol):
+    """One client's (or helper's) side of one sum. Bytes in, bytes out."""
+
+    @property
+    def party(self) -> PartyId:
+        """Whose side this is."""
         ...
 
     def start(self) -> bytes | None:
@@ -72,25 +76,8 @@ class ClientSession(Protocol):
         ...
 
 
-class ServerSession(Protocol):
+class ServerSession(Session, Protocol):
     """The server's side of one sum. The driver decides when a round is over."""
-
-    @property
-    def bound_to(self) -> bytes:
-        """What ties a stored session to this one: format, role, party and configuration."""
-        ...
-
-    def snapshot(self) -> bytes:
-        """Return the session as bytes that hold its secrets: seal them, or keep them where only their owner reads."""
-        ...
-
-    def restore(self, snapshot: bytes) -> None:
-        """Put this fresh session where ``snapshot`` says.
-
-        Raises:
-            SnapshotError: changed bytes.
-        """
-        ...
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one message of the current round.

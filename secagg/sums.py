@@ -64,7 +64,6 @@ class Guarantee:
         upload: what that message looks like.
         binds_context: whether a client that was told another context (another model) than the rest leaves no total.
         helpers_learn_total: whether a helper sees the total, too.
-        adds_noise: whether the total has noise in it.
     """
 
     survivors_needed: int
@@ -78,7 +77,6 @@ class Guarantee:
     upload: Upload
     binds_context: bool = True
     helpers_learn_total: bool = False
-    adds_noise: bool = False
 
     @property
     def opens_alone(self) -> bool:

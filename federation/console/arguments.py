@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,6 +40,21 @@ def items(text: str) -> list[str]:
     if not all(found):
         raise UsageError(f"a list reads like one,two without empty places, not {text!r}")
     return found
+
+
+def named(text: str, what: str, known: Mapping[str, T]) -> tuple[T, ...]:
+    """Different things by their names with commas between, in their order; everything known for ``all``.
+
+    Raises:
+        UsageError: an empty place, or a name of no ``what``.
+    """
+    names = tuple(dict.fromkeys(items(text)))
+    if names == ("all",):
+        return tuple(known.values())
+    for name in names:
+        if name not in known:
+            raise UsageError(f"a {what} is one of {', '.join(known)}, or all of them as all, not {name!r}")
+    return tuple(known[name] for name in names)
 
 
 def whole(text: str, *, at_least: int, at_most: int | None = None) -> int:

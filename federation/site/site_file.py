@@ -173,7 +173,7 @@ class SiteFile(StrictModel):
     state: Place
     demands: Demands = Field(Demands(), alias="policy")
     client: ClientRole | None = None
-    helpers: Annotated[tuple[OwnRole, ...], BeforeValidator(_own_roles)] = Field((), alias=_OWN_ROLES)
+    helpers: Annotated[tuple[OwnRole, ...], BeforeValidator(_own_roles)] = Field((), alias="own roles")
     forget_hours: Annotated[float, Field(ge=0)] = 24.0
 
     @model_validator(mode="before")

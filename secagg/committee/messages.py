@@ -9,7 +9,7 @@ from secagg.primitives.agreement import PUBLIC_KEY_BYTES, KeyPair
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, is_signed
 from secagg.primitives.sealing import OVERHEAD_BYTES
 from secagg.sessions import PartyId
-from secagg.wire import MessageType, Reader, write_entries, write_parties
+from secagg.wire import Reader, write_entries, write_parties
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
@@ -53,8 +53,6 @@ class CommitteeInput:
     seeds: dict[PartyId, SealedSeed]
     vector: bytes = field(repr=False)
 
-    TYPE = MessageType.COMMITTEE_INPUT
-
     def to_payload(self) -> bytes:
         """The payload."""
         return write_entries({helper: seed.to_bytes() for helper, seed in self.seeds.items()}) + self.vector
@@ -75,8 +73,6 @@ class MaskRequest:
     seeds: dict[PartyId, SealedSeed]
     signature: bytes
 
-    TYPE = MessageType.MASK_REQUEST
-
     def to_payload(self) -> bytes:
         """The payload."""
         return write_entries({party: seed.to_bytes() for party, seed in self.seeds.items()}) + self.signature
@@ -96,8 +92,6 @@ class MaskSum:
 
     survivors: tuple[PartyId, ...]
     vector: bytes = field(repr=False)
-
-    TYPE = MessageType.MASK_SUM
 
     def to_payload(self) -> bytes:
         """The payload."""

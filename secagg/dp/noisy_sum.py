@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -60,8 +60,8 @@ class _OverSum:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the sum under it promises, with noise in its total."""
-        return replace(self.protocol.guarantee, adds_noise=True)
+        """What the sum under it promises."""
+        return self.protocol.guarantee
 
     @property
     def costs(self) -> Mapping[str, PartyCost]:
@@ -285,9 +285,8 @@ class _NoisyServer:
         """The noisy sum once the last round is closed, None before."""
         exact = self._exact.result
         if exact is not None and self._result is None:
-            total = exact.total + self._noise.draw(self._entropy)
-            total.setflags(write=False)
-            self._result = SumResult(total=total, survivors=exact.survivors)
+            noisy = exact.total + self._noise.draw(self._entropy)
+            self._result = SumResult(total=noisy, survivors=exact.survivors)
         return self._result
 
 

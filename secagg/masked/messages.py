@@ -10,7 +10,7 @@ from secagg.primitives.identity import SIGNATURE_BYTES
 from secagg.primitives.sealing import OVERHEAD_BYTES
 from secagg.primitives.shamir import SHARE_BYTES
 from secagg.sessions import PartyId
-from secagg.wire import MessageType, Reader, write_entries, write_parties
+from secagg.wire import Reader, write_entries, write_parties
 
 COMMITMENT_BYTES = 32
 SEALED_BYTES = 2 * SHARE_BYTES + OVERHEAD_BYTES
@@ -26,8 +26,6 @@ class AdvertisedKeys:
     sealing_key: bytes
     masking_key: bytes
     signature: bytes = b""
-
-    TYPE = MessageType.ADVERTISED_KEYS
 
     def to_payload(self) -> bytes:
         """The payload."""
@@ -53,8 +51,6 @@ class Roster:
 
     keys: dict[PartyId, AdvertisedKeys]
 
-    TYPE = MessageType.ROSTER
-
     def to_payload(self) -> bytes:
         """The payload."""
         return write_entries({party: keys.to_payload() for party, keys in self.keys.items()})
@@ -74,8 +70,6 @@ class SealedShares:
     commitment: bytes
     sealed: dict[PartyId, bytes]
 
-    TYPE = MessageType.SEALED_SHARES
-
     def to_payload(self) -> bytes:
         """The payload."""
         return self.commitment + write_entries(self.sealed)
@@ -93,8 +87,6 @@ class ShareDelivery:
     """Server to client, round 2: the sealed shares that its neighbours made for it."""
 
     sealed: dict[PartyId, bytes]
-
-    TYPE = MessageType.SHARE_DELIVERY
 
     def to_payload(self) -> bytes:
         """The payload."""
@@ -117,8 +109,6 @@ class UnmaskRequest:
 
     dropouts: tuple[PartyId, ...]
 
-    TYPE = MessageType.UNMASK_REQUEST
-
     def to_payload(self) -> bytes:
         """The payload."""
         return write_parties(self.dropouts)
@@ -136,8 +126,6 @@ class SurvivorSignature:
     """Client to server: that it was told this set of survivors, and no other."""
 
     signature: bytes
-
-    TYPE = MessageType.SURVIVOR_SIGNATURE
 
     def to_payload(self) -> bytes:
         """The payload."""
@@ -157,8 +145,6 @@ class SurvivorProof:
 
     signatures: dict[PartyId, bytes]
 
-    TYPE = MessageType.SURVIVOR_PROOF
-
     def to_payload(self) -> bytes:
         """The payload."""
         return write_entries(self.signatures)
@@ -177,8 +163,6 @@ class UnmaskShares:
 
     mask_key_shares: dict[PartyId, bytes] = field(repr=False)
     self_mask_shares: dict[PartyId, bytes] = field(repr=False)
-
-    TYPE = MessageType.UNMASK_SHARES
 
     def to_payload(self) -> bytes:
         """The payload."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,19 @@ from numpy.typing import NDArray
 from federation.modes import MODES, Mode
 from secagg import PartyId
 from secagg.layout import IntVector
-from secagg.sums import Upload
 from simulations.audit.evaluate import Picture, Score, paired
 from simulations.audit.population import IntRows, Labels, Truth
-from simulations.audit.recorder import view_of
-from simulations.audit.view import SERVER_ALONE, AdversaryView
+from simulations.audit.recorder import RecordedSum, view_of
+from simulations.audit.view import SERVER_ALONE, AdversaryView, Coalition
 from simulations.audit.workbench import Bench, Run
 
 G = TypeVar("G")
 
 MASKED = MODES["masked"]
 """The mode whose totals are attacked: every mode releases the same ones."""
+
+VICTIM = 2
+"""The client that an attack on one client of a cohort is after."""
 
 PICTURES = 6
 """Rows that one score shows."""
@@ -131,13 +133,13 @@ class Attack(ABC):
 class Guesser(Protocol[G]):
     """The two halves of an attack: ``guess`` sees the view alone, ``score`` sees the guess and the truth."""
 
+    @abstractmethod
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> G:
         """What the attacker says about a client's rows, or, for no client, about all that the total holds."""
-        ...
 
+    @abstractmethod
     def score(self, guess: G, truth: Truth, rng: np.random.Generator) -> Score:
         """How good that is."""
-        ...
 
 
 def attacked(
@@ -147,7 +149,7 @@ def attacked(
     return attack.score(attack.guess(view, target, rng), truth, rng)
 
 
-class MessageAttack(Attack, Generic[G]):
+class MessageAttack(Attack, Guesser[G]):
     """An attack on the one message that carries a client's vector, and perhaps on the total in its place.
 
     Attributes:
@@ -155,14 +157,6 @@ class MessageAttack(Attack, Generic[G]):
     """
 
     on_totals: bool = False
-
-    @abstractmethod
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> G:
-        """What the attacker says about a client's rows, or, for no client, about all that the total holds."""
-
-    @abstractmethod
-    def score(self, guess: G, truth: Truth, rng: np.random.Generator) -> Score:
-        """How good that is."""
 
     def expected(self, mode: Mode | None) -> Expectation | None:
         """As every attack; nothing is promised of a total."""
@@ -196,6 +190,33 @@ class MessageAttack(Attack, Generic[G]):
         return Score.pooled(scores)
 
 
+class VictimAttack(Attack, Guesser[G]):
+    """An attack on one client of a small cohort, another cohort for each trial.
+
+    Attributes:
+        cohort_size: clients of each.
+        coalition: who attacks.
+    """
+
+    cohort_size: int = 5
+    coalition: Coalition = SERVER_ALONE
+
+    @abstractmethod
+    def sums(self, bench: Bench, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> tuple[RecordedSum, ...]:
+        """Return the sums that the attack needs, of clients with these contributions."""
+
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+        """Attack the victim of each cohort."""
+        assert mode is not None
+        scores = []
+        for _ in range(trials):
+            cohort = bench.cohort(self.cohort_size)
+            vectors = bench.vectors(cohort)
+            view = view_of(self.sums(bench, mode, vectors), self.coalition, bench.known())
+            scores.append(attacked(self, view, VICTIM, bench.truth(cohort[VICTIM], vectors[VICTIM]), bench.rng))
+        return Outcome(score=Score.pooled(scores))
+
+
 # What modes promise
 
 
@@ -206,16 +227,6 @@ PROBE = tuple(range(1, 6))
 def in_the_clear(mode: Mode) -> bool:
     """Whether a message is its client's vector itself."""
     return mode.guarantee(PROBE).opens_alone
-
-
-def sends_ciphertexts(mode: Mode) -> bool:
-    """Whether a message is a ciphertext, which need not look like dice."""
-    return mode.guarantee(PROBE).upload is Upload.CIPHERTEXT
-
-
-def binds_the_model(mode: Mode) -> bool:
-    """Whether messages depend on a digest of the model; in other modes the server must follow the protocol."""
-    return mode.guarantee(PROBE).binds_context
 
 
 # Ways to score that several attacks share

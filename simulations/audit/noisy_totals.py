@@ -104,8 +104,7 @@ def noise_evidence(
         ("missing_shares", "one of ten noise shares missing", _one_silent),
         ("float_noise", "noise that went through float32", _float32),
     ):
-        make = partial(_spoiled, setting, spoil)
-        yield setting.evidence(name, f"noise for epsilon {epsilon:g}", title, make)
+        yield setting.evidence(name, f"noise for epsilon {epsilon:g}", title, partial(setting.parties, spoil))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -165,19 +164,17 @@ class _Setting:
             rng=rng,
         )
 
-    def protocol(self) -> NoisySum:
-        """A masked sum under the noise, in a session of its own."""
+    def parties(
+        self, spoil: Callable[[NoisySum], InOneProcess] = lambda sum_: InOneProcess(protocol=sum_)
+    ) -> InOneProcess:
+        """All parties of a masked sum under the noise, in a session of its own, honest ones or spoiled."""
         masked = MaskedSum(
             layout=make_room(self.layout, CLIENTS, self.noise),
             clients=tuple(self.vectors),
             session_id=new_session_id(),
             threshold=CLIENTS,
         )
-        return NoisySum(protocol=masked, layout=self.layout, noise=self.noise)
-
-    def parties(self) -> InOneProcess:
-        """All parties of such a sum."""
-        return InOneProcess(protocol=self.protocol())
+        return spoil(NoisySum(protocol=masked, layout=self.layout, noise=self.noise))
 
     def evidence(self, name: str, title: str, fault: str, make: Callable[[], InOneProcess]) -> NoiseEvidence:
         """One release attacked, and several rehearsals compared with their exact sum."""
@@ -251,10 +248,6 @@ class _Faulty(InOneProcess):
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
         assert not callable(contribution)
         return self.exact.client(party, self.spoil(party, contribution), entropy=entropy)
-
-
-def _spoiled(setting: _Setting, spoil: Callable[[NoisySum], InOneProcess]) -> InOneProcess:
-    return spoil(setting.protocol())
 
 
 def _halved(honest: NoisySum) -> InOneProcess:

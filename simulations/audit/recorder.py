@@ -70,7 +70,6 @@ def record_sum(
     vectors: Mapping[PartyId, IntVector],
     *,
     model: Any = None,
-    dropouts: Mapping[PartyId, int] | None = None,
     network: Network | None = None,
     entropy: Entropy = os_entropy,
 ) -> RecordedSum:
@@ -82,7 +81,6 @@ def record_sum(
         result = run_in_memory(
             _Taped(parties, tapes),
             vectors,
-            dropouts=dropouts,
             network=network,
             entropy=entropy,
             record=envelopes.append,

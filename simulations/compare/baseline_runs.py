@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analytic.learner import ClientRows
 from federation.console.options import Option, Reader
 from federation.datasets import Dataset
-from federation.errors import UsageError
 from simulations.compare.baselines import BASELINES, FEDPROX_MU, BaselineResult, GradientSettings
 from simulations.compare.records import BaselineRecord
-
-"""What stands in place of a mode: a baseline's sums are in the clear and obey no bitwise law."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,21 +82,6 @@ class ChosenBaseline:
             bytes_down_per_client=result.bytes_down_per_client,
             wall_seconds=result.seconds,
         )
-
-
-def choose_baselines(names: Iterable[str]) -> tuple[BaselineEntry, ...]:
-    """The baselines of these names, in their order; every one for ``all``.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
-    wanted = tuple(dict.fromkeys(names))
-    if wanted == ("all",):
-        return tuple(ENTRIES.values())
-    for name in wanted:
-        if name not in ENTRIES:
-            raise UsageError(f"a baseline is one of {', '.join(ENTRIES)}, or all of them as all, not {name!r}")
-    return tuple(ENTRIES[name] for name in wanted)
 
 
 def _own_options(name: str) -> Mapping[str, Reader]:

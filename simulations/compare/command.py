@@ -23,7 +23,7 @@ from simulations.compare.options import CompareOptions
 from simulations.compare.private_comparison import PrivateSettings, without_depth
 from simulations.compare.private_report import print_private, settings_from
 from simulations.report.findings import findings
-from simulations.report.json_report import to_json
+from simulations.report.json_report import report_of
 from simulations.report.table import print_comparison
 
 
@@ -62,7 +62,7 @@ def _files(options: CompareOptions) -> Iterator[tuple[OutputFile, Callable[[Comp
         federation.errors.OutputError: a place that cannot be written to.
     """
     output = options.output
-    for path, render in ((output.json, to_json), (output.html, _page), (output.plot, _plot)):
+    for path, render in ((output.json, _json), (output.html, _page), (output.plot, _plot)):
         if path:
             yield OutputFile(path), render
 
@@ -101,6 +101,10 @@ def _private(
                 yield settings
                 if settings.terms.n_layers:
                     yield without_depth(settings)
+
+
+def _json(comparison: Comparison) -> str:
+    return report_of(comparison).to_json()
 
 
 def _page(comparison: Comparison) -> str:

@@ -8,16 +8,16 @@ from typing import ClassVar
 
 from analytic.row_format import RowFormat
 from analytic.sensitivity import ADJACENCIES, UNITS, Adjacency, Unit
-from federation.console.arguments import budgets, file, items, number, whole, wholes
+from federation.console.arguments import budgets, file, named, number, whole, wholes
 from federation.console.declaration import changed, option, part
 from federation.console.output_files import refuse_same_file
 from federation.errors import UsageError
-from federation.learners import LEARNERS, LearnerEntry, choose_learners
+from federation.learners import LEARNERS, LearnerEntry
 from federation.modes import Mode
 from secagg.config import MAX_CLIENTS
 from simulations.command_line.shared_arguments import DataOptions, format_option, modes_option
 from simulations.compare.baseline_runs import ENTRIES as BASELINES
-from simulations.compare.baseline_runs import BaselineEntry, choose_baselines
+from simulations.compare.baseline_runs import BaselineEntry
 from simulations.data.partitions import Partition, parse_partition
 
 
@@ -89,14 +89,14 @@ class LearningOptions:
 
     learner: tuple[LearnerEntry, ...] = option(
         f"closed forms out of {', '.join(LEARNERS)}, or all",
-        lambda text: choose_learners(items(text)),
-        default=choose_learners(["afl"]),
+        lambda text: named(text, "learner", LEARNERS),
+        default=(LEARNERS["afl"],),
         metavar="NAME,...",
         shown="afl",
     )
     baselines: tuple[BaselineEntry, ...] = option(
         f"gradient methods on the same rows, for comparison only: {', '.join(BASELINES)}, or all",
-        lambda text: choose_baselines(items(text)),
+        lambda text: named(text, "baseline", BASELINES),
         default=(),
         metavar="NAME,...",
         shown="none",

@@ -11,7 +11,7 @@ from simulations.audit.audit import Audit, Cell, CurvePoint
 from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import ALPHA, Score, Verdict, area_under_roc, roc_curve
 from simulations.report.audit_findings import findings
-from simulations.report.audit_json import FALSE_POSITIVE_RATES, ScoreRecord, to_json
+from simulations.report.audit_json import FALSE_POSITIVE_RATES, ScoreRecord, report_of
 from simulations.report.audit_plots import LineChart, row_picture
 from simulations.report.page import render
 
@@ -69,7 +69,7 @@ def to_html(audit: Audit, *, pictures: bool = True) -> str:
         roc_rows=list(_roc_rows(audit)),
         found_at=[f"Found at {percent(rate)} false alarms" for rate in FALSE_POSITIVE_RATES],
         alpha=ALPHA,
-        document=to_json(audit),
+        document=report_of(audit).to_json(),
     )
 
 

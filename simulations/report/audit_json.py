@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -290,21 +290,6 @@ class AuditReport(Record, title="Report of python -m simulations audit"):
     """What this report says nothing about."""
     seconds: NotNegative
     """Time of the audit."""
-
-
-def to_json(audit: Audit) -> str:
-    """Return the report as text, with a line break at its end."""
-    return report_of(audit).to_json()
-
-
-def to_document(audit: Audit) -> dict[str, Any]:
-    """Return the report as plain dicts, lists, strings and numbers."""
-    return report_of(audit).to_document()
-
-
-def load_schema() -> dict[str, Any]:
-    """Return the JSON Schema of ``to_document``."""
-    return AuditReport.schema_of_report()
 
 
 def report_of(audit: Audit) -> AuditReport:

@@ -13,7 +13,7 @@ from simulations.compare.private_report import accuracy_text, depth_verdicts, st
 from simulations.compare.records import RunRecord
 from simulations.report.compare_charts import accuracy_charts, budget_chart, cost_charts, deviation_chart, distinct
 from simulations.report.findings import error_text, findings, human_bytes, verdict
-from simulations.report.json_report import to_json
+from simulations.report.json_report import report_of
 from simulations.report.page import render
 from simulations.report.plots import Chart
 from simulations.report.published import PUBLISHED
@@ -90,7 +90,7 @@ def to_html(comparison: Comparison) -> str:
         statements=list(dict.fromkeys(sentence for _, one in private for sentence in statement(one))),
         depth=[(who, said) for deep, said in depth_verdicts(comparison.private) for who, one in private if one is deep],
         explanations=comparison.explanations,
-        document=to_json(comparison),
+        document=report_of(comparison).to_json(),
     )
 
 

@@ -84,21 +84,6 @@ class CompareReport(Record, title="Report of python -m simulations compare"):
     without --epsilon."""
 
 
-def to_json(comparison: Comparison) -> str:
-    """Return the report as text, with a line break at its end."""
-    return report_of(comparison).to_json()
-
-
-def to_document(comparison: Comparison) -> dict[str, Any]:
-    """Return the report as plain dicts, lists, strings and numbers."""
-    return report_of(comparison).to_document()
-
-
-def load_schema() -> dict[str, Any]:
-    """Return the JSON Schema of ``to_document``."""
-    return CompareReport.schema_of_report()
-
-
 def report_of(comparison: Comparison) -> CompareReport:
     """Return the report of a comparison."""
     settings = comparison.settings

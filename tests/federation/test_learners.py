@@ -11,10 +11,11 @@ from analytic.deepafl import DeepAFL
 from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
+from federation.console.arguments import named
 from federation.console.options import parse_options
 from federation.errors import UsageError
 from federation.in_process import run_federation
-from federation.learners import LEARNERS, ChosenLearner, LearnerSettings, choose_learners
+from federation.learners import LEARNERS, ChosenLearner, LearnerSettings
 from federation.modes import MODES
 
 
@@ -45,19 +46,19 @@ def test_settings_reach_the_learner() -> None:
 
 def test_options_are_read_by_their_kind() -> None:
     texts = ["n_layers=2", "gamma=0.5", "activation=relu", "fed_by_first=yes", "n_layers=3"]
-    options = parse_options(texts, choose_learners(["deepafl"]))
+    options = parse_options(texts, [LEARNERS["deepafl"]])
     assert options == {"deepafl": {"n_layers": 3, "gamma": 0.5, "activation": "relu", "fed_by_first": True}}
     texts = ["encoding=one-hot", "n_buckets=4", "n_bins=64"]
-    own = parse_options(texts, choose_learners(["safle"]))["safle"]
+    own = parse_options(texts, [LEARNERS["safle"]])["safle"]
     learner = LEARNERS["safle"].build(settings(options=own))
     assert isinstance(learner, SAFLe)
     assert (learner.encoding, learner.n_buckets, learner.thresholds.n_bins) == ("one-hot", 4, 64)  # type: ignore[union-attr]
-    alphas = parse_options(["alphas=0,2.5,1e3"], choose_learners(["fedhip"]))["fedhip"]
+    alphas = parse_options(["alphas=0,2.5,1e3"], [LEARNERS["fedhip"]])["fedhip"]
     assert ChosenLearner(entry=LEARNERS["fedhip"], options=alphas).alphas == (0.0, 2.5, 1000.0)
 
 
 def test_an_option_goes_to_all_that_have_it_or_to_one() -> None:
-    takers = choose_learners(["afl", "deepafl", "safle"])
+    takers = named("afl,deepafl,safle", "learner", LEARNERS)
     options = parse_options(["seed=3", "safle.seed=4", "deepafl.n_layers=1"], takers)
     assert options == {"afl": {}, "deepafl": {"seed": 3, "n_layers": 1}, "safle": {"seed": 4}}
 
@@ -81,7 +82,7 @@ def test_an_option_goes_to_all_that_have_it_or_to_one() -> None:
 )
 def test_wrong_options_are_refused(learners: str, option: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        parse_options([option], choose_learners(learners.split(",")))
+        parse_options([option], named(learners, "learner", LEARNERS))
 
 
 def test_what_a_learner_cannot_do_is_refused() -> None:
@@ -90,12 +91,12 @@ def test_what_a_learner_cannot_do_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--ri must be a whole number, not 0\.5"):
         LEARNERS["safle"].build(settings(ri_gamma=0.5))
     with pytest.raises(UsageError, match=r"a learner is one of afl.*, not 'transformer'"):
-        choose_learners(["afl", "transformer"])
+        named("afl,transformer", "learner", LEARNERS)
 
 
 def test_all_learners_can_be_asked_for_by_one_word() -> None:
-    assert choose_learners(["all"]) == tuple(LEARNERS.values())
-    assert [entry.name for entry in choose_learners(["safle", "afl", "safle"])] == ["safle", "afl"]
+    assert named("all", "learner", LEARNERS) == tuple(LEARNERS.values())
+    assert [entry.name for entry in named("safle,afl,safle", "learner", LEARNERS)] == ["safle", "afl"]
 
 
 @pytest.mark.parametrize(

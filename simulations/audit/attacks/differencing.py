@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from federation.modes import Mode
 from secagg import PartyId
 from secagg.layout import IntVector
-from simulations.audit.attack import Attack, Expectation, Outcome, attacked, score_vector
+from simulations.audit.attack import VICTIM, Attack, Expectation, Outcome, VictimAttack, attacked, score_vector
 from simulations.audit.evaluate import Picture, Score
 from simulations.audit.population import Truth
 from simulations.audit.reading import Reading
@@ -19,11 +19,8 @@ from simulations.audit.recorder import RecordedSum, record_sum, view_of
 from simulations.audit.view import SERVER_ALONE, AdversaryView, Coalition
 from simulations.audit.workbench import Bench
 
-SMALL_COHORT = 5
-VICTIM = 2
 
-
-class _OfTotals(Attack):
+class _OfTotals(VictimAttack[IntVector | None]):
     """An attack on totals, which are meant to be seen: no mode hides anything from it."""
 
     def expected(self, mode: Mode | None) -> Expectation | None:
@@ -46,19 +43,11 @@ class Differencing(_OfTotals):
         "than naming one row out of the pool."
     )
 
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
-        """Two totals, the second without the victim, who did not show up."""
-        assert mode is not None
-        scores = []
-        for _ in range(trials):
-            cohort = bench.cohort(SMALL_COHORT)
-            vectors = bench.vectors(cohort)
-            others = {party: vector for party, vector in vectors.items() if party != VICTIM}
-            second = record_sum(bench.parties(mode, tuple(vectors)), others, model=bench.model, entropy=bench.entropy)
-            view = view_of((bench.run(mode, vectors), second), SERVER_ALONE, bench.known())
-            truth = bench.truth(cohort[VICTIM], vectors[VICTIM])
-            scores.append(attacked(self, view, VICTIM, truth, bench.rng))
-        return Outcome(score=Score.pooled(scores))
+    def sums(self, bench: Bench, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> tuple[RecordedSum, ...]:
+        """Return two sums, the second without the victim, who did not show up."""
+        others = {party: vector for party, vector in vectors.items() if party != VICTIM}
+        second = record_sum(bench.parties(mode, tuple(vectors)), others, model=bench.model, entropy=bench.entropy)
+        return bench.run(mode, vectors), second
 
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> IntVector | None:
         """The first total less the second."""
@@ -78,17 +67,12 @@ class InsiderDifferencing(_OfTotals):
         "the pool."
     )
 
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
-        """Cohorts of two whose first member takes its own part off."""
-        assert mode is not None
-        insider = Coalition(name="another client", parties=frozenset({1}), given_total=True)
-        scores = []
-        for _ in range(trials):
-            cohort = bench.cohort(2)
-            vectors = bench.vectors(cohort)
-            view = view_of((bench.run(mode, vectors),), insider, bench.known())
-            scores.append(attacked(self, view, VICTIM, bench.truth(cohort[VICTIM], vectors[VICTIM]), bench.rng))
-        return Outcome(score=Score.pooled(scores))
+    cohort_size = 2
+    coalition = Coalition(name="another client", parties=frozenset({1}), given_total=True)
+
+    def sums(self, bench: Bench, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> tuple[RecordedSum, ...]:
+        """Return one sum, of the insider and the victim."""
+        return (bench.run(mode, vectors),)
 
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> IntVector | None:
         """The total less everything that the coalition put in."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,16 +14,14 @@ from secagg.entropy import Entropy, os_entropy
 from secagg.in_memory import Envelope
 from secagg.layout import IntVector
 from secagg.sessions import ClientSession, Contribution
-from simulations.audit.attack import Attack, Expectation, Outcome, attacked, binds_the_model, in_the_clear
+from simulations.audit.attack import PROBE, VICTIM, Expectation, VictimAttack, in_the_clear
 from simulations.audit.evaluate import Score
 from simulations.audit.population import Truth
 from simulations.audit.reading import Reading, reading_of
-from simulations.audit.recorder import record_sum, view_of
-from simulations.audit.view import SERVER_ALONE, AdversaryView
+from simulations.audit.recorder import RecordedSum, record_sum
+from simulations.audit.view import AdversaryView
 from simulations.audit.workbench import Bench
 
-SMALL_COHORT = 5
-VICTIM = 2
 ALL_ZERO = b"a model whose features are all zero"
 
 DIGEST = slice(6, 38)
@@ -31,7 +29,7 @@ DIGEST = slice(6, 38)
 
 
 @dataclass(frozen=True)
-class DifferentModels(Attack):
+class DifferentModels(VictimAttack[Reading | None]):
     """With features that are all zero for everybody else, the total's G and H are the target's alone.
 
     Args:
@@ -52,23 +50,15 @@ class DifferentModels(Attack):
 
     def expected(self, mode: Mode | None) -> Expectation | None:
         """As every attack; nothing is promised where the server must follow the protocol."""
-        open_ = mode is not None and not (in_the_clear(mode) or binds_the_model(mode))
+        open_ = mode is not None and not (in_the_clear(mode) or mode.guarantee(PROBE).binds_context)
         return Expectation.OPEN if open_ else super().expected(mode)
 
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
-        """A server that keeps the working model for the victim."""
-        assert mode is not None
-        scores = []
-        for _ in range(trials):
-            cohort = bench.cohort(SMALL_COHORT)
-            vectors = bench.vectors(cohort)
-            sent = {p: vector if p == VICTIM else dead_vector(vector) for p, vector in vectors.items()}
-            context = hashlib.sha256(ALL_ZERO).digest() if self.bound else bench.context
-            parties = TwoContexts.of(bench.parties(mode, tuple(sent)), VICTIM, context)
-            recorded = record_sum(parties, sent, network=ForgedHeaders(parties=parties), entropy=bench.entropy)
-            view = view_of((recorded,), SERVER_ALONE, bench.known())
-            scores.append(attacked(self, view, VICTIM, bench.truth(cohort[VICTIM], sent[VICTIM]), bench.rng))
-        return Outcome(score=Score.pooled(scores))
+    def sums(self, bench: Bench, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> tuple[RecordedSum, ...]:
+        """Return one sum, under a server that keeps the working model for the victim."""
+        sent = {party: vector if party == VICTIM else dead_vector(vector) for party, vector in vectors.items()}
+        context = hashlib.sha256(ALL_ZERO).digest() if self.bound else bench.context
+        parties = TwoContexts.of(bench.parties(mode, tuple(sent)), VICTIM, context)
+        return (record_sum(parties, sent, network=ForgedHeaders(parties=parties), entropy=bench.entropy),)
 
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Reading | None:
         """The total, taken for the target's statistics."""

@@ -13,7 +13,8 @@ from federation.modes import Mode
 from secagg import Layout, PartyId
 from secagg.layout import IntVector
 from secagg.ring import RingVector
-from simulations.audit.attack import Expectation, MessageAttack, sends_ciphertexts
+from secagg.sums import Upload
+from simulations.audit.attack import PROBE, Expectation, MessageAttack
 from simulations.audit.evaluate import Score
 from simulations.audit.population import Truth
 from simulations.audit.view import AdversaryView
@@ -74,7 +75,8 @@ class Uniformity(MessageAttack[bool | None]):
 
     def expected(self, mode: Mode | None) -> Expectation | None:
         """As every attack on a message; nothing is promised of ciphertexts."""
-        return Expectation.OPEN if mode and sends_ciphertexts(mode) else super().expected(mode)
+        open_ = mode is not None and mode.guarantee(PROBE).upload is Upload.CIPHERTEXT
+        return Expectation.OPEN if open_ else super().expected(mode)
 
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> bool | None:
         """Whether the message is suspicious; None where there is none."""

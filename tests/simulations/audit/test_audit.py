@@ -30,7 +30,7 @@ from simulations.audit.evaluate import Score, Verdict
 from simulations.audit.settings import AuditSettings
 from simulations.report.audit_findings import findings, print_audit
 from simulations.report.audit_html import to_html
-from simulations.report.audit_json import load_schema, to_document, to_json
+from simulations.report.audit_json import AuditReport, report_of
 from simulations.report.audit_plots import row_picture
 
 pytestmark = pytest.mark.xdist_group("audit")  # one process makes the fixtures, which take long, once
@@ -159,15 +159,15 @@ def test_settings_check_themselves() -> None:
 
 
 def test_the_json_report_follows_its_schema_and_holds_no_row(report: Audit) -> None:
-    schema = load_schema()
+    schema = AuditReport.schema_of_report()
     jsonschema.Draft202012Validator.check_schema(schema)
     for one in (report, leaky(report)):
-        document = json.loads(to_json(one))
-        assert document == json.loads(json.dumps(to_document(one)))
+        document = json.loads(report_of(one).to_json())
+        assert document == json.loads(json.dumps(report_of(one).to_document()))
         jsonschema.validate(document, schema)
     drawn = [picture.true for cell in report.cells if cell.score for picture in cell.score.pictures]
     assert drawn
-    text = re.sub(r"\s+", " ", to_json(report))
+    text = re.sub(r"\s+", " ", report_of(report).to_json())
     for row in drawn:
         assert json.dumps(row.tolist())[1:-1] not in text
 
@@ -328,7 +328,7 @@ def test_one_command_leaves_verdicts_json_and_page(tmp_path: Path, capsys: pytes
     )  # fmt: skip
     assert code == 0
     document = json.loads((tmp_path / "out.json").read_text())
-    jsonschema.validate(document, load_schema())
+    jsonschema.validate(document, AuditReport.schema_of_report())
     assert document["settings"]["format"] == "Q4.12"
     assert [one["members"] for one in document["coalitions"] if "of 7" in one["coalition"]] == [4, 5]
     assert str(tmp_path) not in json.dumps(document)

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from analytic.learner import ClientRows
+from federation.console.arguments import named
 from federation.console.options import parse_options
 from federation.datasets import Dataset, bundled
 from federation.errors import UsageError
 from federation.learners import LEARNERS, ChosenLearner
 from federation.modes import choose_modes
-from simulations.compare.baseline_runs import ENTRIES, ChosenBaseline, choose_baselines
+from simulations.compare.baseline_runs import ENTRIES, ChosenBaseline
 from simulations.compare.baselines import GradientSettings, fedprox
 from simulations.compare.comparison import CompareSettings, Progress, compare
 from simulations.compare.dropouts import Dropouts
@@ -67,7 +68,7 @@ def test_a_record_is_that_of_a_direct_run_on_the_clients_that_stay() -> None:
 
 
 def test_options_go_to_the_baselines_that_have_them() -> None:
-    takers = (LEARNERS["deepafl"], *choose_baselines(["all"]))
+    takers = (LEARNERS["deepafl"], *ENTRIES.values())
     options = parse_options(["rounds=3", "fedavg.local_epochs=2", "mu=0.5", "n_layers=1"], takers)
     assert options == {
         "deepafl": {"n_layers": 1},
@@ -80,7 +81,7 @@ def test_options_go_to_the_baselines_that_have_them() -> None:
 
 def test_wrong_baselines_are_refused_before_any_work() -> None:
     with pytest.raises(UsageError, match="a baseline is one of fedavg, fedprox, or all of them as all, not 'sgd'"):
-        choose_baselines(["sgd"])
+        named("sgd", "baseline", ENTRIES)
     wrong = ChosenBaseline(entry=ENTRIES["fedavg"], options={"rounds": 0})
     with pytest.raises(UsageError, match="a gradient baseline needs rounds"):
         dataclasses.replace(settings("iid"), baselines=(wrong,))

@@ -23,7 +23,7 @@ from simulations.compare.private_comparison import PrivacyTerms, PrivateSettings
 from simulations.data.partitions import parse_partition
 from simulations.report.findings import findings, human_bytes
 from simulations.report.html_report import sections, to_html
-from simulations.report.json_report import load_schema, to_document, to_json
+from simulations.report.json_report import CompareReport, report_of
 from simulations.report.plots import BarChart
 from simulations.report.table import describe, print_comparison
 
@@ -77,11 +77,11 @@ def printed(comparison: Comparison, width: int = 120) -> str:
 
 
 def test_the_json_report_follows_its_schema(comparison: Comparison, everything: Comparison, broken: Comparison) -> None:
-    schema = load_schema()
+    schema = CompareReport.schema_of_report()
     jsonschema.Draft202012Validator.check_schema(schema)
     for one in (comparison, everything, broken):
-        document = json.loads(to_json(one))
-        assert document == to_document(one)
+        document = json.loads(report_of(one).to_json())
+        assert document == report_of(one).to_document()
         jsonschema.validate(document, schema)
 
 
@@ -90,14 +90,14 @@ def test_the_json_report_follows_its_schema(comparison: Comparison, everything: 
     [("seed", -1), ("format", "float32"), ("runs", []), ("schema_version", 1), ("dropout_rate", 1), ("ridge", "0")],
 )
 def test_the_schema_refuses_what_no_report_says(comparison: Comparison, place: str, value: object) -> None:
-    document = to_document(comparison)
+    document = report_of(comparison).to_document()
     document[place] = value
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(document, load_schema())
+        jsonschema.validate(document, CompareReport.schema_of_report())
 
 
 def test_the_json_report_marks_baselines_and_lists_alphas(everything: Comparison) -> None:
-    document = to_document(everything)
+    document = report_of(everything).to_document()
     assert document["learner_options"] == {"fedhip": {"alphas": [2.0, 0.5]}, "afl": {}}
     assert {one["mode"] for one in document["baselines"]} == {"baseline"}
     assert [one["learner"] for one in document["baselines"]] == ["fedavg", "fedavg", "fedprox", "fedprox"]
@@ -212,7 +212,7 @@ def test_the_page_is_self_contained_and_describes_its_plots(comparison: Comparis
     assert reader.labels == [chart.alt for chart in charts]
     assert reader.tags.count("svg") == len(charts)
     assert f"afl, all 2 modes: iid {comparison.runs[0].test_accuracy:.2%}" in reader.labels[0]
-    assert html.escape(to_json(comparison)) in page.replace("&#34;", "&quot;")
+    assert html.escape(report_of(comparison).to_json()) in page.replace("&#34;", "&quot;")
 
 
 def test_the_page_holds_the_table(comparison: Comparison) -> None:
@@ -261,7 +261,7 @@ def test_personal_numbers_that_nobody_has_stand_nowhere(everything: Comparison) 
         for run in everything.runs
     )
     odd = dataclasses.replace(everything, runs=bare)
-    jsonschema.validate(json.loads(to_json(odd)), load_schema())
+    jsonschema.validate(json.loads(report_of(odd).to_json()), CompareReport.schema_of_report())
     assert "Personal models" not in to_html(odd)
     assert "Mean accuracy" not in printed(odd)
     assert "every client's personal models equal" in printed(odd)
