@@ -146,8 +146,8 @@ def run_federation(
     while (step := federation.next_sum) is not None:
         contributions = {party: _timed(step, rows, finished.cost_of(party), tick) for party, rows in clients.items()}
         parties = sums.next_sum(step.room(len(clients)), step.context)
-        step.charge(ledger, session_id=parties.protocol.digest)
         parties = replace(parties, protocol=step.over(parties.protocol))
+        step.charge(ledger, session_id=parties.protocol.digest)
         run = run_in_memory(parties, contributions, dropouts=dropouts(len(federation.sums)))
         _check_no_refusals(run)
         finished.book(run)

@@ -34,6 +34,11 @@ from secagg.entropy import Entropy, os_entropy
 class Boundable(Protocol):
     """A learner that has a private form: rows behind a public map, sums with a price, a solver that knows noise."""
 
+    @property
+    def row_map(self) -> Any:
+        """The public map; None where rows are taken as they are."""
+        ...
+
     def bounded(self, terms: RowTerms) -> Self:
         """The learner whose every row is inside a public ball; one that is bounded already stays as it is."""
         ...
@@ -45,6 +50,11 @@ class Boundable(Protocol):
     def with_noise(self, gram_sigmas: list[float], shares: int | None) -> Self:
         """The bounded learner whose solver knows the noise of every sum."""
         ...
+
+
+def is_bounded(learner: AnalyticLearner[Any]) -> bool:
+    """Return whether a learner's rows go through the map of its private form, whose sums are made for noise."""
+    return isinstance(learner, Boundable) and learner.row_map is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

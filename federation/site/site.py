@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from federation.modes import MODES
+from federation.privacy import is_bounded
 from federation.site.errors import DeclinedError, NoSessionError
 from federation.site.invitation import Agreement, Invitation
 from federation.site.key_pair import SessionKeyPair
@@ -110,10 +111,16 @@ class Site:
             self._file.policy.check(agreement.protocol)
         except (ConfigurationError, PolicyError) as error:
             raise DeclinedError(str(error)) from error
-        client = self._file.client
-        learner = agreement.step.learner.name
-        if client is not None and learner not in client.learners:
-            raise DeclinedError(f"this site contributes to {', '.join(sorted(client.learners))} only, not to {learner}")
+        client, learner = self._file.client, agreement.step.learner
+        if client is not None and learner.name not in client.learners:
+            raise DeclinedError(
+                f"this site contributes to {', '.join(sorted(client.learners))} only, not to {learner.name}"
+            )
+        if is_bounded(learner):
+            raise DeclinedError(
+                f"this {learner.name} maps rows for sums with noise, and a site's sums have none: a map and a centre "
+                "of the server's choice would show in an exact total whether a row is among them"
+            )
         return agreement
 
     def _draw(self, invitation: Invitation, own: OwnRole) -> SessionKeyPair:

@@ -135,9 +135,6 @@ def _own_roles(tables: Any, info: ValidationInfo) -> Any:
     )
 
 
-_OWN_ROLES = "own roles"
-
-
 class Demands(StrictModel):
     """What a site demands of a sum; see ``ClientPolicy``."""
 
@@ -182,9 +179,9 @@ class SiteFile(StrictModel):
         """Put the tables of the file's other roles under one name, which no file may have."""
         sections = {role.section for role in helper_roles()} & values.keys()
         rest = {name: value for name, value in values.items() if name not in sections}
-        if _OWN_ROLES in rest:
-            raise ValueError(f"the file has no place for {_OWN_ROLES}; correct or remove it")
-        return {**rest, _OWN_ROLES: {section: values[section] for section in sections}}
+        if "own roles" in rest:
+            raise ValueError("the file has no place for own roles; correct or remove it")
+        return {**rest, "own roles": {section: values[section] for section in sections}}
 
     @model_validator(mode="after")
     def _check_roles(self) -> Self:

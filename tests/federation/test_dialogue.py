@@ -22,7 +22,7 @@ from federation.modes import MODES
 from federation.privacy import PrivacyPlan
 from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
 from secagg import SumResult
-from secagg.dp import Budget, BudgetExceededError, Ledger
+from secagg.dp import Budget, BudgetExceededError, Ledger, PrivacyError
 
 AFL_ = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("Q3.5"), max_rows=60, max_clients=9, ri_gamma=2.0)
 DEEP = DeepAFL(n_features=3, n_targets=2, feature_bound=8.0, max_rows=60, n_layers=1, d_phi=6, d_f=5, gamma=0.1)
@@ -152,4 +152,15 @@ def test_exact_runs_cost_a_ledger_nothing(tmp_path: Path) -> None:
     budget = Budget(epsilon=2.0, delta=1e-5, unit="record", adjacency="add-remove", population="these rows")
     ledger = Ledger.create(tmp_path / "ledger", budget)
     run_federation(AFL_, {party: rows(party) for party in (1, 2)}, MODES["plain"], ledger=ledger)
+    assert ledger.releases == ()
+
+
+def test_a_sum_that_cannot_keep_the_plan_s_promise_costs_nothing(tmp_path: Path) -> None:
+    learner = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("UQ1.8"), max_rows=100, ridge=0.01)
+    plan = PrivacyPlan(epsilon=2.0, promised_survivors=5, nonnegative=True)
+    budget = Budget(epsilon=2.0, delta=1e-5, unit="record", adjacency="add-remove", population="these rows")
+    ledger = Ledger.create(tmp_path / "ledger", budget)
+    clients = {party: ClientRows(np.ones((2, 3)), np.array([0, 1])) for party in range(1, 6)}
+    with pytest.raises(PrivacyError, match="counts on 5 survivors and masked releases totals of 4"):
+        run_federation(learner, clients, MODES["masked"], privacy=plan, ledger=ledger)
     assert ledger.releases == ()

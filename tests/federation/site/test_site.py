@@ -11,12 +11,15 @@ from rehearsed import change_record, edit, invitation, kept, last_byte_changed, 
 
 from federation.flower.__main__ import main
 from federation.flower.trial import Trial
+from federation.privacy import PrivacyPlan
 from federation.server.run_settings import RunSettings
 from federation.server.server_file import ServerFile
 from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, SiteFileError
+from federation.site.invitation import Invitation
 from federation.site.key_files import read_secret, write_secret
 from federation.site.roster import Roster
 from federation.site.site_file import SiteFile
+from federation.site.terms import Terms
 from secagg import PlainSum
 from secagg.config import SERVER
 from secagg.errors import LocalProtocolError, RemoteProtocolError, SnapshotError
@@ -130,6 +133,21 @@ def test_a_site_declines_what_its_own_file_forbids(trial: Trial, changes: dict[s
     with pytest.raises(DeclinedError, match=reason):
         site(trial, 1).join(invitation(**changes))
     assert kept(trial, 1) == set()
+
+
+@pytest.mark.parametrize("name", ["afl", "deepafl"])
+def test_a_site_declines_a_private_form_whose_totals_would_be_exact(trial: Trial, name: str) -> None:
+    """Rows normalised around a centre that the server chose: those that equal it are missing from the Gram's trace."""
+    edit(trial, 1, ('learners = ["afl"]', f'learners = ["{name}"]'))
+    settings = RunSettings.of(template_config() | {"learner": name})
+    learner: Any = settings.build_learner(5)
+    terms = Terms(mode="masked", session=bytes(16), clients=(1, 2, 3, 4, 5), dropout=0.4)
+    plan = PrivacyPlan(epsilon=8.0, promised_survivors=3)
+    for private in (plan.bounded(learner), plan.apply(learner).learner):
+        with pytest.raises(DeclinedError, match="maps rows for sums with noise, and a site's sums have none"):
+            site(trial, 1).join(Invitation.make(terms, private, private.init()))
+    assert kept(trial, 1) == set()
+    assert site(trial, 1).join(Invitation.make(terms, learner, learner.init()))
 
 
 def test_a_site_wants_as_many_clients_as_its_own_file_says(trial: Trial) -> None:
