@@ -30,7 +30,6 @@ from secagg import (
 )
 from secagg.carriers import Encrypted, EncryptionParameters, choose_parameters, generate_contexts, sign_context
 from secagg.carriers.parameters import Scheme
-from secagg.entropy import Entropy
 from secagg.errors import ConfigurationError
 from secagg.masked.series import MaskedSeries
 from secagg.masked.series_in_one_process import SeriesInOneProcess
@@ -143,7 +142,6 @@ class Mode:
         clients: tuple[PartyId, ...],
         session_id: bytes,
         context: bytes = b"",
-        entropy: Entropy = os_entropy,
     ) -> InOneProcess:
         """Return all parties of one sum, with helpers whose keys are fresh: for simulations.
 
@@ -155,7 +153,7 @@ class Mode:
         if self.helper is not None:
             free = (number for number in count(1) if number not in clients)
             key = self.helper.key
-            secrets = {party: key.secrets(entropy(32)) for party in islice(free, self.helper.in_simulation)}
+            secrets = {party: key.secrets(os_entropy(32)) for party in islice(free, self.helper.in_simulation)}
             setup = replace(setup, helper_keys={party: key.public(own) for party, own in secrets.items()})
         if self.announce is not None:
             ((party, own),) = secrets.items()

@@ -101,8 +101,6 @@ class Invitation:
             raise ConfigurationError(f"a mode is one of {', '.join(MODES)}")
         mode = MODES[terms.mode]
         listed = roster.listed(mode.helper)
-        if terms.place and mode.make_series is None:
-            raise ConfigurationError(f"sums of the mode {mode.name} stand by themselves; there is no series of them")
         _check_parties(mode, "clients", terms.clients, roster.clients)
         _check_parties(mode, f"{mode.helper.name}s" if mode.helper else "helpers", terms.helpers, listed)
         received = length_prefixed(b"flower app", self.terms, step.received)

@@ -19,22 +19,14 @@ def write_invitation(invitation: Invitation, requests: Messages | None = None) -
     return length_prefixed(_INVITATION, invitation.to_bytes(), *_write(requests or {}))
 
 
-def read_invitation(content: bytes) -> Invitation:
-    """Return the invitation.
+def read_invitation(content: bytes) -> tuple[Invitation, dict[int, bytes]]:
+    """Return the invitation, and what is asked of parties with it.
 
     Raises:
         WireError: these bytes are none.
     """
-    return Invitation.from_bytes(_parts(_INVITATION, 2, content)[1])
-
-
-def read_requests(content: bytes) -> dict[int, bytes]:
-    """Return what an invitation asks of parties.
-
-    Raises:
-        WireError: these bytes are no invitation.
-    """
-    return _read(_parts(_INVITATION, 2, content)[2:])
+    parts = _parts(_INVITATION, 2, content)
+    return Invitation.from_bytes(parts[1]), _read(parts[2:])
 
 
 def write_messages(messages: Messages, *, session: bytes) -> bytes:

@@ -15,7 +15,6 @@ from federation.site.messages import (
     STEP,
     read_invitation,
     read_messages,
-    read_requests,
     write_messages,
 )
 from federation.site.site import Site
@@ -45,8 +44,7 @@ def respond(read_file: Callable[[], SiteFile], kind: str, read_content: Callable
 
 def _answer(site: Site, kind: str, content: bytes) -> bytes:
     if kind in (CONTEXT, INVITE):
-        invitation = read_invitation(content)
-        asked = read_requests(content)
+        invitation, asked = read_invitation(content)
         said = site.make_context(invitation) if kind == CONTEXT else site.join(invitation, asked)
         return write_messages(said, session=invitation.session)
     session, requests = read_messages(content)

@@ -184,11 +184,6 @@ class PrivateSettings:
         """How many models are trained."""
         return self.n_seeds * (1 + (len(TRUSTS) - 1) * len(set(self.epsilons)))
 
-    @property
-    def shares(self) -> int:
-        """h, the shares of noise that are counted on."""
-        return self.promised - self.colluders
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateComparison:

@@ -21,7 +21,7 @@ from simulations.compare.accuracy import accuracy
 from simulations.compare.dropouts import Dropouts
 from simulations.compare.float64_federation import Float64Deviation
 from simulations.compare.memory import forget_peak, peak_rss_bytes
-from simulations.compare.personal import LocalSplit, PersonalScores, personal_scores
+from simulations.compare.personal import LocalSplit, personal_scores
 from simulations.compare.records import RunRecord
 from simulations.compare.reference import Reference, References, largest_deviation
 from simulations.data.partitions import Indices
@@ -169,19 +169,12 @@ class Case:
         return float(np.abs(linear_weights(federation.model) - reference.float64_weights).max())
 
     def _personal(self, federation: FederatedRun[Any], reference: Reference) -> dict[str, Any]:
-        scores = self._personal_scores(federation, reference)
-        return {
-            "local_test_accuracy": None if scores is None else scores.global_accuracy,
-            "personalised_test_accuracy": None if scores is None else scores.accuracy,
-            "personalised_bitwise_equal_to_pooled": None if scores is None else scores.bitwise_equal_to_pooled,
-        }
-
-    def _personal_scores(self, federation: FederatedRun[Any], reference: Reference) -> PersonalScores | None:
+        names = ("local_test_accuracy", "personalised_test_accuracy", "personalised_bitwise_equal_to_pooled")
         personalise = self.chosen.entry.personalise
         if personalise is None:
-            return None
+            return dict.fromkeys(names)
         split, took_part = self.deal.split, federation.survivors[-1]
-        return personal_scores(
+        scores = personal_scores(
             self.learner,
             personalise,
             self.chosen.alphas,
@@ -189,6 +182,8 @@ class Case:
             pooled_model=reference.model,
             clients=((self._rows(split.train[party]), self._rows(split.test[party])) for party in took_part),
         )
+        found = scores.global_accuracy, scores.accuracy, scores.bitwise_equal_to_pooled
+        return dict(zip(names, found, strict=True))
 
 
 def _messages_per_sum(federation: FederatedRun[Any]) -> Iterator[int]:

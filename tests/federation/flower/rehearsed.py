@@ -35,7 +35,7 @@ CONTEXT, INVITE, STEP, END = (CATEGORY + kind for kind in KINDS)
 
 
 def read_invitation(record: RecordDict) -> Invitation:
-    return messages.read_invitation(unpack(record))
+    return messages.read_invitation(unpack(record))[0]
 
 
 def write_invitation(invitation: Invitation) -> RecordDict:
