@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import numpy as np
@@ -19,6 +18,7 @@ import pytest
 
 from federation.learners import LEARNERS
 from federation.modes import MODES, Mode
+from federation.sum_setup import SumSetup
 from secagg import PlainSum
 from simulations.__main__ import main
 from simulations.report.json_report import CompareReport
@@ -172,12 +172,12 @@ def test_ctrl_c_ends_with_130_and_leaves_no_file(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
-    def make(**parameters: Any) -> PlainSum:
-        if parameters["context"] != b"probe":
+    def make(setup: SumSetup) -> PlainSum:
+        if setup.context != b"probe":
             os.kill(os.getpid(), signal.SIGINT)
-        return PlainSum(**parameters)
+        return PlainSum(**setup.common)
 
-    monkeypatch.setitem(MODES, "stopped", Mode(name="stopped", make=make))  # type: ignore[arg-type]
+    monkeypatch.setitem(MODES, "stopped", Mode(name="stopped", make=make))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     arguments = comparing("--modes", "plain,stopped", "--json", str(tmp_path / "o.json"), "--html", str(tmp_path / "o"))
