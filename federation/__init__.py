@@ -32,3 +32,8 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         return next(vars(room)[name] for room in map(importlib.import_module, _ROOMS) if name in vars(room))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Name what there is, loaded or not."""
+    return [*globals(), *__all__]
