@@ -67,6 +67,11 @@ class Dataset:
         return int(max(self.y_train.max(), self.y_test.max())) + 1
 
     @property
+    def is_nonnegative(self) -> bool:
+        """Whether no feature is negative, which a simulation takes for public."""
+        return bool(self.x_train.min() >= 0 and self.x_test.min() >= 0)
+
+    @property
     def sha256(self) -> str:
         """A digest of the four arrays, hexadecimal: two reports with the same digest saw the same rows."""
         digest = hashlib.sha256()

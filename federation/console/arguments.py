@@ -6,6 +6,7 @@ import argparse
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -71,6 +72,10 @@ def whole(text: str, *, at_least: int, at_most: int | None = None) -> int:
         wanted = f"of at least {at_least}" if at_most is None else f"from {at_least} to {at_most}"
         raise UsageError(f"needs a whole number {wanted}, not {text!r}")
     return number
+
+
+count, natural = partial(whole, at_least=1), partial(whole, at_least=0)
+"""Whole numbers of at least 1 and of at least 0."""
 
 
 def wholes(text: str, *, at_least: int, at_most: int) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from federation.console.arguments import file, whole
+from federation.console.arguments import file, natural, whole
 from federation.console.command_parser import CommandParser, run_one_of
 from federation.console.declaration import Command, option
 from federation.console.process import run_as_process
@@ -79,7 +79,7 @@ class TrialOptions:
 
     folder: Path = option("a new folder", file, positional=True, metavar="FOLDER")
     sites: int = option("clients", partial(whole, at_least=MIN_SITES), default=5, metavar="N")
-    helpers: int = option("committee helpers", partial(whole, at_least=0), default=2, metavar="N")
+    helpers: int = option("committee helpers", natural, default=2, metavar="N")
     dataset: str = option("whose rows", default="digits", choices=tuple(BUNDLED))
     address: str = option(
         "where the SuperLink will listen, on this host", check_address, default="127.0.0.1:8000", metavar="HOST:PORT"

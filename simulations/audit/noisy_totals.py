@@ -134,7 +134,7 @@ class _Setting:
             epsilon=epsilon,
             promised_survivors=CLIENTS,
             mean_share=0.0,
-            nonnegative=bool(data.x_train.min() >= 0 and data.x_test.min() >= 0),
+            nonnegative=data.is_nonnegative,
         )
         private = plan.apply(exact)
         noise = private.noises[-1]

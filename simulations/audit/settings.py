@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from analytic.row_format import RowFormat
-from federation.console.arguments import budgets, items, whole, wholes
+from federation.console.arguments import budgets, count, items, natural, whole, wholes
 from federation.console.declaration import option
 from federation.errors import UsageError
 from federation.learners import LEARNERS, LearnerEntry
@@ -18,10 +18,6 @@ from simulations.command_line.shared_arguments import format_option, modes_optio
 
 MOST_COLLUDERS = 6
 """Of the seven clients of the sum that coalitions are tried on, one is attacked."""
-
-
-def _count(text: str) -> int:
-    return whole(text, at_least=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +61,9 @@ class AuditSettings:
         shown="all",
     )
     sessions: int = option(
-        "cohorts that every attack on a message is tried on: more of them notice smaller leaks", _count, default=2
+        "cohorts that every attack on a message is tried on: more of them notice smaller leaks", count, default=2
     )
-    trials: int = option("sums made for each attack that needs its own", _count, default=5)
+    trials: int = option("sums made for each attack that needs its own", count, default=5)
     epsilon: tuple[float, ...] = option(
         "attack totals with noise for these as well; none leaves them out",
         lambda text: () if text == "none" else budgets(text),
@@ -77,7 +73,7 @@ class AuditSettings:
     feature_format: RowFormat | None = format_option("all rows")
     seed: int = option(
         "deals rows and tosses coins; keys, masks and noise come from the operating system",
-        lambda text: whole(text, at_least=0),
+        natural,
         default=0,
     )
 

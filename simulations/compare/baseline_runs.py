@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from analytic.learner import ClientRows
 from federation.console.options import Option, Reader
 from federation.datasets import Dataset
-from simulations.compare.baselines import BASELINES, FEDPROX_MU, BaselineResult, GradientSettings
+from simulations.compare.baselines import FEDPROX_MU, GradientSettings, train
 from simulations.compare.records import BaselineRecord
 
 
@@ -18,13 +18,11 @@ class BaselineEntry:
 
     Args:
         name: the name in ``--baselines`` and in reports.
-        train: makes it from its clients' rows.
         options: its own parameters, each with what reads it from text.
         defaults: values of options that differ from those of ``GradientSettings``.
     """
 
     name: str
-    train: Callable[..., BaselineResult]
     options: Mapping[str, Reader]
     defaults: Mapping[str, Option] = field(default_factory=dict)
 
@@ -65,7 +63,7 @@ class ChosenBaseline:
             UsageError, FederationError: as ``simulations.compare.baselines`` says.
         """
         settings = self.settings(seed)
-        result = self.entry.train(clients, dataset.x_test, dataset.y_test, settings=settings, tick=tick)
+        result = train(self.name, clients, dataset.x_test, dataset.y_test, settings=settings, tick=tick)
         return BaselineRecord(
             learner=self.name,
             clients=n_clients,
@@ -84,18 +82,13 @@ class ChosenBaseline:
         )
 
 
-def _own_options(name: str) -> Mapping[str, Reader]:
-    common: dict[str, Reader] = {"rounds": int, "local_epochs": int, "batch_size": int, "learning_rate": float}
-    return common | ({"mu": float} if name == "fedprox" else {})
-
+_OPTIONS: Mapping[str, Reader] = {"rounds": int, "local_epochs": int, "batch_size": int, "learning_rate": float}
 
 ENTRIES: Mapping[str, BaselineEntry] = {
-    name: BaselineEntry(
-        name=name,
-        train=train,
-        options=_own_options(name),
-        defaults={"mu": FEDPROX_MU} if name == "fedprox" else {},
+    entry.name: entry
+    for entry in (
+        BaselineEntry(name="fedavg", options=_OPTIONS),
+        BaselineEntry(name="fedprox", options={**_OPTIONS, "mu": float}, defaults={"mu": FEDPROX_MU}),
     )
-    for name, train in BASELINES.items()
 }
 """Every baseline by name."""

@@ -106,66 +106,36 @@ class BaselineResult:
         return max(self.accuracies)
 
 
-Tick = Callable[[], None]
-
-
-def fedavg(
-    clients: Sequence[ClientRows],
-    x_test: NDArray[Any],
-    y_test: NDArray[Any],
-    *,
-    settings: GradientSettings | None = None,
-    tick: Tick = lambda: None,
-) -> BaselineResult:
-    """Federated averaging (McMahan et al., AISTATS 2017) of linear heads under softmax cross-entropy.
-
-    Each round every client trains the common head on its own rows by SGD; the next common head is the average of
-    theirs, weighted by numbers of rows. Clients without rows are left out. The same inputs give the same bits.
-
-    Args:
-        clients: features of shape (n_k, d) and integer labels of shape (n_k,).
-        x_test: shape (m, d).
-        y_test: integer labels, shape (m,).
-        settings: how clients train; FedHiP's settings when left out, and ``mu`` 0.
-        tick: called after each round.
-
-    Raises:
-        UsageError: no rows, or ``mu`` other than 0.
-        FederationError: training diverged.
-    """
-    settings = settings or GradientSettings()
-    if settings.mu:
-        raise UsageError(f"FedAvg has no mu, not even {settings.mu}; FedProx has")
-    return _train("fedavg", clients, x_test, y_test, settings, tick)
-
-
-def fedprox(
-    clients: Sequence[ClientRows],
-    x_test: NDArray[Any],
-    y_test: NDArray[Any],
-    *,
-    settings: GradientSettings | None = None,
-    tick: Tick = lambda: None,
-) -> BaselineResult:
-    """FedProx (Li et al., MLSys 2020): FedAvg whose clients add mu/2 |W - W_common|^2 to their loss.
-
-    Arguments and errors are those of ``fedavg``. With mu 0 it is FedAvg to the bit; the default is ``FEDPROX_MU``.
-    """
-    return _train("fedprox", clients, x_test, y_test, settings or GradientSettings(mu=FEDPROX_MU), tick)
-
-
-BASELINES: dict[str, Callable[..., BaselineResult]] = {"fedavg": fedavg, "fedprox": fedprox}
-"""Gradient baselines by name."""
-
-
-def _train(
+def train(
     name: str,
     clients: Sequence[ClientRows],
     x_test: NDArray[Any],
     y_test: NDArray[Any],
+    *,
     settings: GradientSettings,
-    tick: Tick,
+    tick: Callable[[], None] = lambda: None,
 ) -> BaselineResult:
+    """Federated averaging (McMahan et al., AISTATS 2017) of linear heads under softmax cross-entropy, or FedProx.
+
+    Each round every client trains the common head on its own rows by SGD; the next common head is the average of
+    theirs, weighted by numbers of rows. Clients without rows are left out. The same inputs give the same bits.
+
+    FedProx (Li et al., MLSys 2020) adds mu/2 |W - W_common|^2 to each client's loss; with mu 0 it is FedAvg to the bit.
+
+    Args:
+        name: ``fedavg`` or ``fedprox``.
+        clients: features of shape (n_k, d) and integer labels of shape (n_k,).
+        x_test: shape (m, d).
+        y_test: integer labels, shape (m,).
+        settings: how clients train.
+        tick: called after each round.
+
+    Raises:
+        UsageError: no rows, or FedAvg with ``mu`` other than 0.
+        FederationError: training diverged.
+    """
+    if name == "fedavg" and settings.mu:
+        raise UsageError(f"FedAvg has no mu, not even {settings.mu}; FedProx has")
     started = time.perf_counter()
     holders = [client for client in clients if len(client)]
     if not holders or not len(x_test):

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from analytic.row_format import RowFormat
 from analytic.sensitivity import ADJACENCIES, UNITS, Adjacency, Unit
-from federation.console.arguments import budgets, file, named, number, whole, wholes
+from federation.console.arguments import budgets, count, file, named, natural, number, wholes
 from federation.console.declaration import changed, option, part
 from federation.console.output_files import refuse_same_file
 from federation.errors import UsageError
@@ -27,14 +27,6 @@ def _dropout_rate(text: str) -> float:
 
 def _penalty(text: str) -> float:
     return number(text, "a finite number of at least 0", lambda penalty: penalty >= 0)
-
-
-def _natural(text: str) -> int:
-    return whole(text, at_least=0)
-
-
-def _count(text: str) -> int:
-    return whole(text, at_least=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +59,7 @@ class FederationOptions:
     seed: int = option(
         "draws partitions, dropouts, own test rows, the baselines' batches and, with --epsilon, the simulated noise; "
         "keys and masks come from the operating system",
-        _natural,
+        natural,
         default=0,
     )
 
@@ -147,12 +139,12 @@ the cohorts, partitions, dropouts and --seed above. Its distributed noise always
     adjacency: Adjacency = option("neighbouring data sets", choices=ADJACENCIES, default="add-remove")
     promise: int | None = option(
         "fewest survivors of a released total; the noise is sized for them",
-        _count,
+        count,
         default=None,
         metavar="N",
         shown="all that --dropout leaves",
     )
-    colluders: int = option("survivors whose noise counts for nothing", _natural, default=0, metavar="N")
+    colluders: int = option("survivors whose noise counts for nothing", natural, default=0, metavar="N")
     mean_share: float = option(
         "part of the budget that buys the rows' mean, to centre them; 0 for one release less",
         lambda text: number(text, "a number from 0 to below 1", lambda share: 0 <= share < 1),
@@ -165,7 +157,7 @@ the cohorts, partitions, dropouts and --seed above. Its distributed noise always
         default=0.3,
         metavar="F",
     )
-    seeds: int = option("repetitions of each", _count, default=5, metavar="N")
+    seeds: int = option("repetitions of each", count, default=5, metavar="N")
 
     def __post_init__(self) -> None:
         if self.epsilon is None and (without_effect := changed(self)):

@@ -222,11 +222,6 @@ def compare_private(
     return PrivateComparison(settings=settings, dataset=dataset, records=tuple(records))
 
 
-def nonnegative(dataset: Dataset) -> bool:
-    """Whether no feature is negative, which a simulation takes for public."""
-    return bool(dataset.x_train.min() >= 0 and dataset.x_test.min() >= 0)
-
-
 def _record(
     dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: float | None, tick: Callable[[str], None]
 ) -> PrivateRecord:
@@ -305,7 +300,7 @@ class _Run:
         self._learner: Any = settings.terms.learner(
             n_features=dataset.n_features, n_classes=dataset.n_classes, max_rows=len(dataset.x_train)
         )
-        known: dict[str, Any] = {"nonnegative": nonnegative(dataset), "noise_entropy": self._entropy}
+        known: dict[str, Any] = {"nonnegative": dataset.is_nonnegative, "noise_entropy": self._entropy}
         self._plan: PrivacyPlan | None = None
         self.form: PrivateForm | None = None
         if epsilon is None:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from federation.console.arguments import file, whole
+from federation.console.arguments import count, file, whole
 from federation.console.declaration import option
 from federation.console.output_files import OutputFile
 from federation.errors import DataError, OutputError, UsageError
@@ -86,7 +86,7 @@ class FeatureSettings:
         choices=TRANSFORMS,
         default="afl",
     )
-    batch_size: int = option("images at a time", lambda text: whole(text, at_least=1), default=64, metavar="N")
+    batch_size: int = option("images at a time", count, default=64, metavar="N")
     device: str = option("auto takes a GPU when there is one", choices=DEVICES, default="auto")
     workers: int = option(
         "threads that read images",

@@ -15,7 +15,7 @@ from federation.errors import UsageError
 from federation.learners import LEARNERS, ChosenLearner
 from federation.modes import choose_modes
 from simulations.compare.baseline_runs import ENTRIES, ChosenBaseline
-from simulations.compare.baselines import GradientSettings, fedprox
+from simulations.compare.baselines import GradientSettings, train
 from simulations.compare.comparison import CompareSettings, Progress, compare
 from simulations.compare.dropouts import Dropouts
 from simulations.data.partitions import parse_partition
@@ -55,7 +55,8 @@ def test_a_record_is_that_of_a_direct_run_on_the_clients_that_stay() -> None:
     (record,) = compare(data, settings("dirichlet:0.1", dropouts=gone, names=("fedprox",))).baselines
     parts = parse_partition("dirichlet:0.1").deal(data.y_train, 10, np.random.default_rng([0, 10, *b"dirichlet:0.1"]))
     stay = [part for party, part in enumerate(parts, start=1) if party not in gone.lost(tuple(range(1, 11)))]
-    direct = fedprox(
+    direct = train(
+        "fedprox",
         [ClientRows(data.x_train[part], data.y_train[part]) for part in stay],
         data.x_test,
         data.y_test,

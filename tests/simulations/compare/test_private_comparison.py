@@ -27,7 +27,6 @@ from simulations.compare.private_comparison import (
     PrivateComparison,
     PrivateSettings,
     compare_private,
-    nonnegative,
 )
 from simulations.compare.private_report import (
     depth_verdict,
@@ -172,7 +171,7 @@ def test_replacing_one_needs_more_noise_and_signs_matter() -> None:
     signed = replacing.plan(1.0).apply(learner)
     assert replaced.sigma_gram == pytest.approx(one.sigma_gram * 2**0.5, rel=1e-6)
     assert signed.sigma_gram > replaced.sigma_gram
-    assert nonnegative(bundled("digits"))
+    assert bundled("digits").is_nonnegative
 
 
 @pytest.mark.parametrize(
