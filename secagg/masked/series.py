@@ -143,19 +143,24 @@ class SeriesClient:
         """What the bundles of this series are bound to."""
         return self._series.digest
 
+    @property
+    def next_number(self) -> int:
+        """Which sum begins next, from 0."""
+        return self._index + 1
+
     def begin_sum(self, layout: Layout, context: bytes, contribution: Contribution) -> ClientSession:
         """Return the next sum's session; the one before must be over for this client. A refused one does not count.
 
         Raises:
             InvalidVectorError: the vector does not fit the layout.
         """
-        session = SeriesMember(self, self._index + 1, layout, context, contribution)
+        session = SeriesMember(self, self.next_number, layout, context, contribution)
         session.begin()
         return session
 
     def begin_next(self, layout: Layout, context: bytes, contribution: Contribution) -> bool:
         """Begin the next sum; whether its client speaks first."""
-        index = self._index + 1
+        index = self.next_number
         config = self._series.sum(index, layout, context)
         if index and self._next is not None and self._next.state is ClientState.SHARES_SENT:
             current, starts = self._next, False
@@ -266,6 +271,11 @@ class SeriesMember:
     def begin(self) -> None:
         """Begin the sum, if this session was not restored in the middle of it."""
         if self._contribution is not None:
+            if self._number != self._client.next_number:
+                raise LocalProtocolError(
+                    f"sum {self._number} of this series follows one that is not here; restore the session of the sum "
+                    "before, or begin a new series"
+                )
             self._starts = self._client.begin_next(self._layout, self._context, self._contribution)
             self._contribution = None
 

@@ -160,6 +160,14 @@ def test_a_client_that_sent_its_vector_forgets_it_also_in_a_session_that_was_res
     assert kept() is None
 
 
+def test_a_later_sum_does_not_begin_as_the_first() -> None:
+    """Without the session of the sum before it would set itself up anew under the first sum's session id."""
+    late = member(1, 1)
+    for refused in (late.start, late.snapshot, lambda: late.receive(b"")):
+        with pytest.raises(LocalProtocolError, match="sum 1 of this series follows one that is not here"):
+            refused()
+
+
 def test_a_client_that_was_not_set_up_sends_no_vector() -> None:
     """Restored for a sum whose set-up it missed, it refuses instead of masking with keys that nobody knows."""
     client = member(1, 0)
