@@ -34,7 +34,7 @@ def explain(config: CommitteeSum) -> str:
     helpers, all_helpers = ("1 helper", "the helper") if n_helpers == 1 else (f"{n_helpers} helpers", "all helpers")
     server = (
         "the server may lie: seeds are signed by the roster's identities, and helpers count only those"
-        if config.is_authenticated
+        if config.guarantee.server_may_lie
         else "SEMI-HONEST: the server may look on but not lie; there are no identities (for simulations)"
     )
     return "\n".join(

@@ -75,7 +75,7 @@ def _cohort(config: MaskedSum) -> str:
 def _guarantees(config: MaskedSum) -> list[str]:
     server = (
         "the server may lie: keys and survivor sets are signed by the roster's identities"
-        if config.is_authenticated
+        if config.guarantee.server_may_lie
         else "SEMI-HONEST: the server may look on but not lie; there are no identities (for simulations)"
     )
     return [

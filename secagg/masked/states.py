@@ -41,8 +41,3 @@ AUTHENTICATED_CLIENT: ClientTable = SEMI_HONEST_CLIENT | {
 
 SETUP_MESSAGES = frozenset({MessageType.ADVERTISED_KEYS, MessageType.ROSTER, MessageType.SEALED_SHARES})
 """Bound to the set-up's digest alone: they do not depend on layout or context, and so may travel before both."""
-
-
-def server_rounds(table: ClientTable) -> tuple[MessageType, ...]:
-    """What the server collects, round by round."""
-    return (MessageType.ADVERTISED_KEYS, *(answer for _, _, answer in table.values()))

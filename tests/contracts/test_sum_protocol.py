@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.faulty_network import FaultyNetwork
 from support.rows import CLIENTS, LAYOUT, ROWS, SESSION, Row, make, some_vectors
 
 from secagg import (
@@ -40,7 +41,7 @@ from secagg.errors import (
     SecureSumError,
     TooFewSurvivorsError,
 )
-from secagg.in_memory import Envelope, FaultyNetwork
+from secagg.in_memory import Envelope
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
@@ -452,6 +453,11 @@ def test_stated_costs_are_the_measured_ones(row: Row) -> None:
     assert costs["client"].messages_up == guarantee.messages
     assert guarantee.vector_message == row.counts_at
     assert str(costs["client"]) in parties.protocol.explain() or guarantee.upload is Upload.CIPHERTEXT
+
+
+def test_a_sum_says_the_server_may_lie_where_its_guarantee_does(row: Row) -> None:
+    protocol = make(row).protocol
+    assert ("the server may lie" in protocol.explain()) == protocol.guarantee.server_may_lie
 
 
 def test_a_guarantee_says_who_opens_an_upload(row: Row) -> None:

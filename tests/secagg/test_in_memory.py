@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.faulty_network import FaultyNetwork
 
 from secagg import Layout, MaskedSum, PlainSum, run_in_memory
 from secagg.config import SERVER
 from secagg.errors import ConfigurationError, SecureSumError, TooFewSurvivorsError
-from secagg.in_memory import Envelope, FaultyNetwork, PerfectNetwork
+from secagg.in_memory import Envelope, PerfectNetwork
 from secagg.wire import MessageType, message_type
 
 LAYOUT = Layout.of([("s", 3, 1000)])

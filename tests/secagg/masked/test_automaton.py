@@ -26,7 +26,7 @@ from secagg.masked.states import (
     SEMI_HONEST_CLIENT,
     SETUP_MESSAGES,
     ClientState,
-    server_rounds,
+    ClientTable,
 )
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import HEADER_BYTES, MessageType, seal_frame
@@ -37,6 +37,11 @@ IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 SEMI_HONEST = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), threshold=3)
 AUTHENTICATED = replace(SEMI_HONEST, identities=tuple(IDENTITIES[party].public for party in CLIENTS))
 CONFIGS = pytest.mark.parametrize("config", [SEMI_HONEST, AUTHENTICATED], ids=["semi-honest", "authenticated"])
+
+
+def server_rounds(table: ClientTable) -> tuple[MessageType, ...]:
+    """What the server collects, round by round."""
+    return (MessageType.ADVERTISED_KEYS, *(answer for _, _, answer in table.values()))
 
 
 def table_of(config: MaskedSum) -> dict[ClientState, tuple[MessageType, ClientState, MessageType]]:
