@@ -183,8 +183,7 @@ class MessageAttack(Attack, Guesser[G]):
     def _against_totals(self, bench: Bench) -> Score:
         scores = []
         for cohort, recorded in bench.runs(MASKED):
-            assert recorded.result is not None
-            truth = bench.truth(np.concatenate(list(cohort.values())), recorded.result.total)
+            truth = bench.truth(np.concatenate(list(cohort.values())), recorded.released().total)
             view = view_of((recorded,), SERVER_ALONE, bench.known())
             scores.append(attacked(self, view, None, truth, bench.rng))
         return Score.pooled(scores)

@@ -225,10 +225,7 @@ def lattice_p_value(noise: NDArray[np.int64]) -> float:
 
 
 def _release(parties: InOneProcess, vectors: Mapping[PartyId, IntVector]) -> IntVector:
-    recorded = record_sum(parties, vectors)
-    if recorded.failure is not None or recorded.result is None:
-        raise recorded.failure or RuntimeError("a sum on a perfect network ended without a result")
-    return recorded.result.total
+    return record_sum(parties, vectors).released().total
 
 
 # Planted faults

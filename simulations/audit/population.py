@@ -26,19 +26,14 @@ MAX_PUBLIC = 1000
 class SideInformation:
     """What an adversary is granted beside the messages; a report says so, since a stronger adversary finds more.
 
-    Rows are in the units of the row format.
-
     Args:
-        candidates: rows of which some were used and some were not, shape (m, d): does the adversary see which?
-        candidate_labels: their labels, shape (m,).
-        public: rows of the same population that nobody used, shape (p, d).
+        rows: candidates, of which some were used and some were not (does the adversary see which?), and public rows of
+            the same population, which nobody used.
         n_classes: labels are 0 to n_classes - 1.
         worlds: for some clients two vectors, one of which it contributed.
     """
 
-    candidates: IntRows = field(repr=False)
-    candidate_labels: Labels = field(repr=False)
-    public: IntRows = field(repr=False)
+    rows: EnteringRows = field(repr=False)
     n_classes: int
     worlds: Mapping[PartyId, tuple[IntVector, IntVector]] = field(default_factory=dict, repr=False)
 
@@ -123,13 +118,13 @@ class Population:
 
     def truth(self, indices: Indices, entering: EnteringRows, vector: IntVector, *, rows_per_client: int) -> Truth:
         """What is true of a client, or of a cohort, with these rows."""
-        places = np.flatnonzero(self.is_member(indices))
+        is_member = self.is_member(indices)
         low, high = sizes(rows_per_client)
         return Truth(
-            rows=entering.candidates[places],
-            labels=entering.candidate_labels[places],
+            rows=entering.candidates[is_member],
+            labels=entering.candidate_labels[is_member],
             vector=vector,
-            is_member=self.is_member(indices),
+            is_member=is_member,
             pool_size=len(self.candidates),
             row_counts=high - low + 1,
             n_classes=self.dataset.n_classes,

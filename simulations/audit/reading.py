@@ -36,7 +36,7 @@ class Reading:
     def of(cls, layout: Layout, vector: IntVector) -> Self:
         """Take a vector of segments gram (upper triangle), cross and count apart."""
         parts = {segment.name: vector[place] for segment, place in layout.slices()}
-        d = (int(np.sqrt(8 * len(parts["gram"]) + 1)) - 1) // 2
+        d = width_of(len(parts["gram"]))
         gram = np.zeros((d, d), dtype=np.int64)
         gram[np.triu_indices(d)] = parts["gram"]
         gram += np.triu(gram, 1).T
@@ -52,9 +52,14 @@ class Reading:
             scale //= 2
         return scale
 
+    @property
+    def unit(self) -> float:
+        """The length of the longest feature where that is above 1: no entry of a Gram is larger than its square."""
+        return max(1.0, float(np.sqrt(np.abs(self.gram.diagonal()).max(initial=1))))
+
     def scaled(self) -> tuple[FloatMatrix, FloatMatrix]:
         """Gram and cross-correlation in float64, in units in which a typical entry is near 1."""
-        unit = max(1.0, float(np.sqrt(np.abs(self.gram.diagonal()).max(initial=1))))
+        unit = self.unit
         return self.gram / unit**2, self.cross / unit
 
     @property
@@ -70,6 +75,11 @@ class Reading:
         if not np.isfinite(product).all() or np.abs(product - np.diag(counts)).max() > 0.01 or counts.min() < 0:
             return None
         return counts.astype(np.int64)
+
+
+def width_of(n_upper: int) -> int:
+    """The d of a d x d Gram whose upper triangle has this many entries."""
+    return (int(np.sqrt(8 * n_upper + 1)) - 1) // 2
 
 
 def reading_of(view: AdversaryView, target: PartyId | None) -> Reading | None:

@@ -46,6 +46,17 @@ class RecordedSum:
         """The sum, which is public."""
         return self.parties.protocol
 
+    def released(self) -> SumResult:
+        """The total with its survivors.
+
+        Raises:
+            secagg.errors.SecureSumError: the sum failed.
+        """
+        if self.failure is not None:
+            raise self.failure
+        assert self.result is not None
+        return self.result
+
     def view(self, coalition: Coalition) -> SumView:
         """What the coalition saw of it, and nothing else."""
         members = coalition.parties
@@ -115,10 +126,8 @@ def record_federation(
         parties = sums.next_sum(step.layout, step.context)
         vectors = {party: step.vector(rows) for party, rows in clients.items()}
         one = record_sum(parties, vectors, model=step.model, entropy=entropy)
-        if one.failure is not None or one.result is None:
-            raise one.failure or SecureSumError("a sum ended without a result")
+        federation.take(one.released())
         recorded.append(one)
-        federation.take(one.result)
     return tuple(recorded)
 
 

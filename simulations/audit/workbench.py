@@ -119,8 +119,7 @@ class Bench:
             secagg.errors.SecureSumError: the sum failed, which honest parties on a perfect network never see.
         """
         recorded = record_sum(self.parties(mode, tuple(vectors)), vectors, model=self.model, entropy=self.entropy)
-        if recorded.failure is not None:
-            raise recorded.failure
+        recorded.released()
         return recorded
 
     def runs(self, mode: Mode) -> list[Run]:
@@ -132,13 +131,7 @@ class Bench:
 
     def known(self, worlds: Mapping[PartyId, tuple[IntVector, IntVector]] | None = None) -> SideInformation:
         """What the adversary is granted."""
-        return SideInformation(
-            candidates=self.entering.candidates,
-            candidate_labels=self.entering.candidate_labels,
-            public=self.entering.public,
-            n_classes=self.population.dataset.n_classes,
-            worlds=worlds or {},
-        )
+        return SideInformation(rows=self.entering, n_classes=self.population.dataset.n_classes, worlds=worlds or {})
 
     def worlds(self, vectors: Mapping[PartyId, IntVector]) -> dict[PartyId, tuple[IntVector, IntVector]]:
         """For each client its own vector and its neighbour's, in an order drawn at random."""

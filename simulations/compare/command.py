@@ -18,7 +18,6 @@ from simulations.command_line.progress import progress_bar
 from simulations.compare.baseline_runs import ENTRIES as BASELINES
 from simulations.compare.baseline_runs import ChosenBaseline
 from simulations.compare.comparison import CompareSettings, Comparison, compare
-from simulations.compare.dropouts import Dropouts
 from simulations.compare.options import CompareOptions
 from simulations.compare.private_comparison import PrivateSettings, without_depth
 from simulations.compare.private_report import print_private, settings_from
@@ -79,7 +78,7 @@ def _settings(options: CompareOptions, dataset: Dataset) -> CompareSettings:
         feature_format=learning.feature_format,
         ridge=learning.ridge or 0.0,
         ri_gamma=learning.ri,
-        dropouts=Dropouts(rate=federation.dropout, anew=federation.dropout_anew, seed=federation.seed),
+        dropouts=federation.dropouts,
         seed=federation.seed,
         explain=options.output.explain,
         private=() if options.privacy.epsilon is None else tuple(_private(options, own, dataset)),

@@ -218,7 +218,7 @@ def _baselines(
 def _private(dataset: Dataset, settings: CompareSettings, progress: Progress) -> Iterator[PrivateComparison]:
     for one in settings.private:
         progress.start(f"privacy budgets of {one.title}", one.n_runs)
-        yield compare_private(dataset, one, lambda _: progress.tick())
+        yield compare_private(dataset, one, progress.tick)
 
 
 def _learner_factory(

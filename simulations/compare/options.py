@@ -18,6 +18,7 @@ from secagg.config import MAX_CLIENTS
 from simulations.command_line.shared_arguments import DataOptions, format_option, modes_option
 from simulations.compare.baseline_runs import ENTRIES as BASELINES
 from simulations.compare.baseline_runs import BaselineEntry
+from simulations.compare.dropouts import Dropouts
 from simulations.data.partitions import Partition, parse_partition
 
 
@@ -73,6 +74,11 @@ class FederationOptions:
     def partitions(self) -> tuple[Partition, ...]:
         """The different ways to deal the rows."""
         return tuple({way.name: way for way in self.partition}.values())
+
+    @property
+    def dropouts(self) -> Dropouts:
+        """Who vanishes."""
+        return Dropouts(rate=self.dropout, anew=self.dropout_anew, seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,14 +204,14 @@ class PrivateComparison:
 
 
 def compare_private(
-    dataset: Dataset, settings: PrivateSettings, tick: Callable[[str], None] = lambda label: None
+    dataset: Dataset, settings: PrivateSettings, tick: Callable[[], None] = lambda: None
 ) -> PrivateComparison:
     """Every epsilon under every kind of trust.
 
     Args:
         dataset: its training and test rows are pooled and split anew for each seed.
         settings: what to compare.
-        tick: called with a label before each run.
+        tick: called before each run.
 
     Raises:
         secagg.dp.PrivacyError: an epsilon or delta out of range, or noise that is too fine.
@@ -223,11 +223,11 @@ def compare_private(
 
 
 def _record(
-    dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: float | None, tick: Callable[[str], None]
+    dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: float | None, tick: Callable[[], None]
 ) -> PrivateRecord:
     accuracies, clipped = [], 0
     for seed in range(settings.seed, settings.seed + settings.n_seeds):
-        tick(f"{trust}, epsilon {epsilon}, seed {seed}")
+        tick()
         run = _Run(dataset, settings, trust, epsilon, seed)
         found = run.outcome()
         accuracies.append(found.accuracy)

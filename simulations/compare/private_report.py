@@ -13,7 +13,6 @@ from rich.table import Table
 from analytic.noisy_solve import noise_drowns
 from federation.datasets import Dataset
 from federation.errors import UsageError
-from simulations.compare.dropouts import Dropouts
 from simulations.compare.options import CompareOptions
 from simulations.compare.private_comparison import (
     TRUSTS,
@@ -78,7 +77,7 @@ def settings_from(
         partition=partition,
         promised_survivors=privacy.promise,
         colluders=privacy.colluders,
-        dropouts=Dropouts(rate=federation.dropout, anew=federation.dropout_anew, seed=federation.seed),
+        dropouts=federation.dropouts,
         n_seeds=privacy.seeds,
         seed=federation.seed,
     )

@@ -13,14 +13,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from simulations.report.svg import COLOURS, MUTED, to_svg
-
-MARKERS = "osD^vP"
+from simulations.report.svg import COLOURS, MARKERS, MUTED, to_svg
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineChart:
-    """Lines over one axis, told apart by colour and marker, with everything they show in words.
+    """Lines over one logarithmic axis, told apart by colour and marker, with everything they show in words.
 
     Args:
         title: one line.
@@ -28,7 +26,6 @@ class LineChart:
         y_label: what the vertical axis is.
         series: points by name.
         diagonal: whether to draw what a guess would give in a ROC plot.
-        log_x: whether the horizontal axis is logarithmic.
         words: what the chart says, for readers who do not see it.
     """
 
@@ -38,7 +35,6 @@ class LineChart:
     series: Mapping[str, tuple[Sequence[float], Sequence[float]]]
     words: str
     diagonal: bool = False
-    log_x: bool = True
 
     @property
     def alt(self) -> str:
@@ -60,8 +56,7 @@ class LineChart:
         if self.diagonal:
             line = np.geomspace(1e-4, 1, 50)
             axes.plot(line, line, color=MUTED, linewidth=0.8, label="guessing")
-        if self.log_x:
-            axes.set_xscale("log")
+        axes.set_xscale("log")
         axes.set_ylim(-0.03, 1.05)
         axes.set_xlabel(self.x_label)
         axes.set_ylabel(self.y_label)

@@ -33,6 +33,8 @@ PALETTE: Mapping[str, tuple[str, str]] = {
 INK, MUTED, GRID = (PALETTE[name][0] for name in ("ink", "muted", "grid"))
 COLOURS = tuple(PALETTE[name][0] for name in ("blue", "orange", "green", "violet", "red", "teal"))
 """Colours of series, in their order."""
+MARKERS = "osD^vP"
+"""Their markers, likewise."""
 
 STYLE: Any = {
     "svg.fonttype": "none",

@@ -15,7 +15,7 @@ from secagg.wire import MessageType, seal_frame
 from simulations.audit.attack import Attack, Expectation, NotTriedError, Outcome, attacked, in_the_clear, score_vector
 from simulations.audit.evaluate import Score
 from simulations.audit.population import Truth
-from simulations.audit.reading import Reading
+from simulations.audit.reading import Reading, width_of
 from simulations.audit.view import SERVER_ALONE, AdversaryView, SumView
 from simulations.audit.workbench import Bench
 
@@ -76,7 +76,7 @@ class AflUpload(Attack):
         if payload is None:
             return None
         sizes = {segment.name: segment.size for segment in view.sums[-1].layout.segments}
-        d = (int(np.sqrt(8 * sizes["gram"] + 1)) - 1) // 2
+        d = width_of(sizes["gram"])
         numbers = np.frombuffer(payload, dtype="<f8")
         if numbers.size != d * d + sizes["cross"]:
             return None

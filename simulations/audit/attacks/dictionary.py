@@ -12,7 +12,7 @@ from scipy.linalg import eigh
 from secagg import PartyId
 from simulations.audit.attack import MessageAttack, score_members
 from simulations.audit.evaluate import Score
-from simulations.audit.population import SideInformation, Truth
+from simulations.audit.population import EnteringRows, Truth
 from simulations.audit.reading import reading_of
 from simulations.audit.view import AdversaryView
 
@@ -40,11 +40,12 @@ class Dictionary(MessageAttack[Floats | None]):
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Floats | None:
         """A score for each candidate: how much of it is in the sum."""
         reading = reading_of(view, target)
-        if reading is None or len(view.known.candidates) > MAX_CANDIDATES:
+        known = view.known.rows
+        if reading is None or len(known.candidates) > MAX_CANDIDATES:
             return None
-        basis = _basis_of(view.known)
+        basis = _basis_of(known)
         rows, gram, cross = basis.rows, reading.gram / basis.unit**2, reading.cross / basis.unit
-        of_label = (rows @ cross)[np.arange(len(rows)), view.known.candidate_labels]
+        of_label = (rows @ cross)[np.arange(len(rows)), known.candidate_labels]
         moments = ((rows @ gram) * rows).sum(axis=1) + of_label
         return np.asarray(basis.vectors @ ((basis.vectors.T @ moments) / basis.values))
 
@@ -64,7 +65,7 @@ class _Basis:
 
 
 @lru_cache(maxsize=4)
-def _basis_of(known: SideInformation) -> _Basis:
+def _basis_of(known: EnteringRows) -> _Basis:
     rows = known.candidates.astype(np.float64)
     unit = float(np.sqrt((rows**2).sum(axis=1).mean())) or 1.0
     rows /= unit

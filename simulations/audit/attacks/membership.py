@@ -56,7 +56,7 @@ class Membership(MessageAttack[Floats | None]):
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Floats | None:
         """A score for each candidate."""
         reading = reading_of(view, target)
-        return None if reading is None else _evidence(reading, view.known.candidates, view.known.public)
+        return None if reading is None else _evidence(reading, view.known.rows.candidates, view.known.rows.public)
 
     def score(self, guess: Floats | None, truth: Truth, rng: np.random.Generator) -> Score:
         """Pairs of a row that was used and one that was not."""
@@ -65,8 +65,8 @@ class Membership(MessageAttack[Floats | None]):
 
 def _evidence(reading: Reading, candidates: NDArray[Any], public: NDArray[Any]) -> Floats:
     """The scores of ``candidates``, in units in which an entry of the Gram is at most 1."""
-    unit = max(1.0, float(np.sqrt(np.abs(reading.gram.diagonal()).max())))
-    return membership_scores(reading.gram / unit**2, candidates / unit, public / unit, reading.count)
+    unit, (gram, _) = reading.unit, reading.scaled()
+    return membership_scores(gram, candidates / unit, public / unit, reading.count)
 
 
 def membership_scores(gram: Floats, rows: Floats, public: Floats, count: int) -> Floats:
