@@ -6,8 +6,9 @@ import hashlib
 import secrets
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 
 from secagg.encoding import length_prefixed
 from secagg.entropy import Entropy, os_entropy
@@ -27,6 +28,12 @@ MAX_CLIENTS = 2**20
 def new_session_id() -> bytes:
     """A fresh session id. One session, one vector: an id is never used twice."""
     return secrets.token_bytes(16)
+
+
+def free_numbers(clients: tuple[PartyId, ...]) -> Iterator[PartyId]:
+    """Party numbers that no client has, ascending from 1."""
+    taken = set(clients)
+    return (number for number in count(1) if number not in taken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,14 +12,12 @@ from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import (
     ConfigurationError,
-    HelperMissingError,
     LocalProtocolError,
     RemoteProtocolError,
-    TooFewSurvivorsError,
 )
 from secagg.ring import RingVector
 from secagg.rounds import Round, RoundState, ServerRounds
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
+from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
 from secagg.snapshots import CLIENT, SpeaksOnce, Spoken, binding
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
 from secagg.wire import MessageType, Reader, seal_frame
@@ -184,18 +182,13 @@ class PlainServer(ServerRounds[PlainServerState]):
                 question = self._question(round_)
                 if question is not None:
                     return question
-            elif round_.waiting_for:
-                raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
-            self._kept.result = SumResult(total=self._kept.sum.words.decode(), survivors=self._kept.survivors)
-            self._kept.round = None
-            return {}
+            else:
+                round_.need_all()
+            return self._end(self._kept.sum.words, self._kept.survivors)
 
     def _question(self, round_: Round) -> Mapping[PartyId, bytes] | None:
-        config, came = self._config, len(round_.answered)
-        if came < config.survivors_needed:
-            raise TooFewSurvivorsError(
-                stage=round_.answer.name, needed=config.survivors_needed, came=came, cohort=len(config.clients)
-            )
+        config = self._config
+        round_.need(config.survivors_needed)
         self._kept.survivors = tuple(sorted(round_.answered))
         question = self._kept.sum.question(self._kept.survivors)
         if question is None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from secagg.config import SERVER, SumConfig
-from secagg.errors import LocalProtocolError, RemoteProtocolError, RepeatedMessageError, SecureSumError
+from secagg.errors import (
+    HelperMissingError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RepeatedMessageError,
+    SecureSumError,
+    TooFewSurvivorsError,
+)
+from secagg.ring import RingVector
 from secagg.sessions import PartyId, SumResult
 from secagg.snapshots import SERVER as SERVER_KIND
 from secagg.snapshots import Stored, binding
@@ -68,6 +76,26 @@ class Round:
         """A hash of this round: its type, and each answer's hash by sender."""
         answers = (party.to_bytes(4, "big") + self.answered[party] for party in sorted(self.answered))
         return hashlib.sha256(bytes([self.answer]) + b"".join(answers)).digest()
+
+    def need(self, needed: int) -> None:
+        """Refuse to go on with fewer answers.
+
+        Raises:
+            TooFewSurvivorsError: fewer came.
+        """
+        if len(self.answered) < needed:
+            raise TooFewSurvivorsError(
+                stage=self.answer.name, needed=needed, came=len(self.answered), cohort=len(self.asked)
+            )
+
+    def need_all(self) -> None:
+        """Refuse to go on without the answer of every helper that was asked.
+
+        Raises:
+            HelperMissingError: some are missing.
+        """
+        if self.waiting_for:
+            raise HelperMissingError(missing=tuple(sorted(self.waiting_for)))
 
     @property
     def waiting_for(self) -> frozenset[PartyId]:
@@ -136,6 +164,12 @@ class ServerRounds(Stored[R]):
         except BaseException:
             self._kept.round = None
             raise
+
+    def _end(self, words: RingVector, survivors: Iterable[PartyId]) -> Mapping[PartyId, bytes]:
+        """End the session with its total; nobody is asked for more."""
+        self._kept.result = SumResult(total=words.decode(), survivors=tuple(sorted(survivors)))
+        self._kept.round = None
+        return {}
 
     def _current(self) -> Round:
         if self._kept.round is None:

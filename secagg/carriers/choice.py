@@ -131,38 +131,43 @@ def _prime_sizes(bits: int) -> tuple[int, ...]:
 def _candidate(
     layout: Layout, n_clients: int, scheme: Scheme, degree: int, sizes: tuple[int, ...], masked: bool
 ) -> Candidate | None:
-    make = _bfv if scheme == "bfv" else _ckks
+    find = _bfv if scheme == "bfv" else _ckks
     *primes, special = seal_primes(degree, sizes)
     try:
-        return make(layout, n_clients, degree, sizes, special, math.prod(primes), masked)
+        found = find(layout, n_clients, degree, special, math.prod(primes), masked)
+        if found is None:
+            return None
+        plan, plain_modulus, scale_bits = found
+        parameters = EncryptionParameters(
+            scheme=scheme,
+            degree=degree,
+            prime_bits=sizes,
+            n_clients=n_clients,
+            slot_bound=plan.needed_bound,
+            slot_load=plan.needed_load,
+            plain_modulus=plain_modulus,
+            scale_bits=scale_bits,
+        )
     except ConfigurationError:
         return None
+    return Candidate(parameters=parameters, plan=plan)
 
 
 def _bfv(
-    layout: Layout, n_clients: int, degree: int, sizes: tuple[int, ...], special: int, modulus: int, masked: bool
-) -> Candidate | None:
+    layout: Layout, n_clients: int, degree: int, special: int, modulus: int, masked: bool
+) -> tuple[LimbPlan, int, int] | None:
     """The largest plain modulus that the margin allows, so that broken bounds show rather than wrap, and its limbs."""
     noise = bfv_noise(degree=degree, special_prime=special, n_clients=n_clients)
     t = largest_prime_below(degree, min(math.floor(modulus * MARGIN / noise * (1 - 1e-9)), 1 << MAX_PRIME_BITS))
     if t is None:
         return None
     plan = LimbPlan(layout=layout, n_clients=n_clients, slot_bound=(t - 1) // 2, slot_load=n_clients * t, masked=masked)
-    parameters = EncryptionParameters(
-        scheme="bfv",
-        degree=degree,
-        prime_bits=sizes,
-        n_clients=n_clients,
-        slot_bound=plan.needed_bound,
-        slot_load=plan.needed_load,
-        plain_modulus=t,
-    )
-    return Candidate(parameters=parameters, plan=plan)
+    return plan, t, 0
 
 
 def _ckks(
-    layout: Layout, n_clients: int, degree: int, sizes: tuple[int, ...], special: int, modulus: int, masked: bool
-) -> Candidate:
+    layout: Layout, n_clients: int, degree: int, special: int, modulus: int, masked: bool
+) -> tuple[LimbPlan, int, int]:
     """The widest limbs at a scale that gives half of the margin to noise, and then the largest scale for them."""
     noise = ckks_noise(degree=degree, special_prime=special, n_clients=n_clients)
     room = modulus // 4 - math.ceil(noise) - 1
@@ -173,13 +178,4 @@ def _ckks(
         slot_load=math.floor(MARGIN / 2 / transform_error(degree=degree, slot_load=1)),
         masked=masked,
     )
-    parameters = EncryptionParameters(
-        scheme="ckks",
-        degree=degree,
-        prime_bits=sizes,
-        n_clients=n_clients,
-        slot_bound=plan.needed_bound,
-        slot_load=plan.needed_load,
-        scale_bits=(room // plan.needed_bound).bit_length() - 1,
-    )
-    return Candidate(parameters=parameters, plan=plan)
+    return plan, 0, (room // plan.needed_bound).bit_length() - 1

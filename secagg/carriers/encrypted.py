@@ -22,7 +22,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Self, cast
 
 from secagg.carriers.carrier import CarriedSum, RunningSum
@@ -32,7 +31,7 @@ from secagg.carriers.parameters import EncryptionParameters, Scheme
 from secagg.carriers.residues import CiphertextSum
 from secagg.carriers.seal import generate_contexts, load_public
 from secagg.carriers.vector_cipher import VectorCipher
-from secagg.config import MAX_PARTY, check_min_survivors, harmless_colluders
+from secagg.config import MAX_PARTY, check_min_survivors, free_numbers, harmless_colluders
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.errors import ConfigurationError
 from secagg.in_memory import InOneProcess
@@ -259,7 +258,7 @@ def encrypted(
     chosen = parameters or choose_parameters(
         protocol.layout, len(protocol.clients), scheme=scheme, masked=protocol.MASKED
     )
-    holder = next(n for n in count(1) if n not in set(protocol.clients)) if key_holder is None else key_holder
+    holder = next(free_numbers(protocol.clients)) if key_holder is None else key_holder
     check_key_holder(holder, protocol.clients)
     keys, signature = generate_contexts(chosen), b""
     if identity is not None:

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 def opened_upload(config: CommitteeSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
     """Return the upload less the masks of the helpers whose key pair the coalition has; None if it saw no upload."""
-    payload, vector = knowledge.upload(target), knowledge.upload_as_sent(target, config.layout)
-    if payload is None or vector is None:
+    payload = knowledge.upload(target)
+    if payload is None:
         return None
     message = CommitteeInput.read(Reader(memoryview(payload), peer=target), config)
+    vector = RingVector.from_bytes(config.layout, message.vector).copy()
     masks: list[tuple[bytes, int]] = []
     for helper in config.helpers:
         secrets = knowledge.secrets.get(helper)

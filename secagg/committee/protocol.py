@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import islice
 
 from secagg.committee.adversary import opened_upload
 from secagg.committee.client import CommitteeClient
 from secagg.committee.explain import client_cost, explain, helper_cost
 from secagg.committee.helper import CommitteeHelper
 from secagg.committee.server import CommitteeServer
-from secagg.config import MAX_PARTY, SERVER, SumConfig, check_min_survivors, harmless_colluders, two_thirds
+from secagg.config import (
+    MAX_PARTY,
+    SERVER,
+    SumConfig,
+    check_min_survivors,
+    free_numbers,
+    harmless_colluders,
+    two_thirds,
+)
 from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError
@@ -85,8 +93,7 @@ class CommitteeSum(SumConfig):
         entropy: Entropy = os_entropy,
     ) -> InOneProcess:
         """Return a sum with fresh helpers, all in this process: for simulations. Two thirds must stay."""
-        free = (number for number in count(1) if number not in set(clients))
-        keys = {number: KeyPair.generate(entropy) for number in islice(free, n_helpers)}
+        keys = {number: KeyPair.generate(entropy) for number in islice(free_numbers(clients), n_helpers)}
         protocol = cls(
             layout=layout,
             clients=clients,

@@ -16,11 +16,11 @@ from secagg.committee.messages import (
     survivors_statement,
 )
 from secagg.config import SERVER
-from secagg.errors import HelperMissingError, RemoteProtocolError, TooFewSurvivorsError
+from secagg.errors import RemoteProtocolError
 from secagg.primitives.agreement import BadPublicKeyError, check_public_key
 from secagg.ring import RingVector
 from secagg.rounds import Round, RoundState, ServerRounds
-from secagg.sessions import PartyId, SumResult
+from secagg.sessions import PartyId
 from secagg.sums import SERVER_ROLE, PartySecrets
 from secagg.wire import MessageType, Reader, seal_frame
 
@@ -62,7 +62,8 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         with self._closing() as round_:
             if round_.answer is MessageType.COMMITTEE_INPUT:
                 return self._ask_helpers(round_)
-            return self._release(round_)
+            round_.need_all()
+            return self._end(self._kept.sum.words, self._kept.seeds)
 
     def _take_vector(self, sender: PartyId, message: CommitteeInput) -> None:
         if message.seeds.keys() != dict(self._config.helper_keys).keys():
@@ -85,11 +86,8 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
             raise RemoteProtocolError(f"its seed for helper {helper} is not signed by its identity", peer=sender)
 
     def _ask_helpers(self, round_: Round) -> Mapping[PartyId, bytes]:
-        config, came = self._config, len(round_.answered)
-        if came < config.min_survivors:
-            raise TooFewSurvivorsError(
-                stage=round_.answer.name, needed=config.min_survivors, came=came, cohort=len(config.clients)
-            )
+        config = self._config
+        round_.need(config.min_survivors)
         survivors = tuple(sorted(self._kept.seeds))
         signature = b""
         if self._identity is not None:
@@ -117,10 +115,3 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
                 peer=helper,
             )
         self._kept.sum.words.subtract(RingVector.from_bytes(self._config.layout, message.vector))
-
-    def _release(self, round_: Round) -> Mapping[PartyId, bytes]:
-        if round_.waiting_for:
-            raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
-        self._kept.result = SumResult(total=self._kept.sum.words.decode(), survivors=tuple(sorted(self._kept.seeds)))
-        self._kept.round = None
-        return {}

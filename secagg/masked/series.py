@@ -59,18 +59,15 @@ class MaskedSeries:
     graph_seed: bytes = b""
     assumptions: Assumptions | None = None
     identities: tuple[bytes, ...] = field(default=(), repr=False)
+    digest: bytes = field(init=False, repr=False, compare=False)
+    """What the bundles of this series are bound to."""
 
     def __post_init__(self) -> None:
         if type(self.series_id) is not bytes:
             raise ConfigurationError(f"a series id is bytes, not {type(self.series_id).__name__}; draw a fresh one")
         if not 16 <= len(self.series_id) <= 64:
             raise ConfigurationError(f"a series id takes 16 to 64 bytes, not {len(self.series_id)}; draw a fresh one")
-        self.sum(0, NOT_YET, b"")
-
-    @property
-    def digest(self) -> bytes:
-        """What the bundles of this series are bound to."""
-        return self.sum(0, NOT_YET, b"").setup_digest
+        object.__setattr__(self, "digest", self.sum(0, NOT_YET, b"").setup_digest)
 
     def client(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy

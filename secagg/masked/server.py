@@ -11,7 +11,6 @@ from secagg.carriers.carrier import RunningSum
 from secagg.config import SERVER
 from secagg.errors import (
     ConfigurationError,
-    HelperMissingError,
     LocalProtocolError,
     RemoteProtocolError,
     TooFewSurvivorsError,
@@ -39,7 +38,7 @@ from secagg.primitives.identity import SIGNATURE_BYTES, verifies
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.shamir import BadSharesError, combine, lagrange_at_zero
 from secagg.rounds import Round, RoundState, ServerRounds
-from secagg.sessions import PartyId, SumResult
+from secagg.sessions import PartyId
 from secagg.wire import MessageType, Reader, seal_frame
 
 if TYPE_CHECKING:
@@ -251,11 +250,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         self._kept.sum.take_answer(reader)
 
     def _release(self, answered: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
-        self._kept.result = SumResult(
-            total=self._kept.sum.words.decode(), survivors=tuple(sorted(self._kept.survivors))
-        )
-        self._kept.round = None
-        return {}
+        return self._end(self._kept.sum.words, self._kept.survivors)
 
     def _self_mask_seed(self, survivor: PartyId) -> bytes:
         shares = {
@@ -332,17 +327,13 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         """Every round before the last needs all that the total must hold; the last one a secret's threshold."""
         config = self._config
         if round_.answer is MessageType.DECRYPTED_SUM:
-            if round_.waiting_for:
-                raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
+            round_.need_all()
             return
         needed = {
             MessageType.SURVIVOR_SIGNATURE: config.signatures_needed,
             MessageType.UNMASK_SHARES: config.shares_needed,
         }.get(round_.answer, config.survivors_needed)
-        if len(round_.answered) < needed:
-            raise TooFewSurvivorsError(
-                stage=round_.answer.name, needed=needed, came=len(round_.answered), cohort=len(round_.asked)
-            )
+        round_.need(needed)
 
     def _digest(self, type_: MessageType) -> bytes:
         return self._config.setup_digest if type_ in SETUP_MESSAGES else self._config.digest
