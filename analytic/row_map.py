@@ -196,7 +196,7 @@ class JointClip:
 
     def squared_norm(self, statistics: Statistics) -> int:
         """|G|_F^2 + w^2 |H|_F^2 in exact integers."""
-        return _sum_of_squares(statistics.gram) + self.cross_weight**2 * _sum_of_squares(statistics.cross)
+        return sum_of_squares(statistics.gram) + self.cross_weight**2 * sum_of_squares(statistics.cross)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,5 +344,6 @@ def _scaled_to(rows: FloatMatrix, norm: float) -> FloatMatrix:
     return scaled
 
 
-def _sum_of_squares(matrix: NDArray[np.int64]) -> int:
+def sum_of_squares(matrix: NDArray[np.int64]) -> int:
+    """The squared Frobenius norm, in exact integers."""
     return sum(value * value for value in matrix.ravel().tolist())

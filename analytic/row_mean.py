@@ -15,7 +15,7 @@ import numpy as np
 
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.row_format import FloatMatrix, RowFormat
-from analytic.row_map import SHRINK
+from analytic.row_map import SHRINK, sum_of_squares
 from analytic.statistics import IntVector
 from analytic.whole_numbers import settle_whole_numbers
 
@@ -84,12 +84,12 @@ class MeanSpec:
         return self._within(vector)
 
     def _within(self, vector: IntVector) -> IntVector:
-        squared = sum(value * value for value in vector.tolist())
+        squared = sum_of_squares(vector)
         if self.client_limit is None or squared <= self.client_limit**2:
             return vector
         factor = math.sqrt(Fraction(self.client_limit**2, squared)) * SHRINK
         clipped: IntVector = np.trunc(vector * factor).astype(np.int64)
-        assert sum(value * value for value in clipped.tolist()) <= self.client_limit**2
+        assert sum_of_squares(clipped) <= self.client_limit**2
         return clipped
 
     def to_vector(self, statistics: IntVector) -> IntVector:

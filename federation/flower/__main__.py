@@ -106,17 +106,10 @@ def _needs_the_extra(what: str) -> Iterator[None]:
         ) from error
 
 
-def _identity(options: KeyOptions) -> int:
-    key = IdentityKey.generate(os_entropy)
+def _make_key(kind: type[IdentityKey] | type[KeyPair], options: KeyOptions) -> int:
+    key = kind.generate(os_entropy)
     write_secret(options.file, key.secret)
     print(key.public.hex())
-    return 0
-
-
-def _helper_key(options: KeyOptions) -> int:
-    keys = KeyPair.generate(os_entropy)
-    write_secret(options.file, keys.secret)
-    print(keys.public.hex())
     return 0
 
 
@@ -253,7 +246,7 @@ trial/server/models/rehearsal.
       the printed half goes into the roster; the file stays on this host, readable by its owner alone
 """,
         options=KeyOptions,
-        run=_identity,
+        run=partial(_make_key, IdentityKey),
     ),
     Command(
         name="helper-key",
@@ -262,7 +255,7 @@ trial/server/models/rehearsal.
   python -m federation.flower helper-key helper.key
 """,
         options=KeyOptions,
-        run=_helper_key,
+        run=partial(_make_key, KeyPair),
     ),
     Command(
         name="roster",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,7 @@ from federation.errors import UsageError
 from federation.flower.certificates import loopback_certificates, node_key_pair
 from federation.modes import MODES
 from federation.site.errors import SiteFileError
-from federation.site.key_files import write_secret
+from federation.site.key_files import write_new, write_secret
 from federation.site.roster import Roster
 from secagg import PartyId, os_entropy
 from secagg.primitives.agreement import KeyPair
@@ -221,7 +220,7 @@ def _write_tls(folder: Path, address: str) -> None:
     home.mkdir()
     (tls / "ca.crt").write_bytes(authority)
     (tls / "server.crt").write_bytes(certificate)
-    _write_private(tls / "server.key", key)
+    write_new(tls / "server.key", key)
     config = CONFIG.format(address=address, authority=(tls / "ca.crt").resolve())
     (home / "config.toml").write_text(config)
 
@@ -252,7 +251,7 @@ def _write_site(
     (folder / "roster.toml").write_text(roster.to_toml())
     np.savez(folder / "rows.npz", x_train=rows.features, y_train=rows.targets)
     secret, public = node_key_pair()
-    _write_private(folder / "node", secret)
+    write_new(folder / "node", secret)
     (folder / "node.pub").write_bytes(public)
 
 
@@ -260,8 +259,3 @@ def _add_key_holder(folder: Path, identity: IdentityKey) -> None:
     write_secret(folder / "key-holder.key", identity.secret)
     with (folder / "site.toml").open("a", encoding="utf-8") as file:
         file.write(KEY_HOLDER.format(party=KEY_HOLDER_PARTY))
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)

@@ -27,19 +27,19 @@ class GridSeries:
 
     def __init__(self, first: Invitation, roster: Roster, exchange: SessionExchange, deadlines: Deadlines) -> None:
         mode, setup = first.setup(roster)
+        self._first, self._setup = first, setup
         self._server = mode.series(setup).server()
         self._roster, self._exchange, self._deadlines = roster, exchange, deadlines
         self._seats = Seats()
 
-    def run_first(self, invitation: Invitation) -> SumResult:
+    def run_first(self) -> SumResult:
         """The first sum.
 
         Raises:
             SecureSumError: too few clients stayed, or another reason for which no total is released.
         """
-        setup = invitation.agree(self._roster).setup
-        session = self._server.begin_sum(setup.layout, setup.context)
-        return GridSum(session, self._exchange, self._deadlines, seats=self._seats).begin(invitation)
+        session = self._server.begin_sum(self._setup.layout, self._setup.context)
+        return GridSum(session, self._exchange, self._deadlines, seats=self._seats).begin(self._first)
 
     def run_next(self, invitation: Invitation) -> SumResult:
         """The next sum, of those who were set up for it.
@@ -48,7 +48,7 @@ class GridSeries:
             SeriesOverError: too few are.
             SecureSumError: too few clients stayed, or another reason for which no total is released.
         """
-        setup = invitation.agree(self._roster).setup
+        _, setup = invitation.setup(self._roster)
         try:
             session = self._server.begin_sum(setup.layout, setup.context)
             requests = session.close_round()

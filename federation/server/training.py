@@ -148,7 +148,7 @@ class Training:
             return run_sum(invitation, self._server, exchange, self._deadlines)
         series = GridSeries(invitation, self._server.roster, exchange, self._deadlines)
         self._series = terms, series
-        return series.run_first(invitation)
+        return series.run_first()
 
     @property
     def _deadlines(self) -> Deadlines:

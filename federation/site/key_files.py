@@ -17,7 +17,7 @@ def write_secret(path: Path, secret: bytes) -> None:
         SiteFileError: the file exists already, or its folder cannot be written to.
     """
     try:
-        _write_new(path, secret.hex() + "\n")
+        write_new(path, f"{secret.hex()}\n".encode("ascii"))
     except FileExistsError:
         raise SiteFileError(f"{path} exists already; a key is never overwritten: move the old one away") from None
     except OSError as error:
@@ -44,11 +44,12 @@ def read_secret(path: Path) -> bytes:
     return bytes.fromhex(text)
 
 
-def _write_new(path: Path, text: str) -> None:
+def write_new(path: Path, content: bytes) -> None:
+    """Create a file that its owner alone can read; one that is there is never replaced."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
     except BaseException:
         path.unlink()  # half a key is none
         raise

@@ -190,7 +190,7 @@ class SiteFile(StrictModel):
             public = self.client.identity.public
             listed.append((f"identity for client {self.client.party}", roster.clients.get(self.client.party), public))
         for own in self.helpers:
-            what = f"{'identity' if own.role.key is KeyKind.IDENTITY else 'key'} for {own.role.name} {own.party}"
+            what = f"{own.role.key.value} for {own.role.name} {own.party}"
             listed.append((what, roster.listed(own.role).get(own.party), own.role.key.public(own.secrets)))
         for what, key, public in listed:
             if key != public:

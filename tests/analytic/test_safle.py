@@ -159,6 +159,7 @@ def test_scores_are_the_linear_model_on_one_hot_rows(seed: int, encoding: Encodi
     model = fit_pooled(learner, rows)
     digits = learner.bucketing.digits(rows.features, learner.init().thresholds)
     phi = one_hot_rows(learner.grouping.indices(digits), learner.grouping.n_values)
+    # two ways to round one model's scores: the sums of looked-up weights are added in another order
     assert np.allclose(learner.decision_function(model, rows.features), phi @ model.weights, rtol=0, atol=1e-12)
 
 
