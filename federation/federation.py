@@ -94,7 +94,7 @@ class SumRecord:
 
     Args:
         layout: of its vectors.
-        context: the digest that its session was bound to.
+        context: the digest of what its clients received before it; a deployment binds a session to it with the terms.
         survivors: the clients whose vectors are in the total, ascending.
         concerns: what the total gives away besides, where a release policy looked at it.
     """
