@@ -20,15 +20,21 @@ vector. Such a client aborts when it is told of that survivor, and reveals nothi
   holders shared). To open it these and its corrupt neighbours must be ``threshold``; they are fewer while
   2 threshold > k + 1 + corrupt neighbours.
 - If one answers, go along the ring to the next honest survivor outside, and call x the last on the way that answers.
-  The two are no neighbours, so the k/2 next to x on that side are dropouts, corrupt, or abort. What is left to open x
-  are the k/2 of its other side, x itself and the corrupt ones of this side; while these are fewer than ``threshold``
-  its self-mask stays closed, and the part with it.
+  The two are no neighbours, so the k/2 next to x on that side, its window, are dropouts, corrupt, or abort. What is
+  left to open x are the k/2 of its other side, x itself and the corrupt ones of its window; while these are fewer than
+  ``threshold`` its self-mask stays closed, and the part with it. Going the other way gives a second such end. Where
+  both are one client, only it and its corrupt neighbours are left to open it, fewer than ``threshold`` again. Else the
+  two windows lie on the two ways from the part to outside and share no place, and *both* must hold
+  threshold - 1 - k/2 corrupt clients. The places of the corrupt in a random permutation are negatively associated
+  (Joag-Dev and Proschan, Ann. Statist. 1983, 2.11), so two given windows do with probability at most p^2, p being one
+  window's hypergeometric tail. There are C(n, 2) pairs of windows, whatever dropouts the server chooses.
 
 Bell et al. let a lying server learn the sums of large parts; with the one signed set of survivors and this threshold
 it learns one sum. The price is more neighbours.
 
-The first two together have probability at most 2^-security_bits, the third 2^-correctness_bits. Corrupt or
-surviving neighbours follow a hypergeometric law; a union bound over n clients does the rest.
+The first two together have probability at most 2^-security_bits. The third has 2^-correctness_bits: it costs a session
+and nobody's privacy, so Bell et al. and the parameters that Google publishes take 20 bits for it. Corrupt or surviving
+neighbours follow a hypergeometric law; a union bound over n clients does the rest.
 """
 
 from __future__ import annotations
@@ -61,7 +67,7 @@ class Assumptions:
     dropout: float = 0.3
     malicious_server: bool = False
     security_bits: float = 40.0
-    correctness_bits: float = 40.0
+    correctness_bits: float = 20.0
 
     def __post_init__(self) -> None:
         if not (0 <= self.corruption < 1 and 0 <= self.dropout < 1):
@@ -148,9 +154,9 @@ def _with_degree(n: int, degree: int, assumptions: Assumptions) -> Plan | None:
     corrupt_neighbours = _first_rare(opened, per_event)
     threshold = _lowest_threshold(corrupt_neighbours, degree, assumptions)
     if assumptions.malicious_server:
-        one_side = log2_at_least(n, assumptions.corrupt(n), degree // 2) + 1  # two sides
-        corrupt_side = _first_rare(one_side, per_event)
-        threshold, split = max(threshold, degree // 2 + corrupt_side + 2), float(one_side[corrupt_side + 1])
+        both_windows = log2_two_windows(n, assumptions.corrupt(n), degree // 2)
+        corrupt_window = _first_rare(both_windows, per_event)
+        threshold, split = max(threshold, degree // 2 + corrupt_window + 2), float(both_windows[corrupt_window + 1])
     else:
         split = log2_split(n, degree, assumptions.corrupt(n) + assumptions.dropouts(n))
     if split > per_event:
@@ -193,15 +199,23 @@ def log2_split(n: int, degree: int, removed: int) -> float:
     return float((places + gone) / LOG_2)
 
 
+def log2_two_windows(n: int, marked: int, width: int) -> NDArray[np.float64]:
+    """For m = 0 .. width + 1: log2 of a bound on the probability that two disjoint windows have >= m marked each."""
+    tails = np.logaddexp.accumulate(_log_pmf(n, marked, width)[::-1])[::-1]
+    pairs = np.log(n) + np.log(max(n - 1, 1)) - LOG_2
+    log2: NDArray[np.float64] = np.minimum(2 * np.append(tails, -np.inf) + pairs, 0.0) / LOG_2
+    return log2
+
+
 def log2_at_least(n: int, marked: int, degree: int) -> NDArray[np.float64]:
     """For m = 0 .. degree + 1: log2 of a bound on the probability that some client has >= m marked neighbours."""
-    tails = np.logaddexp.accumulate(_log_pmf(n, marked, degree)[::-1])[::-1]
+    tails = np.logaddexp.accumulate(_log_pmf(n - 1, marked, degree)[::-1])[::-1]
     return _union_bound(np.append(tails, -np.inf), n)
 
 
 def log2_at_most(n: int, marked: int, degree: int) -> NDArray[np.float64]:
     """For m = 0 .. degree: log2 of a bound on the probability that some client has <= m marked neighbours."""
-    return _union_bound(np.logaddexp.accumulate(_log_pmf(n, marked, degree)), n)
+    return _union_bound(np.logaddexp.accumulate(_log_pmf(n - 1, marked, degree)), n)
 
 
 def _union_bound(log_tails: NDArray[np.float64], n: int) -> NDArray[np.float64]:
@@ -209,14 +223,13 @@ def _union_bound(log_tails: NDArray[np.float64], n: int) -> NDArray[np.float64]:
     return log2
 
 
-def _log_pmf(n: int, marked: int, degree: int) -> NDArray[np.float64]:
-    """Log of the hypergeometric law of marked ones among ``degree`` of the n - 1 others; the client is not marked."""
-    others = n - 1
-    marked = min(marked, others)
-    m = np.arange(degree + 1, dtype=np.float64)
-    possible = (m <= marked) & (degree - m <= others - marked)
-    m = np.where(possible, m, max(0, degree - (others - marked)))
-    log_pmf = _log_choose(marked, m) + _log_choose(others - marked, degree - m) - _log_choose(others, degree)
+def _log_pmf(n: int, marked: int, drawn: int) -> NDArray[np.float64]:
+    """Log of the hypergeometric law of the marked among ``drawn`` of n, for 0 .. drawn."""
+    marked = min(marked, n)
+    m = np.arange(drawn + 1, dtype=np.float64)
+    possible = (m <= marked) & (drawn - m <= n - marked)
+    m = np.where(possible, m, max(0, drawn - (n - marked)))
+    log_pmf = _log_choose(marked, m) + _log_choose(n - marked, drawn - m) - _log_choose(n, drawn)
     return np.where(possible, log_pmf, -np.inf)
 
 

@@ -43,7 +43,7 @@ class ParametersOptions:
     dropout: float = option("largest fraction that vanishes", _fraction, default=0.3, metavar="RATE")
     security_bits: float = option("privacy fails with probability 2^-BITS at most", _bits, default=40.0, metavar="BITS")
     correctness_bits: float = option(
-        "a sum is stuck with probability 2^-BITS at most", _bits, default=40.0, metavar="BITS"
+        "a sum is stuck with probability 2^-BITS at most", _bits, default=20.0, metavar="BITS"
     )
     features: int = option("columns of the Gram", _columns, default=512, metavar="N")
     targets: int = option("columns of the cross-correlation", _columns, default=10, metavar="N")
