@@ -165,9 +165,13 @@ class ServerRounds(Stored[R]):
             self._kept.round = None
             raise
 
-    def _end(self, words: RingVector, survivors: Iterable[PartyId]) -> Mapping[PartyId, bytes]:
+    def _end(
+        self, words: RingVector, survivors: Iterable[PartyId], *, disputes: Iterable[tuple[PartyId, PartyId]] = ()
+    ) -> Mapping[PartyId, bytes]:
         """End the session with its total; nobody is asked for more."""
-        self._kept.result = SumResult(total=words.decode(), survivors=tuple(sorted(survivors)))
+        self._kept.result = SumResult(
+            total=words.decode(), survivors=tuple(sorted(survivors)), disputes=tuple(sorted(disputes))
+        )
         self._kept.round = None
         return {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,13 +23,21 @@ class SumResult:
     Args:
         total: the sum over the survivors' vectors, int64 of shape (layout.size,), read-only.
         survivors: the parties whose vectors are in it, ascending.
+        disputes: (owner, holder) of each wrong share that stood in the way and was done without: the holder revealed
+            another one than it was given, or the owner gave it a wrong one. ``liars`` says what follows from them.
     """
 
     total: IntVector
     survivors: tuple[PartyId, ...]
+    disputes: tuple[tuple[PartyId, PartyId], ...] = ()
 
     def __post_init__(self) -> None:
         self.total.setflags(write=False)
+
+    def liars(self, corrupt: int) -> tuple[PartyId, ...]:
+        """Who lied for sure, if at most ``corrupt`` clients do: whoever is in dispute with more others than that."""
+        times = Counter(party for dispute in self.disputes for party in set(dispute))
+        return tuple(sorted(party for party, disputes in times.items() if disputes > corrupt))
 
 
 class Session(Protocol):

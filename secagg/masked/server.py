@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from secagg.carriers.carrier import RunningSum
@@ -36,7 +38,7 @@ from secagg.masked.states import SETUP_MESSAGES
 from secagg.primitives.agreement import BadPublicKeyError, KeyPair, check_public_key
 from secagg.primitives.identity import SIGNATURE_BYTES, verifies
 from secagg.primitives.mask_stream import add_masks
-from secagg.primitives.shamir import BadSharesError, combine, lagrange_at_zero
+from secagg.primitives.shamir import BadSharesError, Interpolation, combine, decode, is_share, without_one
 from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import PartyId
 from secagg.wire import MessageType, Reader, seal_frame
@@ -56,6 +58,7 @@ class MaskedServerState(RoundState):
     signatures: dict[PartyId, bytes] = field(default_factory=dict)
     revealed: dict[PartyId, UnmaskShares] = field(default_factory=dict)
     transcript: list[bytes] = field(default_factory=list)
+    disputes: list[tuple[PartyId, PartyId]] = field(default_factory=list)
 
 
 class MaskedServer(ServerRounds[MaskedServerState]):
@@ -73,7 +76,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         self._public_keys: set[bytes] = set()
         self._begun = False
         self._statement = b""
-        self._weights: dict[tuple[int, ...], list[int]] = {}
+        self._interpolations: dict[tuple[int, ...], Interpolation] = {}
 
     def restore(self, snapshot: bytes) -> None:
         """Go where the snapshot says."""
@@ -250,7 +253,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         self._kept.sum.take_answer(reader)
 
     def _release(self, answered: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
-        return self._end(self._kept.sum.words, self._kept.survivors)
+        return self._end(self._kept.sum.words, self._kept.survivors, disputes=self._kept.disputes)
 
     def _self_mask_seed(self, survivor: PartyId) -> bytes:
         shares = {
@@ -277,7 +280,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         ]
 
     def _rebuilt(self, owner: PartyId, shares: dict[PartyId, bytes], is_right: Callable[[bytes], bool]) -> bytes:
-        """The secret that enough shares give back. Where one share is wrong and one to spare, it does without it."""
+        """The secret that enough shares give back; the wrong ones among them are found once and then done without."""
         needed = self._config.shares_needed
         if len(shares) < needed:
             raise TooFewSurvivorsError(
@@ -286,25 +289,62 @@ class MaskedServer(ServerRounds[MaskedServerState]):
                 came=len(shares),
                 cohort=len(self._config.clients),
             )
-        parties = sorted(shares)
-        first, spare = parties[:needed], parties[needed : needed + 1]
-        for chosen in (first, *([*first[:place], *first[place + 1 :], *spare] for place in range(needed) if spare)):
-            try:
-                secret = self._combine({self._config.point(party): shares[party] for party in chosen})
-            except BadSharesError:
-                continue
+        self._kept.disputes += [(owner, holder) for holder, share in shares.items() if not is_share(share)]
+        shares = {holder: share for holder, share in shares.items() if is_share(share)}
+        suspects = shares.keys() & {holder for _, holder in self._kept.disputes}
+        trusted = sorted(shares.keys() - suspects)
+        for secret, agreeing, wrong in self._candidates(shares, trusted + sorted(suspects), len(trusted)):
             if is_right(secret):
+                self._dispute(owner, shares, suspects | wrong)
                 return secret
+            if agreeing >= needed + max(1, self._config.corrupt):  # the honest among them have it from their owner
+                raise RemoteProtocolError(
+                    "it shared another secret than the one that it is bound to; no sum is released. Start a new "
+                    "session without it",
+                    peer=owner,
+                )
         raise RemoteProtocolError(
-            f"the revealed shares do not rebuild party {owner}'s secret: this party shared, or others revealed, wrong "
-            "ones; no sum is released. Start a new session",
+            f"the {len(shares)} revealed shares do not rebuild party {owner}'s secret, which takes {needed}: it "
+            "shared, or too many others revealed, wrong ones; no sum is released. Start a new session"
         )
 
-    def _combine(self, at_points: dict[int, bytes]) -> bytes:
-        points = tuple(at_points)
-        if points not in self._weights:
-            self._weights[points] = lagrange_at_zero(points)
-        return combine(at_points, self._weights[points])
+    def _candidates(
+        self, shares: dict[PartyId, bytes], holders: Sequence[PartyId], n_trusted: int
+    ) -> Iterator[tuple[bytes, int, set[PartyId]]]:
+        """Secrets that all but a few shares belong to, with how many shares agree on it, and whose the few are.
+
+        The likely ones come first. Suspects are left out at first: a wrong share then costs one spare one and not two.
+        With one spare share each of the others is left out in turn, since a secret can be told to be right.
+        """
+        needed, holder_of = self._config.shares_needed, {self._config.point(holder): holder for holder in holders}
+        at_points = {point: shares[holder] for point, holder in holder_of.items()}
+        first = dict(islice(at_points.items(), needed))
+        with suppress(BadSharesError):
+            yield combine(first, self._interpolation(tuple(first)).weights()), needed, set()
+        for among in (n_trusted, len(holders)):
+            some = dict(islice(at_points.items(), among))
+            with suppress(BadSharesError):
+                secret, wrong = decode(some, needed)
+                yield secret, among - len(wrong), {holder_of[point] for point in wrong}
+            if among == needed + 1:
+                yield from ((secret, needed, {holder_of[point]}) for point, secret in without_one(some))
+
+    def _dispute(self, owner: PartyId, shares: dict[PartyId, bytes], doubtful: set[PartyId]) -> None:
+        """Note which of the doubtful shares do not belong to the secret that the others gave."""
+        if not doubtful:
+            return
+        needed, point = self._config.shares_needed, self._config.point
+        right = sorted(shares, key=lambda holder: (holder in doubtful, holder))[:needed]
+        over = self._interpolation(tuple(map(point, right)))
+        values = [shares[holder] for holder in right]
+        self._kept.disputes += [
+            (owner, holder) for holder in sorted(doubtful) if over.share(values, at=point(holder)) != shares[holder]
+        ]
+
+    def _interpolation(self, points: tuple[int, ...]) -> Interpolation:
+        if points not in self._interpolations:
+            self._interpolations[points] = Interpolation(points)
+        return self._interpolations[points]
 
     def _near(self, party: PartyId, among: Iterable[PartyId]) -> list[PartyId]:
         """The neighbours of ``party`` that are among these, ascending."""

@@ -16,9 +16,12 @@ from secagg.primitives.shamir import (
     SECRET_BYTES,
     SHARE_BYTES,
     BadSharesError,
+    Interpolation,
     combine,
-    lagrange_at_zero,
+    decode,
+    is_share,
     split,
+    without_one,
 )
 
 secrets = st.one_of(st.binary(min_size=32, max_size=32), st.sampled_from([bytes(32), b"\xff" * 32, bytes(31) + b"\1"]))
@@ -203,7 +206,7 @@ def test_coefficients_are_drawn_wide_enough_to_be_uniform() -> None:
 @given(point_sets)
 def test_weights_interpolate_at_zero(points: list[int]) -> None:
     """They give f(0) for each monomial below their number, which is all polynomials below that degree."""
-    weights = lagrange_at_zero(points)
+    weights = Interpolation(points).weights()
     for power in range(len(points)):
         value = sum(w * pow(p, power, PRIME) for w, p in zip(weights, points, strict=True)) % PRIME
         assert value == (1 if power == 0 else 0)
@@ -212,7 +215,7 @@ def test_weights_interpolate_at_zero(points: list[int]) -> None:
 @given(secrets, st.integers(2, 6))
 def test_given_weights_serve_every_secret(secret: bytes, threshold: int) -> None:
     points = list(range(1, threshold + 1))
-    weights = lagrange_at_zero(points)
+    weights = Interpolation(points).weights()
     shares = split(secret, threshold=threshold, points=points, entropy=os_entropy)
     assert combine(shares, weights) == combine(shares) == secret
 
@@ -265,3 +268,54 @@ def test_a_changed_share_changes_the_secret(secret: bytes, change: int, threshol
     forged = (int.from_bytes(shares[1], "big") + change) % PRIME
     with contextlib.suppress(BadSharesError):
         assert combine(shares | {1: forged.to_bytes(SHARE_BYTES, "big")}) != secret
+
+
+@given(secrets, point_sets, st.data())
+def test_wrong_shares_within_the_spare_ones_are_found(secret: bytes, points: list[int], data: st.DataObject) -> None:
+    """As long as they are at most half of the spare ones; whatever was written into them."""
+    threshold = data.draw(st.integers(1, len(points)))
+    shares = split(secret, threshold=threshold, points=points, entropy=os_entropy)
+    spare = (len(points) - threshold) // 2
+    wrong = data.draw(st.sets(st.sampled_from(points), max_size=spare))
+    for point in wrong:
+        change = data.draw(st.integers(1, PRIME - 1))
+        shares[point] = ((numbers(shares)[point] + change) % PRIME).to_bytes(SHARE_BYTES, "big")
+    assert decode(shares, threshold) == (secret, frozenset(wrong))
+
+
+@given(secrets, st.lists(st.integers(1, 2**20), min_size=2, max_size=8, unique=True), st.data())
+def test_one_spare_share_does_without_each_of_the_others(secret: bytes, points: list[int], data: st.DataObject) -> None:
+    shares = split(secret, threshold=len(points) - 1, points=points, entropy=os_entropy)
+    wrong = data.draw(st.sampled_from(points))
+    shares[wrong] = bytes(SHARE_BYTES)
+    found = dict(without_one(shares))
+    assert found[wrong] == secret
+    for point, other in found.items():
+        assert other == combine({p: share for p, share in shares.items() if p != point})
+
+
+@pytest.mark.parametrize(("n", "threshold", "wrong"), [(5, 3, 2), (6, 3, 2), (4, 4, 1), (9, 3, 4)])
+def test_more_wrong_shares_are_refused_or_give_another_secret(n: int, threshold: int, wrong: int) -> None:
+    """So the caller checks what it gets against what the secret is bound to."""
+    shares = split(bytes(32), threshold=threshold, points=range(1, n + 1), entropy=InsecureSeededEntropy(7))
+    for point in range(1, wrong + 1):
+        shares[point] = (point * 1000).to_bytes(SHARE_BYTES, "big")
+    with contextlib.suppress(BadSharesError):
+        assert decode(shares, threshold)[0] != bytes(32)
+
+
+def test_too_few_shares_are_not_decoded() -> None:
+    shares = split(bytes(32), threshold=3, points=[1, 2, 3], entropy=os_entropy)
+    del shares[2]
+    with pytest.raises(BadSharesError, match="2 shares are fewer than the 3"):
+        decode(shares, 3)
+
+
+@given(point_sets, st.integers(0, 2**32))
+def test_the_share_of_another_point_follows_from_enough(points: list[int], at: int) -> None:
+    shares = split(b"\5" * 32, threshold=len(points), points=points, entropy=os_entropy)
+    followed = Interpolation(points).share(list(shares.values()), at=at)
+    assert int.from_bytes(followed, "big") == interpolate(numbers(shares), at)
+    assert is_share(followed)
+    assert not is_share(PRIME.to_bytes(SHARE_BYTES, "big"))
+    assert not is_share(b"\0" * 32)
