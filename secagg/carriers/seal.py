@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from secagg.carriers.dither import round_at_random
 from secagg.carriers.parameters import EncryptionParameters
 from secagg.carriers.residues import Residues
+from secagg.entropy import os_entropy
 from secagg.errors import ConfigurationError, SumOutOfBoundsError
 from secagg.layout import IntVector
 
@@ -142,8 +144,19 @@ class SlotEncryptor:
         self._context = load_public(parameters, public_context)
 
     def encrypt(self, values: IntVector) -> Residues:
-        """One ciphertext. TenSEAL repeats the values to fill its slots; repetitions are never decrypted."""
-        return _residues(_vector(self._context, self._parameters, values), self._parameters)
+        """One ciphertext; under BFV with its message rounded at random, see ``dither``.
+
+        TenSEAL repeats CKKS' values to fill its slots; repetitions are never decrypted.
+        """
+        if self._parameters.scheme == "ckks":
+            vector = _vector(self._context, self._parameters, values)
+            return _residues(vector.ciphertext()[0], self._parameters)
+        seal, keys = importlib.import_module("tenseal.sealapi"), self._context.data
+        message, ciphertext = seal.Plaintext(), seal.Ciphertext()
+        seal.BatchEncoder(keys.seal_context()).encode(values.tolist(), message)
+        seal.Encryptor(keys.seal_context(), keys.public_key()).encrypt(message, ciphertext)
+        residues = _residues(ciphertext, self._parameters)
+        return round_at_random(residues, coefficients(message, self._parameters.degree), self._parameters, os_entropy)
 
 
 class SlotDecryptor:
@@ -151,8 +164,8 @@ class SlotDecryptor:
 
     def __init__(self, parameters: EncryptionParameters, secret_context: bytes) -> None:
         self._parameters = parameters
-        self._context = load_secret(parameters, secret_context)
-        probe = _vector(self._context, parameters, np.zeros(1, dtype=np.int64))
+        self.context = load_secret(parameters, secret_context)
+        probe = _vector(self.context, parameters, np.zeros(1, dtype=np.int64))
         self._envelope = _Envelope(probe, parameters)
 
     def decrypt(self, residues: Residues, count: int) -> tuple[IntVector, float]:
@@ -165,15 +178,13 @@ class SlotDecryptor:
             SumOutOfBoundsError: the error exceeds the proven bound, or a sum its slot: the ciphertext is no sum of at
                 most ``n_clients`` honest ciphertexts under this key.
         """
-        ts = tenseal()
-        data = self._envelope.wrap(residues, count)
+        vector = self.vector_of(residues, count)
         if self._parameters.scheme == "bfv":
-            vector = ts.bfv_vector_from(self._context, data)
-            budget = self._context.data.decryptor().invariant_noise_budget(vector.ciphertext()[0])
+            budget = self.context.data.decryptor().invariant_noise_budget(vector.ciphertext()[0])
             values, refused = np.array(vector.decrypt(), dtype=np.int64), budget < 1
             error = 2.0 ** (self._parameters.modulus.bit_length() - budget - 1) / self._parameters.modulus
         else:
-            real = np.array(ts.ckks_vector_from(self._context, data).decrypt(), dtype=np.float64)
+            real = np.array(vector.decrypt(), dtype=np.float64)
             rounded = np.rint(real)
             error = float(np.abs(real - rounded).max())
             refused = not (error <= self._parameters.error_bound and np.abs(rounded).max() < 2.0**62)
@@ -185,6 +196,12 @@ class SlotDecryptor:
                 "somebody encrypted under another key or broke the protocol; discard it and start a new session"
             )
         return values, error
+
+    def vector_of(self, residues: Residues, count: int) -> Any:
+        """TenSEAL's vector of ``count`` slots with these residues."""
+        ts = tenseal()
+        read = ts.bfv_vector_from if self._parameters.scheme == "bfv" else ts.ckks_vector_from
+        return read(self.context, self._envelope.wrap(residues, count))
 
 
 class _Envelope:
@@ -223,8 +240,15 @@ def _vector(context: Any, parameters: EncryptionParameters, values: IntVector) -
     return ts.ckks_vector(context, values.astype(np.float64).tolist(), scale=2.0**parameters.scale_bits)
 
 
-def _residues(vector: Any, parameters: EncryptionParameters) -> Residues:
-    ciphertext = vector.ciphertext()[0]
+def coefficients(message: Any, degree: int) -> IntVector:
+    """The coefficients of a plaintext polynomial of SEAL, shape (``degree``,); it leaves out zeros at the end."""
+    count = message.coeff_count()
+    numbers = np.zeros(degree, dtype=np.int64)
+    numbers[:count] = np.fromiter(map(message.data, range(count)), dtype=np.int64, count=count)
+    return numbers
+
+
+def _residues(ciphertext: Any, parameters: EncryptionParameters) -> Residues:
     shape = (2, len(parameters.primes), parameters.degree)
     assert (ciphertext.size(), ciphertext.coeff_modulus_size(), ciphertext.poly_modulus_degree()) == shape
     count = 2 * len(parameters.primes) * parameters.degree
