@@ -31,8 +31,8 @@ from secagg.masked.states import ClientState
 from secagg.wire import HEADER_BYTES, MessageType, carries_vector, message_type, seal_frame
 
 LAYOUT = Layout.of([("narrow", 3, 100), ("wide", 2, 2**60)])
-NAMES = sorted(name for name, row in ROWS.items() if row.max_examples > 100)
-"""Encryption is too slow for this."""
+NAMES = sorted(name for name, row in ROWS.items() if row.max_examples > 100 and not (row.noise or row.is_of_series))
+"""Encryption is too slow for this; noise and series are sums of these modes with more around them."""
 
 
 class CohortMachine(RuleBasedStateMachine):
@@ -172,6 +172,7 @@ class CohortMachine(RuleBasedStateMachine):
             signature = b"" if identity is None else identity.sign("committee survivors", *statement)
             self._party_receives(party, forged(message, type(request)(seeds=some, signature=signature)))
 
+    @precondition(lambda self: self.server.result is None and not self.failed)
     @rule()
     def the_server_crashes_and_restarts(self) -> None:
         stored = self.server.snapshot()

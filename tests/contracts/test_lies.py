@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,8 @@ NAMED = pytest.mark.parametrize("name", ROWS)
 
 def begin(name: str, **options: Any) -> ByHand:
     """The fixed cohort's sum in one of the modes."""
-    return ByHand(make(ROWS[name], layout=LAYOUT, clients=CLIENTS), VECTORS, **options)
+    parties, noise = make(ROWS[name], layout=LAYOUT, clients=CLIENTS), partial(ROWS[name].noise_in, LAYOUT)
+    return ByHand(parties, VECTORS, noise=noise, **options)
 
 
 def listing(roster: Any, **changes: bytes) -> Any:

@@ -33,6 +33,7 @@ class ByHand:
         vectors: each client's.
         gone: client to how many messages of its arrive.
         entropy: where a party's randomness comes from.
+        noise: what a total of some clients holds beside their vectors.
     """
 
     def __init__(
@@ -42,8 +43,9 @@ class ByHand:
         *,
         gone: Mapping[PartyId, int] | None = None,
         entropy: Callable[[PartyId], Entropy] = lambda _: os_entropy,
+        noise: Callable[[tuple[PartyId, ...]], Any] = lambda _: 0,
     ) -> None:
-        self.parties, self.vectors, self.gone = parties, vectors, gone or {}
+        self.parties, self.vectors, self.gone, self._noise = parties, vectors, gone or {}, noise
         self.config: Any = getattr(parties, "protocol", parties)
         self.server: Any = parties.server()
         self.sessions: dict[PartyId, Any] = {p: parties.client(p, v, entropy=entropy(p)) for p, v in vectors.items()}
@@ -75,6 +77,12 @@ class ByHand:
         """Deliver what lies undelivered."""
         return self.to_parties() if self.requests else self.to_server()
 
+    def first_answers(self) -> dict[PartyId, bytes]:
+        """What clients say first; in later sums of a series the server asks them to."""
+        while not self.said:
+            self.go_on()
+        return self.said
+
     def until(self, due: MessageType) -> dict[PartyId, bytes]:
         """The messages of this type, made and not yet delivered: change them, and what is delivered changes."""
         while True:
@@ -93,7 +101,8 @@ class ByHand:
     def finishes_exactly(self) -> tuple[PartyId, ...]:
         """Whose vectors are in the total; it is exact."""
         result = self.finish()
-        assert result.total.tobytes() == sum(self.vectors[party] for party in result.survivors).tobytes()
+        total = sum(self.vectors[party] for party in result.survivors) + self._noise(result.survivors)
+        assert result.total.tobytes() == total.tobytes()
         return result.survivors
 
     def framed(self, type_: MessageType, content: Any, party: PartyId, *, up: bool = False) -> bytes:
