@@ -20,6 +20,7 @@ from simulations.audit.population import IntRows, Labels, Truth
 from simulations.audit.recorder import RecordedSum, view_of
 from simulations.audit.view import SERVER_ALONE, AdversaryView, Coalition
 from simulations.audit.workbench import Bench, Run
+from simulations.report.document import Natural, Record, computed
 
 G = TypeVar("G")
 
@@ -45,27 +46,23 @@ class NotTriedError(Exception):
     """An attack could not be tried, for the reason that a report then gives instead of a verdict."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoalitionScore:
-    """What a coalition achieved against every client outside it.
-
-    Args:
-        mode: of the sum.
-        coalition: in words.
-        members: how many parties beside the server.
-        should_break: whether the protocol's own statement says that this coalition is too large.
-        score: over the clients outside.
-    """
+class CoalitionScore(Record, title="coalition"):
+    """What a coalition achieved."""
 
     mode: str
+    """The mode."""
     coalition: str
-    members: int
+    """Who pooled secrets, in words."""
+    members: Natural
+    """Parties beside the server."""
     should_break: bool
+    """Whether the protocol states that this coalition is too large."""
     score: Score
+    """Over the clients outside the coalition."""
 
-    @property
+    @computed
     def as_stated(self) -> bool:
-        """Whether it broke exactly where the protocol says."""
+        """Whether it opened all messages or none, as stated."""
         return self.score.hits == (self.score.trials if self.should_break else 0)
 
 

@@ -17,7 +17,6 @@ from simulations.audit.audit import audit
 from simulations.audit.settings import AuditSettings
 from simulations.command_line.shared_arguments import DataOptions
 from simulations.report.audit_findings import findings, print_audit
-from simulations.report.audit_json import report_of
 
 WIDTH_WITHOUT_TERMINAL = 240
 """The matrix has a column for each mode."""
@@ -63,7 +62,7 @@ def run(options: AuditOptions) -> int:
         report = audit(dataset, options.settings, lambda what: status.update(f"audit: {what}"))
     try:
         if json_file:
-            json_file.write(report_of(report).to_json())
+            json_file.write(report.to_json())
         if html_file:
             from simulations.report.audit_html import to_html  # draws, and so loads matplotlib
 

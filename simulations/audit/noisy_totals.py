@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy import stats
 
 from analytic.afl import AFL
@@ -22,6 +23,7 @@ from secagg.sessions import ClientSession, Contribution
 from simulations.audit.evaluate import Score, epsilon_lower_bound, guess_canaries, paired
 from simulations.audit.population import Population
 from simulations.audit.recorder import record_sum
+from simulations.report.document import Natural, NotNegative, Part, Positive, Record, computed
 
 CLIENTS, MAX_CANARIES = 10, 600
 DRAWS = 25_000
@@ -33,55 +35,53 @@ ALPHA = 1e-6
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NoiseEvidence:
-    """What was claimed of a noisy total and what was found.
-
-    Args:
-        name: in JSON.
-        title: in words.
-        fault: what was planted, empty for the honest run.
-        epsilon: claimed, at most.
-        delta: claimed.
-        lower_bound: of epsilon, by attack, at 95 % confidence.
-        canaries: rows that a coin put in or left out.
-        guesses: how many of them were guessed.
-        correct: how many guesses were right.
-        noise_ratio: variance found over variance claimed, with its interval ``noise_low`` to ``noise_high``.
-        too_little: whether the claim of at least this much noise is refuted.
-        lattice_p_value: how likely noise of whole lattice units has such low bits.
-        membership: the same attack in pairs, like in the other columns.
-    """
+class NoiseEvidence(Record, title="noise"):
+    """A total with noise: claim and evidence."""
 
     name: str
+    """honest, or the name of the planted fault."""
     title: str
-    fault: str
-    epsilon: float
-    delta: float
-    lower_bound: float
-    canaries: int
-    guesses: int
-    correct: int
-    noise_ratio: float
-    noise_low: float
-    noise_high: float
-    too_little: bool
-    lattice_p_value: float
-    membership: Score = field(repr=False)
+    """In words."""
+    fault: str = Field(exclude=True)
+    """What was planted, empty for the honest run."""
+    epsilon: Positive
+    """Claimed epsilon, an upper bound by proof."""
+    delta: Part
+    """Claimed delta."""
+    lower_bound: NotNegative
+    """Epsilon at least, by attack in one run, at 95 % confidence (Steinke et al. 2023)."""
+    canaries: Natural
+    """Rows that a coin put in or left out."""
+    guesses: Natural
+    """How many of them were guessed."""
+    correct: Natural
+    """How many guesses were right."""
+    noise_ratio: NotNegative
+    """Variance of the noise found, over the claimed one."""
+    noise_low: NotNegative
+    """Lower end of its interval."""
+    noise_high: NotNegative
+    """Upper end."""
+    too_little: bool = Field(exclude=True)
+    """Whether the claim of at least this much noise is refuted."""
+    lattice_p_value: Part
+    """How likely noise of whole units has such low bits; floating-point noise has not."""
+    membership: Score
+    """The same attack in pairs."""
 
-    @property
+    @computed
     def planted(self) -> bool:
         """Whether a fault was planted."""
         return bool(self.fault)
 
-    @property
+    @computed
     def refuted(self) -> bool:
         """Whether anything contradicts the claim."""
         return self.lower_bound > self.epsilon or self.too_little or self.lattice_p_value < ALPHA
 
-    @property
+    @computed
     def as_expected(self) -> bool:
-        """Whether the honest run stands and a planted fault was caught."""
+        """Whether the honest run stands, or the planted fault was caught."""
         return self.refuted == bool(self.fault)
 
     @property

@@ -1,9 +1,12 @@
-"""What to audit: the settings of an audit are its options."""
+"""What to audit: the settings of an audit are its options, and how a report states them."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+from pydantic import Field
 
 from analytic.row_format import RowFormat
 from federation.console.arguments import budgets, count, items, natural, whole, wholes
@@ -13,11 +16,15 @@ from federation.learners import LEARNERS, LearnerEntry
 from federation.modes import Mode
 from secagg.config import MAX_CLIENTS
 from simulations.audit.catalogue import NAMES, choose_attacks
+from simulations.audit.evaluate import ALPHA, CONFIDENCE
 from simulations.audit.population import MAX_CANDIDATES
 from simulations.command_line.shared_arguments import format_option, modes_option
+from simulations.report.document import Count, FormatName, Natural, Part, Positive, Record
 
 MOST_COLLUDERS = 6
 """Of the seven clients of the sum that coalitions are tried on, one is attacked."""
+
+AtLeastTwo = Annotated[int, Field(ge=2)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,3 +94,52 @@ class AuditSettings:
             raise UsageError(
                 "an audit needs at least 2 clients a cohort, 2 rows per client, 1 session, 1 trial and a seed >= 0"
             )
+
+
+class SettingsRecord(Record, title="settings"):
+    """The settings of an audit."""
+
+    learner: str
+    """The closed form: afl, fedhip, deepafl, safle."""
+    modes: tuple[str, ...] = Field(min_length=1)
+    """Modes audited."""
+    clients: AtLeastTwo
+    """Clients of a cohort."""
+    rows_per_client: AtLeastTwo
+    """Mean rows of a client."""
+    cohorts: tuple[AtLeastTwo, ...]
+    """Cohort sizes whose totals were attacked."""
+    row_counts: tuple[Count, ...]
+    """Rows per client of the curve of plain messages."""
+    coalitions: tuple[Natural, ...] | None
+    """Numbers of clients that colluded with the server of a masked sum; null for all."""
+    sessions: Count
+    """Cohorts that each cell of an attack on a message pools."""
+    trials: Count
+    """Sums made for each attack that needs its own."""
+    format: FormatName
+    """Fixed-point format of the features."""
+    format_chosen_from_rows: bool
+    """Whether the format was chosen by looking at all training rows, which only a simulation can do."""
+    epsilon: tuple[Positive, ...]
+    """Epsilons of the totals with noise."""
+    seed: Natural
+    """Seed of who holds which rows and of the attackers' coins."""
+    confidence: Part
+    """Confidence of the intervals."""
+    alpha: Part
+    """How often a cell that leaks nothing is called a leak, at most."""
+
+    @classmethod
+    def of(cls, settings: AuditSettings, feature_format: RowFormat) -> SettingsRecord:
+        """State the settings of an audit whose rows have this format."""
+        same = {one.name for one in fields(settings)} & cls.model_fields.keys() - {"learner", "modes"}
+        return cls(
+            learner=settings.learner.name,
+            modes=tuple(mode.name for mode in settings.modes),
+            format=str(feature_format),
+            format_chosen_from_rows=settings.feature_format is None,
+            confidence=CONFIDENCE,
+            alpha=ALPHA,
+            **{name: getattr(settings, name) for name in same},
+        )

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self, TypeVar
 
-from pydantic import PlainSerializer, computed_field
+from pydantic import PlainSerializer
 
 from federation.console.arguments import whole
 from federation.console.declaration import option
 from federation.errors import UsageError
-from simulations.report.document import Record
+from simulations.report.document import Record, computed
 
 T = TypeVar("T")
 
@@ -95,8 +95,7 @@ class Row(Record, title="row"):
     goal: Annotated[Goal | None, PlainSerializer(lambda goal: goal and str(goal), return_type=str | None)] = None
     """Such as `<= 1.25`, for the ratio's median; null where the ratio is for information only."""
 
-    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorators on properties
-    @property
+    @computed
     def met(self) -> bool | None:
         """Whether it is; null without a goal."""
         return None if self.goal is None or self.ratio is None else self.goal.is_met(self.ratio)

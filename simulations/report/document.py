@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Callable
 from importlib import metadata
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 from pydantic.json_schema import GenerateJsonSchema
 
 from federation.datasets import Dataset
@@ -21,6 +22,8 @@ Positive = Annotated[float, Field(gt=0)]
 Part = Annotated[float, Field(ge=0, le=1)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 FormatName = Annotated[str, Field(pattern=r"^U?Q[0-9]+\.[0-9]+$")]
+
+T = TypeVar("T")
 
 
 class _Untitled(GenerateJsonSchema):
@@ -55,6 +58,16 @@ class Record(BaseModel):
     def to_json(self) -> str:
         """Return the record as indented text, with a line break at its end."""
         return json.dumps(self.to_document(), indent=2, allow_nan=False) + "\n"
+
+
+def computed(method: Callable[[Any], T]) -> T:
+    """Declare a property of a record that stands in its report too; its docstring is its meaning there."""
+    return cast(T, computed_field(property(method), json_schema_extra=_writable))
+
+
+def _writable(schema: dict[str, Any]) -> None:
+    """Take off what pydantic says of a property: who reads a report needs not know which fields are computed."""
+    schema.pop("readOnly", None)
 
 
 class DatasetRecord(Record, title="dataset"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import io
 import json
 import re
@@ -30,7 +29,6 @@ from simulations.audit.evaluate import Score, Verdict
 from simulations.audit.settings import AuditSettings
 from simulations.report.audit_findings import findings, print_audit
 from simulations.report.audit_html import to_html
-from simulations.report.audit_json import AuditReport, report_of
 from simulations.report.audit_plots import row_picture
 
 pytestmark = pytest.mark.xdist_group("audit")  # one process makes the fixtures, which take long, once
@@ -74,7 +72,7 @@ def leaky(report: Audit) -> Audit:
         expectation=Expectation.HIDDEN,
     )
     cells = [bad if (cell.attack, cell.mode) == ("lone_rows", "masked") else cell for cell in report.cells]
-    return dataclasses.replace(report, cells=cells)
+    return report.model_copy(update={"cells": cells})
 
 
 def test_plain_loses_masked_holds_and_the_total_still_leaks(report: Audit) -> None:
@@ -95,7 +93,7 @@ def test_plain_loses_masked_holds_and_the_total_still_leaks(report: Audit) -> No
     assert report.cell("dictionary", TOTAL).verdict is Verdict.RECOVERED
     assert report.cell("afl_upload", "masked").verdict is Verdict.DOES_NOT_APPLY
     assert all(one.as_stated for one in report.coalitions)
-    assert all(one.as_expected for one in report.privacy)
+    assert all(one.as_expected for one in report.noise)
     assert report.columns == ("plain", "masked", TOTAL, PRIVATE_TOTAL)
 
 
@@ -144,7 +142,7 @@ def test_a_leak_and_a_toothless_attack_are_said_loudly(report: Audit) -> None:
     blunt = Cell(
         attack="membership", mode="plain", score=Score(hits=0, trials=90, chance=0.5), expectation=Expectation.LEAKS
     )
-    toothless = dataclasses.replace(report, cells=[blunt])
+    toothless = report.model_copy(update={"cells": [blunt]})
     assert any(not fine and "did not win where they must" in text for fine, text in findings(toothless))
     assert all(fine for fine, _ in findings(report))
 
@@ -159,15 +157,15 @@ def test_settings_check_themselves() -> None:
 
 
 def test_the_json_report_follows_its_schema_and_holds_no_row(report: Audit) -> None:
-    schema = AuditReport.schema_of_report()
+    schema = Audit.schema_of_report()
     jsonschema.Draft202012Validator.check_schema(schema)
     for one in (report, leaky(report)):
-        document = json.loads(report_of(one).to_json())
-        assert document == json.loads(json.dumps(report_of(one).to_document()))
+        document = json.loads(one.to_json())
+        assert document == json.loads(json.dumps(one.to_document()))
         jsonschema.validate(document, schema)
     drawn = [picture.true for cell in report.cells if cell.score for picture in cell.score.pictures]
     assert drawn
-    text = re.sub(r"\s+", " ", report_of(report).to_json())
+    text = re.sub(r"\s+", " ", report.to_json())
     for row in drawn:
         assert json.dumps(row.tolist())[1:-1] not in text
 
@@ -328,7 +326,7 @@ def test_one_command_leaves_verdicts_json_and_page(tmp_path: Path, capsys: pytes
     )  # fmt: skip
     assert code == 0
     document = json.loads((tmp_path / "out.json").read_text())
-    jsonschema.validate(document, AuditReport.schema_of_report())
+    jsonschema.validate(document, Audit.schema_of_report())
     assert document["settings"]["format"] == "Q4.12"
     assert [one["members"] for one in document["coalitions"] if "of 7" in one["coalition"]] == [4, 5]
     assert str(tmp_path) not in json.dumps(document)
