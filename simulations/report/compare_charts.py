@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from matplotlib.figure import Figure
 
 from simulations.compare.comparison import Comparison
-from simulations.compare.private_comparison import PrivateComparison, Trust
-from simulations.compare.records import RunRecord
+from simulations.compare.private import PrivateComparison, Trust
+from simulations.compare.runs import RunRecord
 from simulations.report.findings import error_text, human_bytes, verdict
 from simulations.report.plots import BarChart, BudgetChart, Chart, DeviationChart, SlopeChart
 from simulations.report.published import PUBLISHED
@@ -26,10 +26,10 @@ OVERVIEW_INCHES = (10.6, 4.3)
 
 def accuracy_charts(comparison: Comparison) -> Iterator[Chart]:
     """For each cohort the closed forms and the gradient baselines over the ways to deal the rows."""
-    cohorts = dict.fromkeys(run.clients for run in comparison.runs)
+    cohorts = comparison.among_runs("clients")
     for n_clients in cohorts:
         closed, gradient = _closed_forms(comparison, n_clients), _baselines(comparison, n_clients)
-        partitions = list(dict.fromkeys(run.partition for run in comparison.runs))
+        partitions = list(comparison.among_runs("partition"))
         where = f"{n_clients} clients: " if len(cohorts) > 1 else ""
         if len(partitions) == 1:
             named = {name: values[0] for name, values in (closed | gradient).items()}
@@ -51,9 +51,9 @@ def accuracy_charts(comparison: Comparison) -> Iterator[Chart]:
 
 def cost_charts(comparison: Comparison) -> Iterator[Chart]:
     """For each learner the bytes and the seconds of its modes."""
-    for learner in comparison.settings.learners:
-        runs = [run for run in comparison.runs if run.learner == learner.name]
-        whose = f"{learner.name}: " if len(comparison.settings.learners) > 1 else ""
+    for learner in comparison.learner_options:
+        runs = [run for run in comparison.runs if run.learner == learner]
+        whose = f"{learner}: " if len(comparison.learner_options) > 1 else ""
         yield bytes_chart(runs, whose)
         client = _by_mode(runs, lambda run: run.client_seconds)
         fastest, slowest = min(client, key=client.__getitem__), max(client, key=client.__getitem__)
@@ -85,7 +85,7 @@ def deviation_chart(comparison: Comparison) -> DeviationChart:
     ours = max((run.max_abs_weight_deviation or 0.0 for run in runs), default=0.0)
     by_gram = max(run.float64_gram_sum_max_abs_weight_deviation for run in runs)
     by_weights = max(run.float64_solved_weights_max_abs_weight_deviation for run in runs)
-    if comparison.all_bitwise_equal:
+    if comparison.all_bitwise_equal_to_pooled:
         title = (
             "Federated minus pooled is exactly 0 in every run; in float64 the same rows end up to "
             f"{error_text(max(by_gram, by_weights))} apart"
@@ -108,17 +108,15 @@ def distinct(comparison: Comparison) -> Iterator[tuple[str, PrivateComparison]]:
     groups: dict[tuple[object, ...], list[PrivateComparison]] = {}
     for one in comparison.private:
         measured = tuple(record.accuracies for record in one.records)
-        groups.setdefault((one.settings.learner, one.settings.n_clients, measured), []).append(one)
+        groups.setdefault((one.terms.name, one.clients, measured), []).append(one)
     for group in groups.values():
-        first = group[0].settings
-        partitions = ", ".join(one.settings.partition.name for one in group)
-        yield f"{first.learner}, {first.n_clients} clients, {partitions}", group[0]
+        partitions = ", ".join(one.partition for one in group)
+        yield f"{group[0].terms.name}, {group[0].clients} clients, {partitions}", group[0]
 
 
 def budget_chart(who: str, private: PrivateComparison) -> BudgetChart:
     """Accuracy over epsilon under every kind of trust."""
-    settings = private.settings
-    budgets = sorted(set(settings.epsilons))
+    terms, budgets = private.terms, private.budgets
 
     def mean(trust: Trust, epsilon: float | None) -> float:
         return private.of(trust, epsilon).accuracy_mean
@@ -136,14 +134,13 @@ def budget_chart(who: str, private: PrivateComparison) -> BudgetChart:
             for trust, title in TRUST_TITLES.items()
         },
         reference=("no noise", mean("non-private", None)),
-        x_label=f"epsilon at delta {settings.terms.delta:g}, one {settings.terms.unit}, {settings.terms.adjacency}; "
-        f"{settings.n_seeds} repetitions",
+        x_label=f"epsilon at delta {terms.delta:g}, one {terms.unit}, {terms.adjacency}; {private.seeds} repetitions",
     )
 
 
 def overview(comparison: Comparison) -> str:
     """One picture as an SVG file: accuracy by partition and bytes by mode of the first cohort and learner."""
-    learner = comparison.settings.learners[0].name
+    learner = comparison.runs[0].learner
     cohort = comparison.runs[0].clients
     runs = [run for run in comparison.runs if (run.learner, run.clients) == (learner, cohort)]
     charts = (next(accuracy_charts(comparison)), bytes_chart(runs, down=False))
@@ -162,14 +159,14 @@ def overview(comparison: Comparison) -> str:
 def _closed_forms(comparison: Comparison, n_clients: int) -> dict[str, list[float]]:
     """Accuracies by line; a learner's modes are one line as long as they agree."""
     lines: dict[str, list[float]] = {}
-    for learner in comparison.settings.learners:
+    for learner in comparison.learner_options:
         by_mode: dict[str, list[float]] = {}
         for run in comparison.runs:
-            if (run.learner, run.clients) == (learner.name, n_clients):
+            if (run.learner, run.clients) == (learner, n_clients):
                 by_mode.setdefault(run.mode, []).append(run.test_accuracy)
         for modes, values in _merged(by_mode):
             which = f"all {len(modes)} modes" if len(modes) == len(by_mode) else ", ".join(modes)
-            lines[f"{learner.name}, {which}" if len(by_mode) > 1 else learner.name] = values
+            lines[f"{learner}, {which}" if len(by_mode) > 1 else learner] = values
     return lines
 
 

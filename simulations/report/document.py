@@ -62,10 +62,10 @@ class Record(BaseModel):
 
 def computed(method: Callable[[Any], T]) -> T:
     """Declare a property of a record that stands in its report too; its docstring is its meaning there."""
-    return cast(T, computed_field(property(method), json_schema_extra=_writable))
+    return cast(T, computed_field(json_schema_extra=_writable)(property(method)))
 
 
-def _writable(schema: dict[str, Any]) -> None:
+def _writable(schema: Any) -> None:
     """Take off what pydantic says of a property: who reads a report needs not know which fields are computed."""
     schema.pop("readOnly", None)
 

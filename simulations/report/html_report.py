@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from simulations.compare.comparison import Comparison
-from simulations.compare.private_comparison import TRUSTS
-from simulations.compare.private_report import accuracy_text, depth_verdicts, statement
-from simulations.compare.records import RunRecord
+from simulations.compare.private import NOISY, depth_verdicts
+from simulations.compare.runs import RunRecord
 from simulations.report.compare_charts import accuracy_charts, budget_chart, cost_charts, deviation_chart, distinct
 from simulations.report.findings import error_text, findings, human_bytes, verdict
-from simulations.report.json_report import report_of
 from simulations.report.page import render
 from simulations.report.plots import Chart
 from simulations.report.published import PUBLISHED
-from simulations.report.table import baseline_rows, describe, personal_rows, run_rows
+from simulations.report.table import accuracy_text, baseline_rows, describe, personal_rows, run_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +71,7 @@ def to_html(comparison: Comparison) -> str:
     return render(
         "compare.html",
         filters={"human_bytes": human_bytes, "percent": "{:.2%}".format, "error": error_text, "svg": _svg},
-        title=f"{', '.join(learner.name for learner in comparison.settings.learners)} on {comparison.dataset.name}",
+        title=f"{', '.join(comparison.learner_options)} on {comparison.dataset.name}",
         description=describe(comparison),
         verdict=verdict(comparison),
         findings=list(findings(comparison)),
@@ -85,25 +83,24 @@ def to_html(comparison: Comparison) -> str:
         baseline_table=baseline_rows(comparison.baselines),
         baselines=comparison.baselines,
         private=private,
-        trusts=[trust for trust in TRUSTS if trust != "non-private"],
+        trusts=list(NOISY),
         accuracy_text=accuracy_text,
-        statements=list(dict.fromkeys(sentence for _, one in private for sentence in statement(one))),
+        statements=list(dict.fromkeys(sentence for _, one in private for sentence in one.statement)),
         depth=[(who, said) for deep, said in depth_verdicts(comparison.private) for who, one in private if one is deep],
         explanations=comparison.explanations,
-        document=report_of(comparison).to_json(),
+        document=comparison.to_json(),
     )
 
 
 def sections(comparison: Comparison) -> Iterator[Section]:
     """The four groups of plots, each with what the run lacks."""
-    settings = comparison.settings
     yield Section(
         anchor="accuracy",
         heading="Accuracy by partition",
         charts=tuple(accuracy_charts(comparison)),
         missing=tuple(_missing_from_accuracy(comparison)),
     )
-    alone = len(settings.modes) == 1
+    alone = len(comparison.among_runs("mode")) == 1
     yield Section(
         anchor="costs",
         heading="Bytes and seconds by mode",
@@ -121,7 +118,7 @@ def sections(comparison: Comparison) -> Iterator[Section]:
 
 
 def _missing_from_accuracy(comparison: Comparison) -> Iterator[str]:
-    if len(comparison.settings.partitions) == 1:
+    if len(comparison.among_runs("partition")) == 1:
         yield (
             "Only one way to deal the rows: --partition iid --partition dirichlet:0.1 --partition dirichlet:0.01 shows "
             "what heterogeneity does."

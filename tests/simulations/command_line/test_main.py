@@ -21,7 +21,7 @@ from federation.modes import MODES, Mode
 from federation.sum_setup import SumSetup
 from secagg import PlainSum
 from simulations.__main__ import main
-from simulations.report.json_report import CompareReport
+from simulations.compare.comparison import Comparison
 
 
 def comparing(*arguments: str) -> list[str]:
@@ -109,7 +109,7 @@ def test_one_command_leaves_table_json_and_page(tmp_path: Path, capsys: pytest.C
     )  # fmt: skip
     assert code == 0
     document = json.loads((tmp_path / "out.json").read_text())
-    jsonschema.validate(document, CompareReport.schema_of_report())
+    jsonschema.validate(document, Comparison.schema_of_report())
     assert [document[key] for key in ("format", "format_chosen_from_rows", "ridge", "ri_gamma", "seed")] == [
         "Q4.8", False, 0.5, 10.0, 7,
     ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
@@ -21,9 +20,9 @@ import pytest
 from federation.datasets import Dataset, bundled
 from federation.learners import LEARNERS, ChosenLearner
 from federation.modes import Mode, choose_modes
-from simulations.compare.baseline_runs import ENTRIES, ChosenBaseline
+from simulations.compare.baselines import BASELINES
 from simulations.compare.comparison import CompareSettings, Comparison, compare
-from simulations.compare.private_comparison import PrivacyTerms, PrivateSettings
+from simulations.compare.private import PrivacyTerms, PrivateSettings
 from simulations.data.partitions import parse_partition
 from simulations.report.compare_charts import accuracy_charts, deviation_chart, distinct, overview
 from simulations.report.findings import verdict
@@ -76,7 +75,7 @@ def full() -> Comparison:
             learners=tuple(ChosenLearner(entry=LEARNERS[name]) for name in ("afl", "fedhip")),
             modes=choose_modes(["plain", "masked", "committee"]),
             partitions=PARTITIONS,
-            baselines=tuple(ChosenBaseline(entry=entry, options={"rounds": 2}) for entry in ENTRIES.values()),
+            baselines=tuple(one.with_values({"rounds": 2}) for one in BASELINES.values()),
             private=tuple(private),
             explain=True,
         ),
@@ -270,7 +269,7 @@ def test_lines_are_drawn_once_where_modes_agree_and_apart_where_not(full: Compar
     assert list(chart.series)[:2] == ["afl, all 3 modes", "fedhip, all 3 modes"]
     assert chart.dashed == {"fedavg = fedprox, 2 rounds"} or chart.dashed == {"fedavg, 2 rounds", "fedprox, 2 rounds"}
     first = full.runs[0].model_copy(update={"test_accuracy": 0.5})
-    other = next(accuracy_charts(dataclasses.replace(full, runs=(first, *full.runs[1:]))))
+    other = next(accuracy_charts(full.model_copy(update={"runs": (first, *full.runs[1:])})))
     assert isinstance(other, SlopeChart)
     assert list(other.series)[:2] == ["afl, plain", "afl, masked, committee"]
     assert other.series["afl, plain"][0] == 0.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import io
 import json
@@ -17,13 +16,12 @@ from rich.console import Console
 from federation.datasets import bundled
 from federation.learners import LEARNERS, ChosenLearner
 from federation.modes import Mode, choose_modes
-from simulations.compare.baseline_runs import ENTRIES, ChosenBaseline
+from simulations.compare.baselines import BASELINES
 from simulations.compare.comparison import CompareSettings, Comparison, compare
-from simulations.compare.private_comparison import PrivacyTerms, PrivateSettings
+from simulations.compare.private import PrivacyTerms, PrivateSettings
 from simulations.data.partitions import parse_partition
 from simulations.report.findings import findings, human_bytes
 from simulations.report.html_report import sections, to_html
-from simulations.report.json_report import CompareReport, report_of
 from simulations.report.plots import BarChart
 from simulations.report.table import describe, print_comparison
 
@@ -58,7 +56,7 @@ def everything() -> Comparison:
             modes=choose_modes(["plain", "committee"]),
             n_clients=(5,),
             partitions=(parse_partition("iid"), parse_partition("dirichlet:0.1")),
-            baselines=tuple(ChosenBaseline(entry=entry, options={"rounds": 2}) for entry in ENTRIES.values()),
+            baselines=tuple(one.with_values({"rounds": 2}) for one in BASELINES.values()),
             explain=True,
             private=(PrivateSettings(epsilons=(2.0,), terms=PrivacyTerms(), n_clients=5, n_seeds=1),),
         ),
@@ -77,11 +75,11 @@ def printed(comparison: Comparison, width: int = 120) -> str:
 
 
 def test_the_json_report_follows_its_schema(comparison: Comparison, everything: Comparison, broken: Comparison) -> None:
-    schema = CompareReport.schema_of_report()
+    schema = Comparison.schema_of_report()
     jsonschema.Draft202012Validator.check_schema(schema)
     for one in (comparison, everything, broken):
-        document = json.loads(report_of(one).to_json())
-        assert document == report_of(one).to_document()
+        document = json.loads(one.to_json())
+        assert document == one.to_document()
         jsonschema.validate(document, schema)
 
 
@@ -90,14 +88,14 @@ def test_the_json_report_follows_its_schema(comparison: Comparison, everything: 
     [("seed", -1), ("format", "float32"), ("runs", []), ("schema_version", 1), ("dropout_rate", 1), ("ridge", "0")],
 )
 def test_the_schema_refuses_what_no_report_says(comparison: Comparison, place: str, value: object) -> None:
-    document = report_of(comparison).to_document()
+    document = comparison.to_document()
     document[place] = value
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(document, CompareReport.schema_of_report())
+        jsonschema.validate(document, Comparison.schema_of_report())
 
 
 def test_the_json_report_marks_baselines_and_lists_alphas(everything: Comparison) -> None:
-    document = report_of(everything).to_document()
+    document = everything.to_document()
     assert document["learner_options"] == {"fedhip": {"alphas": [2.0, 0.5]}, "afl": {}}
     assert {one["mode"] for one in document["baselines"]} == {"baseline"}
     assert [one["learner"] for one in document["baselines"]] == ["fedavg", "fedavg", "fedprox", "fedprox"]
@@ -144,7 +142,7 @@ def test_the_words_below_the_table_count_messages_and_explain(comparison: Compar
     several = comparison.runs[0].model_copy(
         update={"sums": 4, "messages_per_sum": (4, 2, 2, 2), "messages_per_client": 10}
     )
-    said = [finding for _, finding in findings(dataclasses.replace(comparison, runs=(several,)))]
+    said = [finding for _, finding in findings(comparison.model_copy(update={"runs": (several,)}))]
     assert "plain: heavy messages 1, messages 10 in 4 sums (4, 3 x 2)" in said
     assert [what for what, _ in everything.explanations] == [
         f"{learner}, {mode}, 5 clients" for learner in ("fedhip", "afl") for mode in ("plain", "committee")
@@ -156,8 +154,8 @@ def test_the_words_below_the_table_count_messages_and_explain(comparison: Compar
 def test_wrong_personal_models_are_said_loudly(everything: Comparison) -> None:
     odd = everything.runs[0].model_copy(update={"personalised_bitwise_equal_to_pooled": False})
     runs = (odd, *everything.runs[1:])
-    wrong = dataclasses.replace(everything, runs=runs)
-    assert not wrong.all_bitwise_equal
+    wrong = everything.model_copy(update={"runs": runs})
+    assert not wrong.all_bitwise_equal_to_pooled
     loud = "NOT EQUAL: personal models differ from those of the pooled total (fedhip plain with 5 clients, iid)"
     assert (False, loud) in list(findings(wrong))
     assert len(re.findall(r" NO$", printed(wrong), re.MULTILINE)) == 1
@@ -212,7 +210,7 @@ def test_the_page_is_self_contained_and_describes_its_plots(comparison: Comparis
     assert reader.labels == [chart.alt for chart in charts]
     assert reader.tags.count("svg") == len(charts)
     assert f"afl, all 2 modes: iid {comparison.runs[0].test_accuracy:.2%}" in reader.labels[0]
-    assert html.escape(report_of(comparison).to_json()) in page.replace("&#34;", "&quot;")
+    assert html.escape(comparison.to_json()) in page.replace("&#34;", "&quot;")
 
 
 def test_the_page_holds_the_table(comparison: Comparison) -> None:
@@ -260,8 +258,8 @@ def test_personal_numbers_that_nobody_has_stand_nowhere(everything: Comparison) 
         run.model_copy(update={"local_test_accuracy": None, "personalised_test_accuracy": None})
         for run in everything.runs
     )
-    odd = dataclasses.replace(everything, runs=bare)
-    jsonschema.validate(json.loads(report_of(odd).to_json()), CompareReport.schema_of_report())
+    odd = everything.model_copy(update={"runs": bare})
+    jsonschema.validate(json.loads(odd.to_json()), Comparison.schema_of_report())
     assert "Personal models" not in to_html(odd)
     assert "Mean accuracy" not in printed(odd)
     assert "every client's personal models equal" in printed(odd)
