@@ -13,8 +13,7 @@ from federation.console.declaration import Command, option, part
 from federation.console.output_files import OutputFile, refuse_same_file
 from federation.console.printing import print_tables
 from federation.errors import UsageError
-from simulations.audit.audit import audit
-from simulations.audit.settings import AuditSettings
+from simulations.audit.audit import AuditSettings, audit
 from simulations.command_line.shared_arguments import DataOptions
 from simulations.report.audit_findings import findings, print_audit
 

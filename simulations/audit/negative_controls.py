@@ -15,11 +15,10 @@ from secagg.layout import IntVector
 from secagg.ring import RingVector
 from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, message_type
 from simulations.audit.attack import MASKED, MessageAttack
-from simulations.audit.attacks.differencing import MaskReuse
-from simulations.audit.attacks.different_models import DifferentModels
+from simulations.audit.attacks.differencing import DifferentModels, MaskReuse
 from simulations.audit.attacks.distinguishing import Distinguishing, Uniformity
 from simulations.audit.evaluate import Score, Verdict
-from simulations.audit.recorder import RecordedSum, record_sum
+from simulations.audit.view import RecordedSum, record_sum
 from simulations.audit.workbench import Bench
 from simulations.report.document import Record, computed
 

@@ -22,7 +22,7 @@ from secagg.layout import IntVector
 from secagg.sessions import ClientSession, Contribution
 from simulations.audit.evaluate import Score, epsilon_lower_bound, guess_canaries, paired
 from simulations.audit.population import Population
-from simulations.audit.recorder import record_sum
+from simulations.audit.view import record_sum
 from simulations.report.document import Natural, NotNegative, Part, Positive, Record, computed
 
 CLIENTS, MAX_CANARIES = 10, 600

@@ -18,7 +18,7 @@ from secagg import InOneProcess, Layout, PartyId, SumResult, new_session_id
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
 from simulations.audit.population import EnteringRows, Indices, Population, SideInformation, Truth
-from simulations.audit.recorder import RecordedSum, record_sum
+from simulations.audit.view import RecordedSum, record_sum
 
 Cohort = dict[PartyId, Indices]
 Run = tuple[Cohort, RecordedSum]

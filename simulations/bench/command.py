@@ -14,20 +14,21 @@ from federation.console.arguments import file, items
 from federation.console.declaration import Command, option, part
 from federation.console.output_files import OutputFile
 from federation.errors import UsageError
-from simulations.bench import cohorts, learning, masks, mode_costs, whole_client, wire_bytes
-from simulations.bench.machine import describe_machine, one_thread
-from simulations.bench.measure import Figure, Row, Section, Settings, Spread, spaced
+from simulations.bench import learning
+from simulations.bench.masked_client import MASKING, WHOLE_CLIENT, WIRE_BYTES
+from simulations.bench.measure import Figure, Row, Section, Settings, Spread, describe_machine, one_thread, spaced
+from simulations.bench.sessions import BY_COHORT_SIZE, BY_MODE
 from simulations.report.document import Record
 
 SECTIONS: Mapping[str, Section] = {
     section.letter: section
     for section in (
-        masks.SECTION,
-        whole_client.SECTION,
-        wire_bytes.SECTION,
+        MASKING,
+        WHOLE_CLIENT,
+        WIRE_BYTES,
         *learning.SECTIONS,
-        cohorts.SECTION,
-        mode_costs.SECTION,
+        BY_COHORT_SIZE,
+        BY_MODE,
     )
 }
 """Every section by its letter."""

@@ -26,7 +26,7 @@ from analytic.statistics import one_hot
 from federation.console.options import Option, Reader
 from federation.datasets import Dataset
 from federation.errors import FederationError, UsageError
-from simulations.compare.accuracy import accuracy
+from simulations.compare.reference import accuracy
 from simulations.report.document import Count, NotNegative, Part, Positive, Record
 
 FEDPROX_MU = 0.01

@@ -27,9 +27,9 @@ from federation.privacy import PrivacyPlan, PrivateForm
 from federation.sum_setup import SumSetup
 from secagg import InsecureSeededEntropy, MaskedSum, PlainSum, SumProtocol
 from secagg.dp import MissingExtraError, Release, SecondOpinion, second_opinions
-from simulations.compare.accuracy import accuracy
 from simulations.compare.dropouts import NO_DROPOUTS, Dropouts
 from simulations.compare.options import CompareOptions
+from simulations.compare.reference import accuracy
 from simulations.data.partitions import Partition, parse_partition
 from simulations.report.document import Count, Natural, NotNegative, Part, Record, computed
 

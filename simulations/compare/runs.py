@@ -18,12 +18,10 @@ from federation.in_process import Cost, FederatedRun, run_federation
 from federation.learners import ChosenLearner
 from federation.modes import Mode
 from secagg import Layout, PartyId
-from simulations.compare.accuracy import accuracy
 from simulations.compare.dropouts import Dropouts
-from simulations.compare.float64_federation import Float64Deviation
 from simulations.compare.memory import forget_peak, peak_rss_bytes
 from simulations.compare.personal import LocalSplit, personal_scores
-from simulations.compare.reference import Reference, References, largest_deviation
+from simulations.compare.reference import Float64Deviation, Reference, References, accuracy, largest_deviation
 from simulations.data.partitions import Indices
 from simulations.report.document import Count, Natural, NotNegative, Part, Record, Sha256
 

@@ -32,8 +32,7 @@ from federation.console.arguments import count, file, whole
 from federation.console.declaration import option
 from federation.console.output_files import OutputFile
 from federation.errors import DataError, OutputError, UsageError
-from simulations.data.image_files import Images
-from simulations.data.vision_extra import first_lines, vision
+from simulations.data.images import Images, first_lines, vision
 
 CHUNK_IMAGES = 256
 """Images between two saves, at least: one chunk of decoded images is in memory, 150 MB."""

@@ -10,7 +10,7 @@ from federation.console.declaration import Command, option, part
 from federation.console.output_files import OutputFile, refuse_same_file
 from simulations.command_line.progress import image_bar
 from simulations.data.backbones import BACKBONES, DEFAULT_WEIGHTS, FeatureSettings, extract_features
-from simulations.data.image_files import find_images
+from simulations.data.images import find_images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

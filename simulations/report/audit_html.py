@@ -12,8 +12,9 @@ from simulations.audit.audit import Audit, Cell, CurvePoint
 from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import ALPHA, FALSE_POSITIVE_RATES, Score, Verdict, roc_curve
 from simulations.report.audit_findings import findings
-from simulations.report.audit_plots import LineChart, row_picture
 from simulations.report.page import render
+from simulations.report.plots import Line, LineChart
+from simulations.report.svg import row_picture
 
 COLUMN_TITLES = {
     "plain": "no protection (plain)",
@@ -114,24 +115,23 @@ def charts(audit: Audit) -> Iterator[LineChart]:
         yield LineChart(
             title="Membership: rows found against false alarms",
             x_label="false alarms (part of the rows that were not used)",
-            y_label="rows found",
             series={name: _visible(score) for name, score in rocs.items()},
             words=" ".join(f"{name}: area under the curve {score.auc:.3f}." for name, score in rocs.items()),
-            diagonal=True,
+            guessing=True,
         )
 
 
 def _curve(points: list[CurvePoint], x: Callable[[CurvePoint], int], title: str, x_label: str) -> LineChart:
     names = list(dict.fromkeys(point.attack for point in points))
     series = {
-        name: ([x(p) for p in points if p.attack == name], [p.score.rate for p in points if p.attack == name])
+        name: Line(x=[x(p) for p in points if p.attack == name], y=[p.score.rate for p in points if p.attack == name])
         for name in names
     }
     words = " ".join(
-        f"{name}: " + ", ".join(f"{at:g}: {percent(rate)}" for at, rate in zip(*values, strict=True)) + "."
-        for name, values in series.items()
+        f"{name}: " + ", ".join(f"{at:g}: {percent(rate)}" for at, rate in zip(line.x, line.y, strict=True)) + "."
+        for name, line in series.items()
     )
-    return LineChart(title=title, x_label=x_label, y_label="success", series=series, words=words)
+    return LineChart(title=title, x_label=x_label, series=series, words=words)
 
 
 def _rocs(audit: Audit) -> Iterator[tuple[str, Score]]:
@@ -141,12 +141,12 @@ def _rocs(audit: Audit) -> Iterator[tuple[str, Score]]:
             yield f"{cell.attack}, {COLUMN_TITLES[cell.mode]}", cell.score
 
 
-def _visible(score: Score) -> tuple[list[float], list[float]]:
+def _visible(score: Score) -> Line:
     """A ROC curve from 1e-4 on, which a logarithmic axis can show."""
     false, true = roc_curve(score.members, score.others)
     step = max(1, len(false) // 400)
     kept = [place for place in range(len(false)) if place % step == 0 or false[place] < 0.02 or place == len(false) - 1]
-    return [max(1e-4, float(false[place])) for place in kept], [float(true[place]) for place in kept]
+    return Line(x=[max(1e-4, float(false[place])) for place in kept], y=[float(true[place]) for place in kept])
 
 
 def _roc_rows(audit: Audit) -> Iterator[tuple[str, str, Score]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
@@ -12,9 +13,47 @@ from simulations.compare.comparison import Comparison
 from simulations.compare.private import PrivateComparison, Trust
 from simulations.compare.runs import RunRecord
 from simulations.report.findings import error_text, human_bytes, verdict
-from simulations.report.plots import BarChart, BudgetChart, Chart, DeviationChart, SlopeChart
-from simulations.report.published import PUBLISHED
+from simulations.report.plots import BarChart, Chart, DeviationChart, Line, LineChart
 from simulations.report.svg import as_file, to_svg
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedError:
+    """One number of somebody else's.
+
+    Args:
+        name: whose, in few words.
+        value: the number.
+        measure: what it is the size of.
+        source: where it stands.
+    """
+
+    name: str
+    value: float
+    measure: str
+    source: str
+
+
+FLOWER_RANGE, FLOWER_LEVELS = 2 * 8.0, 2**22
+"""Defaults ``clipping_range=8.0`` (both signs) and ``quantization_range=4194304``."""
+
+_AFL_SOURCE = "Zhuang et al., Analytic Federated Learning, arXiv:2405.16240, table 1, row with RI"
+_AFL_MEASURE = (
+    "sum of absolute differences between aggregated and jointly trained weights, 512 random features, float64"
+)
+
+PUBLISHED = (
+    PublishedError(name="AFL's authors, 2 clients", value=4.94e-14, measure=_AFL_MEASURE, source=_AFL_SOURCE),
+    PublishedError(name="AFL's authors, 100 clients", value=7.57e-10, measure=_AFL_MEASURE, source=_AFL_SOURCE),
+    PublishedError(
+        name="Flower SecAgg+, rounding step",
+        value=FLOWER_RANGE / FLOWER_LEVELS,
+        measure="step to which each entry of an update is rounded with default settings, calculated as 16 / 2^22",
+        source="Flower 1.41, reference of SecAggPlusWorkflow: clipping_range, quantization_range",
+    ),
+)
+"""Other data and other measures than ours: good for powers of ten, and for nothing finer."""
+
 
 TRUST_TITLES: Mapping[Trust, str] = {
     "distributed": "distributed (secure sum)",
@@ -40,11 +79,15 @@ def accuracy_charts(comparison: Comparison) -> Iterator[Chart]:
                 label=lambda part: f"{part:.2%}",
             )
         else:
-            yield SlopeChart(
+            lines = closed | gradient
+            ticks: dict[float, str] = dict(enumerate(partitions))
+            yield LineChart(
                 title=f"{where}{_over_partitions(closed, gradient)}",
-                cases=partitions,
-                series=closed | gradient,
-                dashed=frozenset(gradient),
+                series={name: Line(x=list(ticks), y=values, aside=name in gradient) for name, values in lines.items()},
+                words=_words({name: zip(partitions, map("{:.2%}".format, lines[name]), strict=True) for name in lines}),
+                ticks=ticks,
+                logarithmic=False,
+                zoomed=True,
                 x_label=f"test accuracy by how rows are dealt to {n_clients} clients",
             )
 
@@ -114,7 +157,7 @@ def distinct(comparison: Comparison) -> Iterator[tuple[str, PrivateComparison]]:
         yield f"{group[0].terms.name}, {group[0].clients} clients, {partitions}", group[0]
 
 
-def budget_chart(who: str, private: PrivateComparison) -> BudgetChart:
+def budget_chart(who: str, private: PrivateComparison) -> LineChart:
     """Accuracy over epsilon under every kind of trust."""
     terms, budgets = private.terms, private.budgets
 
@@ -122,20 +165,31 @@ def budget_chart(who: str, private: PrivateComparison) -> BudgetChart:
         return private.of(trust, epsilon).accuracy_mean
 
     most = max(budgets, key=lambda epsilon: mean("distributed", epsilon) - mean("local", epsilon))
-    return BudgetChart(
+    found = {title: [private.of(trust, epsilon) for epsilon in budgets] for trust, title in TRUST_TITLES.items()}
+    exact = mean("non-private", None)
+    words = _words(
+        {
+            name: [(f"epsilon {r.target_epsilon:g}", f"{r.accuracy_mean:.2%} +- {r.accuracy_spread:.2%}") for r in own]
+            for name, own in found.items()
+        }
+    )
+    return LineChart(
         title=f"{who}: at epsilon {most:g}, {mean('distributed', most):.1%} with a secure sum, "
-        f"{mean('local', most):.1%} without; no noise {mean('non-private', None):.1%}",
+        f"{mean('local', most):.1%} without; no noise {exact:.1%}",
         series={
-            title: (
-                budgets,
-                [mean(trust, epsilon) for epsilon in budgets],
-                [private.of(trust, epsilon).accuracy_spread for epsilon in budgets],
-            )
-            for trust, title in TRUST_TITLES.items()
+            name: Line(x=budgets, y=[r.accuracy_mean for r in records], spread=[r.accuracy_spread for r in records])
+            for name, records in found.items()
         },
-        reference=("no noise", mean("non-private", None)),
+        words=f"no noise: {exact:.2%}. {words}",
+        ticks={budget: f"{budget:g}" for budget in budgets},
+        reference=("no noise", exact),
         x_label=f"epsilon at delta {terms.delta:g}, one {terms.unit}, {terms.adjacency}; {private.seeds} repetitions",
     )
+
+
+def _words(lines: Mapping[str, Iterable[tuple[str, str]]]) -> str:
+    """Every point by line."""
+    return " ".join(f"{name}: {', '.join(map(' '.join, points))}." for name, points in lines.items())
 
 
 def overview(comparison: Comparison) -> str:

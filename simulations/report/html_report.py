@@ -10,11 +10,17 @@ from markupsafe import Markup
 from simulations.compare.comparison import Comparison
 from simulations.compare.private import NOISY, depth_verdicts
 from simulations.compare.runs import RunRecord
-from simulations.report.compare_charts import accuracy_charts, budget_chart, cost_charts, deviation_chart, distinct
+from simulations.report.compare_charts import (
+    PUBLISHED,
+    accuracy_charts,
+    budget_chart,
+    cost_charts,
+    deviation_chart,
+    distinct,
+)
 from simulations.report.findings import error_text, findings, human_bytes, verdict
 from simulations.report.page import render
 from simulations.report.plots import Chart
-from simulations.report.published import PUBLISHED
 from simulations.report.table import accuracy_text, baseline_rows, describe, personal_rows, run_rows
 
 

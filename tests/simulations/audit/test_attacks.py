@@ -14,14 +14,13 @@ from federation.modes import MODES, Mode
 from secagg import Assumptions, InOneProcess, Layout, MaskedSum, new_session_id
 from simulations.audit.attack import Attack, Expectation, MessageAttack, NotTriedError, attacked
 from simulations.audit.attacks.collusion import Collusion, by_coalition
-from simulations.audit.attacks.different_models import DifferentModels
+from simulations.audit.attacks.differencing import DifferentModels
 from simulations.audit.attacks.membership import ManySums, by_number_of_sums, membership_scores
-from simulations.audit.attacks.peeling import peel
+from simulations.audit.attacks.rows import peel
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.evaluate import Verdict
 from simulations.audit.reading import Reading
-from simulations.audit.recorder import record_sum, view_of
-from simulations.audit.view import SERVER_ALONE, Coalition
+from simulations.audit.view import SERVER_ALONE, Coalition, record_sum, view_of
 from simulations.audit.workbench import Bench
 
 INSTALLED = [mode for mode in MODES.values() if mode.installed]

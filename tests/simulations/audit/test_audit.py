@@ -23,13 +23,12 @@ from federation.learners import LEARNERS
 from federation.modes import choose_modes
 from simulations.audit import command as audit_command
 from simulations.audit.attack import Expectation
-from simulations.audit.audit import PRIVATE_TOTAL, TOTAL, Audit, Cell, audit
+from simulations.audit.audit import PRIVATE_TOTAL, TOTAL, Audit, AuditSettings, Cell, audit
 from simulations.audit.catalogue import NAMES, choose_attacks
 from simulations.audit.evaluate import Score, Verdict
-from simulations.audit.settings import AuditSettings
 from simulations.report.audit_findings import findings, print_audit
 from simulations.report.audit_html import to_html
-from simulations.report.audit_plots import row_picture
+from simulations.report.svg import row_picture
 
 pytestmark = pytest.mark.xdist_group("audit")  # one process makes the fixtures, which take long, once
 

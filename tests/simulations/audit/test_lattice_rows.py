@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from simulations.audit.attacks.lattice_rows import rebuild, reduced_basis
+from simulations.audit.attacks.rows import rebuild, reduced_basis
 from simulations.audit.reading import Reading
 
 MATRICES = st.tuples(st.integers(1, 4), st.integers(1, 7)).flatmap(

@@ -13,11 +13,20 @@ import pytest
 
 from federation.errors import FederationError, OutputError
 from federation.modes import MODES
-from simulations.bench import cohort_process, cohorts, mode_costs, whole_client
+from simulations.bench import masked_client, sessions
 from simulations.bench.command import COMMAND, SECTIONS, report_of, section_table
-from simulations.bench.machine import describe_machine, one_thread
-from simulations.bench.masks import add_keystreams
-from simulations.bench.measure import Goal, Row, Settings, Spread, alternate, cpu_seconds, quotient
+from simulations.bench.masked_client import add_keystreams
+from simulations.bench.measure import (
+    Goal,
+    Row,
+    Settings,
+    Spread,
+    alternate,
+    cpu_seconds,
+    describe_machine,
+    one_thread,
+    quotient,
+)
 
 QUICK = Settings(quick=True)
 BANDS = {
@@ -85,8 +94,8 @@ def test_goals_look_at_the_median_from_the_right_side() -> None:
 
 def test_growth_tells_n_log_n_from_n_squared() -> None:
     sizes = (10, 100, 1000, 10_000)
-    gentle = cohorts._growth("masked", {n: 3e-3 * n * np.log(n) for n in sizes})
-    steep = cohorts._growth("masked", {n: 3e-6 * n**2 for n in sizes})
+    gentle = sessions._growth("masked", {n: 3e-3 * n * np.log(n) for n in sizes})
+    steep = sessions._growth("masked", {n: 3e-6 * n**2 for n in sizes})
     assert (gentle.met, steep.met) == (True, False)
     assert gentle.ratio is not None
     assert steep.ratio is not None
@@ -96,9 +105,9 @@ def test_growth_tells_n_log_n_from_n_squared() -> None:
     assert steep.figures["misfit of n^2"] == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("mode", cohort_process.MODES)
+@pytest.mark.parametrize("mode", sessions.SESSIONS)
 def test_a_session_in_a_process_of_its_own(mode: str) -> None:
-    measured = cohorts._in_own_process(mode, 4, 6)
+    measured = sessions._in_own_process(mode, 4, 6)
     assert measured["bytes_up"] > measured["vector_bytes"] / 2 > 0
     assert measured["peak_bytes"] > measured["vector_bytes"]
     assert min(measured[name] for name in ("wall_seconds", "cpu_seconds", "server_seconds", "client_seconds")) > 0
@@ -106,12 +115,12 @@ def test_a_session_in_a_process_of_its_own(mode: str) -> None:
 
 def test_a_session_that_fails_says_why() -> None:
     with pytest.raises(FederationError, match=r"session of 1 clients \(masked\) did not come to its end: .*ients"):
-        cohorts._in_own_process("masked", 1, 6)
+        sessions._in_own_process("masked", 1, 6)
 
 
 def test_every_installed_mode_and_the_noise_are_measured() -> None:
     with one_thread():
-        rows = list(mode_costs.measure(QUICK))
+        rows = list(sessions.by_mode(QUICK))
     assert [row.case for row in rows if "a client up, bytes" in row.figures] == [
         *(name for name, mode in MODES.items() if mode.installed),
         "masked, with noise for differential privacy",
@@ -120,7 +129,7 @@ def test_every_installed_mode_and_the_noise_are_measured() -> None:
 
 def test_without_flower_the_row_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    (row,) = whole_client.measure(QUICK)
+    (row,) = masked_client.whole_client(QUICK)
     assert "analytic-secagg[flower]" in str(row.figures["Flower SecAgg+, CPU s"])
     assert row.ratio is None
 

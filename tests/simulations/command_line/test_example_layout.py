@@ -7,7 +7,7 @@ import pytest
 from analytic.afl import AFL
 from analytic.row_format import RowFormat
 from secagg import Assumptions, Layout
-from simulations.command_line.example_layout import layout_of_statistics, planned_sum
+from simulations.command_line.parameters_command import layout_of_statistics, planned_sum
 
 
 @pytest.mark.parametrize("n_clients", [10, 10_000])

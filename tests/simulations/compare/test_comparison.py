@@ -17,9 +17,9 @@ from federation.learners import LEARNERS, ChosenLearner, LearnerSettings
 from federation.modes import Mode, choose_modes
 from secagg import Layout
 from secagg.errors import ConfigurationError
-from simulations.compare.accuracy import accuracy
 from simulations.compare.comparison import CompareSettings, Progress, compare
 from simulations.compare.dropouts import Dropouts
+from simulations.compare.reference import accuracy
 from simulations.data.partitions import parse_partition
 
 SMALL: Mapping[str, Mapping[str, Any]] = {

@@ -22,7 +22,7 @@ from simulations.data.backbones import (
     load_backbone,
 )
 from simulations.data.features_command import COMMAND
-from simulations.data.image_files import find_images
+from simulations.data.images import find_images
 
 torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
@@ -350,7 +350,7 @@ class TestRefusals:
         script = (
             "import sys; sys.modules['torchvision'] = sys.modules['torch'] = None\n"
             "from pathlib import Path\n"
-            "from simulations.data.image_files import find_images\n"
+            "from simulations.data.images import find_images\n"
             "try:\n    find_images(Path('.'), Path('.'))\n"
             "except ValueError as error:\n    print(error)\n"
         )

@@ -24,11 +24,10 @@ from simulations.compare.baselines import BASELINES
 from simulations.compare.comparison import CompareSettings, Comparison, compare
 from simulations.compare.private import PrivacyTerms, PrivateSettings
 from simulations.data.partitions import parse_partition
-from simulations.report.compare_charts import accuracy_charts, deviation_chart, distinct, overview
+from simulations.report.compare_charts import PUBLISHED, accuracy_charts, deviation_chart, distinct, overview
 from simulations.report.findings import verdict
 from simulations.report.html_report import sections, to_html
-from simulations.report.plots import SlopeChart, spread
-from simulations.report.published import PUBLISHED
+from simulations.report.plots import LineChart, spread
 
 pytestmark = pytest.mark.xdist_group("page")  # one process makes the fixtures, which take long, once
 
@@ -265,14 +264,15 @@ def test_float64_deviations_are_those_of_the_clients_that_took_part() -> None:
 
 def test_lines_are_drawn_once_where_modes_agree_and_apart_where_not(full: Comparison) -> None:
     chart = next(accuracy_charts(full))
-    assert isinstance(chart, SlopeChart)
+    assert isinstance(chart, LineChart)
     assert list(chart.series)[:2] == ["afl, all 3 modes", "fedhip, all 3 modes"]
-    assert chart.dashed == {"fedavg = fedprox, 2 rounds"} or chart.dashed == {"fedavg, 2 rounds", "fedprox, 2 rounds"}
+    aside = {name for name, line in chart.series.items() if line.aside}
+    assert aside in ({"fedavg = fedprox, 2 rounds"}, {"fedavg, 2 rounds", "fedprox, 2 rounds"})
     first = full.runs[0].model_copy(update={"test_accuracy": 0.5})
     other = next(accuracy_charts(full.model_copy(update={"runs": (first, *full.runs[1:])})))
-    assert isinstance(other, SlopeChart)
+    assert isinstance(other, LineChart)
     assert list(other.series)[:2] == ["afl, plain", "afl, masked, committee"]
-    assert other.series["afl, plain"][0] == 0.5
+    assert other.series["afl, plain"].y[0] == 0.5
 
 
 def test_partitions_with_equal_private_numbers_share_a_chart(full: Comparison) -> None:
