@@ -17,8 +17,7 @@ from secagg import PartyId
 from secagg.layout import IntVector
 from simulations.audit.evaluate import Picture, Score, paired
 from simulations.audit.population import EnteringRows, IntRows, Labels, Truth
-from simulations.audit.reading import Reading, reading_of
-from simulations.audit.view import SERVER_ALONE, AdversaryView, Coalition, RecordedSum, view_of
+from simulations.audit.view import SERVER_ALONE, AdversaryView, Coalition, Reading, RecordedSum, reading_of, view_of
 from simulations.audit.workbench import Bench, Run
 from simulations.report.document import Natural, Record, computed
 

@@ -164,9 +164,7 @@ class _Setting:
             rng=rng,
         )
 
-    def parties(
-        self, spoil: Callable[[NoisySum], InOneProcess] = lambda sum_: InOneProcess(protocol=sum_)
-    ) -> InOneProcess:
+    def parties(self, fault: Callable[[CoordinateNoise], Spoil] | None = None) -> InOneProcess:
         """All parties of a masked sum under the noise, in a session of its own, honest ones or spoiled."""
         masked = MaskedSum(
             layout=make_room(self.layout, CLIENTS, self.noise),
@@ -174,7 +172,10 @@ class _Setting:
             session_id=new_session_id(),
             threshold=CLIENTS,
         )
-        return spoil(NoisySum(protocol=masked, layout=self.layout, noise=self.noise))
+        noisy = NoisySum(protocol=masked, layout=self.layout, noise=self.noise)
+        if fault is None:
+            return InOneProcess(protocol=noisy)
+        return _Faulty(protocol=noisy, exact=masked, spoil=fault(self.noise.share))
 
     def evidence(self, name: str, title: str, fault: str, make: Callable[[], InOneProcess]) -> NoiseEvidence:
         """One release attacked, and several rehearsals compared with their exact sum."""
@@ -228,7 +229,9 @@ def _release(parties: InOneProcess, vectors: Mapping[PartyId, IntVector]) -> Int
     return record_sum(parties, vectors).released().total
 
 
-# Planted faults
+# Planted faults: what a client sends in place of its vector with an honest share of noise
+
+Spoil = Callable[[PartyId, IntVector], IntVector]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,38 +239,26 @@ class _Faulty(InOneProcess):
     """All parties of a noisy sum whose clients' vectors are spoiled by something else."""
 
     exact: SumProtocol
-    spoil: Callable[[PartyId, IntVector], IntVector]
-
-    @classmethod
-    def of(cls, honest: NoisySum, spoil: Callable[[PartyId, IntVector], IntVector]) -> InOneProcess:
-        return cls(protocol=honest, exact=honest.protocol, spoil=spoil)
+    spoil: Spoil
 
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
         assert not callable(contribution)
         return self.exact.client(party, self.spoil(party, contribution), entropy=entropy)
 
 
-def _halved(honest: NoisySum) -> InOneProcess:
-    share = honest.noise.share
+def _halved(share: CoordinateNoise) -> Spoil:
     half = replace(share, variances=tuple(max(1, variance // 4) for variance in share.variances))
-    return _Faulty.of(honest, lambda party, vector: vector + half.draw())
+    return lambda party, vector: vector + half.draw()
 
 
-def _one_silent(honest: NoisySum) -> InOneProcess:
-    share = honest.noise.share
-    return _Faulty.of(honest, lambda party, vector: vector if party == 1 else vector + share.draw())
+def _one_silent(share: CoordinateNoise) -> Spoil:
+    return lambda party, vector: vector if party == 1 else vector + share.draw()
 
 
-def _float32(honest: NoisySum) -> InOneProcess:
+def _float32(share: CoordinateNoise) -> Spoil:
     """Enough of it (2 % more scale), so that only its low bits give it away: float32 has 24 bits."""
-    share = honest.noise.share
     rng = np.random.default_rng(int.from_bytes(os_entropy(8), "big"))
-    sigma = np.sqrt(np.array([0.0, *map(float, share.variances)]))[share.levels]
-
-    def spoil(party: PartyId, vector: IntVector) -> IntVector:
-        drawn: IntVector = (
-            rng.standard_normal(len(sigma), dtype=np.float32) * (1.02 * sigma).astype(np.float32)
-        ).astype(np.int64)
-        return vector + drawn
-
-    return _Faulty.of(honest, spoil)
+    sigma = 1.02 * np.sqrt(np.array([0.0, *map(float, share.variances)]))[share.levels]
+    return lambda party, vector: (
+        vector + (rng.standard_normal(len(sigma), dtype=np.float32) * sigma.astype(np.float32)).astype(np.int64)
+    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
 
@@ -20,7 +19,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from federation.console.arguments import whole
 from federation.console.declaration import option
 from federation.errors import UsageError
-from simulations.report.document import Record, computed
+from simulations.report.document import Record, computed, versions
 
 T = TypeVar("T")
 
@@ -180,11 +179,8 @@ PACKAGES = ("numpy", "scipy", "cryptography", "tenseal", "flwr")
 THREADS = "BLAS pools held at one thread (threadpoolctl); subprocesses get OMP_NUM_THREADS=1; CPU seconds unless stated"
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Hold every BLAS and OpenMP pool of this process at one thread."""
-    with threadpool_limits(limits=1):
-        yield
+one_thread = partial(threadpool_limits, limits=1)
+"""Hold every BLAS and OpenMP pool of this process at one thread, as a context."""
 
 
 def describe_machine() -> Mapping[str, str]:
@@ -194,8 +190,7 @@ def describe_machine() -> Mapping[str, str]:
         "cores": str(os.cpu_count()),
         "load before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "python": platform.python_version(),
-        **{package: _version(package) for package in PACKAGES},
+        **versions(PACKAGES),
         "openssl": _openssl(),
         "blas": _blas(),
         "threads": THREADS,
@@ -207,13 +202,6 @@ def _processor() -> str:
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or "unknown"
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _openssl() -> str:

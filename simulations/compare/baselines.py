@@ -23,7 +23,7 @@ from analytic.learner import ClientRows
 from analytic.row_format import FloatMatrix
 from analytic.solve import one_blas_thread
 from analytic.statistics import one_hot
-from federation.console.options import Option, Reader
+from federation.console.arguments import Option, Reader
 from federation.datasets import Dataset
 from federation.errors import FederationError, UsageError
 from simulations.compare.reference import accuracy

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from rich.console import Console
 
+from federation.console.arguments import Configurable, Option, parse_options
 from federation.console.declaration import Command
-from federation.console.options import Configurable, Option, parse_options
 from federation.console.output_files import OutputFile
 from federation.console.printing import print_tables
 from federation.datasets import Dataset

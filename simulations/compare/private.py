@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -86,18 +86,9 @@ class PrivacyTerms:
 
     def plan(self, epsilon: float, promised_survivors: int | None = None, **others: Any) -> PrivacyPlan:
         """The plan of these terms for one epsilon; noise from the server where nobody is promised."""
-        return PrivacyPlan(
-            epsilon=epsilon,
-            delta=self.delta,
-            unit=self.unit,
-            adjacency=self.adjacency,
-            promised_survivors=promised_survivors,
-            gram_share=self.gram_share,
-            mean_share=self.mean_share,
-            fraction_bits=self.fraction_bits,
-            client_rows=self.client_rows,
-            **others,
-        )
+        same = {one.name for one in fields(self)} & {one.name for one in fields(PrivacyPlan)}
+        terms = {name: getattr(self, name) for name in same}
+        return PrivacyPlan(epsilon=epsilon, promised_survivors=promised_survivors, **terms, **others)
 
     def learner(self, *, n_features: int, n_classes: int, max_rows: int) -> AnalyticLearner[Any]:
         """The closed form before its rows are bounded. What it takes features for plays no part behind a row map."""

@@ -12,9 +12,8 @@ from simulations.audit.audit import Audit, Cell, CurvePoint
 from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import ALPHA, FALSE_POSITIVE_RATES, Score, Verdict, roc_curve
 from simulations.report.audit_findings import findings
-from simulations.report.page import render
+from simulations.report.page import render, row_picture
 from simulations.report.plots import Line, LineChart
-from simulations.report.svg import row_picture
 
 COLUMN_TITLES = {
     "plain": "no protection (plain)",

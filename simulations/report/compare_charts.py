@@ -13,8 +13,8 @@ from simulations.compare.comparison import Comparison
 from simulations.compare.private import PrivateComparison, Trust
 from simulations.compare.runs import RunRecord
 from simulations.report.findings import error_text, human_bytes, verdict
+from simulations.report.page import as_file, to_svg
 from simulations.report.plots import BarChart, Chart, DeviationChart, Line, LineChart
-from simulations.report.svg import as_file, to_svg
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

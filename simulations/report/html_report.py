@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -41,47 +41,24 @@ class Section:
     missing: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryRow:
-    """All modes of one learner on one partition and cohort.
-
-    Args:
-        runs: one for each mode.
-    """
-
-    runs: tuple[RunRecord, ...]
-
-    @property
-    def equal(self) -> int:
-        """Modes whose weights, personal ones included, have the pooled bytes."""
-        return sum(run.equal_to_pooled for run in self.runs)
-
-    @property
-    def accuracy(self) -> str:
-        """One number, or the range where modes differ."""
-        found = [run.test_accuracy for run in self.runs]
-        return f"{min(found):.2%}" if min(found) == max(found) else f"{min(found):.2%} to {max(found):.2%}"
-
-    @property
-    def upload(self) -> str:
-        """The smallest and the largest upload of a client."""
-        found = [human_bytes(run.bytes_up_per_client) for run in self.runs]
-        order = sorted(range(len(found)), key=lambda place: self.runs[place].bytes_up_per_client)
-        low, high = found[order[0]], found[order[-1]]
-        return low if low == high else f"{low} to {high}"
-
-
 def to_html(comparison: Comparison) -> str:
     """The page as text. It needs no network, no script and no other file."""
     private = list(distinct(comparison))
     return render(
         "compare.html",
-        filters={"human_bytes": human_bytes, "percent": "{:.2%}".format, "error": error_text, "svg": _svg},
+        filters={
+            "human_bytes": human_bytes,
+            "percent": "{:.2%}".format,
+            "error": error_text,
+            "svg": _svg,
+            "accuracies": lambda values: _span(values, "{:.2%}".format),
+            "uploads": lambda values: _span(values, human_bytes),
+        },
         title=f"{', '.join(comparison.learner_options)} on {comparison.dataset.name}",
         description=describe(comparison),
         verdict=verdict(comparison),
         findings=list(findings(comparison)),
-        summary=list(_summary(comparison)),
+        groups=_groups(comparison.runs),
         sections=list(sections(comparison)),
         published=PUBLISHED,
         run_table=run_rows(comparison.runs),
@@ -133,12 +110,19 @@ def _missing_from_accuracy(comparison: Comparison) -> Iterator[str]:
         yield "No gradient baselines in this run: --baselines all adds FedAvg and FedProx on the same rows."
 
 
-def _summary(comparison: Comparison) -> Iterator[SummaryRow]:
-    rows: dict[tuple[str, int, str], list[RunRecord]] = {}
-    for run in comparison.runs:
-        rows.setdefault((run.learner, run.clients, run.partition), []).append(run)
-    for runs in rows.values():
-        yield SummaryRow(runs=tuple(runs))
+def _groups(runs: tuple[RunRecord, ...]) -> list[list[RunRecord]]:
+    """Return all modes of one learner on one partition and cohort together."""
+    groups: dict[tuple[str, int, str], list[RunRecord]] = {}
+    for run in runs:
+        groups.setdefault((run.learner, run.clients, run.partition), []).append(run)
+    return list(groups.values())
+
+
+def _span(values: Iterable[float], text: Callable[[float], str]) -> str:
+    """One number, or the smallest and the largest."""
+    found = sorted(values)
+    low, high = text(found[0]), text(found[-1])
+    return low if low == high else f"{low} to {high}"
 
 
 def _svg(chart: Chart) -> Markup:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from simulations.report.findings import error_text
-from simulations.report.svg import COLOURS, GRID, INK, MARKERS, MUTED, to_svg
+from simulations.report.page import COLOURS, GRID, INK, MARKERS, MUTED, to_svg
 
 WIDTH_INCHES = 5.2
 BAR_INCHES, DOT_INCHES = 0.19, 0.33

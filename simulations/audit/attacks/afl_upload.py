@@ -14,8 +14,7 @@ from secagg.layout import IntVector
 from secagg.wire import MessageType, seal_frame
 from simulations.audit.attack import Attack, Expectation, NotTriedError, Outcome, VectorGuesser, attacked, in_the_clear
 from simulations.audit.evaluate import Score
-from simulations.audit.reading import Reading, width_of
-from simulations.audit.view import SERVER_ALONE, AdversaryView, SumView
+from simulations.audit.view import SERVER_ALONE, AdversaryView, Reading, SumView, width_of
 from simulations.audit.workbench import Bench
 
 LEARNERS = ("afl", "fedhip")

@@ -28,8 +28,16 @@ from simulations.audit.attack import (
 )
 from simulations.audit.evaluate import Picture, Score
 from simulations.audit.population import Truth
-from simulations.audit.reading import Reading, reading_of
-from simulations.audit.view import SERVER_ALONE, AdversaryView, Coalition, RecordedSum, record_sum, view_of
+from simulations.audit.view import (
+    SERVER_ALONE,
+    AdversaryView,
+    Coalition,
+    Reading,
+    RecordedSum,
+    reading_of,
+    record_sum,
+    view_of,
+)
 from simulations.audit.workbench import Bench
 
 

@@ -28,8 +28,7 @@ from simulations.audit.attack import (
 )
 from simulations.audit.evaluate import Score
 from simulations.audit.population import EnteringRows, Truth
-from simulations.audit.reading import Reading
-from simulations.audit.view import SERVER_ALONE, AdversaryView, record_federation, view_of
+from simulations.audit.view import SERVER_ALONE, AdversaryView, Reading, record_federation, view_of
 from simulations.audit.workbench import Bench
 
 Floats = NDArray[np.float64]

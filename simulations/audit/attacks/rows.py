@@ -7,7 +7,7 @@ from flint import fmpz_mat
 from numpy.typing import NDArray
 
 from simulations.audit.attack import ReadingAttack, RebuiltRows, score_rows
-from simulations.audit.reading import IntMatrix, Reading
+from simulations.audit.view import IntMatrix, Reading
 
 MAX_ROWS = 64
 """Beyond it Z^n needs stronger reduction than LLL, and the reduction takes more than some seconds."""

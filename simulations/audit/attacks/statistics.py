@@ -11,7 +11,7 @@ from scipy.stats import multinomial
 from simulations.audit.attack import PICTURES, ReadingAttack
 from simulations.audit.evaluate import Picture, Score
 from simulations.audit.population import EnteringRows, Truth
-from simulations.audit.reading import Reading
+from simulations.audit.view import Reading
 
 Answers = Mapping[int, Any]
 """A number, or an array of whole numbers, for each thing asked."""

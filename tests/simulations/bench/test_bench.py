@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 from collections.abc import Callable
@@ -11,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federation.errors import FederationError, OutputError
+from federation.errors import FederationError
 from federation.modes import MODES
+from simulations.__main__ import main
 from simulations.bench import masked_client, sessions
-from simulations.bench.command import COMMAND, SECTIONS, report_of, section_table
+from simulations.bench.command import SECTIONS, SectionRecord, section_table
 from simulations.bench.masked_client import add_keystreams
 from simulations.bench.measure import (
     Goal,
@@ -136,7 +136,7 @@ def test_without_flower_the_row_names_the_extra(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_command_prints_tables_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "bench.json"
-    assert COMMAND(_arguments("--quick", "--sections", "c", "--json", str(file))) == 0
+    assert main(["bench", "--quick", "--sections", "c", "--json", str(file)]) == 0
     printed = capsys.readouterr().out
     assert "### c. Bytes on the wire" in printed
     assert "7 of 7 goals met" in printed
@@ -148,30 +148,6 @@ def test_the_command_prints_tables_and_writes_json(tmp_path: Path, capsys: pytes
 
 def test_a_missed_goal_stands_in_table_and_json() -> None:
     row = Row(case="x", figures={"s": Spread.of([2.0, 1.0, 4.0])}, ratio=Spread.of([3.0]), goal=Goal(limit=1.25))
-    assert "| x | 2 (1 to 4) | 3 | <= 1.25 | NOT met |" in section_table(SECTIONS["a"], [row])
-    document = json.loads(report_of(QUICK, {}, [(SECTIONS["a"], [row])]).to_json())
-    assert document["sections"][0]["rows"][0]["met"] is False
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("--sections", "a,z"), "--sections: needs letters out of a,b,c,d,e,f,g,h"),
-        (("--runs", "4"), "--runs: needs a whole number of at least 5"),
-    ],
-)
-def test_wrong_input(arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        _arguments(*arguments)
-    assert complaint in capsys.readouterr().err
-
-
-def test_a_file_in_no_folder_is_refused_before_anything_is_measured() -> None:
-    with pytest.raises(OutputError, match="does not exist"):
-        COMMAND(_arguments("--json", "nowhere/bench.json"))
-
-
-def _arguments(*argv: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    COMMAND.add_arguments(parser)
-    return parser.parse_args(argv)
+    found = SectionRecord.of(SECTIONS["a"], [row])
+    assert "| x | 2 (1 to 4) | 3 | <= 1.25 | NOT met |" in section_table(found)
+    assert found.to_document()["rows"][0]["met"] is False
