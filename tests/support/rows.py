@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
@@ -13,10 +13,9 @@ from secagg import CommitteeSum, InOneProcess, InsecureSeededEntropy, IntVector,
 from secagg.carriers import encrypted
 from secagg.carriers.carrier import CarriedSum
 from secagg.carriers.parameters import Scheme
-from secagg.config import SERVER
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
-from support.parties import helps, identified, signing
+from support.parties import SERVER_KEY, helps, identified, signed
 
 Make = Callable[[Layout, tuple[int, ...], bytes, bytes], InOneProcess]
 """(layout, clients, session id, context) to public parameters that tolerate a dropout from 4 clients on."""
@@ -43,6 +42,7 @@ def masked_with_identities(layout: Layout, clients: tuple[int, ...], session_id:
         context=context,
         threshold=len(clients) // 2 + 1,
         identities=tuple(key.public for key in keys.values()),
+        server_identity=SERVER_KEY.public,
     )
     return identified(protocol, keys)
 
@@ -65,14 +65,7 @@ def committee(layout: Layout, clients: tuple[int, ...], session_id: bytes, conte
 def committee_with_identities(
     layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
 ) -> InOneProcess:
-    keys = {party: IdentityKey.generate(InsecureSeededEntropy(party)) for party in (SERVER, *clients)}
-    trusting = committee(layout, clients, session_id, context)
-    protocol = replace(
-        trusting.protocol,  # type: ignore[type-var]
-        identities=tuple(keys[party].public for party in clients),
-        server_identity=keys[SERVER].public,
-    )
-    return InOneProcess(protocol=protocol, secrets={**trusting.secrets, **signing(keys)})
+    return signed(committee(layout, clients, session_id, context))
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.parties import knows
+from support.parties import knows, resealed
 
 from secagg import CommitteeSum, InOneProcess, InsecureSeededEntropy, Layout, PartySecrets, run_in_memory
 from secagg.committee.helper import CommitteeHelper
@@ -28,12 +28,13 @@ from secagg.primitives.identity import IdentityKey
 from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
 from secagg.sessions import ServerSession
-from secagg.wire import MessageType, Reader, open_frame, seal_frame
+from secagg.wire import MessageType, Reader, open_frame, payload_of, seal_frame
 
 LAYOUT = Layout.of([("narrow", 5, 100), ("wide", 7, 2**60)])
 CLIENTS = (1, 2, 3, 4, 5)
 HELPERS = {11: KeyPair(b"a" * 32), 12: KeyPair(b"b" * 32)}
-SECRETS = {party: PartySecrets(agreement=pair) for party, pair in HELPERS.items()}
+HELPER_IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in HELPERS}
+SECRETS = {party: PartySecrets(agreement=pair, identity=HELPER_IDENTITIES[party]) for party, pair in HELPERS.items()}
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 SERVER_KEY = IdentityKey(b"s" * 32)
 CONFIG = CommitteeSum(
@@ -48,7 +49,9 @@ SIGNED = replace(
     CONFIG,
     identities=tuple(IDENTITIES[party].public for party in CLIENTS),
     server_identity=SERVER_KEY.public,
+    helper_identities=tuple((party, key.public) for party, key in HELPER_IDENTITIES.items()),
 )
+SIGNERS = {"server_identity": SERVER_KEY.public, "helper_identities": SIGNED.helper_identities}
 
 
 def vector(party: int) -> np.ndarray:
@@ -106,20 +109,24 @@ def test_too_few_clients_and_the_helpers_are_not_even_asked() -> None:
 
 
 def request_of(config: CommitteeSum, message: bytes, helper: int) -> MaskRequest:
-    frame = open_frame(message, digest=config.digest, sender=SERVER, recipient=helper)
-    return MaskRequest.read(Reader(frame.payload, peer=SERVER), config)
+    return MaskRequest.read(Reader(memoryview(payload_of(message)), peer=SERVER), config)
 
 
 def forged(config: CommitteeSum, request: MaskRequest, helper: int) -> bytes:
     return seal_frame(
-        MessageType.MASK_REQUEST, request.to_payload(), digest=config.digest, sender=SERVER, recipient=helper
+        MessageType.MASK_REQUEST,
+        request.to_payload(),
+        digest=config.digest,
+        sender=SERVER,
+        recipient=helper,
+        identity=SERVER_KEY if config.is_authenticated else None,
     )
 
 
 def test_a_helper_answers_only_for_the_minimum_cohort() -> None:
     _, requests = asked()
     request = request_of(CONFIG, requests[11], 11)
-    few = MaskRequest(seeds={party: request.seeds[party] for party in (1, 2)}, signature=b"")
+    few = MaskRequest(seeds={party: request.seeds[party] for party in (1, 2)})
     with pytest.raises(RemoteProtocolError, match="sums of at least 3 clients, the server names 2"):
         CONFIG.helper(11, secrets=SECRETS[11]).receive(forged(CONFIG, few, 11))
 
@@ -131,7 +138,7 @@ def test_a_helper_answers_once_in_a_session() -> None:
     with pytest.raises(RepeatedMessageError):
         helper.receive(requests[11])
     request = request_of(CONFIG, requests[11], 11)
-    fewer = MaskRequest(seeds={party: request.seeds[party] for party in (1, 2, 3)}, signature=b"")
+    fewer = MaskRequest(seeds={party: request.seeds[party] for party in (1, 2, 3)})
     with pytest.raises(LocalProtocolError, match="has answered in this session"):
         helper.receive(forged(CONFIG, fewer, 11))
 
@@ -140,31 +147,25 @@ def test_a_server_cannot_invent_clients_for_signed_sums() -> None:
     """It fills the cohort with seeds that it knows, to take one client's mask off alone."""
     _, requests = asked(SIGNED)
     request = request_of(SIGNED, requests[11], 11)
-    forger = replace(SIGNED, identities=(), server_identity=b"")
+    forger = replace(SIGNED, identities=(), server_identity=b"", helper_identities=())
     invented = forger.client(2, vector(2), entropy=InsecureSeededEntropy(99)).start()
     frame = open_frame(invented, digest=forger.digest, sender=2, recipient=SERVER)
     own = CommitteeInput.read(Reader(frame.payload, peer=2), forger).seeds[11]
     seeds = request.seeds | {2: replace(own, signature=bytes(64))}
-    signature = SERVER_KEY.sign(
-        "committee survivors", SIGNED.digest, b"".join(n.to_bytes(4, "big") for n in (5, 1, 2, 3, 4, 5))
-    )
     with pytest.raises(RemoteProtocolError, match="seed of client 2 is not signed by its identity"):
-        SIGNED.helper(11, secrets=SECRETS[11]).receive(
-            forged(SIGNED, MaskRequest(seeds=seeds, signature=signature), 11)
-        )
+        SIGNED.helper(11, secrets=SECRETS[11]).receive(forged(SIGNED, MaskRequest(seeds=seeds), 11))
 
 
 def test_an_unsigned_survivor_set_is_refused() -> None:
     _, requests = asked(SIGNED)
-    request = request_of(SIGNED, requests[11], 11)
-    with pytest.raises(RemoteProtocolError, match="not signed by this sum's server"):
-        SIGNED.helper(11, secrets=SECRETS[11]).receive(forged(SIGNED, replace(request, signature=bytes(64)), 11))
+    with pytest.raises(RemoteProtocolError, match="not signed by the identity of its sender"):
+        SIGNED.helper(11, secrets=SECRETS[11]).receive(requests[11][:-64] + bytes(64))
 
 
 def test_helpers_told_different_survivors_do_not_make_a_total() -> None:
     server, requests = asked()
     request = request_of(CONFIG, requests[12], 12)
-    fewer = MaskRequest(seeds={party: request.seeds[party] for party in (1, 2, 3)}, signature=b"")
+    fewer = MaskRequest(seeds={party: request.seeds[party] for party in (1, 2, 3)})
     answer = CONFIG.helper(12, secrets=SECRETS[12]).receive(forged(CONFIG, fewer, 12))
     with pytest.raises(RemoteProtocolError, match="another survivor set than the one it was asked about"):
         server.receive(12, answer)
@@ -176,7 +177,7 @@ def test_seeds_open_for_their_helper_and_session_only() -> None:
     _, requests = asked()
     for_11 = request_of(CONFIG, requests[11], 11)
     for_12 = request_of(CONFIG, requests[12], 12)
-    swapped = MaskRequest(seeds=for_11.seeds | {1: for_12.seeds[1]}, signature=b"")
+    swapped = MaskRequest(seeds=for_11.seeds | {1: for_12.seeds[1]})
     with pytest.raises(RemoteProtocolError, match="seed of client 1 does not open"):
         CONFIG.helper(11, secrets=SECRETS[11]).receive(forged(CONFIG, swapped, 11))
     other = replace(CONFIG, session_id=bytes(range(16)))
@@ -258,12 +259,25 @@ def test_one_helper_alone_sees_noise_and_all_together_with_the_server_see_the_ve
         ({"helper_keys": ((2**32, HELPERS[11].public),)}, "from 1 to 4294967295"),
         ({"helper_keys": (("11", HELPERS[11].public),)}, "from 1 to 4294967295"),
         ({"helper_keys": ((11, HELPERS[11].public), (12, HELPERS[11].public))}, "two helpers with one key"),
-        ({"identities": (*SIGNED.identities[:4], b"short"), "server_identity": SERVER_KEY.public}, "has 32 bytes"),
-        ({"identities": SIGNED.identities, "server_identity": b"short"}, "has 32 bytes"),
+        ({"identities": (*SIGNED.identities[:4], b"short"), **SIGNERS}, "has 32 bytes"),
+        ({"identities": SIGNED.identities, **SIGNERS, "server_identity": b"short"}, "has 32 bytes"),
         ({"min_survivors": 1}, "the sum of one client is its vector"),
         ({"min_survivors": 6}, "2 to the cohort's 5"),
-        ({"identities": SIGNED.identities}, "give both or neither"),
-        ({"identities": SIGNED.identities[:2], "server_identity": SERVER_KEY.public}, "one identity key"),
+        (
+            {"identities": SIGNED.identities, "helper_identities": SIGNED.helper_identities},
+            "give both or neither",
+        ),
+        ({"identities": SIGNED.identities[:2], **SIGNERS}, "one identity key"),
+        ({"identities": SIGNED.identities, "server_identity": SERVER_KEY.public}, "each helper has one of its own"),
+        ({"helper_identities": SIGNED.helper_identities}, "each helper has one of its own"),
+        (
+            {
+                "identities": SIGNED.identities,
+                **SIGNERS,
+                "helper_identities": tuple((party, SERVER_KEY.public) for party in HELPERS),
+            },
+            "two helpers with one identity",
+        ),
     ],
 )
 def test_an_unsafe_committee_cannot_be_made(change: dict[str, object], complaint: str) -> None:
@@ -280,6 +294,9 @@ def test_keys_must_belong_together() -> None:
         CONFIG.helper(11)
     with pytest.raises(ConfigurationError, match="identity key of party 1"):
         SIGNED.client(1, vector(1))
+    for identity in (None, SERVER_KEY):
+        with pytest.raises(ConfigurationError, match="identity key of party 11 is needed"):
+            SIGNED.helper(11, secrets=replace(SECRETS[11], identity=identity))
     with pytest.raises(ConfigurationError, match="identity key of the server is needed"):
         SIGNED.server()
     assert "aaaa" not in repr(CONFIG)
@@ -303,17 +320,16 @@ def test_a_helper_takes_no_masks_of_strangers_off(parties: tuple[int, ...]) -> N
     seeds = {party: request.seeds[min(party, 5)] for party in parties}
     helper = CONFIG.helper(11, secrets=SECRETS[11])
     with pytest.raises(RemoteProtocolError, match="names 1 parties outside the cohort"):
-        helper.receive(forged(CONFIG, MaskRequest(seeds=seeds, signature=b""), 11))
+        helper.receive(forged(CONFIG, MaskRequest(seeds=seeds), 11))
     assert helper.receive(requests[11]), "a request that was refused reveals nothing, so the right one is answered"
 
 
 def changed_upload(config: CommitteeSum, party: int, change: Callable[[SealedSeed], SealedSeed]) -> bytes:
     """A client's upload with another seed for helper 12."""
-    frame = open_frame(uploads(config)[party], digest=config.digest, sender=party, recipient=SERVER)
-    message = CommitteeInput.read(Reader(frame.payload, peer=party), config)
+    upload = uploads(config)[party]
+    message = CommitteeInput.read(Reader(memoryview(payload_of(upload)), peer=party), config)
     seeds = message.seeds | {12: change(message.seeds[12])}
-    payload = CommitteeInput(seeds=seeds, vector=message.vector).to_payload()
-    return seal_frame(MessageType.COMMITTEE_INPUT, payload, digest=config.digest, sender=party, recipient=SERVER)
+    return resealed(upload, CommitteeInput(seeds=seeds, vector=message.vector).to_payload(), IDENTITIES)
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,20 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.parties import helps, knows
+from support.parties import SERVER_KEY, garbled, knows
 
 from secagg import CommitteeSum, InsecureSeededEntropy, Layout
-from secagg.committee.messages import MaskRequest, survivors_statement
+from secagg.committee.messages import MaskRequest
 from secagg.config import SERVER
 from secagg.errors import SecureSumError
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession, ServerSession
-from secagg.wire import HEADER_BYTES, MessageType, Reader, open_frame, seal_frame
+from secagg.sums import PartySecrets
+from secagg.wire import MessageType, Reader, payload_of, seal_frame
 
 LAYOUT = Layout.of([("narrow", 3, 100), ("wide", 2, 2**60)])
 KEY = bytes(32)
-SERVER_KEY = IdentityKey(b"s" * 32)
 
 
 class CommitteeMachine(RuleBasedStateMachine):
@@ -36,22 +36,23 @@ class CommitteeMachine(RuleBasedStateMachine):
         self.parties = tuple(range(1, n + 1))
         self.entropy = InsecureSeededEntropy(seed)
         self.helper_keys = {party: KeyPair.generate(self.entropy) for party in range(11, 11 + n_helpers)}
-        self.identities = {party: IdentityKey(bytes([party]) * 32) for party in self.parties}
+        numbers = (*self.parties, *self.helper_keys)
+        self.identities = {party: IdentityKey(bytes([party]) * 32) for party in numbers}
+        signing = numbers if authenticated else ()
         self.config = CommitteeSum(
             layout=LAYOUT,
             clients=self.parties,
             session_id=b"committee machine",
             helper_keys=tuple((party, pair.public) for party, pair in self.helper_keys.items()),
             min_survivors=n // 2 + 1,
-            identities=tuple(key.public for key in self.identities.values()) if authenticated else (),
+            identities=tuple(self.identities[party].public for party in signing if party in self.parties),
             server_identity=SERVER_KEY.public if authenticated else b"",
+            helper_identities=tuple((p, self.identities[p].public) for p in signing if p in self.helper_keys),
         )
         rng = np.random.default_rng(seed)
         self.vectors = {party: rng.integers(-10, 11, size=LAYOUT.size) for party in self.parties}
         self.clients = {party: self._client(party) for party in self.parties}
-        self.helpers: dict[int, ClientSession] = {
-            party: self.config.helper(party, secrets=helps(pair)) for party, pair in self.helper_keys.items()
-        }
+        self.helpers: dict[int, ClientSession] = {party: self._helper(party) for party in self.helper_keys}
         self.server: ServerSession = self.config.server(secrets=knows(self._server_key))
         self.to_server = [(party, client.start()) for party, client in self.clients.items()]
         self.to_helpers: list[tuple[int, bytes]] = []
@@ -69,6 +70,10 @@ class CommitteeMachine(RuleBasedStateMachine):
 
     def _identity(self, party: int) -> IdentityKey | None:
         return self.identities[party] if self.config.is_authenticated else None
+
+    def _helper(self, party: int) -> ClientSession:
+        own = PartySecrets(agreement=self.helper_keys[party], identity=self._identity(party))
+        return self.config.helper(party, secrets=own)
 
     def _client(self, party: int) -> ClientSession:
         return self.config.client(
@@ -93,7 +98,7 @@ class CommitteeMachine(RuleBasedStateMachine):
         except SecureSumError:
             return
         assert answer is not None
-        named = int.from_bytes(answer[HEADER_BYTES : HEADER_BYTES + 4], "big")
+        named = int.from_bytes(payload_of(answer)[:4], "big")
         assert named >= self.config.min_survivors, "masks came off too small a sum"
         self.answers[helper].add(message)
         self.to_server.append((helper, answer))
@@ -133,9 +138,7 @@ class CommitteeMachine(RuleBasedStateMachine):
             return
         place = data.draw(st.integers(0, len(self.to_server) - 1))
         party, message = self.to_server[place]
-        changed = bytearray(message)
-        changed[HEADER_BYTES + position % (len(message) - HEADER_BYTES)] ^= value
-        self.to_server[place] = (party, bytes(changed))
+        self.to_server[place] = (party, garbled(message, position, value, self.identities))
         self.liars.add(party)
 
     @precondition(lambda self: self.genuine)
@@ -145,14 +148,9 @@ class CommitteeMachine(RuleBasedStateMachine):
         if seldom:
             return
         helper, message = data.draw(st.sampled_from(self.genuine))
-        frame = open_frame(message, digest=self.config.digest, sender=SERVER, recipient=helper)
-        seeds = MaskRequest.read(Reader(frame.payload, peer=SERVER), self.config).seeds
+        seeds = MaskRequest.read(Reader(memoryview(payload_of(message)), peer=SERVER), self.config).seeds
         some = data.draw(st.sets(st.sampled_from(sorted(seeds))))
-        signature = b""
-        if self.config.is_authenticated:
-            statement = survivors_statement(self.config, tuple(sorted(some)))
-            signature = SERVER_KEY.sign("committee survivors", *statement)
-        forged = MaskRequest(seeds={party: seeds[party] for party in some}, signature=signature)
+        forged = MaskRequest(seeds={party: seeds[party] for party in some})
         self._helper_receives(
             helper,
             seal_frame(
@@ -161,6 +159,7 @@ class CommitteeMachine(RuleBasedStateMachine):
                 digest=self.config.digest,
                 sender=SERVER,
                 recipient=helper,
+                identity=self._server_key,
             ),
         )
 
@@ -174,7 +173,7 @@ class CommitteeMachine(RuleBasedStateMachine):
     def a_helper_crashes_and_restarts(self, data: st.DataObject) -> None:
         party = data.draw(st.sampled_from(sorted(self.helpers)))
         stored = self.helpers[party].snapshot()
-        self.helpers[party] = self.config.helper(party, secrets=helps(self.helper_keys[party]))
+        self.helpers[party] = self._helper(party)
         self.helpers[party].restore(stored)
 
     @rule(data=st.data())

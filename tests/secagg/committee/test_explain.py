@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from support.parties import knows
+from support.parties import signed as with_identities
 
 from secagg import CommitteeSum, Layout
 from secagg.committee.explain import client_cost, helper_cost
-from secagg.primitives.identity import IdentityKey
 
 CLIENTS = (2, 3, 5, 8)
-IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
-SERVER_KEY = IdentityKey(b"s" * 32)
 LAYOUT = Layout.of([("gram", 300, 2**40), ("count", 1, 1000)])
 
 
@@ -25,18 +20,17 @@ def test_the_stated_costs_are_the_measured_ones(n_helpers: int, signed: bool) ->
     config = parties.protocol
     assert isinstance(config, CommitteeSum)
     if signed:
-        identities = tuple(key.public for key in IDENTITIES.values())
-        config = replace(config, identities=identities, server_identity=SERVER_KEY.public)
-    server = config.server(secrets=knows(SERVER_KEY if signed else None))
+        parties = with_identities(parties)
+        config = parties.protocol
+    server = parties.server()
     for party in CLIENTS:
-        identity = IDENTITIES[party] if signed else None
-        message = config.client(party, np.zeros(LAYOUT.size, dtype=np.int64), secrets=knows(identity)).start()
+        message = parties.client(party, np.zeros(LAYOUT.size, dtype=np.int64)).start()
         assert message is not None
         server.receive(party, message)
         assert (client_cost(config).messages_up, client_cost(config).bytes_up) == (1, len(message))
         assert client_cost(config).bytes_down == 0
     for party, request in server.close_round().items():
-        answer = config.helper(party, secrets=parties.secrets[party]).receive(request)
+        answer = parties.helper(party).receive(request)
         assert answer is not None
         assert (helper_cost(config).bytes_up, helper_cost(config).bytes_down) == (len(answer), len(request))
     text = config.explain()

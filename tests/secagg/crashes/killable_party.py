@@ -14,6 +14,7 @@ from typing import Any
 
 from secagg.durable import DurableClient, DurableServer, FileStore
 from secagg.errors import SecureSumError
+from secagg.sums import NO_SECRETS, PartySecrets
 
 KEY = b"k" * 32
 NONE, ERROR = 0xFFFFFFFE, 0xFFFFFFFF
@@ -58,9 +59,9 @@ def be_party(session: DurableClient) -> None:
             write(str(error).encode())
 
 
-def be_server(config: Any, store: FileStore) -> None:
+def be_server(config: Any, store: FileStore, secrets: PartySecrets) -> None:
     """The server: ``r`` brings a message, ``c`` closes the round, ``q`` asks what the last closed round sent."""
-    server = DurableServer(store, config.server())
+    server = DurableServer(store, config.server(secrets=secrets))
     while True:
         command = read_exactly(1)
         if command == b"r":
@@ -88,10 +89,10 @@ def write_requests(server: DurableServer) -> None:
     write(b"Q" + b"".join(parts))
 
 
-def main(config: Any, durable: Any) -> None:
+def main(config: Any, durable: Any, secrets: PartySecrets = NO_SECRETS) -> None:
     """Be the server, or the party of that number, with the store at the given path."""
     role, store = sys.argv[1], KillingStore(Path(sys.argv[2]))
     if role == "server":
-        be_server(config, store)
+        be_server(config, store, secrets)
     else:
         be_party(durable(int(role), store))

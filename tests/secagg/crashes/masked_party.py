@@ -13,6 +13,7 @@ from secagg.primitives.identity import IdentityKey
 from secagg.sums import PartySecrets
 
 CLIENTS = (1, 2, 3, 4, 5)
+SERVER_KEY = IdentityKey(b"S" * 32)
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 CONFIG = MaskedSum(
     layout=Layout.of([("counts", 20, 10**6)]),
@@ -20,7 +21,9 @@ CONFIG = MaskedSum(
     session_id=b"restarted session",
     threshold=4,
     identities=tuple(IDENTITIES[party].public for party in CLIENTS),
+    server_identity=SERVER_KEY.public,
 )
+SERVER_SECRETS = PartySecrets(identity=SERVER_KEY)
 
 
 def vector(party: int) -> np.ndarray:
@@ -34,4 +37,4 @@ def durable(party: int, store: FileStore) -> DurableClient:
 
 
 if __name__ == "__main__":
-    main(CONFIG, durable)
+    main(CONFIG, durable, SERVER_SECRETS)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from support.memory_store import MemoryStore
-from support.parties import helps, knows
+from support.parties import knows
 
-from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
+from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PartySecrets, PlainSum, run_in_memory
 from secagg.carriers import encrypted
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
 from secagg.durable import DurableClient
@@ -26,14 +26,20 @@ SHARES = DistributedNoise(total=NOISE, promised_survivors=2)
 ROOM = make_room(LAYOUT, len(CLIENTS), SHARES)
 KEYS = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 ROSTER = tuple(key.public for key in KEYS.values())
-SERVER_KEY, HELPER = IdentityKey(b"s" * 32), KeyPair(b"h" * 32)
+SERVER_KEY, HELPER, HELPER_KEY = IdentityKey(b"s" * 32), KeyPair(b"h" * 32), IdentityKey(b"i" * 32)
 KEY = bytes(range(32))
 PUBLIC: dict[str, Any] = {"layout": ROOM, "clients": CLIENTS, "session_id": bytes(16)}
 MASKED = MaskedSum(**PUBLIC, threshold=2)
-SIGNED = MaskedSum(**PUBLIC, threshold=2, identities=ROSTER)
+SIGNED = MaskedSum(**PUBLIC, threshold=2, identities=ROSTER, server_identity=SERVER_KEY.public)
 COMMITTEE = CommitteeSum(
-    **PUBLIC, helper_keys=((9, HELPER.public),), min_survivors=2, identities=ROSTER, server_identity=SERVER_KEY.public
+    **PUBLIC,
+    helper_keys=((9, HELPER.public),),
+    helper_identities=((9, HELPER_KEY.public),),
+    min_survivors=2,
+    identities=ROSTER,
+    server_identity=SERVER_KEY.public,
 )
+HELPER_SECRETS = PartySecrets(identity=HELPER_KEY, agreement=HELPER)
 
 
 def vector(party: int) -> IntVector:
@@ -107,7 +113,8 @@ def test_a_client_that_dies_after_every_message_sends_its_vector_with_one_noise(
             assert answers[0] == answers[1]
             return answers[0]
 
-        totals.append(summed(under.server(), speak))
+        own = knows(SERVER_KEY if protocol.is_authenticated else None)
+        totals.append(summed(under.server(secrets=own), speak))
     assert is_noisy(totals[1])
     assert totals[0].tobytes() == totals[1].tobytes(), "the same draws, so each client drew its noise once"
     assert whole.calls == killed.calls > 0
@@ -143,23 +150,23 @@ def test_a_restored_client_s_vector_is_checked_as_before() -> None:
 def test_signed_sums_of_every_kind_carry_noise() -> None:
     under = noisy(SIGNED)
     sessions = {party: under.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS}
-    assert is_noisy(summed(under.server(), speaking(sessions)))
+    assert is_noisy(summed(under.server(secrets=knows(SERVER_KEY)), speaking(sessions)))
     under = noisy(COMMITTEE)
     spoken: dict[int, ClientSession] = {
         party: under.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS
     }
-    spoken[9] = COMMITTEE.helper(9, secrets=helps(HELPER))
+    spoken[9] = COMMITTEE.helper(9, secrets=HELPER_SECRETS)
     assert is_noisy(summed(under.server(secrets=knows(SERVER_KEY)), speaking(spoken)))
     central = CentralNoisySum(protocol=SIGNED, noise=NOISE)
     exact = {party: central.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS}
-    assert is_noisy(summed(central.server(), speaking(exact)))
-    with pytest.raises(ConfigurationError, match="serves no purpose"):
-        central.server(secrets=knows(SERVER_KEY))
+    assert is_noisy(summed(central.server(secrets=knows(SERVER_KEY)), speaking(exact)))
+    with pytest.raises(ConfigurationError, match="identity key of the server is needed"):
+        central.server()
     central = CentralNoisySum(protocol=COMMITTEE, noise=NOISE)
     last: dict[int, ClientSession] = {
         party: central.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS
     }
-    last[9] = COMMITTEE.helper(9, secrets=helps(HELPER))
+    last[9] = COMMITTEE.helper(9, secrets=HELPER_SECRETS)
     assert is_noisy(summed(central.server(secrets=knows(SERVER_KEY)), speaking(last)))
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from support.parties import signing
+from support.parties import SERVER_KEY, signing
 
 from secagg import (
     Assumptions,
@@ -24,6 +24,7 @@ from secagg import (
     run_in_memory,
 )
 from secagg.carriers import Encrypted, choose_parameters, encrypted
+from secagg.carriers.carrier import RING_BYTES
 from secagg.carriers.key_holder import read_words, write_request
 from secagg.carriers.parameters import Scheme
 from secagg.carriers.seal import tenseal
@@ -98,9 +99,19 @@ def run_to(protocol: Any, stage: MessageType) -> tuple[Any, dict[int, bytes]]:
 class TestExactness:
     def test_identities_sign_as_in_a_masked_sum(self, protocol: MaskedSum) -> None:
         keys = {party: IdentityKey(party.to_bytes(32, "big")) for party in CLIENTS}
-        signed = replace(protocol, identities=tuple(key.public for key in keys.values()))
-        vectors = vectors_of()
-        everyone = InOneProcess(protocol=signed, secrets={**everybody(protocol).secrets, **signing(keys)})
+        holder = IdentityKey(b"h" * 32)
+        alone = replace(
+            protocol,
+            carrier=RING_BYTES,
+            identities=tuple(key.public for key in keys.values()),
+            server_identity=SERVER_KEY.public,
+        )
+        scheme, vectors = protocol.carrier.parameters.scheme, vectors_of()
+        with pytest.raises(ConfigurationError, match="give an identity of each helper too"):
+            encrypted(alone, scheme)
+        carried = encrypted(alone, scheme, identity=holder)
+        signed = carried.protocol
+        everyone = replace(carried, secrets={**carried.secrets, **signing({SERVER: SERVER_KEY, **keys})})
         run = run_in_memory(everyone, vectors, dropouts={9: 4})
         assert run.result.total.tobytes() == sum(vectors.values()).tobytes()
         assert "the server may lie" in signed.explain()

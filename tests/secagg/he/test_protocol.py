@@ -310,7 +310,7 @@ class TestKeyHolder:
             party=protocol.carrier.key_holder,
             cipher=protocol.carrier.cipher(protocol),
             survivors_needed=4,
-            secret_context=secret_of(protocol),
+            secrets=PartySecrets(decryption=secret_of(protocol)),
         )
         with pytest.raises(RemoteProtocolError, match="at least 4 clients and the server names 3"):
             holder.receive(request_of(protocol, CLIENTS[:3]))

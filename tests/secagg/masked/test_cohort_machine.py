@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.parties import knows
+from support.parties import SERVER_KEY, garbled, knows
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum
 from secagg.config import SERVER
@@ -44,12 +44,13 @@ class CohortMachine(RuleBasedStateMachine):
             session_id=seed.to_bytes(16, "big"),
             threshold=n // 2 + 1,
             identities=tuple(key.public for key in self.identities.values()) if authenticated else (),
+            server_identity=SERVER_KEY.public if authenticated else b"",
         )
         rng = np.random.default_rng(seed)
         self.vectors = {party: rng.integers(-10, 11, size=LAYOUT.size) for party in self.parties}
         self.entropy = InsecureSeededEntropy(seed)
         self.clients: dict[int, ClientSession] = {party: self._client(party) for party in self.parties}
-        self.server: ServerSession = self.config.server()
+        self.server: ServerSession = self._server()
         self.to_server: list[tuple[int, bytes]] = []
         self.to_clients: list[tuple[int, bytes]] = []
         self.seen_by_clients: list[tuple[int, bytes]] = []
@@ -126,16 +127,14 @@ class CohortMachine(RuleBasedStateMachine):
         assert self.reveals[party] == before or before == 0
 
     @precondition(lambda self: self.to_server)
-    @rule(data=st.data(), position=st.integers(46, 400), value=st.integers(1, 255), seldom=st.integers(0, 5))
+    @rule(data=st.data(), position=st.integers(0, 354), value=st.integers(1, 255), seldom=st.integers(0, 5))
     def a_client_lies(self, data: st.DataObject, position: int, value: int, seldom: int) -> None:
         """A changed payload, as a dishonest client could have sent it. Its own vector may be anything then."""
         if seldom:
             return
         place = data.draw(st.integers(0, len(self.to_server) - 1))
         party, message = self.to_server[place]
-        changed = bytearray(message)
-        changed[46 + (position - 46) % (len(message) - 46)] ^= value
-        self.to_server[place] = (party, bytes(changed))
+        self.to_server[place] = (party, garbled(message, position, value, self.identities))
         self.liars.add(party)
 
     @rule(party=st.integers(1, 7), dropouts=st.sets(st.integers(0, 8)), seldom=st.integers(0, 5))
@@ -144,7 +143,12 @@ class CohortMachine(RuleBasedStateMachine):
             return
         payload = UnmaskRequest(dropouts=tuple(sorted(dropouts))).to_payload()
         forged = seal_frame(
-            MessageType.UNMASK_REQUEST, payload, digest=self.config.digest, sender=SERVER, recipient=party
+            MessageType.UNMASK_REQUEST,
+            payload,
+            digest=self.config.digest,
+            sender=SERVER,
+            recipient=party,
+            identity=SERVER_KEY if self.config.is_authenticated else None,
         )
         try:
             answer = self.clients[party].receive(forged)
@@ -156,10 +160,13 @@ class CohortMachine(RuleBasedStateMachine):
         own = knows(self.identities[party] if self.config.is_authenticated else None)
         return self.config.client(party, self.vectors[party], entropy=self.entropy, secrets=own)
 
+    def _server(self) -> ServerSession:
+        return self.config.server(secrets=knows(SERVER_KEY if self.config.is_authenticated else None))
+
     @rule()
     def the_server_crashes_and_restarts(self) -> None:
         stored = self.server.snapshot()
-        self.server = self.config.server()
+        self.server = self._server()
         self.server.restore(stored)
 
     @rule(party=st.integers(1, 7))

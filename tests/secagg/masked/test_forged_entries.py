@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.parties import resealed
 
 from secagg import Layout, MaskedSum, PartyId, os_entropy
 from secagg.config import SERVER
@@ -93,6 +94,28 @@ def test_three_clients_shares_that_are_no_field_elements_end_the_sum_without_a_t
     with pytest.raises(RemoteProtocolError, match="2 revealed shares do not rebuild party 1's secret, which takes 3"):
         session.requests()
     assert session.server.result is None
+
+
+@pytest.mark.parametrize("survivor", [2, 4], ids=["its own", "a neighbour's"])
+def test_both_kinds_of_share_of_one_survivor_are_refused_and_neither_is_kept(survivor: PartyId) -> None:
+    """They would open its vector to whoever rebuilds both; client 5 is gone, so shares of mask keys are due too."""
+    session = Session()
+    revealing(session, gone=[5])
+    digest, honest = CONFIG.digest, session.messages[2]
+    shares = UnmaskShares.read(Reader(open_frame(honest, digest=digest, sender=2, recipient=SERVER).payload, peer=2))
+    assert survivor in shares.self_mask_shares
+    both = UnmaskShares(
+        mask_key_shares={**shares.mask_key_shares, survivor: shares.self_mask_shares[survivor]},
+        self_mask_shares=shares.self_mask_shares,
+    )
+    with pytest.raises(RemoteProtocolError, match="one share of each of 1 dropouts and 4 survivors") as caught:
+        session.server.receive(2, resealed(honest, both.to_payload()))
+    assert caught.value.peer == 2
+    assert 2 not in session.server._kept.revealed
+    assert 2 in session.server.waiting_for
+    session.requests()
+    assert session.server.result is not None
+    assert session.server.result.total.tobytes() == total_of((1, 2, 3, 4))
 
 
 def wide(n_clients: int, threshold: int) -> MaskedSum:

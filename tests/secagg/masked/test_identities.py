@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.parties import knows
+from support.parties import SERVER_KEY, knows, resealed
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum
 from secagg.config import SERVER
@@ -25,7 +25,7 @@ from secagg.masked.secrets import sign_survivors
 from secagg.masked.states import ClientState
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
-from secagg.wire import MessageType, Reader, open_frame, seal_frame
+from secagg.wire import MessageType, Reader, payload_of, seal_frame, sender_of
 
 CLIENTS = tuple(range(1, 8))
 LAYOUT = Layout.of([("counts", 40, 10**6)])
@@ -36,6 +36,7 @@ CONFIG = MaskedSum(
     session_id=bytes(16),
     threshold=5,
     identities=tuple(IDENTITIES[party].public for party in CLIENTS),
+    server_identity=SERVER_KEY.public,
 )
 
 
@@ -58,7 +59,7 @@ class Cohort:
             )
             for party in CLIENTS
         }
-        self.server = config.server()
+        self.server = config.server(secrets=knows(SERVER_KEY))
 
     def send_all(self, answers: Mapping[int, bytes]) -> Mapping[int, bytes]:
         for party, answer in answers.items():
@@ -74,9 +75,8 @@ class Cohort:
         return dict(self.send_all({p: self.clients[p].receive(m) for p, m in deliveries.items() if p not in missing}))
 
     def frame(self, type_: MessageType, payload: bytes, recipient: int) -> bytes:
-        setup = type_ is MessageType.ROSTER
-        digest = self.config.setup_digest if setup else self.config.digest
-        return seal_frame(type_, payload, digest=digest, sender=SERVER, recipient=recipient)
+        digest = self.config.digest_of(type_)
+        return seal_frame(type_, payload, digest=digest, sender=SERVER, recipient=recipient, identity=SERVER_KEY)
 
 
 def proof(cohort: Cohort, signatures: dict[int, bytes], recipient: int) -> bytes:
@@ -87,8 +87,7 @@ def test_a_swapped_key_is_noticed() -> None:
     """The attack on unauthenticated key exchange: the server puts itself between every pair of clients."""
     cohort = Cohort()
     roster_message = cohort.to_rosters()[1]
-    frame = open_frame(roster_message, digest=CONFIG.setup_digest, sender=SERVER, recipient=1)
-    roster = Roster.read(Reader(frame.payload, peer=SERVER), signature_bytes=64)
+    roster = Roster.read(Reader(memoryview(payload_of(roster_message)), peer=SERVER), signature_bytes=64)
     own = KeyPair(bytes(range(32)))
     forged = roster.keys | {2: replace(roster.keys[2], masking_key=own.public)}
     with pytest.raises(RemoteProtocolError, match="party 2 are not signed by its identity"):
@@ -99,24 +98,29 @@ def test_a_swapped_key_is_noticed() -> None:
 def test_keys_of_another_session_are_noticed() -> None:
     other = Cohort(replace(CONFIG, session_id=bytes(range(16))))
     cohort = Cohort()
-    stolen = open_frame(other.clients[2].start(), digest=other.config.setup_digest, sender=2, recipient=SERVER).payload
-    replayed = seal_frame(
-        MessageType.ADVERTISED_KEYS, bytes(stolen), digest=CONFIG.setup_digest, sender=2, recipient=SERVER
-    )
-    with pytest.raises(RemoteProtocolError, match="not signed by its identity for this session"):
+    stolen = other.clients[2].start()
+    replayed = stolen[:6] + CONFIG.setup_digest + stolen[38:]
+    with pytest.raises(RemoteProtocolError, match="not signed by the identity of its sender"):
         cohort.server.receive(2, replayed)
 
 
 def test_a_stranger_cannot_advertise_keys_for_a_client() -> None:
     cohort = Cohort()
-    keys = AdvertisedKeys(
-        sealing_key=KeyPair(b"a" * 32).public, masking_key=KeyPair(b"b" * 32).public, signature=bytes(64)
-    )
-    message = seal_frame(
-        MessageType.ADVERTISED_KEYS, keys.to_payload(), digest=CONFIG.setup_digest, sender=2, recipient=SERVER
-    )
-    with pytest.raises(RemoteProtocolError, match="not signed"):
-        cohort.server.receive(2, message)
+    keys = AdvertisedKeys(sealing_key=KeyPair(b"a" * 32).public, masking_key=KeyPair(b"b" * 32).public)
+    for identity, told in (
+        (IDENTITIES[3], "not signed"),
+        (None, "ends in a signature of 64 bytes, this one in one of 0"),
+    ):
+        message = seal_frame(
+            MessageType.ADVERTISED_KEYS,
+            keys.to_payload(),
+            digest=CONFIG.setup_digest,
+            sender=2,
+            recipient=SERVER,
+            identity=identity,
+        )
+        with pytest.raises(RemoteProtocolError, match=told):
+            cohort.server.receive(2, message)
 
 
 def test_nothing_is_revealed_before_enough_signed_the_same_survivors() -> None:
@@ -140,7 +144,7 @@ def test_a_server_that_tells_two_survivor_sets_gets_nothing() -> None:
     for party, dropouts in told.items():
         request = cohort.frame(MessageType.UNMASK_REQUEST, UnmaskRequest(dropouts=dropouts).to_payload(), party)
         answer = cohort.clients[party].receive(request)
-        signatures[party] = bytes(open_frame(answer, digest=CONFIG.digest, sender=party, recipient=SERVER).payload)
+        signatures[party] = payload_of(answer)
     for party in told:
         with pytest.raises(RemoteProtocolError, match="did not sign the survivor set that this client was told"):
             cohort.clients[party].receive(proof(cohort, signatures, party))
@@ -157,6 +161,7 @@ def test_no_two_survivor_sets_can_both_gather_enough_signatures() -> None:
                 session_id=bytes(16),
                 threshold=threshold,
                 identities=tuple(party.to_bytes(32, "big") for party in clients),
+                server_identity=bytes(32),
             )
             assert 2 * config.signatures_needed > n + config.corrupt
             assert 2 * config.shares_needed > n + config.corrupt
@@ -176,8 +181,7 @@ def test_a_client_reveals_once_in_its_life() -> None:
     requests = cohort.to_unmask_requests(missing=(7,))
     proofs = cohort.send_all({party: cohort.clients[party].receive(message) for party, message in requests.items()})
     client = cohort.clients[1]
-    answer = open_frame(client.receive(proofs[1]), digest=CONFIG.digest, sender=1, recipient=SERVER)
-    shares = UnmaskShares.read(Reader(answer.payload, peer=1))
+    shares = UnmaskShares.read(Reader(memoryview(payload_of(client.receive(proofs[1]))), peer=1))
     assert shares.mask_key_shares.keys() == {7}
     assert shares.self_mask_shares.keys() == {1, 2, 3, 4, 5, 6}
     again = cohort.frame(MessageType.UNMASK_REQUEST, UnmaskRequest(dropouts=(6,)).to_payload(), 1)
@@ -195,22 +199,27 @@ def test_another_model_is_noticed_by_an_honest_server() -> None:
 
 
 def test_a_server_that_hands_out_two_models_gets_noise() -> None:
-    """The model-inconsistency attack: it plays along with each client's digest, yet the masks do not cancel."""
+    """The model-inconsistency attack: it plays along with each client's digest, and yet no total comes out.
+
+    What client 2 says is signed for its own model: an honest server takes none of it. One that does not look at
+    signatures gets masks that do not cancel.
+    """
     cohort = Cohort(contexts={2: b"another backbone"})
     other = replace(CONFIG, context=b"another backbone")
     rosters = cohort.to_rosters()
     deliveries = cohort.send_all({p: cohort.clients[p].receive(m) for p, m in rosters.items()})
 
-    def readdressed(message: bytes, old: MaskedSum, new: MaskedSum, sender: int, recipient: int) -> bytes:
-        frame = open_frame(message, digest=old.digest, sender=sender, recipient=recipient)
-        return seal_frame(frame.type, bytes(frame.payload), digest=new.digest, sender=sender, recipient=recipient)
+    def readdressed(message: bytes, new: MaskedSum, key: IdentityKey) -> bytes:
+        return resealed(message[:6] + new.digest + message[38:], payload_of(message), {sender_of(message): key})
 
     def play(messages: Mapping[int, bytes]) -> dict[int, bytes]:
         answers = {}
         for party, message in messages.items():
             if party == 2:
-                lied = readdressed(message, CONFIG, other, SERVER, 2)
-                answers[2] = readdressed(cohort.clients[2].receive(lied), other, CONFIG, 2, SERVER)
+                said = cohort.clients[2].receive(readdressed(message, other, SERVER_KEY))
+                with pytest.raises(MalformedMessageError, match="not signed by the identity of its sender"):
+                    cohort.server.receive(2, said[:6] + CONFIG.digest + said[38:])
+                answers[2] = readdressed(said, CONFIG, IDENTITIES[2])
             else:
                 answers[party] = cohort.clients[party].receive(message)
         return answers
@@ -233,6 +242,9 @@ def test_a_server_that_hands_out_two_models_gets_noise() -> None:
         ({"identities": CONFIG.identities[:-1]}, "one identity key a client"),
         ({"identities": (*CONFIG.identities[:-1], CONFIG.identities[0])}, "all different"),
         ({"identities": (*CONFIG.identities[:-1], b"short")}, "32 bytes"),
+        ({"identities": ()}, "give both or neither"),
+        ({"server_identity": b""}, "give both or neither"),
+        ({"server_identity": b"short"}, "32 bytes"),
         ({"identities": (), "assumptions": Assumptions(malicious_server=True)}, "every client needs an identity key"),
         ({"assumptions": Assumptions(malicious_server=False)}, "malicious_server=True"),
         ({"threshold": 3}, "more than half"),

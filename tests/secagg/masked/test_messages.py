@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.parties import identified
+from support.parties import SERVER_KEY, identified, resealed
 
 from secagg import Assumptions, InsecureSeededEntropy, IntVector, Layout, MaskedSum, os_entropy
 from secagg.config import SERVER
@@ -42,7 +42,7 @@ from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import seal
 from secagg.primitives.shamir import PRIME, SHARE_BYTES
 from secagg.ring import RingVector
-from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type
+from secagg.wire import MessageType, Reader, message_type, payload_of
 
 LAYOUT = Layout.of([("s", 40, 2**16)])
 CLIENTS = (1, 2, 3, 4, 5)
@@ -79,7 +79,8 @@ class Cohort:
         public: dict[str, Any] = {"layout": LAYOUT, "clients": CLIENTS, "session_id": SESSION, "threshold": THRESHOLD}
         if identities:
             keys = {party: IdentityKey.generate(InsecureSeededEntropy(party)) for party in CLIENTS}
-            self.config = MaskedSum(**public, identities=tuple(key.public for key in keys.values()))
+            roster = tuple(key.public for key in keys.values())
+            self.config = MaskedSum(**public, identities=roster, server_identity=SERVER_KEY.public)
             protocol: Any = identified(self.config, keys)
             self.keys = keys
         else:
@@ -130,12 +131,11 @@ class Cohort:
 
 def reader(message: bytes) -> Reader:
     """A reader of a message's payload."""
-    return Reader(memoryview(message)[HEADER_BYTES:], peer=SERVER)
+    return Reader(memoryview(payload_of(message)), peer=SERVER)
 
 
-def with_payload(message: bytes, payload: bytes) -> bytes:
-    """The same header with another payload: what a lying peer can always make."""
-    return message[:HEADER_BYTES] + payload
+with_payload = resealed
+"""The same header with another payload: what a lying peer can always make."""
 
 
 def refuses(cohort: Cohort, party: int, message: bytes, told: str) -> RemoteProtocolError:
@@ -167,8 +167,7 @@ def signed_keys(signature_bytes: int) -> st.SearchStrategy[AdvertisedKeys]:
 
 
 MESSAGES: list[tuple[st.SearchStrategy[Any], Callable[[Reader], Any]]] = [
-    (signed_keys(0), lambda r: AdvertisedKeys.read(r, signature_bytes=0)),
-    (signed_keys(64), lambda r: AdvertisedKeys.read(r, signature_bytes=64)),
+    (signed_keys(0), lambda r: AdvertisedKeys.read(r, signature=b"")),
     (st.builds(Roster, keys=st.dictionaries(parties, signed_keys(0))), lambda r: Roster.read(r, signature_bytes=0)),
     (st.builds(Roster, keys=st.dictionaries(parties, signed_keys(64))), lambda r: Roster.read(r, signature_bytes=64)),
     (st.builds(SealedShares, commitment=keys, sealed=entries(SEALED_BYTES)), SealedShares.read),
@@ -189,7 +188,6 @@ MESSAGES: list[tuple[st.SearchStrategy[Any], Callable[[Reader], Any]]] = [
 ]
 NAMES = [
     "keys",
-    "signed keys",
     "roster",
     "signed roster",
     "sealed",
@@ -307,7 +305,7 @@ def test_a_roster_with_one_key_for_both_purposes() -> None:
 
 def test_a_roster_that_gives_a_client_its_own_key_back() -> None:
     cohort = Cohort()
-    own = AdvertisedKeys.read(reader(cohort.said[1]), **NO_SIGNATURE)
+    own = AdvertisedKeys.read(reader(cohort.said[1]), signature=b"")
     requests = cohort.until(MessageType.ROSTER)
     listed = dict(Roster.read(reader(requests[1]), **NO_SIGNATURE).keys)
     listed[2] = own
@@ -495,7 +493,7 @@ def test_with_identities_a_split_view_reveals_nothing() -> None:
         cohort.server.receive(1, said.pop(1))
     cohort.to_server()
     proof = cohort.requests[2]
-    to_1 = proof[:42] + (1).to_bytes(4, "big") + proof[46:]
+    to_1 = with_payload(proof[:42] + (1).to_bytes(4, "big") + proof[46:], payload_of(proof))
     refuses(cohort, 1, to_1, "signatures are not from survivors|did not sign the survivor set")
 
 
@@ -526,7 +524,7 @@ def test_with_identities_a_bad_proof_reveals_nothing(fault: str) -> None:
 @pytest.mark.parametrize("key", SMALL_ORDER_KEYS, ids=range(len(SMALL_ORDER_KEYS)))
 def test_the_server_refuses_keys_of_small_order(field: str, key: bytes) -> None:
     cohort = Cohort()
-    entry = AdvertisedKeys.read(reader(cohort.said[2]), **NO_SIGNATURE)
+    entry = AdvertisedKeys.read(reader(cohort.said[2]), signature=b"")
     bad = with_payload(cohort.said[2], replaced(entry, **{field: key}).to_payload())
     with pytest.raises(RemoteProtocolError, match="small order") as caught:
         cohort.server.receive(2, bad)
@@ -536,7 +534,7 @@ def test_the_server_refuses_keys_of_small_order(field: str, key: bytes) -> None:
 
 def test_the_server_refuses_a_key_in_use() -> None:
     cohort = Cohort()
-    one, two = (AdvertisedKeys.read(reader(cohort.said[p]), **NO_SIGNATURE) for p in (1, 2))
+    one, two = (AdvertisedKeys.read(reader(cohort.said[p]), signature=b"") for p in (1, 2))
     cohort.server.receive(1, cohort.said.pop(1))
     for entry in (
         replaced(two, masking_key=one.masking_key),
@@ -655,7 +653,7 @@ def test_garbage_in_one_box_costs_the_liar_or_the_sum_and_never_the_truth() -> N
 def test_a_masking_key_changed_on_the_way_is_noticed_before_any_vector_leaves() -> None:
     """The sealed boxes are bound to the masking keys as each side knows them."""
     cohort = Cohort()
-    entry = AdvertisedKeys.read(reader(cohort.said[2]), **NO_SIGNATURE)
+    entry = AdvertisedKeys.read(reader(cohort.said[2]), signature=b"")
     other = KeyPair.generate(os_entropy).public
     cohort.said[2] = with_payload(cohort.said[2], replaced(entry, masking_key=other).to_payload())
     with pytest.raises(RemoteProtocolError, match="told different masking keys"):
@@ -723,7 +721,7 @@ def test_boxes_are_bound_to_their_direction_twice() -> None:
 def test_a_peer_that_the_server_plays_with_a_masking_key_of_small_order_gets_no_vector(key: bytes) -> None:
     """Without identities the server may be party 2, seal a box that opens, and know the mask between the two."""
     cohort = Cohort()
-    own = AdvertisedKeys.read(reader(cohort.said[1]), **NO_SIGNATURE)
+    own = AdvertisedKeys.read(reader(cohort.said[1]), signature=b"")
     requests = cohort.until(MessageType.ROSTER)
     listed = dict(Roster.read(reader(requests[1]), **NO_SIGNATURE).keys)
     played = KeyPair.generate(os_entropy)

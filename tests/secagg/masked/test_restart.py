@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "crashes"))
 
 import masked_party
 from killed_process import KilledProcess, KilledServer, sized
-from masked_party import CLIENTS, CONFIG, IDENTITIES, vector
+from masked_party import CLIENTS, CONFIG, IDENTITIES, SERVER_SECRETS, vector
 
 STEPS = len(AUTHENTICATED_CLIENT) + 1
 VICTIM = 2
@@ -31,7 +31,7 @@ def local_client(party: int) -> MaskedClient:
 def test_a_killed_client_comes_back_and_is_in_the_sum(tmp_path: Path, when: str, step: int) -> None:
     victim = KilledProcess(masked_party.__file__, str(VICTIM), tmp_path / "client", f"{when}:{step}")
     clients = {party: local_client(party) for party in CLIENTS if party != VICTIM}
-    server = CONFIG.server()
+    server = CONFIG.server(secrets=SERVER_SECRETS)
     requests: dict[int, bytes] = dict.fromkeys(CLIENTS, b"")
     while requests:
         for party, request in requests.items():
