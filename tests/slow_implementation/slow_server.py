@@ -89,7 +89,7 @@ class SlowServer:
         taken = [key for other in self.payloads.values() for key in (other[:32], other[32:64])]
         need(len({*keys, *taken}) == len(keys) + len(taken), "a repeated key")
         for key in keys:
-            need(is_safe_key(key), "a key of small order, or one that sets its highest bit")
+            need(is_safe_key(key), "a key of small order, or one that is not reduced")
 
     def rosters(self, payloads: dict[int, bytes]) -> tuple[Type, dict[int, bytes]]:
         self.keys, self.due = payloads, Type.SEALED_SHARES
