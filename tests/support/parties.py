@@ -65,7 +65,7 @@ def resealed(message: bytes, payload: bytes, keys: Mapping[PartyId, IdentityKey]
         digest=message[6:38],
         sender=sender,
         recipient=int.from_bytes(message[42:46], "big"),
-        identity={SERVER: SERVER_KEY, **(keys or {})}[sender] if message[46] else None,
+        identity=(keys or {}).get(sender, key_of(sender)) if message[46] else None,
     )
 
 

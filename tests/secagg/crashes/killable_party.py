@@ -9,12 +9,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
-from typing import Any
 
+from secagg import InOneProcess
 from secagg.durable import DurableClient, DurableServer, FileStore
 from secagg.errors import SecureSumError
-from secagg.sums import NO_SECRETS, PartySecrets
 
 KEY = b"k" * 32
 NONE, ERROR = 0xFFFFFFFE, 0xFFFFFFFF
@@ -59,9 +57,9 @@ def be_party(session: DurableClient) -> None:
             write(str(error).encode())
 
 
-def be_server(config: Any, store: FileStore, secrets: PartySecrets) -> None:
+def be_server(parties: InOneProcess, store: FileStore) -> None:
     """The server: ``r`` brings a message, ``c`` closes the round, ``q`` asks what the last closed round sent."""
-    server = DurableServer(store, config.server(secrets=secrets))
+    server = DurableServer(store, parties.server())
     while True:
         command = read_exactly(1)
         if command == b"r":
@@ -87,12 +85,3 @@ def write_requests(server: DurableServer) -> None:
         for party, message in server.requests.items()
     ]
     write(b"Q" + b"".join(parts))
-
-
-def main(config: Any, durable: Any, secrets: PartySecrets = NO_SECRETS) -> None:
-    """Be the server, or the party of that number, with the store at the given path."""
-    role, store = sys.argv[1], KillingStore(Path(sys.argv[2]))
-    if role == "server":
-        be_server(config, store, secrets)
-    else:
-        be_party(durable(int(role), store))

@@ -10,7 +10,7 @@ import pytest
 from support.memory_store import MemoryStore
 from support.parties import knows
 
-from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PartySecrets, PlainSum, run_in_memory
+from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
 from secagg.carriers import encrypted
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
 from secagg.durable import DurableClient
@@ -39,7 +39,6 @@ COMMITTEE = CommitteeSum(
     identities=ROSTER,
     server_identity=SERVER_KEY.public,
 )
-HELPER_SECRETS = PartySecrets(identity=HELPER_KEY, agreement=HELPER)
 
 
 def vector(party: int) -> IntVector:
@@ -145,29 +144,6 @@ def test_a_restored_client_s_vector_is_checked_as_before() -> None:
         assert under.client(1, vector(1)).party == 1
         with pytest.raises(InvalidVectorError, match="1 coordinates get no noise"):
             under.client(1, wrong)
-
-
-def test_signed_sums_of_every_kind_carry_noise() -> None:
-    under = noisy(SIGNED)
-    sessions = {party: under.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS}
-    assert is_noisy(summed(under.server(secrets=knows(SERVER_KEY)), speaking(sessions)))
-    under = noisy(COMMITTEE)
-    spoken: dict[int, ClientSession] = {
-        party: under.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS
-    }
-    spoken[9] = COMMITTEE.helper(9, secrets=HELPER_SECRETS)
-    assert is_noisy(summed(under.server(secrets=knows(SERVER_KEY)), speaking(spoken)))
-    central = CentralNoisySum(protocol=SIGNED, noise=NOISE)
-    exact = {party: central.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS}
-    assert is_noisy(summed(central.server(secrets=knows(SERVER_KEY)), speaking(exact)))
-    with pytest.raises(ConfigurationError, match="identity key of the server is needed"):
-        central.server()
-    central = CentralNoisySum(protocol=COMMITTEE, noise=NOISE)
-    last: dict[int, ClientSession] = {
-        party: central.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS
-    }
-    last[9] = COMMITTEE.helper(9, secrets=HELPER_SECRETS)
-    assert is_noisy(summed(central.server(secrets=knows(SERVER_KEY)), speaking(last)))
 
 
 def test_a_one_message_client_that_has_spoken_draws_no_second_noise() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from support.parties import SERVER_KEY, identified, signing
 
-from secagg import Assumptions, Layout, MaskedSum, run_in_memory
+from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, run_in_memory
+from secagg.committee.explain import client_cost, helper_cost
 from secagg.config import SERVER
 from secagg.masked.explain import later_cost
 from secagg.masked.series import MaskedSeries
@@ -62,9 +64,8 @@ def test_the_stated_cost_is_the_measured_one(malicious: bool, sparse: bool) -> N
 
 @pytest.mark.parametrize("signed", [False, True])
 def test_the_stated_cost_of_a_series_is_the_measured_one(signed: bool) -> None:
-    series = MaskedSeries(
-        clients=CLIENTS, series_id=bytes(16), threshold=20, **(signed_by(len(CLIENTS)) if signed else {})
-    )
+    roster = signed_by(len(CLIENTS)) if signed else {}
+    series = MaskedSeries(clients=CLIENTS, series_id=bytes(16), threshold=20, **roster)
     simulated = SeriesInOneProcess(series, secrets=signing({SERVER: SERVER_KEY, **KEYS}) if signed else None)
     cost = later_cost(series.sum(0, LAYOUT, b""))
     for index in range(3):
@@ -94,11 +95,12 @@ def test_the_wire_keeps_its_promise() -> None:
 def test_the_stated_collusion_leaves_two_others_in_every_total(n_clients: int, signed: bool, stated: int) -> None:
     """Not only must no secret open: from a total of as few as are needed, colluders take their own vectors off."""
     clients = CLIENTS[:n_clients]
-    config = MaskedSum(layout=LAYOUT, clients=clients, session_id=bytes(16), **(signed_by(n_clients) if signed else {}))
+    roster = signed_by(n_clients) if signed else {}
+    config = MaskedSum(layout=LAYOUT, clients=clients, session_id=bytes(16), **roster)
     assert config.survivors_needed - stated >= 2
     assert stated <= config.corrupt
     assert f"private while at most {stated} of the {n_clients} clients collude" in config.explain()
-    run = MaskedSeries(clients=clients, series_id=bytes(16), **(signed_by(n_clients) if signed else {}))
+    run = MaskedSeries(clients=clients, series_id=bytes(16), **roster)
     assert f"private while at most {stated} of the" in run.explain(LAYOUT)
 
 
@@ -110,3 +112,23 @@ def test_one_colluder_more_than_stated_can_be_left_with_one_vector() -> None:
     run = run_in_memory(config, vectors, dropouts={8: 0, 9: 0, 10: 0})
     left = run.result.total - sum(vectors[party] for party in range(2, 8))
     assert left.tolist() == vectors[1].tolist()
+
+
+@pytest.mark.parametrize("n_helpers", [1, 3])
+@pytest.mark.parametrize("signed", [False, True])
+def test_what_is_said_of_a_committee(n_helpers: int, signed: bool) -> None:
+    """Its costs are the measured ones by the contract."""
+    cohort = {"layout": LAYOUT, "clients": CLIENTS[:4], "session_id": bytes(16)}
+    config = CommitteeSum.generate(**cohort, n_helpers=n_helpers).protocol  # type: ignore[arg-type]
+    assert isinstance(config, CommitteeSum)
+    if signed:
+        helpers = tuple((party, IdentityKey(party.to_bytes(32, "big")).public) for party in config.helpers)
+        config = replace(config, **signed_by(4), helper_identities=helpers)
+    text = config.explain()
+    assert f"{client_cost(config).bytes_up} bytes ({LAYOUT.wire_bytes} of them the vector)" in text
+    assert f"a helper sends 1 message, {helper_cost(config).bytes_up} bytes" in text
+    assert f"at least {config.survivors_needed} clients" in text
+    assert ("SEMI-HONEST" in text) is not signed
+    assert ("colludes with all helpers" in text) is (n_helpers > 1)
+    assert ("colludes with the helper" in text) is (n_helpers == 1)
+    assert "and while at most 1 of the 4 clients collude with the server" in text
