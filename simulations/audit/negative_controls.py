@@ -15,33 +15,29 @@ from secagg.layout import IntVector
 from secagg.ring import RingVector
 from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, message_type, payload_of
 from simulations.audit.attack import MASKED, MessageAttack
-from simulations.audit.attacks.differencing import MaskReuse
-from simulations.audit.attacks.different_models import DifferentModels
+from simulations.audit.attacks.differencing import DifferentModels, MaskReuse
 from simulations.audit.attacks.distinguishing import Distinguishing, Uniformity
 from simulations.audit.evaluate import Score, Verdict
-from simulations.audit.recorder import RecordedSum, record_sum
+from simulations.audit.view import RecordedSum, record_sum
 from simulations.audit.workbench import Bench
+from simulations.report.document import Record, computed
 
 DICE, WORLDS = Uniformity(), Distinguishing()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
-    """A planted fault and what each attack made of it.
-
-    Args:
-        name: in JSON.
-        title: in words.
-        scores: by the attack's name in JSON.
-    """
+class Control(Record, title="control"):
+    """A planted fault in masks."""
 
     name: str
+    """Name of the planted fault."""
     title: str
+    """What it is."""
     scores: dict[str, Score]
+    """By attack."""
 
-    @property
+    @computed
     def caught(self) -> bool:
-        """Whether at least one attack noticed."""
+        """Whether an attack noticed it."""
         return any(score.verdict in (Verdict.LEAKS, Verdict.RECOVERED) for score in self.scores.values())
 
 

@@ -1,16 +1,37 @@
-"""Image files in folders by class, as torchvision's ImageFolder reads them."""
+"""Image files in folders by class, as torchvision's ImageFolder reads them; the extra is imported where needed."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from federation.errors import DataError
-from simulations.data.vision_extra import first_lines, vision
+from federation.errors import DataError, UsageError
+
+
+def vision(module: str) -> Any:
+    """The module of that name.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UsageError(
+            f"features need torch and torchvision ({error}); install the extra: pip install 'analytic-secagg[vision]'"
+        ) from error
+
+
+def first_lines(text: str) -> str:
+    """The start of one of these libraries' long messages, on one line."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    return " ".join(lines[:3])[:300].rstrip(" .")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""All rows of a small client, from the lattice that its exact Gram is the Gram of."""
+"""All rows of a client: from the lattice that its exact Gram is the Gram of, and one by one where they stand alone."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import numpy as np
 from flint import fmpz_mat
 from numpy.typing import NDArray
 
-from secagg import PartyId
-from simulations.audit.attack import MessageAttack, RebuiltRows, score_rows
-from simulations.audit.evaluate import Score
-from simulations.audit.population import Truth
-from simulations.audit.reading import IntMatrix, Reading, reading_of
-from simulations.audit.view import AdversaryView
+from simulations.audit.attack import ReadingAttack, RebuiltRows, score_rows
+from simulations.audit.view import IntMatrix, Reading
 
 MAX_ROWS = 64
 """Beyond it Z^n needs stronger reduction than LLL, and the reduction takes more than some seconds."""
@@ -22,36 +18,13 @@ DELTA, ETA = 0.75, 0.51
 Integers = NDArray[np.object_]
 
 
-class LatticeRows(MessageAttack[RebuiltRows | None]):
-    """The columns of [Y, X] generate Z^n, and all their inner products are known: [[Y'Y, H'], [H, G]].
-
-    So their Gram is that of Z^n in disguise. A reduced basis of it is +-e_1, ..., +-e_n, as soon as every basis vector
-    has length 1, and e_i = [Y, X] T_i gives row i as X^T e_i = [H, G] T_i.
-    """
-
-    name = "lattice_rows"
-    title = "All rows of a small client"
-    explanation = (
-        "Exact sums of whole-number rows are a lattice, and lattice reduction (LLL, 1982) finds the rows in it, labels "
-        "included, as long as there are fewer rows than features. It proves its result: no other rows give the same "
-        "sums. Success: a row and its label, every number exact. Chance: naming as many rows of the pool."
-    )
-    on_totals = True
-    by_cohort = True
-    by_rows = True
-
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> RebuiltRows | None:
-        """The rows as far as they were found."""
-        reading = reading_of(view, target)
-        return None if reading is None else rebuild(reading)
-
-    def score(self, guess: RebuiltRows | None, truth: Truth, rng: np.random.Generator) -> Score:
-        """One trial a row."""
-        return score_rows(guess, truth)
-
-
 def rebuild(reading: Reading) -> RebuiltRows | None:
-    """The rows behind exact statistics with one-hot labels; None where these numbers are no such statistics."""
+    """The rows behind exact statistics with one-hot labels; None where these numbers are no such statistics.
+
+    The columns of [Y, X] generate Z^n, and all their inner products are known: [[Y'Y, H'], [H, G]]. So their Gram is
+    that of Z^n in disguise. A reduced basis of it is +-e_1, ..., +-e_n, as soon as every basis vector has length 1, and
+    e_i = [Y, X] T_i gives row i as X^T e_i = [H, G] T_i.
+    """
     counts = reading.class_counts()
     if counts is None or not 0 < counts.sum() <= MAX_ROWS:
         return None
@@ -107,3 +80,68 @@ def _rows_of(images: Integers, n_classes: int, scale: int, reading: Reading) -> 
     targets = np.eye(n_classes, dtype=np.int64)[np.array(labels, dtype=np.int64)].reshape(len(rows), n_classes)
     certified = np.array_equal(found.T @ found, reading.gram) and np.array_equal(found.T @ targets, reading.cross)
     return RebuiltRows(rows=found, labels=np.array(labels, dtype=np.int64), certified=certified)
+
+
+def peel(reading: Reading) -> RebuiltRows:
+    """All rows that come off, certified if nothing is left.
+
+    For features x >= 0: (sum_c H_vc)^2 = G_vv says that only one row has anything in feature v. That row is then column
+    v of G divided by its entry; once it is known it is taken off, and others become alone.
+    """
+    gram, cross = reading.gram.copy(), reading.cross.copy()
+    rows, labels = [], []
+    while (found := _first_alone(gram, cross)) is not None:
+        row, label = found
+        gram -= np.outer(row, row)
+        cross[:, label] -= row
+        rows.append(row)
+        labels.append(label)
+    return RebuiltRows(
+        rows=np.array(rows, dtype=np.int64).reshape(len(rows), len(gram)),
+        labels=np.array(labels, dtype=np.int64),
+        certified=bool(rows) and not gram.any() and not cross.any(),
+    )
+
+
+def _first_alone(gram: IntMatrix, cross: IntMatrix) -> tuple[IntMatrix, int] | None:
+    sums = cross.sum(axis=1)
+    alone = (sums > 0) & (np.abs(sums) < 2**31) & (sums * sums == gram.diagonal())
+    for feature in np.flatnonzero(alone):
+        entry, row = int(sums[feature]), gram[:, feature]
+        if (row < 0).any() or (row % entry).any() or np.count_nonzero(cross[feature]) != 1:
+            continue
+        row = row // entry
+        label = int(np.argmax(cross[feature]))
+        if (row * row <= gram.diagonal()).all() and (row <= cross[:, label]).all():
+            return row, label
+    return None
+
+
+LATTICE_ROWS = ReadingAttack(
+    name="lattice_rows",
+    title="All rows of a small client",
+    explanation=(
+        "Exact sums of whole-number rows are a lattice, and lattice reduction (LLL, 1982) finds the rows in it, labels "
+        "included, as long as there are fewer rows than features. It proves its result: no other rows give the same "
+        "sums. Success: a row and its label, every number exact. Chance: naming as many rows of the pool."
+    ),
+    read=lambda reading, rows: rebuild(reading),
+    scored=score_rows,
+    on_totals=True,
+    by_cohort=True,
+    by_rows=True,
+)
+
+PEELING = ReadingAttack(
+    name="peeling",
+    title="Rows that are alone in a feature, one after the other",
+    explanation=(
+        "Where only one row has anything in a feature, that feature's column of the Gram matrix is the row. Taken off, "
+        "it uncovers the next. SAFLe's buckets make many rows alone. Success: a row and its label, every number exact. "
+        "Chance: naming as many rows of the pool."
+    ),
+    read=lambda reading, rows: peel(reading),
+    scored=score_rows,
+    on_totals=True,
+    sure=False,  # even in the clear it needs features that are mostly zero
+)

@@ -18,24 +18,20 @@ from federation.datasets import Dataset, bundled
 from federation.errors import UsageError
 from secagg import PlainSum, run_in_memory
 from secagg.dp import PrivacyError, calibrate
-from simulations.compare import private_comparison as private_compare
+from simulations.compare import private
 from simulations.compare.dropouts import Dropouts
 from simulations.compare.options import CompareOptions
-from simulations.compare.private_comparison import (
+from simulations.compare.private import (
     TRUSTS,
     PrivacyTerms,
     PrivateComparison,
     PrivateSettings,
     compare_private,
-)
-from simulations.compare.private_report import (
     depth_verdict,
-    print_private,
     settings_from,
-    statement,
 )
 from simulations.data.partitions import parse_partition
-from simulations.report.json_report import private_report_of
+from simulations.report.table import print_private
 
 SMALL = PrivateSettings(epsilons=(1.0, 8.0), terms=PrivacyTerms(), n_clients=20, n_seeds=3)
 KEYS = {"epsilon", "delta", "rho", "sigma_gram", "sigma_cross", "releases", "accuracy_mean", "accuracy_spread"}
@@ -91,7 +87,7 @@ def in_the_clear(*, threshold: int, **settings: Any) -> PlainSum:
 def test_masks_carry_the_same_noisy_integers(digits: Dataset, n_clients: int, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(SMALL, epsilons=(2.0,), n_clients=n_clients, n_seeds=1)
     masked = compare_private(digits, settings).of("distributed", 2.0)
-    monkeypatch.setattr(private_compare, "MaskedSum", in_the_clear)
+    monkeypatch.setattr(private, "MaskedSum", in_the_clear)
     assert compare_private(digits, settings).of("distributed", 2.0) == masked
 
 
@@ -118,7 +114,7 @@ def test_the_clients_vanish_that_vanish_from_exact_runs(
 @pytest.mark.slow
 def test_digits_keep_what_is_promised(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """The project's own measure: 100 clients, delta 1e-5, records, add-remove, 20 seeds."""
-    monkeypatch.setattr(private_compare, "MaskedSum", in_the_clear)
+    monkeypatch.setattr(private, "MaskedSum", in_the_clear)
     settings = PrivateSettings(epsilons=(1.0, 2.0, 4.0, 8.0), terms=PrivacyTerms(), n_seeds=20)
     comparison = compare_private(digits, settings)
     assert comparison.of("non-private", None).accuracy_mean >= 0.93
@@ -149,7 +145,7 @@ def test_other_terms_run_and_keep_their_budget(digits: Dataset, terms: PrivacyTe
     assert record.releases == terms.n_releases
     if terms.unit == "record":  # 20 clients are far too few for client level to learn much
         assert record.accuracy_mean > 0.3
-    assert any(terms.adjacency in sentence and terms.unit in sentence for sentence in statement(comparison))
+    assert any(terms.adjacency in sentence and terms.unit in sentence for sentence in comparison.statement)
 
 
 def test_more_survivors_than_promised_cost_accuracy_not_privacy(digits: Dataset) -> None:
@@ -219,7 +215,7 @@ def test_budgets_out_of_range_and_noise_too_fine_are_refused(digits: Dataset) ->
 
 
 def test_json_and_table_say_the_same(comparison: PrivateComparison) -> None:
-    found = json.loads(private_report_of(comparison).to_json())
+    found = json.loads(comparison.to_json())
     assert {record["trust"] for record in found["records"]} == set(TRUSTS)
     assert all(set(record) >= KEYS for record in found["records"])
     assert "Unit of privacy: one record. Adjacency: add-remove" in found["statement"][0]
@@ -273,7 +269,7 @@ def test_a_deep_learner_is_told_when_it_should_be_flat(digits: Dataset) -> None:
     settings = replace(SMALL, epsilons=(0.5,), terms=terms, n_seeds=1)
     deep = compare_private(digits, settings)
     flat = compare_private(digits, replace(settings, terms=replace(terms, n_layers=0)))
-    assert any("T = 0 is expected to do better" in sentence for sentence in statement(deep))
+    assert any("T = 0 is expected to do better" in sentence for sentence in deep.statement)
     told = list(depth_verdict(deep, flat))
     better = [t for t in TRUSTS[:3] if flat.of(t, 0.5).accuracy_mean > deep.of(t, 0.5).accuracy_mean]
     assert len(told) == len(better)

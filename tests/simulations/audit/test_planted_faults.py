@@ -1,13 +1,40 @@
-"""Claims about noise stand where they are true, and every planted fault of noise is caught."""
+"""Planted faults of masks and of noise are caught, each by what is named for it; what is not planted is not."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from federation.datasets import Dataset, bundled
+from simulations.audit.attack import MASKED
+from simulations.audit.evaluate import Verdict
+from simulations.audit.negative_controls import MASK_FAULTS, MaskFault, negative_controls, with_fault
 from simulations.audit.noisy_totals import lattice_p_value, noise_evidence
 from simulations.audit.population import Population
+from simulations.audit.workbench import Bench
+
+CAUGHT = (Verdict.LEAKS, Verdict.RECOVERED)
+
+
+@pytest.mark.parametrize("fault", MASK_FAULTS, ids=lambda fault: fault.name)
+def test_every_named_attack_catches_the_planted_fault(bench: Bench, fault: MaskFault) -> None:
+    runs = replace(bench, clients=22).runs(MASKED)
+    for attack in fault.caught_by:
+        spoiled = [(cohort, with_fault(recorded, fault)) for cohort, recorded in runs]
+        assert attack.against_messages(bench, spoiled).verdict in CAUGHT
+        assert attack.against_messages(bench, runs).verdict is Verdict.NO_EVIDENCE
+
+
+def test_all_controls_are_caught(bench: Bench) -> None:
+    found = list(negative_controls(replace(bench, clients=22), 4))
+    assert [control.name for control in found] == [*(fault.name for fault in MASK_FAULTS), "mask_reuse", "unbound"]
+    assert all(control.caught for control in found)
+    assert list(found[0].scores) == ["uniformity", "told_apart"]
+
+
+# Of noise
 
 
 def test_float32_noise_has_no_low_bits() -> None:
