@@ -150,7 +150,7 @@ class Training:
         exchange = SessionExchange(terms.session, self._exchange, self._progress)
         if not terms.place:
             return run_sum(invitation, self._server, exchange, self._deadlines)
-        series = GridSeries(invitation, self._server.roster, exchange, self._deadlines)
+        series = GridSeries(invitation, self._server, exchange, self._deadlines)
         self._series = terms, series
         return series.run_first()
 

@@ -13,7 +13,7 @@ from secagg import InsecureSeededEntropy, PartyId
 from secagg.in_memory import Envelope
 from secagg.layout import IntVector
 from secagg.ring import RingVector
-from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, message_type
+from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, message_type, payload_of
 from simulations.audit.attack import MASKED, MessageAttack
 from simulations.audit.attacks.differencing import DifferentModels, MaskReuse
 from simulations.audit.attacks.distinguishing import Distinguishing, Uniformity
@@ -96,14 +96,15 @@ def with_fault(recorded: RecordedSum, fault: MaskFault) -> RecordedSum:
 def _spoiled(recorded: RecordedSum, fault: MaskFault, envelope: Envelope) -> Envelope:
     if message_type(envelope.message) not in CARRIES_VECTOR:
         return envelope
-    layout = recorded.protocol.layout
-    head = len(envelope.message) - layout.wire_bytes
+    layout, message = recorded.protocol.layout, envelope.message
+    end = HEADER_BYTES + len(payload_of(message))
+    head = end - layout.wire_bytes
     assert head >= HEADER_BYTES
     vector = RingVector.encode(layout, recorded.inputs[envelope.sender])
-    mask = RingVector.from_bytes(layout, envelope.message[head:]).copy()
+    mask = RingVector.from_bytes(layout, message[head:end]).copy()
     mask.subtract(vector)
     vector.add(fault.spoil(mask))
-    return replace(envelope, message=envelope.message[:head] + vector.to_bytes())
+    return replace(envelope, message=message[:head] + vector.to_bytes() + message[end:])
 
 
 def _truncated(mask: RingVector) -> RingVector:

@@ -27,7 +27,7 @@ from secagg.layout import IntVector
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, ServerSession
 from secagg.sums import Knowledge
-from secagg.wire import HEADER_BYTES, MessageType, message_type
+from secagg.wire import MessageType, message_type, payload_of
 from simulations.audit.population import SideInformation
 
 
@@ -124,7 +124,7 @@ class SumView:
         if not self.protocol.guarantee.helpers_learn_total:
             return None
         for envelope in self.messages_of(MessageType.DECRYPTED_SUM):
-            return read_integers(self.layout, envelope.message[HEADER_BYTES:])
+            return read_integers(self.layout, payload_of(envelope.message))
         return None
 
 

@@ -52,6 +52,7 @@ def planned_sum(n_clients: int, assumptions: Assumptions, *, n_features: int = 5
         assumptions=assumptions,
         graph_seed=bytes(16),
         identities=tuple(identities),
+        server_identity=n_clients.to_bytes(32, "big") if assumptions.malicious_server else b"",
     )
 
 
