@@ -121,7 +121,7 @@ def open_frame(message: bytes, *, digest: bytes, sender: PartyId, recipient: Par
     type_ = message_type(message)
     if type_ is None:
         raise MalformedMessageError(f"message type {message[5]} does not exist in version {VERSION}", peer=sender)
-    if message[6:38] != digest:
+    if digest_in(message) != digest:
         raise MalformedMessageError(
             f"this {type_.name} belongs to another session or another configuration; check that both sides agree on "
             "session id, cohort, layout, threshold and on everything that clients received",
@@ -167,6 +167,11 @@ def message_type(message: bytes) -> MessageType | None:
         return MessageType(message[5])
     except (IndexError, ValueError):
         return None
+
+
+def digest_in(message: bytes) -> bytes:
+    """The digest of the session that a framed message says it belongs to."""
+    return message[6:38]
 
 
 def sender_of(message: bytes) -> PartyId:

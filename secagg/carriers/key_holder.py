@@ -10,7 +10,13 @@ from enum import Enum
 from secagg.carriers.seal import load_secret
 from secagg.carriers.vector_cipher import VectorCipher
 from secagg.config import SERVER, SumConfig
-from secagg.errors import LocalProtocolError, RemoteProtocolError, RepeatedMessageError, SumOutOfBoundsError
+from secagg.errors import (
+    LocalProtocolError,
+    MalformedMessageError,
+    RemoteProtocolError,
+    RepeatedMessageError,
+    SumOutOfBoundsError,
+)
 from secagg.layout import Layout
 from secagg.party import Party
 from secagg.ring import RingVector
@@ -154,6 +160,8 @@ class KeyHolder(Party, Stored[KeyHolderKept]):
             decrypted = self._cipher.decrypt(encrypted_sum, secret_context)
         except SumOutOfBoundsError as error:
             raise RemoteProtocolError(str(error), peer=SERVER) from error
+        except MalformedMessageError as error:
+            raise MalformedMessageError(str(error), peer=SERVER) from error
         self._kept.error = decrypted.error
         return decrypted.vector
 

@@ -208,6 +208,7 @@ class CentralNoisySum(_OverSum):
     def _checked(self, contribution: Contribution) -> Contribution:
         """The contribution, if it is zero where nothing is released; a call's vector is looked at when it is made."""
         if not callable(contribution):
+            check_now(self.layout, contribution)
             self.noise.check_withheld(contribution)
             return contribution
 

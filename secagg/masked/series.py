@@ -24,6 +24,7 @@ from secagg.errors import (
     ConfigurationError,
     LocalProtocolError,
     RemoteProtocolError,
+    RepeatedMessageError,
     SnapshotError,
     TooFewSurvivorsError,
 )
@@ -40,7 +41,7 @@ from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
 from secagg.snapshots import CLIENT, binding, read, write
 from secagg.sums import NO_SECRETS, PartySecrets
-from secagg.wire import MessageType, message_type
+from secagg.wire import MessageType, digest_in, message_type
 
 NOT_YET = Layout.of([("not yet agreed", 1, 0)])
 """Stands for the layout of a sum that is only being set up."""
@@ -231,9 +232,11 @@ class SeriesClient(Party):
         """Answer what concerns this sum; what concerns the next one's set-up may fail without harm to this one."""
         current = _the(self._current)
         answers: list[bytes] = []
+        own_roster = self._series.sum(self._index, NOT_YET, b"").setup_digest
         for part in read_bundle(self._hear(message), peer=SERVER):
-            if message_type(part) is MessageType.ROSTER and self._next is not None:
-                answers += self._set_up(part)
+            of_next = message_type(part) is MessageType.ROSTER and digest_in(part) != own_roster
+            if self._next is not None and of_next:
+                answers += self._set_up(self._next, part)
             else:
                 answers.append(current.receive(part))
         if any(message_type(answer) is MessageType.MASKED_INPUT for answer in answers):
@@ -245,9 +248,11 @@ class SeriesClient(Party):
         self._next = MaskedClient(upcoming, self.party, None, secrets=self._secrets, entropy=self._entropy)
         return self._next.start()
 
-    def _set_up(self, roster: bytes) -> list[bytes]:
+    def _set_up(self, upcoming: MaskedClient, roster: bytes) -> list[bytes]:
         try:
-            return [_the(self._next).receive(roster)]
+            return [upcoming.receive(roster)]
+        except RepeatedMessageError:
+            raise
         except RemoteProtocolError:
             self._next = None  # this client is out of the next sum; the current one goes on
             return []

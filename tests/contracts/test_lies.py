@@ -289,11 +289,11 @@ def test_a_lie_is_refused_by_name_and_costs_nobody_else_the_sum(
         return
     with pytest.raises(RemoteProtocolError, match=told) as caught:
         hand.sessions[party].receive(message)
+    assert caught.value.peer == SERVER
     if isinstance(hand.sessions[party], KeyHolder):
         with pytest.raises(LocalProtocolError, match="aborted"):
             hand.sessions[party].receive(honest)
         return
-    assert caught.value.peer == SERVER
     if isinstance(hand.sessions[party], MaskedClient):
         assert hand.sessions[party].state is ClientState.ABORTED
         assert hand.sessions[party]._kept.secrets is None

@@ -419,6 +419,8 @@ def test_bad_public_parameters_are_refused(kind: str, changes: dict[str, Any], m
 def test_a_minimum_is_two_to_the_cohort_s_size(kind: str, min_survivors: int) -> None:
     with pytest.raises(ConfigurationError, match="2 to the cohort's 4"):
         changed(protocol_of(kind), min_survivors=min_survivors)
+    with pytest.raises(ConfigurationError, match="at least 2 clients"):
+        changed(protocol_of(kind), clients=(3,))
 
 
 def test_parameters_for_another_sum_are_refused() -> None:
