@@ -33,7 +33,7 @@ INFLATE = 1 + 2.0**-30
 LEVELS, SMALL = 40, 64
 """How often a preconditioner is improved: condition numbers up to some 2^50 a level, and small systems have any."""
 LOWEST = -900
-"""Below this exponent a residual would leave float64."""
+"""Units below 2^LOWEST would leave float64."""
 EXACT_SIZE = 1024
 """Largest system that rational arithmetic decides: some seconds a column."""
 
@@ -115,7 +115,7 @@ class Inverse:
         factor: L with L L^T = M = B - s I nearly, in its lower triangle.
         shift: s.
         least: the proven lower bound of B's smallest eigenvalue.
-        norm: the 1-norm of the first level's B.
+        norm: the 1-norm of B.
     """
 
     outer: FloatMatrix
@@ -134,20 +134,20 @@ class Inverse:
     def error(self, residual: FloatMatrix) -> FloatMatrix:
         """Bounds of |A^-1 R|, entry by entry; R is known within 2^-52 of its entries."""
         size = len(self.outer)
-        norms = np.linalg.norm(self._times(residual), axis=0)
+        norms = lengths(self._times(residual))
         if self.outer.ndim == 1:
             heights = self.outer
         else:
             heights = np.linalg.norm(self.outer, axis=0)
-            norms = norms + 4 * size * UNIT * np.linalg.norm(self.outer) * np.linalg.norm(residual, axis=0)
+            norms = norms + 4 * size * UNIT * np.linalg.norm(self.outer) * lengths(residual)
         bounds: FloatMatrix = heights[:, None] * (norms * (INFLATE / self.least))
         return bounds
 
     @property
     def reciprocal_condition(self) -> float:
-        """An estimate in the 1-norm for B where X is a diagonal, else a proven lower bound for A."""
+        """An estimate for B in the 1-norm."""
         found, _ = lapack.dpocon(self.factor, self.norm, uplo="L")
-        return float(found) if self.outer.ndim == 1 else 1 / (self.largest * self.norm)
+        return float(found)
 
     @property
     def largest(self) -> float:
@@ -159,23 +159,33 @@ class Inverse:
         return self.outer[:, None] * right if self.outer.ndim == 1 else self.outer @ right
 
 
+def lengths(matrix: FloatMatrix) -> FloatVector:
+    """The 2-norms of columns, without squares that leave float64."""
+    largest = np.abs(matrix).max(axis=0, initial=0.0)
+    scaled = np.divide(matrix, largest, out=np.zeros_like(matrix), where=largest > 0)
+    norms: FloatVector = np.linalg.norm(scaled, axis=0) * largest
+    return norms
+
+
 def inverses(system: System) -> Iterator[Inverse | None]:
     """Approximate inverses with proof, each better than the one before; None for one that float64 could not prove.
 
     Raises:
         IndefiniteError: a vector v with v^T A v < 0, which is exact.
+        UndecidedError: entries so small beside others that float64 would lose them.
     """
+    if system.gram.exponent < LOWEST:
+        raise UndecidedError
     matrix = system.floats()
     if (matrix.diagonal() <= 0).any():
         raise IndefiniteError
     outer = _powers(matrix.diagonal())
     matrix *= outer
     matrix *= outer[:, None]
-    norm = float(np.abs(matrix).sum(axis=0).max())
     for _ in range(LEVELS if len(matrix) <= SMALL else LEVELS // 10):
         factor, shift, least = verified(matrix)
         if factor is not None and least > 0:
-            yield Inverse(outer, factor, shift, least, norm)
+            yield Inverse(outer, factor, shift, least, float(np.abs(matrix).sum(axis=0).max()))
         else:
             yield None
             _refuse_negative(system, matrix, outer)
@@ -184,7 +194,10 @@ def inverses(system: System) -> Iterator[Inverse | None]:
         rows = inner * outer if outer.ndim == 1 else inner @ outer
         rows = np.ldexp(rows, -np.frexp(np.abs(rows).max(axis=1))[1][:, None])
         digits = Digits.rounded(rows, system.gram.bits, 2)
-        matrix = (digits @ (system @ digits.T)).floats()
+        product = digits @ (system @ digits.T)
+        if product.exponent < LOWEST:
+            raise UndecidedError
+        matrix = product.floats()
         scale = _powers(matrix.diagonal())
         matrix, outer = scale[:, None] * matrix * scale, scale[:, None] * digits.floats()
 
@@ -309,7 +322,7 @@ def refined(problem: Problem, better: Iterator[Inverse], shape: tuple[int, int],
     with np.errstate(over="ignore", under="ignore"):
         result = np.ldexp(weights, exponent)
         open_entries |= np.ldexp(result, -exponent) != weights
-    return _by_rationals(problem, result, open_entries, exponent)
+    return by_rationals(problem, result, open_entries, exponent)
 
 
 def _added(high: FloatMatrix, low: FloatMatrix, slack: FloatMatrix, step: Digits) -> tuple[FloatMatrix, ...]:
@@ -330,9 +343,8 @@ def _decided(high: FloatMatrix, low: FloatMatrix, error: FloatMatrix) -> NDArray
     return decided
 
 
-def _by_rationals(
-    problem: Problem, weights: FloatMatrix, open_entries: NDArray[np.bool_], exponent: int
-) -> FloatMatrix:
+def by_rationals(problem: Problem, weights: FloatMatrix, open_entries: NDArray[np.bool_], exponent: int) -> FloatMatrix:
+    """Weights whose open entries are the rational solution times 2^exponent, rounded once."""
     columns = np.flatnonzero(open_entries.any(axis=0))
     if not len(columns):
         return weights
@@ -351,6 +363,12 @@ def whole(matrix: Digits) -> Any:
     values, _ = matrix.integers()
     rows, columns = matrix.shape
     return flint.fmpz_mat(rows, columns, values)
+
+
+def by_minors(matrix: Digits) -> bool:
+    """Whether a small matrix is positive definite by its leading minors (Sylvester), where float64 cannot say it."""
+    size = matrix.shape[0]
+    return size <= SMALL and all(whole(matrix[:k, :k]).det() > 0 for k in range(1, size + 1))
 
 
 def positive_definite(system: System, right: Digits, better: Iterator[Inverse], *, exponent: int) -> FloatMatrix:
@@ -374,4 +392,10 @@ def positive_definite(system: System, right: Digits, better: Iterator[Inverse], 
         error=lambda inverse, residual: inverse.error(residual),
         rational=rational if system.shape[0] <= EXACT_SIZE else None,
     )
-    return refined(problem, better, (system.shape[0], right.shape[1]), exponent=exponent)
+    shape = system.shape[0], right.shape[1]
+    try:
+        return refined(problem, better, shape, exponent=exponent)
+    except UndecidedError:
+        if not by_minors(system.joined()):
+            raise
+    return by_rationals(problem, np.zeros(shape), np.ones(shape, dtype=bool), exponent)

@@ -20,7 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, lapack
 
-from analytic.certified import EXACT_SIZE, Inverse, Problem, System, UndecidedError, inverses, proven, refined, whole
+from analytic.certified import (
+    EXACT_SIZE,
+    Inverse,
+    Problem,
+    System,
+    UndecidedError,
+    by_rationals,
+    inverses,
+    lengths,
+    proven,
+    refined,
+    whole,
+)
 from analytic.digits import Digits
 from analytic.row_format import FloatMatrix
 
@@ -33,9 +45,10 @@ BUDGET = 2**38
 def rank_guess(matrix: Digits) -> tuple[int, NDArray[np.intp]]:
     """The rank, very likely, and as many columns that are independent, very likely; both are proven later."""
     floats = matrix.floats()
-    d = len(floats)
-    scale = np.ldexp(1.0, -(np.frexp(floats.diagonal())[1] // 2))
-    _, pivots, rank, _ = lapack.dpstrf(floats * scale * scale[:, None], lower=1, tol=float(d * d) * 2.0**-53)
+    d, scale = len(floats), np.ldexp(1.0, -(np.frexp(floats.diagonal())[1] // 2))
+    floats *= scale
+    floats *= scale[:, None]
+    _, pivots, rank, _ = lapack.dpstrf(floats.T, lower=1, tol=float(d * d) * 2.0**-53, overwrite_a=1)
     if d > ELIMINATION_SIZE:
         return rank, np.sort(pivots[:rank] - 1)
     (prime,) = itertools.islice(_primes(), 1)
@@ -78,7 +91,7 @@ def minimum_norm(matrix: Digits, right: Digits, columns: NDArray[np.intp], *, ex
 
     def error(inverse: Inverse, residual: FloatMatrix) -> FloatMatrix:
         """|C (C^T C)^-1 R| <= |R| / lambda_min(A_SS), since C^T C = A_SS (I + K K^T) A_SS."""
-        norms = np.linalg.norm(residual, axis=0) * (inverse.largest * (1 + 2.0**-30))
+        norms = lengths(residual) * (inverse.largest * (1 + 2.0**-30))
         return np.broadcast_to(norms, (d, residual.shape[1]))
 
     def rational(chosen: NDArray[np.intp]) -> list[Any]:
@@ -89,13 +102,7 @@ def minimum_norm(matrix: Digits, right: Digits, columns: NDArray[np.intp], *, ex
         solution = flint.fmpq_mat(wide) * flint.fmpq_mat(normal).solve(flint.fmpq_mat(inner) * solution)
         return [value * scale for value in solution.entries()]
 
-    if not consistent:
-        if d > EXACT_SIZE // 4:
-            raise UndecidedError
-        entries = rational(np.arange(right.shape[1]))
-        two = flint.fmpq(2) ** exponent
-        values = [value * two for value in entries]
-        return np.array([int(value.p) / int(value.q) for value in values]).reshape(d, -1)
+    shape = d, right.shape[1]
     problem = Problem(
         right=right[columns],
         expand=lambda step: basis @ step,
@@ -104,7 +111,9 @@ def minimum_norm(matrix: Digits, right: Digits, columns: NDArray[np.intp], *, ex
         error=error,
         rational=rational if d <= EXACT_SIZE else None,
     )
-    return refined(problem, itertools.chain([first], better), (d, right.shape[1]), exponent=exponent)
+    if consistent:
+        return refined(problem, itertools.chain([first], better), shape, exponent=exponent)
+    return by_rationals(problem, np.zeros(shape), np.ones(shape, dtype=bool), exponent)
 
 
 def _kernel(system: System, inverse: Inverse, others: FloatMatrix) -> FloatMatrix:

@@ -255,6 +255,6 @@ def solve_counts(total: Counts, spec: CountSpec, *, ridge: float = 0.0) -> Solut
     observed = np.flatnonzero(total.diagonal > 0)
     if len(observed) == 0:
         return Solution(weights=weights, method="minimum norm", rank=0, reciprocal_condition=0.0, certified=True)
-    solution = solve_ridge(total.gram(observed), total.cross[observed], ridge=ridge)
+    solution = solve_ridge(total.gram(observed).astype(np.int64), total.cross[observed], ridge=ridge)
     weights[observed] = solution.weights
     return replace(solution, weights=weights)

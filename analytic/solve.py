@@ -39,7 +39,7 @@ class Solution:
         method: ``cholesky``, or ``minimum norm`` when G + ridge I is singular.
         rank: rank of the matrix that was solved with.
         reciprocal_condition: an estimate in the 1-norm, once powers of two have brought the diagonal near one; 0 for a
-            singular matrix.
+            singular matrix, and for one that float64 alone cannot tell from it.
         certified: whether the weights are the exact solution correctly rounded, and so the same on every machine.
     """
 
@@ -148,9 +148,8 @@ def _certified(system: System, cross: Digits, exponent: int) -> tuple[FloatMatri
         rank, columns = rank_guess(matrix)
         if rank < cross.shape[0]:
             return minimum_norm(matrix, cross, columns, exponent=exponent), rank, 0.0
-        first = next(proven(better))
-    weights = positive_definite(system, cross, chain([first], proven(better)), exponent=exponent)
-    return weights, cross.shape[0], first.reciprocal_condition
+    weights = positive_definite(system, cross, proven(chain([first], better)), exponent=exponent)
+    return weights, cross.shape[0], 0.0 if first is None else first.reciprocal_condition
 
 
 @contextmanager
