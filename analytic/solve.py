@@ -142,7 +142,10 @@ def _certified(system: System, cross: Digits, exponent: int) -> tuple[FloatMatri
     if not cross.shape[0]:
         return cross.floats(), 0, 0.0
     better = inverses(system)
-    first = next(better)
+    try:
+        first = next(better)
+    except UndecidedError:  # only rationals can decide it
+        first, better = None, iter(())
     if first is None:
         matrix = system.joined()
         rank, columns = rank_guess(matrix)
