@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -34,15 +34,6 @@ CSS_CLASSES = {
     Verdict.TOO_FEW: "few",
     Verdict.DOES_NOT_APPLY: "empty",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PicturePair:
-    """A true row and a rebuilt one, as the page shows them."""
-
-    true: str
-    rebuilt: str | None
-    exact: bool
 
 
 def to_html(audit: Audit, *, pictures: bool = True) -> str:
@@ -154,7 +145,7 @@ def _roc_rows(audit: Audit) -> Iterator[tuple[str, str, Score]]:
             yield cell.attack, COLUMN_TITLES.get(cell.mode, cell.mode), cell.score
 
 
-def _galleries(audit: Audit) -> Iterator[tuple[str, list[PicturePair]]]:
+def _galleries(audit: Audit) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     largest = RowFormat.parse(audit.settings.format).magnitude
     top = max((int(p.true.max()) for c in audit.cells if c.score for p in c.score.pictures), default=largest)
     for mode in ("plain", "masked"):
@@ -165,11 +156,11 @@ def _galleries(audit: Audit) -> Iterator[tuple[str, list[PicturePair]]]:
                 yield (
                     title,
                     [
-                        PicturePair(
-                            true=row_picture(picture.true, top),
-                            rebuilt=None if picture.rebuilt is None else row_picture(picture.rebuilt, top),
-                            exact=picture.exact,
-                        )
+                        {
+                            "true": row_picture(picture.true, top),
+                            "rebuilt": None if picture.rebuilt is None else row_picture(picture.rebuilt, top),
+                            "exact": picture.exact,
+                        }
                         for picture in cell.score.pictures[:8]
                     ],
                 )
