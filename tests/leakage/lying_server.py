@@ -1,0 +1,623 @@
+"""A server that lies to real client and helper sessions, with colluders and the network on its side.
+
+All that it does is a sequence of choices, of which 0 is the honest one or repeats what it told the last party.
+Hypothesis draws the others, or ``strategies`` goes through all sequences with a stated number of them. After each play
+``Attack.leak`` says what followed from the bytes.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from leakage.coalition import Coalition, Heard, Sum, mask_words, opened, reader
+from leakage.equations import Combination, Equation, Span, Vector, Words
+
+from secagg import ClientSession, CommitteeSum, InsecureSeededEntropy, Layout, MaskedSum
+from secagg.committee import client as committee_client
+from secagg.committee import helper as committee_helper
+from secagg.committee.messages import (
+    CommitteeInput,
+    MaskRequest,
+    MaskSum,
+    SealedSeed,
+    seed_binding,
+    seed_key,
+    sign_seed,
+)
+from secagg.config import SERVER
+from secagg.errors import MalformedMessageError, SecureSumError
+from secagg.masked import client as masked_client
+from secagg.masked.bundles import read_bundle, write_bundle
+from secagg.masked.messages import (
+    AdvertisedKeys,
+    Roster,
+    ShareDelivery,
+    SurvivorProof,
+    SurvivorSignature,
+    UnmaskRequest,
+)
+from secagg.masked.secrets import seal_binding, sealing_key, sign_survivors
+from secagg.masked.series import MaskedSeries
+from secagg.primitives.agreement import KeyPair
+from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
+from secagg.primitives.sealing import seal
+from secagg.primitives.shamir import SHARE_BYTES
+from secagg.sums import PartySecrets
+from secagg.wire import CARRIES_VECTOR, MessageType, message_type, open_frame, seal_frame
+
+LAYOUT = Layout.of([("words", 3, 2**62)])
+"""Three entries of eight bytes: masks of other seeds differ, and no combination fits by chance."""
+
+Choose = Callable[[int], int]
+"""One of so many; 0 is what an honest server does, or what this one did last."""
+Event = tuple[int, bytes | None]
+"""In the sum of a number a party begins (None), comes back from its stored session (``CRASH``), or hears a message."""
+Session = Callable[[int, bytes | None], Sequence[bytes | None]]
+CRASH = b""
+
+START, ROSTER, DELIVERY, REQUEST, PROOF, REQUEST_AGAIN, PROOF_AGAIN = range(7)
+
+
+def identity_of(party: int) -> IdentityKey:
+    """The signing key of a party; the server's is that of party 0."""
+    return IdentityKey(bytes([party + 1]) * 32)
+
+
+def agreement_of(helper: int) -> KeyPair:
+    """The key pair of a helper."""
+    return KeyPair(bytes([helper + 1]) * 32)
+
+
+def vector_of(vector: Vector) -> np.ndarray:
+    """A client's vector; no combination of a few is that of others."""
+    return np.random.default_rng(vector).integers(-(2**61), 2**61, LAYOUT.size)
+
+
+# Honest parties: real sessions
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a party said to one event, and each mask that it added meanwhile, with its sign."""
+
+    messages: tuple[bytes, ...]
+    masks: tuple[tuple[bytes, int], ...]
+
+
+class Honest:
+    """A party whose answers follow from what it was told: it is asked anew only where that is new."""
+
+    def __init__(self, make: Callable[[], Session]) -> None:
+        self._make, self._live = make, make()
+        self._lived: tuple[Event, ...] = ()
+        self._memory: dict[tuple[Event, ...], Answer] = {}
+
+    def answer(self, told: tuple[Event, ...]) -> Answer:
+        """To the last of these events; nothing where it refuses."""
+        if told not in self._memory:
+            if self._lived != told[:-1]:
+                self._live = self._make()
+                for event in told[:-1]:
+                    _ask(self._live, event)
+            with _watched() as masks:
+                messages = _ask(self._live, told[-1])
+            self._lived = told
+            self._memory[told] = Answer(messages, tuple(masks))
+        return self._memory[told]
+
+
+def _ask(session: Session, event: Event) -> tuple[bytes, ...]:
+    try:
+        return tuple(message for message in session(*event) if message is not None)
+    except SecureSumError:
+        return ()
+
+
+@contextmanager
+def _watched() -> Iterator[list[tuple[bytes, int]]]:
+    """The masks that parties really add, whatever they should add: that is how equations get their terms."""
+    seen: list[tuple[bytes, int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (masked_client, committee_client, committee_helper):
+
+            def add(vector, masks, digest, *, really=module.add_masks):  # type: ignore[no-untyped-def]
+                really(vector, masks, digest)
+                seen.extend((mask_words(seed, digest, vector.layout), sign) for seed, sign in masks)
+
+            patch.setattr(module, "add_masks", add)
+        yield seen
+
+
+def sessions_of(make: Callable[[int, str], ClientSession]) -> Session:
+    """A party's sessions, one a sum; ``make`` takes the sum's number and how often the party crashed."""
+    live: dict[int, ClientSession] = {}
+    crashes: list[int] = []
+
+    def session(number: int, message: bytes | None) -> Sequence[bytes | None]:
+        if message is None:
+            live[number] = make(number, "")
+            return [live[number].start()]
+        if message == CRASH:
+            crashes.append(number)
+            restarted = make(number, f" after crash {len(crashes)}")
+            restarted.restore(live[number].snapshot())
+            live[number] = restarted
+            return []
+        return [live[number].receive(message)]
+
+    return session
+
+
+def says(bound_to: Any, type_: MessageType, payload: bytes, *, recipient: int, sender: int = SERVER) -> bytes:
+    """A message of the server, or of a colluding client, signed where messages are."""
+    identity = identity_of(sender) if bound_to.identity_of(sender) else None
+    digest = bound_to.digest_of(type_)
+    return seal_frame(type_, payload, digest=digest, sender=sender, recipient=recipient, identity=identity)
+
+
+def series_session(series: MaskedSeries, party: int, secrets: PartySecrets) -> Session:
+    """A client of a series; what it is told and says is taken out of bundles."""
+    client = series.client(party, secrets=secrets, entropy=InsecureSeededEntropy(1, f"series {party}"))
+
+    def session(number: int, message: bytes | None) -> Sequence[bytes | None]:
+        if message is None:
+            said = client.begin_sum(LAYOUT, b"", vector_of((party, number))).start()
+        elif message == CRASH:
+            return []
+        else:
+            bundle = write_bundle([message])
+            said = client.receive(says(series, MessageType.BUNDLE, bundle, recipient=party))
+        if not said:
+            return []
+        frame = open_frame(said, digest=series.digest, sender=party, recipient=SERVER, public=series.identity_of(party))
+        return read_bundle(
+            open_frame(said, digest=series.digest, sender=party, recipient=SERVER, public=public), peer=party
+        )
+
+    return session
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What all plays of a test share: the sums, the honest parties' sessions, who is on the server's side.
+
+    Args:
+        sums: public parameters.
+        colluders: clients and helpers.
+        same_rows: whether a client gives each sum the same vector.
+        same_tape: whether it draws the same bytes in each sum, as a machine does that was rolled back.
+        series: of which ``sums`` are the first ones.
+        may_lie: whether the server lies, or only listens while messages get lost.
+        reorders: whether the order of steps, crashes and replays are choices, too.
+    """
+
+    sums: tuple[Sum, ...]
+    colluders: frozenset[int] = frozenset()
+    same_rows: bool = False
+    same_tape: bool = False
+    series: MaskedSeries | None = None
+    may_lie: bool = True
+    reorders: bool = False
+    parties: Mapping[int, Honest] = field(init=False)
+    memory: dict[object, Any] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        everybody = (*self.sums[0].clients, *self.sums[0].helpers)
+        honest = {party: Honest(self._maker(party)) for party in everybody if party not in self.colluders}
+        object.__setattr__(self, "parties", honest)
+
+    @property
+    def clients(self) -> list[int]:
+        """The honest ones."""
+        return [party for party in self.sums[0].clients if party not in self.colluders]
+
+    @property
+    def promised(self) -> int:
+        """In how many honest clients' company each honest vector stays at least."""
+        colluding = len(self.colluders.intersection(self.sums[0].clients))
+        return min(config.guarantee.survivors_needed for config in self.sums) - colluding
+
+    def vector(self, number: int, party: int) -> Vector:
+        """What a client gives a sum."""
+        return party, 0 if self.same_rows else number
+
+    def once(self, what: object, make: Callable[[], Any]) -> Any:
+        """What ``make`` gives, worked out once for all plays."""
+        if what not in self.memory:
+            self.memory[what] = make()
+        return self.memory[what]
+
+    def secrets(self, party: int) -> PartySecrets:
+        """What a party knows for long."""
+        if party in self.sums[0].helpers:
+            identity = identity_of(party) if self.sums[0].is_authenticated else None
+            return PartySecrets(agreement=agreement_of(party), identity=identity)
+        return PartySecrets(identity=identity_of(party) if self.sums[0].is_authenticated else None)
+
+    def _maker(self, party: int) -> Callable[[], Session]:
+        def made(number: int, crashed: str) -> ClientSession:
+            config, secrets = self.sums[number], self.secrets(party)
+            if party in config.helpers:
+                return config.helper(party, secrets=secrets)
+            tape = InsecureSeededEntropy(0 if self.same_tape else number, f"{party}{crashed}")
+            return config.client(party, vector_of(self.vector(number, party)), secrets=secrets, entropy=tape)
+
+        if self.series is None:
+            return lambda: sessions_of(made)
+        series = self.series
+        return lambda: series_session(series, party, self.secrets(party))
+
+
+# The server
+
+
+class Attack:
+    """One play; ``Masked`` and ``Committee`` say what can be chosen."""
+
+    def __init__(self, stage: Stage, choose: Choose) -> None:
+        self.stage, self.choose = stage, choose
+        self._told: dict[int, tuple[Event, ...]] = defaultdict(tuple)
+        self._wire: list[tuple[int, bytes]] = []
+        self._heard = [Heard(config) for config in stage.sums]
+        self._said: dict[tuple[int, int, MessageType], bytes] = {}
+        self._seen: list[tuple[Vector | None, tuple[tuple[bytes, int], ...], Words]] = []
+        self._keys = [agreement_of(party) for party in stage.sums[0].helpers if party in stage.colluders]
+        self._seeds: set[bytes] = set()
+
+    def tell(self, number: int, party: int, event: bytes | None, *, is_repeated: bool = False) -> tuple[bytes, ...]:
+        """Give an honest party a message, and take down all that it says."""
+        self._told[party] += ((number, event),)
+        if event and not is_repeated:
+            self._wire.append((number, event))
+            self._heard[number].take(event, sender=SERVER, recipient=party)
+        answer = self.stage.parties[party].answer(self._told[party])
+        for message in answer.messages:
+            self._take(party, message, answer.masks)
+        return answer.messages
+
+    def _take(self, party: int, message: bytes, masks: tuple[tuple[bytes, int], ...]) -> None:
+        number = next((k for k, config in enumerate(self.stage.sums) if _belongs(config, message, party)), None)
+        if number is None:  # the set-up of a sum of the series that nobody begins
+            return
+        config, type_ = self.stage.sums[number], message_type(message)
+        assert type_ is not None
+        self._said[number, party, type_] = message
+        self._heard[number].take(message, sender=party, recipient=SERVER)
+        if type_ in CARRIES_VECTOR or type_ is MessageType.MASK_SUM:
+            vector = self.stage.vector(number, party) if type_ in CARRIES_VECTOR else None
+            words = _words(config, message, party)
+            true = np.zeros_like(words) if vector is None else vector_of(vector).astype(np.uint64)
+            for mask, sign in masks:
+                true = true + np.frombuffer(mask, np.uint64) * np.uint64(sign % 2**64)
+            assert (words == true).all(), "what was sent is the vector and the masks that were seen to be added"
+            self._seen.append((vector, masks, words))
+
+    def disturb(self, number: int, party: int) -> None:
+        """Have a party crash and come back, or repeat to it what anybody was told in any sum."""
+        has_begun = (number, None) in self._told[party]
+        what = self.choose(3) if self.stage.reorders and has_begun else 0
+        if what == 1:
+            self.tell(number, party, CRASH)
+        if what == 2 and self._wire:
+            _, message = self._wire[self.choose(len(self._wire))]
+            self.tell(number, party, message, is_repeated=True)
+
+    def span(self) -> Span:
+        """All that follows from the bytes: what the coalition can expand is taken off, what it cannot is unknown."""
+        known = Coalition(self._keys, self._seeds, self._heard, self.stage.once).known_masks()
+        equations = []
+        for vector, masks, words in self._seen:
+            left: dict[bytes, int] = defaultdict(int)
+            for mask, sign in masks:
+                if mask in known:
+                    words = words - np.frombuffer(mask, np.uint64) * np.uint64(sign % 2**64)
+                else:
+                    left[mask] += sign
+            equations.append(Equation({} if vector is None else {vector: 1}, left, words))
+        return Span(equations)
+
+    def leak(self) -> Combination | None:
+        """A combination of fewer honest clients' vectors than promised that follows; None if none does."""
+        span = self.span()
+        found = span.of_at_most(self.stage.promised - 1)
+        for combination in (*span.combinations(), *([found] if found else [])):
+            really = sum(
+                (vector_of(v).astype(np.uint64) * np.uint64(c % 2**64) for v, c in combination.vectors.items()),
+                start=np.zeros(LAYOUT.size, np.uint64),
+            )
+            assert (combination.words == really).all(), "what follows from the equations is what the vectors say"
+        return found
+
+
+class Masked(Attack):
+    """Rosters, deliveries, requests and proofs of masked sums, to each client its own."""
+
+    def __init__(self, stage: Stage, choose: Choose) -> None:
+        Attack.__init__(self, stage, choose)
+        self._counted: dict[tuple[int, int], set[int]] = defaultdict(set)
+        self._rosters: dict[tuple[int, int], dict[int, AdvertisedKeys]] = {}
+        self._forged: dict[AdvertisedKeys, KeyPair] = {}  # the pair to seal with
+        self._dropouts: dict[int, frozenset[int]] = {}
+        self._asked: dict[tuple[int, int], frozenset[int]] = {}
+        self._signed: dict[tuple[int, frozenset[int]], dict[int, bytes]] = defaultdict(dict)
+        self._asks_again = 0
+
+    def play(self) -> None:
+        """Lead every client through every sum, as far as it goes."""
+        waiting = [(number, START, party) for number in range(len(self.stage.sums)) for party in self.stage.clients]
+        while waiting:
+            number, step, party = waiting.pop(self.choose(len(waiting)) if self.stage.reorders else 0)
+            self.disturb(number, party)
+            following = self._step(number, step, party)
+            if following is not None:
+                insort(waiting, (number, following, party))
+
+    def _step(self, number: int, step: int, party: int) -> int | None:
+        """Where the client stands after a step of its sum; None where it is left, refuses or is done."""
+        is_set_up_ahead = self.stage.series is not None and number > 0
+        if step == START:
+            if not is_set_up_ahead:
+                self.tell(number, party, None)
+            if (number, party, MessageType.ADVERTISED_KEYS) not in self._said:
+                return None
+        else:
+            if is_set_up_ahead and step == DELIVERY:
+                self.tell(number, party, None)
+            message = self._message(number, step, party)
+            if message is None or not self.tell(number, party, message):
+                return None
+        if self.stage.sums[number].is_authenticated and step in (REQUEST, REQUEST_AGAIN):
+            self._take_signature(number, party)
+        elif step >= REQUEST:
+            return self._again(step)
+        if self.choose(2):
+            return None
+        self._counted[number, step].add(party)
+        return step + 1
+
+    def _again(self, step: int) -> int | None:
+        """Ask a client that is done once more; who does so with one does so with the next."""
+        if not self.stage.may_lie or step > PROOF:
+            return None
+        self._asks_again ^= self.choose(2)
+        return REQUEST_AGAIN if self._asks_again else None
+
+    def _message(self, number: int, step: int, party: int) -> bytes | None:
+        type_, make = {
+            ROSTER: (MessageType.ROSTER, self._roster),
+            DELIVERY: (MessageType.SHARE_DELIVERY, self._delivery),
+            REQUEST: (MessageType.UNMASK_REQUEST, self._request),
+            PROOF: (MessageType.SURVIVOR_PROOF, self._proof),
+        }[step - 2 if step > PROOF else step]
+        payload, config = make(number, party), self._config(number)
+        if payload is None:
+            return None
+        return says(config, type_, payload, recipient=party)
+
+    def _roster(self, number: int, party: int) -> bytes:
+        """For each neighbour its keys, another sum's, keys of the server's own making, or none."""
+        chosen = {}
+        for peer in self._config(number).neighbours(party):
+            offers = self._offers(number, peer)
+            if offers:
+                offer = [*offers, None][self.choose(len(offers) + 1) if self.stage.may_lie else 0]
+                if offer is not None:
+                    chosen[peer] = offer
+        self._rosters[number, party] = chosen
+        return Roster(keys=chosen).to_payload()
+
+    def _offers(self, number: int, peer: int) -> list[AdvertisedKeys]:
+        if peer in self.stage.colluders:
+            return [self._made_up(number, peer, variant) for variant in range(1 + self.stage.may_lie)]
+        if not self.stage.may_lie:
+            return [self._advertised(number, peer)] if peer in self._counted[number, START] else []
+        sums = [number, *(other for other in range(len(self.stage.sums)) if other != number)]
+        heard = [self._advertised(k, peer) for k in sums if (k, peer, MessageType.ADVERTISED_KEYS) in self._said]
+        return [*heard, self._made_up(number, peer, 0)]
+
+    def _advertised(self, number: int, peer: int) -> AdvertisedKeys:
+        (keys,) = self._heard[number].keys[peer]
+        return keys
+
+    def _made_up(self, number: int, peer: int, variant: int) -> AdvertisedKeys:
+        """Keys of the server's side in the name of a client, signed where it has that client's signing key."""
+        keys, pairs = self.stage.once((number, peer, variant), lambda: self._new_keys(number, peer, variant))
+        self._forged[keys] = pairs[0]
+        self._keys += pairs
+        return keys
+
+    def _new_keys(self, number: int, peer: int, variant: int) -> tuple[AdvertisedKeys, tuple[KeyPair, KeyPair]]:
+        config, entropy = self._config(number), InsecureSeededEntropy(2, repr((number, peer, variant)))
+        sealing, masking = pairs = (KeyPair.generate(entropy), KeyPair.generate(entropy))
+        keys = AdvertisedKeys(sealing_key=sealing.public, masking_key=masking.public)
+        signature = bytes(SIGNATURE_BYTES if config.is_authenticated else 0)
+        if config.is_authenticated and peer in self.stage.colluders:
+            said = says(config, MessageType.ADVERTISED_KEYS, keys.to_payload(), recipient=SERVER, sender=peer)
+            signature = said[-SIGNATURE_BYTES:]
+        return replace(keys, signature=signature), pairs
+
+    def _delivery(self, number: int, party: int) -> bytes:
+        """From each peer on the roster its box, one of another sum, or none; the server seals for its own side."""
+        chosen = {}
+        for peer, keys in self._rosters[number, party].items():
+            boxes = self._boxes(number, party, peer, keys)
+            if boxes:
+                box = [*boxes, None][self.choose(len(boxes) + 1) if self.stage.may_lie else 0]
+                if box is not None:
+                    chosen[peer] = box
+        return ShareDelivery(sealed=chosen).to_payload()
+
+    def _boxes(self, number: int, party: int, peer: int, keys: AdvertisedKeys) -> list[bytes]:
+        if keys in self._forged:
+            setup, own = self._config(number).setup_digest, self._advertised(number, party)
+            key = sealing_key(self._forged[keys], own.sealing_key, setup, peer, party)
+            binding = seal_binding(setup, peer, party, keys.masking_key, own.masking_key)
+            return [seal(key, bytes(2 * SHARE_BYTES), binding, entropy=InsecureSeededEntropy(3))]
+        if not self.stage.may_lie and peer not in self._counted[number, ROSTER]:
+            return []
+        sums = [number, *(other for other in range(len(self.stage.sums)) if other != number)]
+        shared = [said for k in sums for sender, said in self._heard[k].shared if sender == peer]
+        return [said.sealed[party] for said in shared if party in said.sealed]
+
+    def _request(self, number: int, party: int) -> bytes | None:
+        """The dropouts that the last client was told, but for those that this one is told otherwise of."""
+        config = self._config(number)
+        if number not in self._dropouts:
+            self._dropouts[number] = frozenset(set(self.stage.clients) - self._counted[number, DELIVERY])
+        dropouts = self._dropouts[number]
+        if party in dropouts:
+            if not self.stage.may_lie or not self.choose(2):
+                return None
+            dropouts -= {party}
+        if self.stage.may_lie:
+            dropouts ^= {peer for peer in config.clients if peer != party and self.choose(2)}
+        self._dropouts[number] = self._asked[number, party] = dropouts
+        return UnmaskRequest(dropouts=tuple(sorted(dropouts))).to_payload()
+
+    def _take_signature(self, number: int, party: int) -> None:
+        message = self._said[number, party, MessageType.SURVIVOR_SIGNATURE]
+        frame = opened(self._config(number), message, sender=party, recipient=SERVER)
+        signature = SurvivorSignature.read(reader(frame, party)).signature
+        self._signed[number, self._asked[number, party]][party] = signature
+
+    def _proof(self, number: int, party: int) -> bytes:
+        """All signatures on what this client was told; colluders sign everything. Or others' on other sets, too."""
+        dropouts, digest = self._asked[number, party], self._config(number).digest
+        signatures = {peer: self._colluder_signs(peer, dropouts, digest) for peer in self.stage.colluders - dropouts}
+        if self.stage.may_lie and self.choose(2):
+            for (k, _), signed in self._signed.items():
+                signatures |= signed if k == number else {}
+        signatures |= self._signed[number, dropouts]
+        return SurvivorProof(signatures=signatures).to_payload()
+
+    def _colluder_signs(self, peer: int, dropouts: frozenset[int], digest: bytes) -> bytes:
+        key = (peer, dropouts, digest)
+        signed: bytes = self.stage.once(key, lambda: sign_survivors(identity_of(peer), dropouts, digest))
+        return signed
+
+    def _config(self, number: int) -> MaskedSum:
+        config = self.stage.sums[number]
+        assert isinstance(config, MaskedSum)
+        return config
+
+
+class Committee(Attack):
+    """Requests to helpers, to each its own survivors with seeds of whatever origin."""
+
+    def __init__(self, stage: Stage, choose: Choose) -> None:
+        Attack.__init__(self, stage, choose)
+        self._last: dict[tuple[int, int], int] = defaultdict(int)
+
+    def play(self) -> None:
+        """Collect vectors, then ask each honest helper, perhaps twice."""
+        for number in range(len(self.stage.sums)):
+            for party in self.stage.clients:
+                if not self.choose(2):
+                    self.tell(number, party, None)
+        waiting = [
+            (number, helper)
+            for number, config in enumerate(self.stage.sums)
+            for _ in range(1 + self.stage.may_lie)
+            for helper in config.helpers
+            if helper not in self.stage.colluders
+        ]
+        while waiting:
+            number, helper = waiting.pop(self.choose(len(waiting)) if self.stage.reorders else 0)
+            if (number, None) not in self._told[helper]:
+                self.tell(number, helper, None)
+            self.disturb(number, helper)
+            self.tell(number, helper, self._mask_request(number, helper))
+
+    def _mask_request(self, number: int, helper: int) -> bytes:
+        config = self.stage.sums[number]
+        assert isinstance(config, CommitteeSum)
+        seeds = {}
+        for party in config.clients:
+            offers = [*self._seeds_for(config, number, helper, party), None]
+            self._last[number, party] = pick = (self._last[number, party] + self.choose(len(offers))) % len(offers)
+            offer = offers[pick]
+            if offer is not None:
+                seeds[party] = offer
+        return says(config, MessageType.MASK_REQUEST, MaskRequest(seeds=seeds).to_payload(), recipient=helper)
+
+    def _seeds_for(self, config: CommitteeSum, number: int, helper: int, party: int) -> list[SealedSeed]:
+        """A client's own seed, one that the server made up, the same client's of another sum, and somebody else's."""
+        uploads = {(k, client): said for k, heard in enumerate(self._heard) for client, said in heard.inputs}
+        own = [uploads.pop((number, party)).seeds[helper]] if (number, party) in uploads else []
+        if not self.stage.may_lie:
+            return own or ([self._made_up(config, helper, party)] if party in self.stage.colluders else [])
+        others = [said.seeds[helper] for said in uploads.values()]
+        signed = [self._signed(config, helper, party, seed) for seed in others]
+        return [*own, self._made_up(config, helper, party), *signed]
+
+    def _made_up(self, config: CommitteeSum, helper: int, party: int) -> SealedSeed:
+        entry, seed = self.stage.once((config.digest, helper, party), lambda: self._new_seed(config, helper, party))
+        self._seeds.add(seed)
+        return entry
+
+    def _new_seed(self, config: CommitteeSum, helper: int, party: int) -> tuple[SealedSeed, bytes]:
+        entropy = InsecureSeededEntropy(4, repr((config.session_id, helper, party)))
+        ephemeral, seed = KeyPair.generate(entropy), entropy(32)
+        key = seed_key(ephemeral, config.helper_key(helper), config.digest, party, helper)
+        sealed = seal(key, seed, seed_binding(config.digest, party, helper), entropy=entropy)
+        entry = SealedSeed(ephemeral=ephemeral.public, sealed=sealed, signature=b"")
+        return self._signed(config, helper, party, entry), seed
+
+    def _signed(self, config: CommitteeSum, helper: int, party: int, seed: SealedSeed) -> SealedSeed:
+        """A seed in the name of a client, signed where the server's side can."""
+        signature = seed.signature or bytes(SIGNATURE_BYTES if config.is_authenticated else 0)
+        if config.is_authenticated and party in self.stage.colluders:
+            binding = seed_binding(config.digest, party, helper)
+            entry = (identity_of(party), binding, seed.ephemeral, seed.sealed)
+            signature = self.stage.once(("signed", binding, seed.sealed), lambda: sign_seed(*entry))
+        return replace(seed, signature=signature)
+
+
+def _belongs(config: Sum, message: bytes, sender: int) -> bool:
+    try:
+        opened(config, message, sender=sender, recipient=SERVER)
+    except MalformedMessageError:
+        return False
+    return True
+
+
+def _words(config: Sum, message: bytes, sender: int) -> Words:
+    """The words of a message with a vector, or of a helper's answer."""
+    frame = opened(config, message, sender=sender, recipient=SERVER)
+    read = reader(frame, sender)
+    if frame.type is MessageType.MASK_SUM:
+        assert isinstance(config, CommitteeSum)
+        return np.frombuffer(MaskSum.read(read, config).vector, np.uint64)
+    if frame.type is MessageType.COMMITTEE_INPUT:
+        assert isinstance(config, CommitteeSum)
+        return np.frombuffer(CommitteeInput.read(read, config).vector, np.uint64)
+    return np.frombuffer(read.rest(), np.uint64)
+
+
+def strategies(play: Callable[[Choose], object], lies: int) -> int:
+    """Have the server play every strategy of at most so many lies, each once; how many there were."""
+    waiting: list[tuple[int, ...]] = [()]
+    n_played = 0
+    while waiting:
+        begun = waiting.pop()
+        made: list[tuple[int, int]] = []
+
+        def choose(among: int, begun: tuple[int, ...] = begun, made: list[tuple[int, int]] = made) -> int:
+            chosen = begun[len(made)] if len(made) < len(begun) else 0
+            made.append((chosen, among))
+            return chosen
+
+        play(choose)
+        n_played += 1
+        if sum(map(bool, begun)) < lies:
+            for place in range(len(begun), len(made)):
+                honest_until = (*begun, *(0 for _ in range(place - len(begun))))
+                waiting += [(*honest_until, lie) for lie in range(1, made[place][1])]
+    return n_played

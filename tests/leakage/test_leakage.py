@@ -1,0 +1,363 @@
+"""Whatever a server tells whom, it learns no vector and no sum of fewer than promised; and the oracle sees it if so.
+
+Laws: whatever a lying server does to real sessions, no combination of fewer honest clients' vectors than
+``protocol.guarantee`` promises follows from the bytes that it and its colluders can open. Plants: with one check
+switched off, the same search finds the vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from leakage.equations import Equation, Span
+from leakage.lying_server import (
+    LAYOUT,
+    Attack,
+    Choose,
+    Committee,
+    Masked,
+    Stage,
+    agreement_of,
+    identity_of,
+    strategies,
+)
+
+from secagg import CommitteeSum, MaskedSum
+from secagg.committee import client as committee_client
+from secagg.committee import helper as committee_helper
+from secagg.committee import protocol as committee_protocol
+from secagg.committee.helper import CommitteeHelper
+from secagg.config import SERVER
+from secagg.errors import ConfigurationError
+from secagg.masked import Assumptions
+from secagg.masked import client as masked_client
+from secagg.masked.client import MaskedClient
+from secagg.masked.messages import UnmaskShares
+from secagg.masked.series import MaskedSeries
+from secagg.masked.states import ClientState
+from secagg.primitives import mask_stream
+from secagg.primitives.shamir import SHARE_BYTES
+
+HELPERS = (101, 102)
+
+
+def masked(n: int, *, number: int = 0, identities: bool = True, **options: object) -> MaskedSum:
+    clients = tuple(range(1, n + 1))
+    public = tuple(identity_of(party).public for party in clients) if identities else ()
+    names = {"identities": public, "server_identity": identity_of(SERVER).public if identities else b""}
+    return MaskedSum(layout=LAYOUT, clients=clients, session_id=bytes([number]) * 16, **names, **options)
+
+
+def committee(n: int, *, number: int = 0, identities: bool = True, survivors: int) -> CommitteeSum:
+    clients = tuple(range(1, n + 1))
+    return CommitteeSum(
+        layout=LAYOUT,
+        clients=clients,
+        session_id=bytes([number]) * 16,
+        helper_keys=tuple((helper, agreement_of(helper).public) for helper in HELPERS),
+        min_survivors=survivors,
+        identities=tuple(identity_of(party).public for party in clients) if identities else (),
+        server_identity=identity_of(SERVER).public if identities else b"",
+        helper_identities=tuple((helper, identity_of(helper).public) for helper in HELPERS) if identities else (),
+    )
+
+
+def sparse(n: int, *, seed: bytes = bytes(16), number: int = 0) -> MaskedSum:
+    promised = Assumptions(corruption=1 / n, dropout=1 / n, malicious_server=True)
+    return masked(n, number=number, assumptions=promised, threshold=7, degree=8, graph_seed=seed)
+
+
+def of(stage: Stage) -> type[Attack]:
+    return Masked if isinstance(stage.sums[0], MaskedSum) else Committee
+
+
+class LeakError(AssertionError):
+    """What no server may find."""
+
+
+def played(stage: Stage, choose: Choose) -> Attack:
+    attack = of(stage)(stage, choose)
+    attack.play()
+    if (found := attack.leak()) is not None:
+        raise LeakError(f"a combination of {found.clients} alone: {dict(found.vectors)}")
+    return attack
+
+
+def honest(_: int) -> int:
+    return 0
+
+
+# Laws
+
+TWO_SUMS = (0, 1)
+
+
+def series(n: int) -> Stage:
+    public = tuple(identity_of(party).public for party in range(1, n + 1))
+    sums = MaskedSeries(
+        clients=tuple(range(1, n + 1)),
+        series_id=bytes(16),
+        threshold=3,
+        identities=public,
+        server_identity=identity_of(SERVER).public,
+    )
+    return Stage(tuple(sums.sum(k, LAYOUT, b"") for k in TWO_SUMS), frozenset({n}), series=sums, reorders=True)
+
+
+EXHAUSTIVE: dict[str, Callable[[], Stage]] = {
+    "masked, 3": lambda: Stage((masked(3, threshold=2),)),
+    "masked, 3, one colludes": lambda: Stage((masked(3, threshold=3),), frozenset({3})),
+    "masked, 4, one colludes": lambda: Stage((masked(4, threshold=3),), frozenset({4})),
+    "masked, 4, one colludes, no identities, no lies": lambda: Stage(
+        (masked(4, threshold=3, identities=False),), frozenset({4}), may_lie=False
+    ),
+    "committee, 4, one client and one helper collude": lambda: Stage((committee(4, survivors=3),), frozenset({4, 101})),
+}
+
+RANDOM: dict[str, Callable[[], Stage]] = {
+    "masked, 7, two collude, two sums": lambda: Stage(
+        tuple(masked(7, number=k, threshold=5) for k in TWO_SUMS), frozenset({2, 7}), reorders=True
+    ),
+    "masked, 6, one colludes, no identities, no lies, two sums": lambda: Stage(
+        tuple(masked(6, number=k, threshold=4, identities=False) for k in TWO_SUMS), frozenset({6}), may_lie=False
+    ),
+    "masked, 12 on a sparse graph, one colludes": lambda: Stage((sparse(12),), frozenset({5}), reorders=True),
+    "series, 4, one colludes": lambda: series(4),
+    "committee, 6, two clients and one helper collude, two sums": lambda: Stage(
+        tuple(committee(6, number=k, survivors=4) for k in TWO_SUMS), frozenset({1, 6, 102}), reorders=True
+    ),
+    "committee, 5, one helper colludes, no identities, no lies": lambda: Stage(
+        (committee(5, survivors=3, identities=False),), frozenset({101}), may_lie=False
+    ),
+}
+
+LIES = st.dictionaries(st.integers(0, 250), st.integers(1, 11), max_size=14)
+"""At which choices the server departs from honesty, and how."""
+
+
+def exhausted(cohort: str, lies: int) -> int:
+    stage = EXHAUSTIVE[cohort]()
+    return strategies(lambda choose: played(stage, choose), lies)
+
+
+@pytest.mark.parametrize("cohort", EXHAUSTIVE)
+def test_every_strategy_of_one_lie_against_the_smallest_cohorts(cohort: str) -> None:
+    assert exhausted(cohort, 1) >= 10
+
+
+@pytest.mark.parametrize("cohort", list(EXHAUSTIVE)[:2])
+def test_every_strategy_of_two_lies_against_three_clients(cohort: str) -> None:
+    assert exhausted(cohort, 2) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cohort", EXHAUSTIVE)
+def test_every_strategy_of_three_lies_against_the_smallest_cohorts(cohort: str) -> None:
+    assert exhausted(cohort, 3 if "3" in cohort.split(",")[1] else 2) > 100
+
+
+def lied(lies: dict[int, int]) -> Choose:
+    """Honest but at the numbered choices."""
+    asked = iter(range(10**6))
+    return lambda among: lies.get(next(asked), 0) % among
+
+
+@pytest.mark.parametrize("cohort", RANDOM)
+def test_random_strategies_against_larger_cohorts(cohort: str) -> None:
+    search_at_random(cohort, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cohort", RANDOM)
+def test_many_random_strategies_against_larger_cohorts(cohort: str) -> None:
+    search_at_random(cohort, 1000)
+
+
+def search_at_random(cohort: str, max_examples: int) -> None:
+    stage = RANDOM[cohort]()
+
+    @settings(max_examples=max_examples, database=None)
+    @given(lies=LIES)
+    def no_strategy_leaks(lies: dict[int, int]) -> None:
+        played(stage, lied(lies))
+
+    no_strategy_leaks()
+
+
+@pytest.mark.parametrize("cohort", [*EXHAUSTIVE, *RANDOM])
+def test_the_oracle_sees_the_total_that_an_honest_server_gets(cohort: str) -> None:
+    """Else it would be blind, and the laws hold for nothing."""
+    stage = {**EXHAUSTIVE, **RANDOM}[cohort]()
+    totals = [dict(found.vectors) for found in played(stage, honest).span().combinations()]
+    for number in range(len(stage.sums)):
+        assert dict.fromkeys(((party, number) for party in stage.clients), 1) in totals
+    assert len(totals) == len(stage.sums)
+
+
+# Plants: one check less, and the same search finds what it let through
+
+Patch = pytest.MonkeyPatch
+
+
+def answers_twice(patch: Patch) -> None:
+    """A client forgets that it has revealed, and accepts another survivor set."""
+    receive, forget = MaskedClient.receive, MaskedClient._forget
+
+    def receive_again(self: MaskedClient, message: bytes) -> bytes:
+        answer = receive(self, message)
+        if self._kept.state is ClientState.DONE:
+            self._kept.state = ClientState.INPUT_SENT
+        return answer
+
+    def forget_aborted(self: MaskedClient, state: ClientState) -> None:
+        if state is ClientState.ABORTED:
+            forget(self, state)
+
+    patch.setattr(MaskedClient, "receive", receive_again)
+    patch.setattr(MaskedClient, "_forget", forget_aborted)
+
+
+def reveals_both(patch: Patch) -> None:
+    def both(self: MaskedClient) -> bytes:
+        return UnmaskShares(
+            mask_key_shares={party: pair[:SHARE_BYTES] for party, pair in self._own.shares.items()},
+            self_mask_shares={party: pair[SHARE_BYTES:] for party, pair in self._own.shares.items()},
+        ).to_payload()
+
+    patch.setattr(MaskedClient, "_revealed", both)
+
+
+def any_threshold(patch: Patch) -> None:
+    patch.setattr(MaskedSum, "_check_threshold", lambda self: None)
+
+
+def unbound_masks(patch: Patch) -> None:
+    """Masks depend on no session."""
+    derive, seed = mask_stream.derive_key, masked_client.pairwise_seed
+    patch.setattr(mask_stream, "derive_key", lambda secret, label, digest, *context: derive(secret, label, *context))
+    patch.setattr(masked_client, "pairwise_seed", lambda own, peer, digest: seed(own, peer, b""))
+
+
+def unsigned_rosters(patch: Patch) -> None:
+    patch.setattr(masked_client, "keys_are_signed", lambda config, keys, party: True)
+
+
+def no_self_mask(patch: Patch) -> None:
+    """What the double mask of Bonawitz et al. is for: an upload that comes late, after its sender's key was rebuilt."""
+    masks = MaskedClient._masks
+    patch.setattr(MaskedClient, "_masks", lambda self: masks(self)[1:])
+
+
+def helper_answers_twice(patch: Patch) -> None:
+    receive = CommitteeHelper.receive
+
+    def receive_again(self: CommitteeHelper, message: bytes) -> bytes:
+        keys, answer = self._keys, receive(self, message)
+        self._keys = keys
+        return answer
+
+    patch.setattr(CommitteeHelper, "receive", receive_again)
+
+
+def helper_counts_nobody(patch: Patch) -> None:
+    patch.setattr(CommitteeHelper, "_check", lambda self, request: None)
+
+
+def unsigned_seeds(patch: Patch) -> None:
+    patch.setattr(committee_helper, "seed_is_signed", lambda config, seed, client, helper: True)
+
+
+def one_seed_for_all(patch: Patch) -> None:
+    """A client draws one seed and seals it to every helper."""
+
+    class Shared(committee_client.CommitteeClient):
+        def start(self) -> bytes:
+            drawn = self._entropy(32)
+            self._entropy = lambda n_bytes: drawn[:n_bytes]
+            return super().start()
+
+    patch.setattr(committee_protocol, "CommitteeClient", Shared)
+
+
+def nothing(patch: Patch) -> None:
+    """Nothing is switched off: the server may do this today, and the threat model says so."""
+
+
+def two(make: Callable[..., MaskedSum], **options: bool) -> Callable[[], Stage]:
+    return lambda: Stage(tuple(make(4, number=k, threshold=3) for k in TWO_SUMS), **options)
+
+
+def four() -> Stage:
+    return Stage((masked(4, threshold=3),), frozenset({4}))
+
+
+def helped(*colluders: int) -> Callable[[], Stage]:
+    return lambda: Stage((committee(4, survivors=3),), frozenset(colluders))
+
+
+PLANTS: dict[str, tuple[Callable[[Patch], None], Callable[[], Stage], int]] = {
+    "clients accept two survivor sets": (answers_twice, four, 2),
+    "clients reveal both kinds of share": (reveals_both, four, 0),
+    "a threshold below the bound": (any_threshold, lambda: Stage((masked(4, threshold=2),)), 2),
+    "masks reused between sessions": (unbound_masks, two(masked, same_tape=True), 0),
+    "rosters are not checked": (unsigned_rosters, lambda: Stage((masked(3, threshold=2),)), 2),
+    "no identities, and the server lies": (nothing, lambda: Stage((masked(3, threshold=2, identities=False),)), 2),
+    "no mask of one's own": (no_self_mask, four, 1),
+    "the same rows in two sums": (nothing, two(masked, same_rows=True), 1),
+    "a helper answers twice": (helper_answers_twice, helped(101), 1),
+    "a helper counts nobody": (helper_counts_nobody, helped(4), 2),
+    "a helper does not check who drew a seed": (unsigned_seeds, helped(4), 2),
+    "one seed for all helpers": (one_seed_for_all, helped(102), 0),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_planted_weakness_is_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    weaken, make, lies = PLANTS[plant]
+    with suppress(ConfigurationError):
+        played(make(), honest)
+    weaken(monkeypatch)
+    with pytest.raises(LeakError):
+        strategies(partial(played, make()), lies)
+
+
+def test_who_chooses_the_seed_of_a_graph_chooses_whom_to_surround() -> None:
+    """Few bits, and a seed that the server tries out: one of the first opens a client, and not every one does."""
+    promised = Assumptions(corruption=0.2, dropout=0.0, security_bits=0.01)
+
+    def leaks(seed: int) -> bool:
+        config = MaskedSum.planned(
+            layout=LAYOUT,
+            clients=tuple(range(1, 21)),
+            session_id=bytes(16),
+            assumptions=promised,
+            graph_seed=bytes([seed]) * 16,
+        )
+        assert config.degree is not None
+        attack = Masked(Stage((config,), frozenset({1, 2, 3, 4}), may_lie=False), honest)
+        attack.play()
+        return attack.leak() is not None
+
+    tried = [leaks(0)]
+    while len(set(tried)) < 2 and len(tried) < 64:
+        tried.append(leaks(len(tried)))
+    assert set(tried) == {False, True}
+
+
+def test_a_combination_that_the_vectors_do_not_bear_out_is_no_finding() -> None:
+    """The oracle's own check: words that are not what the equation says make a play fail, and not pass."""
+    words = np.arange(3, dtype=np.uint64)
+    span = Span([Equation({(1, 0): 1}, {b"a": 2}, words), Equation({(2, 0): 3}, {b"a": -4}, words + np.uint64(1))])
+    (found,) = span.combinations()
+    same = span.of_at_most(2)
+    assert same is not None
+    assert same.vectors == found.vectors
+    assert span.of_at_most(1) is None
+    assert found.vectors == {(1, 0): 2, (2, 0): 3}
+    assert (found.words == 3 * words + np.uint64(1)).all()
