@@ -28,7 +28,7 @@ from secagg.layout import IntVector, Layout, Segment
 from secagg.masked import Assumptions, MaskedSum
 from secagg.masked.series import MaskedSeries
 from secagg.plain import PlainSum
-from secagg.policy import ClientPolicy
+from secagg.policy import ClientPolicy, NoiseDemand
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.receipts import Receipt
@@ -58,6 +58,7 @@ __all__ = [
     "MalformedMessageError",
     "MaskedSeries",
     "MaskedSum",
+    "NoiseDemand",
     "PartyId",
     "PartySecrets",
     "PlainSum",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -64,6 +65,12 @@ class Guarantee:
         upload: what that message looks like.
         binds_context: whether a client that was told another context (another model) than the rest leaves no total.
         helpers_learn_total: whether a helper sees the total, too.
+        assumed_colluders: clients that its parameters are stated to bear; 0 where nothing is stated.
+        security_bits: all this fails with probability at most 2^-this, beyond the primitives' own; infinite where no
+            graph is drawn.
+        correctness_bits: the same for a sum that gets stuck.
+        noise_colluders: of the clients that add shares of the total's noise, how many count for nothing, because they
+            may tell theirs; None where clients add none.
     """
 
     survivors_needed: int
@@ -77,6 +84,10 @@ class Guarantee:
     upload: Upload
     binds_context: bool = True
     helpers_learn_total: bool = False
+    assumed_colluders: int = 0
+    security_bits: float = math.inf
+    correctness_bits: float = math.inf
+    noise_colluders: int | None = None
 
     @property
     def opens_alone(self) -> bool:

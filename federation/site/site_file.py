@@ -19,12 +19,9 @@ from federation.site.key_files import read_secret
 from federation.site.roster import Roster
 from federation.site.strict_models import Place, StrictModel, Texts, beside, validated
 from secagg import PartyId, PartySecrets
-from secagg.policy import ClientPolicy
+from secagg.policy import MIN_CORRUPTION, ClientPolicy
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import IdentityKey
-
-MIN_CORRUPTION = 0.2
-"""Fraction of clients that may collude with the server and hurt nobody, where a site's file demands nothing else."""
 
 RosterFile = Annotated[Roster, BeforeValidator(lambda value, info: Roster.read(beside(value, info)))]
 """The roster of the file that is named."""
@@ -142,6 +139,8 @@ class Demands(StrictModel):
     min_clients: Annotated[int, Field(ge=1)] = 3
     min_survivors: Annotated[int, Field(ge=1)] = 3
     min_corruption: Annotated[float, Field(ge=0, lt=1)] = MIN_CORRUPTION
+    min_security_bits: Annotated[float, Field(gt=0)] = 40.0
+    min_correctness_bits: Annotated[float, Field(gt=0)] = 20.0
 
     @field_validator("modes")
     @classmethod

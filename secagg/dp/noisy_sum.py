@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -104,7 +104,8 @@ class NoisySum(_OverSum):
         noise_entropy: where noise comes from; anything but the default is for simulations.
 
     Raises:
-        PrivacyError: the protocol releases totals of fewer survivors than promised, or has no room for the noise.
+        PrivacyError: the protocol releases totals of fewer survivors than promised, is stated for more colluders than
+            the noise, or has no room for it.
     """
 
     layout: Layout
@@ -118,6 +119,12 @@ class NoisySum(_OverSum):
                 f"totals of {self.protocol.survivors_needed}: raise its threshold or min_survivors, or promise fewer "
                 "(each client then adds more noise)"
             )
+        assumed = self.protocol.guarantee.assumed_colluders
+        if self.noise.colluders < assumed:
+            raise PrivacyError(
+                f"the sum under the noise is stated for {assumed} colluding clients, who know their own shares of the "
+                f"noise, and the shares are sized for {self.noise.colluders}: tolerate {assumed} colluders at least"
+            )
         if self.protocol.layout != make_room(self.layout, len(self.protocol.clients), self.noise):
             raise PrivacyError("the protocol under the noise needs the layout that make_room gives")
 
@@ -125,6 +132,11 @@ class NoisySum(_OverSum):
     def name(self) -> str:
         """The mode's name."""
         return f"{self.protocol.name}+noise"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the sum under it promises, and how many clients' shares of noise count for nothing."""
+        return replace(self.protocol.guarantee, noise_colluders=self.noise.colluders)
 
     def client(
         self,

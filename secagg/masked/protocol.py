@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
@@ -160,9 +161,13 @@ class MaskedSum(CarriedSum):
     @property
     def guarantee(self) -> Guarantee:
         """Uploads open to the server with as many clients as hold a secret's threshold, and with the key holder."""
+        promised = None if self.degree is None else self._promised()
         return Guarantee(
             survivors_needed=self.survivors_needed,
             harmless_clients=self.harmless_colluders,
+            assumed_colluders=self.corrupt if self.assumptions is not None else 0,
+            security_bits=promised.security_bits if promised else math.inf,
+            correctness_bits=promised.correctness_bits if promised else math.inf,
             threshold=self.shares_needed,
             opening_clients=min(self.shares_needed, len(self.clients) - 1),
             opening_helpers=self.helpers,

@@ -111,12 +111,14 @@ def test_who_the_key_holder_is_belongs_to_the_digest(kind: Any) -> None:
 def test_a_site_knows_the_key_holder_by_its_identity(kind: Any) -> None:
     protocol = signed(kind)
     modes = frozenset({protocol.name})
-    ClientPolicy(modes=modes, helpers={protocol.carrier.key_holder: IDENTITY.public}).check(protocol)
+    ClientPolicy(modes=modes, key_holders={protocol.carrier.key_holder: IDENTITY.public}).check(protocol)
     with pytest.raises(PolicyError, match="1 of the 1 key holders have another key"):
-        ClientPolicy(modes=modes, helpers={protocol.carrier.key_holder: IdentityKey(b"x" * 32).public}).check(protocol)
+        ClientPolicy(modes=modes, key_holders={protocol.carrier.key_holder: IdentityKey(b"x" * 32).public}).check(
+            protocol
+        )
     unsigned = changed(protocol, holder_identity=b"", signature=b"")
     with pytest.raises(PolicyError, match="this sum has none and trusts the server"):
-        ClientPolicy(modes=modes, helpers={protocol.carrier.key_holder: IDENTITY.public}).check(unsigned)
+        ClientPolicy(modes=modes, key_holders={protocol.carrier.key_holder: IDENTITY.public}).check(unsigned)
 
 
 @KINDS
