@@ -27,6 +27,7 @@ from secagg import (
     SumProtocol,
     new_session_id,
     os_entropy,
+    seed_of_beacon,
 )
 from secagg.carriers import Encrypted, EncryptionParameters, choose_parameters, generate_contexts, sign_context
 from secagg.carriers.parameters import Scheme
@@ -224,15 +225,24 @@ def _committee(setup: SumSetup) -> CommitteeSum:
 
 
 def _masked(setup: SumSetup) -> MaskedSum:
-    return MaskedSum(**setup.common, assumptions=setup.assumptions, identities=setup.identities)
+    """On the sparsest graph of the operator's beacon, planned for what a choice among graphs costs; else complete."""
+    promised, keys, n = setup.assumptions, setup.identities, len(setup.clients)
+    if promised is None or not setup.beacon:
+        return MaskedSum(**setup.common, assumptions=promised, identities=keys)
+    seed, planned = seed_of_beacon(setup.beacon, setup.clients), promised.against_grinding(n)
+    return MaskedSum.planned(**setup.common, assumptions=planned, graph_seed=seed, identities=keys)
 
 
 def _masked_series(setup: SumSetup) -> MaskedSeries:
+    alone = _masked(setup)
     return MaskedSeries(
-        clients=setup.clients,
+        clients=alone.clients,
         series_id=setup.session_id,
-        assumptions=setup.assumptions,
-        identities=setup.identities,
+        threshold=alone.threshold,
+        degree=alone.degree,
+        graph_seed=alone.graph_seed,
+        assumptions=alone.assumptions,
+        identities=alone.identities,
     )
 
 

@@ -4,6 +4,7 @@ What stands here is what programs need; so do the faces `secagg.masked`, `secagg
 `secagg.dp`. All other modules are how it is done and may change.
 """
 
+from secagg.beacon import seed_of_beacon
 from secagg.committee import CommitteeSum
 from secagg.config import new_session_id
 from secagg.durable import DurableClient, DurableServer, FileStore, Store
@@ -79,4 +80,5 @@ __all__ = [
     "new_session_id",
     "os_entropy",
     "run_in_memory",
+    "seed_of_beacon",
 ]

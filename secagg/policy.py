@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from secagg.beacon import DrawnGraph, grinding_bits, seed_of_beacon
 from secagg.carriers.encrypted import HOLDER_ROLE
 from secagg.config import SERVER
 from secagg.dp.accountant import Release, check_unit_and_adjacency, guarantee
@@ -16,6 +17,10 @@ from secagg.sums import CLIENT_ROLE, SERVER_ROLE, Guarantee, SumProtocol
 
 MIN_CORRUPTION = 0.2
 """Fraction of clients that may collude with the server and hurt nobody, where a site demands nothing else."""
+
+
+MAX_GRAPHS = 1024
+"""Most graphs of one beacon: each is hashed when a seed is checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,10 @@ class ClientPolicy:
         key_holders: the operator's key holders, public key by number: a sum's must be one of them. Empty accepts any.
         min_security_bits: a sum whose privacy rests on a drawn graph must fail with probability at most 2^-this.
         min_correctness_bits: the same for being stuck, which costs a session and nobody's privacy.
+        beacon: the operator's random value: a sparse graph must be drawn from it over the whole roster, and be planned
+            for what a choice among degrees and ``graphs`` costs (``Assumptions.against_grinding``). Empty refuses
+            every sparse graph.
+        graphs: how many graphs of the beacon a server may try.
         noise: the least noise; such a site takes part in sums only whose clients add noise, sized for
             ``min_corruption`` colluders at least. None asks for none.
         server_identity: the key with which a server signs (a committee's signs its survivors). Empty accepts any.
@@ -90,6 +99,8 @@ class ClientPolicy:
     min_corruption: float = MIN_CORRUPTION
     min_security_bits: float = 40.0
     min_correctness_bits: float = 20.0
+    beacon: bytes = b""
+    graphs: int = 1
     identities: Mapping[PartyId, bytes] = field(default_factory=dict)
     helpers: Mapping[PartyId, bytes] = field(default_factory=dict)
     min_helpers: int | None = None
@@ -109,6 +120,10 @@ class ClientPolicy:
             raise ConfigurationError("a policy needs a positive number of bits of security and of correctness")
         if self.min_helpers is not None and self.min_helpers < 1:
             raise ConfigurationError(f"a policy needs at least 1 helper, not {self.min_helpers}; None asks for all")
+        if not 1 <= self.graphs <= MAX_GRAPHS:
+            raise ConfigurationError(f"a policy accepts 1 to {MAX_GRAPHS} graphs of a beacon, not {self.graphs}")
+        if self.beacon:
+            seed_of_beacon(self.beacon, ())
 
     def check(self, protocol: SumProtocol, releases: Sequence[Release] = ()) -> None:
         """Refuse a sum that falls short of this policy; call it before making a client session.
@@ -132,13 +147,35 @@ class ClientPolicy:
                 f"{len(protocol.clients)}) cannot harm; this one bears {guarantee.harmless_clients}: release totals of "
                 f"at least {tolerated + 2} clients and, where clients mask for each other, promise that corruption"
             )
-        self._at_least_bits("privacy", self.min_security_bits, guarantee.security_bits)
+        lost = 0.0
+        if guarantee.drawn_graph is not None:
+            self._check_graph(guarantee.drawn_graph)
+            lost = grinding_bits(len(protocol.clients), graphs=self.graphs)
+        self._at_least_bits("privacy", self.min_security_bits + lost, guarantee.security_bits)
         self._at_least_bits("not being stuck", self.min_correctness_bits, guarantee.correctness_bits)
         if self.noise is not None:
             self._check_noise(guarantee, tolerated)
             self.noise.check(releases)
         for role, keys in protocol.public_keys.items():
             self._check_keys(role, keys)
+
+    def _check_graph(self, graph: DrawnGraph) -> None:
+        """Refuse a graph that somebody could have chosen when it was known who is corrupt."""
+        if not self.beacon:
+            raise PolicyError(
+                "this site knows no beacon, and a sparse graph whose seed a server may choose protects nobody: take "
+                "the operator's beacon into the policy, or ask for the complete graph"
+            )
+        if self.identities and graph.clients != tuple(sorted(self.identities)):
+            raise PolicyError(
+                f"a sparse graph is drawn over all {len(self.identities)} clients of this site's roster, and this one "
+                f"is over {len(graph.clients)}: whoever chooses the cohort chooses among graphs"
+            )
+        if not graph.is_of(self.beacon, graphs=self.graphs):
+            raise PolicyError(
+                f"the graph's seed must be one of the first {self.graphs} of this site's beacon, and is another: take "
+                "seed_of_beacon, and never what a server can choose; compare the rosters' fingerprints"
+            )
 
     def _check_noise(self, guarantee: Guarantee, tolerated: int) -> None:
         if guarantee.noise_colluders is None:
@@ -180,7 +217,10 @@ class ClientPolicy:
 
     def _at_least_bits(self, what: str, needed: float, offered: float) -> None:
         if not offered >= needed:
-            raise PolicyError(f"this site asks for {needed:g} bits of {what}, the sum's graph is drawn for {offered:g}")
+            raise PolicyError(
+                f"this site asks for {needed:.4g} bits of {what}, the sum's graph is drawn for {offered:.4g}: plan it "
+                "with Assumptions of as many bits, for privacy with against_grinding"
+            )
 
     def _at_least(self, what: str, needed: int, offered: int) -> None:
         if offered < needed:

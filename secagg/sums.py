@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from secagg.beacon import DrawnGraph
 from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import Layout
@@ -69,6 +70,7 @@ class Guarantee:
         security_bits: all this fails with probability at most 2^-this, beyond the primitives' own; infinite where no
             graph is drawn.
         correctness_bits: the same for a sum that gets stuck.
+        drawn_graph: what these bits are about, if its seed is not chosen for the purpose; None where there is none.
         noise_colluders: of the clients that add shares of the total's noise, how many count for nothing, because they
             may tell theirs; None where clients add none.
     """
@@ -87,6 +89,7 @@ class Guarantee:
     assumed_colluders: int = 0
     security_bits: float = math.inf
     correctness_bits: float = math.inf
+    drawn_graph: DrawnGraph | None = None
     noise_colluders: int | None = None
 
     @property

@@ -112,6 +112,7 @@ class Invitation:
             client_keys=roster.clients,
             helper_keys={party: listed[party] for party in terms.helpers},
             server_key=roster.server,
+            beacon=roster.beacon,
             corruption=terms.corruption,
             dropout=terms.dropout,
             min_survivors=terms.min_survivors,

@@ -205,7 +205,7 @@ class SiteFile(StrictModel):
     @property
     def policy(self) -> ClientPolicy:
         """What it demands of a sum, over the clients of its own roster."""
-        return ClientPolicy(**self.demands.model_dump(), identities=self.roster.clients)
+        return ClientPolicy(**self.demands.model_dump(), identities=self.roster.clients, beacon=self.roster.beacon)
 
     @property
     def _role_secrets(self) -> list[bytes]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PlainSum, SumProtocol
+from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PlainSum, SumProtocol, seed_of_beacon
 from secagg.dp import (
     CentralNoisySum,
     CoordinateNoise,
@@ -230,18 +230,20 @@ def test_modes_are_a_set_of_names(modes: object) -> None:
 
 
 def test_a_planned_sum_tells_what_it_tolerates() -> None:
-    clients = tuple(range(1, 41))
+    clients, beacon = tuple(range(1, 41)), bytes(32)
     planned = MaskedSum.planned(
         layout=LAYOUT,
         clients=clients,
         session_id=bytes(16),
-        assumptions=Assumptions(corruption=0.1, dropout=0.2),
-        graph_seed=bytes(16),
+        assumptions=Assumptions(corruption=0.1, dropout=0.2).against_grinding(len(clients)),
+        graph_seed=seed_of_beacon(beacon, clients),
     )
-    ClientPolicy(min_corruption=0.1, min_survivors=32).check(planned)
-    with pytest.raises(PolicyError, match="41 bits of privacy, the sum's graph is drawn for 40"):
-        ClientPolicy(min_corruption=0.1, min_security_bits=41).check(planned)
-    with pytest.raises(PolicyError, match="21 bits of not being stuck, the sum's graph is drawn for 20"):
-        ClientPolicy(min_corruption=0.1, min_correctness_bits=21).check(planned)
-    with pytest.raises(PolicyError, match="that 8 colluding clients"):
-        ClientPolicy(min_corruption=0.2).check(planned)
+    site = ClientPolicy(min_corruption=0.1, min_survivors=32, beacon=beacon)
+    site.check(planned)
+    for changes, complaint in (
+        ({"min_corruption": 0.2}, "that 8 colluding clients"),
+        ({"min_security_bits": 41}, "45.25 bits of privacy, the sum's graph is drawn for 44.25"),
+        ({"min_correctness_bits": 21}, "21 bits of not being stuck, the sum's graph is drawn for 20"),
+    ):
+        with pytest.raises(PolicyError, match=complaint):
+            replace(site, **changes).check(planned)
