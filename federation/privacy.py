@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -221,7 +221,7 @@ class PrivateForm:
         return ledger.charge(self.releases[number], session_id=session_id)
 
     def room(self, number: int, layout: Layout, n_clients: int) -> Layout:
-        """The layout of the protocol under the noise: wide enough for every client's largest share of it.
+        """The layout of the protocol under the noise: wide enough for every client's largest share, and bound to it.
 
         Args:
             number: which sum of the run, from 0.
@@ -229,7 +229,9 @@ class PrivateForm:
             n_clients: the cohort.
         """
         noise = self.noises[number]
-        return make_room(layout, n_clients, noise) if isinstance(noise, DistributedNoise) else layout
+        if isinstance(noise, DistributedNoise):
+            return make_room(layout, n_clients, noise)
+        return replace(layout, agreed=noise.digest)
 
     def over(self, number: int, protocol: SumProtocol, layout: Layout) -> SumProtocol:
         """The noisy sum over a protocol that has the layout ``room``.

@@ -23,8 +23,11 @@ _NOISY = b"noisy "
 
 
 def make_room(layout: Layout, n_clients: int, noise: DistributedNoise) -> Layout:
-    """The layout of the protocol under a ``NoisySum``: room for every client's largest possible share of noise."""
-    return noise.share.widened(layout, n_clients)
+    """The layout of the protocol under a ``NoisySum``: room for every client's largest possible share of noise.
+
+    The noise is in its canonical form, and so in the digest of the sum: parties with other noise do not add up.
+    """
+    return replace(noise.share.widened(layout, n_clients), agreed=noise.digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
