@@ -18,6 +18,9 @@ from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
 from secagg.sums import NO_SECRETS, Guarantee, Knowledge, PartySecrets, SumProtocol
 
+NOISY = "+noise"
+"""What the name of a mode gets when every client adds its share of noise."""
+
 _NOISY = b"noisy "
 """Before what ties a client with noise to its stored session, so that the sum without noise does not restore it."""
 
@@ -134,7 +137,7 @@ class NoisySum(_OverSum):
     @property
     def name(self) -> str:
         """The mode's name."""
-        return f"{self.protocol.name}+noise"
+        return f"{self.protocol.name}{NOISY}"
 
     @property
     def guarantee(self) -> Guarantee:
