@@ -90,6 +90,8 @@ class ClientPolicy:
         graphs: how many graphs of the beacon a server may try.
         noise: the least noise; such a site takes part in sums only whose clients add noise, sized for
             ``min_corruption`` colluders at least. None asks for none.
+        accept_confirmed_guesses: whether a key holder may be able to confirm a guess of this site's whole vector, as in
+            ``ckks``.
         server_identity: the key with which a server signs (a committee's signs its survivors). Empty accepts any.
     """
 
@@ -107,6 +109,7 @@ class ClientPolicy:
     key_holders: Mapping[PartyId, bytes] = field(default_factory=dict)
     server_identity: bytes = b""
     noise: NoiseDemand | None = None
+    accept_confirmed_guesses: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.modes, set | frozenset) or not all(isinstance(mode, str) for mode in self.modes):
@@ -156,6 +159,11 @@ class ClientPolicy:
         if self.noise is not None:
             self._check_noise(guarantee, tolerated)
             self.noise.check(releases)
+        if guarantee.helpers_confirm_guesses and not self.accept_confirmed_guesses:
+            raise PolicyError(
+                f"this site takes part only where a key holder learns the total alone; in {protocol.name} it can "
+                "confirm a guess of a site's whole vector: use bfv or a masked mode, or set accept_confirmed_guesses"
+            )
         for role, keys in protocol.public_keys.items():
             self._check_keys(role, keys)
 

@@ -73,6 +73,8 @@ class Guarantee:
         drawn_graph: what these bits are about, if its seed is not chosen for the purpose; None where there is none.
         noise_colluders: of the clients that add shares of the total's noise, how many count for nothing, because they
             may tell theirs; None where clients add none.
+        helpers_confirm_guesses: whether a helper that guesses a client's whole vector can tell from its part of the sum
+            that the guess is right, with more than the total's help.
     """
 
     survivors_needed: int
@@ -91,6 +93,7 @@ class Guarantee:
     correctness_bits: float = math.inf
     drawn_graph: DrawnGraph | None = None
     noise_colluders: int | None = None
+    helpers_confirm_guesses: bool = False
 
     @property
     def opens_alone(self) -> bool:

@@ -55,6 +55,7 @@ modes = [{modes}]
 min_clients = {n_sites}
 min_survivors = {min_survivors}
 min_corruption = 0.0
+accept_confirmed_guesses = true
 """
 
 HELPER = """

@@ -144,6 +144,7 @@ class Demands(StrictModel):
     min_corruption: Annotated[float, Field(ge=0, lt=1)] = MIN_CORRUPTION
     min_security_bits: Annotated[float, Field(gt=0)] = 40.0
     min_correctness_bits: Annotated[float, Field(gt=0)] = 20.0
+    accept_confirmed_guesses: bool = False
 
     @field_validator("modes")
     @classmethod

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 from secagg.durable import DurableClient, DurableServer, FileStore
@@ -86,12 +85,3 @@ def write_requests(server: DurableServer) -> None:
         for party, message in server.requests.items()
     ]
     write(b"Q" + b"".join(parts))
-
-
-def main(config: Any, durable: Any) -> None:
-    """Be the server, or the party of that number, with the store at the given path."""
-    role, store = sys.argv[1], KillingStore(Path(sys.argv[2]))
-    if role == "server":
-        be_server(config, store)
-    else:
-        be_party(durable(int(role), store))

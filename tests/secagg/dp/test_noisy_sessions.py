@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.memory_store import MemoryStore
-from support.parties import helps, knows
+from support.parties import knows
 
 from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
 from secagg.carriers import encrypted
@@ -138,29 +138,6 @@ def test_a_restored_client_s_vector_is_checked_as_before() -> None:
         assert under.client(1, vector(1)).party == 1
         with pytest.raises(InvalidVectorError, match="1 coordinates get no noise"):
             under.client(1, wrong)
-
-
-def test_signed_sums_of_every_kind_carry_noise() -> None:
-    under = noisy(SIGNED)
-    sessions = {party: under.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS}
-    assert is_noisy(summed(under.server(), speaking(sessions)))
-    under = noisy(COMMITTEE)
-    spoken: dict[int, ClientSession] = {
-        party: under.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS
-    }
-    spoken[9] = COMMITTEE.helper(9, secrets=helps(HELPER))
-    assert is_noisy(summed(under.server(secrets=knows(SERVER_KEY)), speaking(spoken)))
-    central = CentralNoisySum(protocol=SIGNED, noise=NOISE)
-    exact = {party: central.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS}
-    assert is_noisy(summed(central.server(), speaking(exact)))
-    with pytest.raises(ConfigurationError, match="serves no purpose"):
-        central.server(secrets=knows(SERVER_KEY))
-    central = CentralNoisySum(protocol=COMMITTEE, noise=NOISE)
-    last: dict[int, ClientSession] = {
-        party: central.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS
-    }
-    last[9] = COMMITTEE.helper(9, secrets=helps(HELPER))
-    assert is_noisy(summed(central.server(secrets=knows(SERVER_KEY)), speaking(last)))
 
 
 def test_a_one_message_client_that_has_spoken_draws_no_second_noise() -> None:

@@ -158,27 +158,6 @@ def test_a_series_id_is_bytes(wrong: object) -> None:
         MaskedSeries(clients=CLIENTS, series_id=wrong)  # type: ignore[arg-type]
 
 
-def test_the_public_face_of_a_sum_in_a_series() -> None:
-    simulated, layout = begin(PLAIN_SERIES), Layout.of([("counts", 5, 1000)])
-    for index in range(2):
-        parties = simulated.next_sum(layout)
-        assert parties.protocol == PLAIN_SERIES.sum(index, layout, b"")
-        assert parties.protocol.name == "masked"
-        assert (parties.clients, parties.helpers) == (CLIENTS, ())
-        sessions = {party: parties.client(party, v) for party, v in vectors(layout, 0).items()}
-        server = parties.server()
-        assert server.waiting_for == (frozenset() if index else set(CLIENTS)), "from the second on nobody speaks first"
-        answers = {party: session.start() for party, session in sessions.items()}
-        while server.result is None:
-            for party, answer in answers.items():
-                if answer is not None:
-                    server.receive(party, answer)
-                    assert party not in server.waiting_for
-            requests = server.close_round()
-            assert server.waiting_for == requests.keys()
-            answers = {party: sessions[party].receive(request) for party, request in requests.items()}
-
-
 def test_a_server_that_was_set_up_begins_its_own_sum_once() -> None:
     layout = Layout.of([("counts", 5, 1000)])
     server = MaskedServer(PLAIN_SERIES.sum(1, NOT_YET, b""))

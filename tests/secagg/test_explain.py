@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.parties import identified, signing
 
-from secagg import Assumptions, Layout, MaskedSum, run_in_memory
+from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, run_in_memory
+from secagg.committee.explain import client_cost, helper_cost
 from secagg.masked.explain import later_cost
 from secagg.masked.series import MaskedSeries
 from secagg.masked.series_in_one_process import SeriesInOneProcess
@@ -100,3 +103,22 @@ def test_one_colluder_more_than_stated_can_be_left_with_one_vector() -> None:
     run = run_in_memory(config, vectors, dropouts={8: 0, 9: 0, 10: 0})
     left = run.result.total - sum(vectors[party] for party in range(2, 8))
     assert left.tolist() == vectors[1].tolist()
+
+
+@pytest.mark.parametrize("n_helpers", [1, 3])
+@pytest.mark.parametrize("signed", [False, True])
+def test_what_is_said_of_a_committee(n_helpers: int, signed: bool) -> None:
+    """Its costs are the measured ones by the contract."""
+    cohort = {"layout": LAYOUT, "clients": CLIENTS[:4], "session_id": bytes(16)}
+    config = CommitteeSum.generate(**cohort, n_helpers=n_helpers).protocol  # type: ignore[arg-type]
+    assert isinstance(config, CommitteeSum)
+    if signed:
+        config = replace(config, identities=SIGNED[:4], server_identity=IdentityKey(b"s" * 32).public)
+    text = config.explain()
+    assert f"{client_cost(config).bytes_up} bytes ({LAYOUT.wire_bytes} of them the vector)" in text
+    assert f"a helper sends 1 message, {helper_cost(config).bytes_up} bytes" in text
+    assert f"at least {config.survivors_needed} clients" in text
+    assert ("SEMI-HONEST" in text) is not signed
+    assert ("colludes with all helpers" in text) is (n_helpers > 1)
+    assert ("colludes with the helper" in text) is (n_helpers == 1)
+    assert "and while at most 1 of the 4 clients collude with the server" in text
