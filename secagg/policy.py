@@ -13,7 +13,7 @@ from secagg.dp.conversions import check_epsilon_delta
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.assumptions import Assumptions
 from secagg.sessions import PartyId
-from secagg.sums import CLIENT_ROLE, SERVER_ROLE, Guarantee, SumProtocol
+from secagg.sums import CLIENT_ROLE, SERVER_ROLE, SIGNING_HELPER_ROLE, Guarantee, SumProtocol
 
 MIN_CORRUPTION = 0.2
 """Fraction of clients that may collude with the server and hurt nobody, where a site demands nothing else."""
@@ -90,9 +90,10 @@ class ClientPolicy:
         graphs: how many graphs of the beacon a server may try.
         noise: the least noise; such a site takes part in sums only whose clients add noise, sized for
             ``min_corruption`` colluders at least. None asks for none.
+        helper_identities: the keys with which helpers sign that have others too (a committee's); likewise.
+        server_identity: the key with which the server signs. Empty accepts any.
         accept_confirmed_guesses: whether a key holder may be able to confirm a guess of this site's whole vector, as in
             ``ckks``.
-        server_identity: the key with which a server signs (a committee's signs its survivors). Empty accepts any.
     """
 
     modes: frozenset[str] = frozenset({"masked"})
@@ -107,6 +108,7 @@ class ClientPolicy:
     helpers: Mapping[PartyId, bytes] = field(default_factory=dict)
     min_helpers: int | None = None
     key_holders: Mapping[PartyId, bytes] = field(default_factory=dict)
+    helper_identities: Mapping[PartyId, bytes] = field(default_factory=dict)
     server_identity: bytes = b""
     noise: NoiseDemand | None = None
     accept_confirmed_guesses: bool = False
@@ -199,7 +201,12 @@ class ClientPolicy:
     def _check_keys(self, role: str, keys: Mapping[PartyId, bytes]) -> None:
         """Refuse parties of a role whose keys are not those that this site knows of it, if it knows any."""
         server = {SERVER: self.server_identity} if self.server_identity else {}
-        others = {CLIENT_ROLE: self.identities, SERVER_ROLE: server, HOLDER_ROLE: self.key_holders}
+        others = {
+            CLIENT_ROLE: self.identities,
+            SERVER_ROLE: server,
+            HOLDER_ROLE: self.key_holders,
+            SIGNING_HELPER_ROLE: self.helper_identities,
+        }
         known = others.get(role, self.helpers)
         if role not in others:
             self._check_number(role, len(keys))

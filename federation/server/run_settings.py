@@ -11,7 +11,7 @@ from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner
 from analytic.row_format import RowFormat
 from analytic.sensitivity import Adjacency, Unit
-from federation.console.options import parse_options
+from federation.console.arguments import parse_options
 from federation.errors import UsageError
 from federation.learners import LEARNERS, LearnerSettings
 from federation.modes import MODES

@@ -244,7 +244,7 @@ class SiteFile(StrictModel):
 
     @property
     def policy(self) -> ClientPolicy:
-        """What it demands of a sum, over the clients of its own roster.
+        """What it demands of a sum, over the clients and the server of its own roster.
 
         Modes are accepted without noise, or with it where the rows have a budget; who has no rows bears both.
         """
@@ -254,7 +254,12 @@ class SiteFile(StrictModel):
             demanded |= {"modes": frozenset(noisy), "noise": self.privacy.demand}
         elif self.client is None:
             demanded["modes"] = self.demands.modes | noisy
-        return ClientPolicy(**demanded, identities=self.roster.clients, beacon=self.roster.beacon)
+        return ClientPolicy(
+            **demanded,
+            identities=self.roster.clients,
+            server_identity=self.roster.server,
+            beacon=self.roster.beacon,
+        )
 
     @property
     def budget(self) -> Budget | None:

@@ -13,10 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.by_hand import content_of, forged
+from support.parties import garbled, key_of
 from support.rows import ROWS
 
 from secagg import InsecureSeededEntropy, Layout
-from secagg.committee.messages import survivors_statement
 from secagg.config import SERVER
 from secagg.errors import (
     HelperMissingError,
@@ -28,7 +28,7 @@ from secagg.errors import (
 from secagg.masked.client import MaskedClient
 from secagg.masked.messages import UnmaskRequest
 from secagg.masked.states import ClientState
-from secagg.wire import HEADER_BYTES, MessageType, carries_vector, message_type, seal_frame
+from secagg.wire import MessageType, carries_vector, message_type, seal_frame
 
 LAYOUT = Layout.of([("narrow", 3, 100), ("wide", 2, 2**60)])
 NAMES = sorted(name for name, row in ROWS.items() if row.max_examples > 100 and not (row.noise or row.is_of_series))
@@ -145,9 +145,7 @@ class CohortMachine(RuleBasedStateMachine):
             return
         place = data.draw(st.integers(0, len(self.to_server) - 1))
         party, message = self.to_server[place]
-        changed = bytearray(message)
-        changed[HEADER_BYTES + position % (len(message) - HEADER_BYTES)] ^= value
-        self.to_server[place] = (party, bytes(changed))
+        self.to_server[place] = (party, garbled(message, position, value))
         self.liars.add(party)
 
     @rule(data=st.data(), others=st.sets(st.integers(0, 8)), seldom=st.integers(0, 5))
@@ -160,17 +158,19 @@ class CohortMachine(RuleBasedStateMachine):
             party = data.draw(st.sampled_from(self.clients))
             payload = UnmaskRequest(dropouts=tuple(sorted(others))).to_payload()
             message = seal_frame(
-                MessageType.UNMASK_REQUEST, payload, digest=self.config.digest, sender=SERVER, recipient=party
+                MessageType.UNMASK_REQUEST,
+                payload,
+                digest=self.config.digest,
+                sender=SERVER,
+                recipient=party,
+                identity=key_of(SERVER) if self.config.is_authenticated else None,
             )
             self._party_receives(party, message)
         elif asked:
             party, message = data.draw(st.sampled_from(asked))
             request = content_of(message, self.config)
             some = {client: seed for client, seed in request.seeds.items() if client in others}
-            identity = self.everybody.of_party(SERVER).identity
-            statement = survivors_statement(self.config, tuple(some))
-            signature = b"" if identity is None else identity.sign("committee survivors", *statement)
-            self._party_receives(party, forged(message, type(request)(seeds=some, signature=signature)))
+            self._party_receives(party, forged(message, type(request)(seeds=some)))
 
     @precondition(lambda self: self.server.result is None and not self.failed)
     @rule()

@@ -78,15 +78,9 @@ def taken_from(hand: ByHand, party: PartyId) -> Any:
     return hand.read(message)
 
 
-def elsewhere(hand: ByHand) -> Any:
-    """What the liar says in another session of the same parties."""
-    other = make(ROWS["masked, identities"], layout=LAYOUT, clients=CLIENTS, session_id=bytes(16))
-    return own_keys(ByHand(other, VECTORS), LIAR)
-
-
 def invented(request: Any, hand: ByHand) -> Any:
     """The server fills the cohort with a seed that it knows, to take one client's mask off alone."""
-    forger = replace(hand.config, identities=(), server_identity=b"")
+    forger = replace(hand.config, identities=(), server_identity=b"", helper_identities=())
     said = forger.client(LIAR, VECTORS[LIAR]).start()
     seed = next(iter(content_of(said, forger).seeds.values()))
     return replace(request, seeds=request.seeds | {LIAR: replace(seed, signature=bytes(64))})
@@ -169,10 +163,6 @@ KEYS: dict[str, Lie] = {
     for name in ("sealing_key", "masking_key")
     for i, key in enumerate(SMALL_ORDER_KEYS)
 }
-SIGNED_KEYS: dict[str, Lie] = {
-    "of another session": (lambda _, hand: elsewhere(hand), "not signed by its identity for this session"),
-    "unsigned": (lambda m, _: replace(m, signature=bytes(64)), "not signed by its identity"),
-}
 SHARES: dict[str, Lie] = {
     "one left out": (lambda m, _: without(m, "sealed", 1), NOT_ALL),
     "for a stranger": (lambda m, _: boxes(m, {9: m.sealed[1]}), NOT_ALL),
@@ -196,8 +186,6 @@ MASKS_ASKED: dict[str, Lie] = {
     "a stranger's alone": (lambda m, _: replace(m, seeds={9: m.seeds[5]}), OUTSIDE + " cohort"),
 }
 SIGNED_MASKS_ASKED: dict[str, Lie] = {
-    "unsigned": (lambda m, _: replace(m, signature=bytes(64)), "not signed by this sum's server"),
-    "of others than were signed": (lambda m, _: without(m, "seeds", 5), "not signed by this sum's server"),
     "of an invented client": (lambda m, hand: invented(m, hand), "seed of client 2 is not signed by its identity"),
 }
 UPLOADS: dict[str, Lie] = {
@@ -254,8 +242,7 @@ LIES: list[tuple[tuple[str, ...], MessageType, dict[str, Lie], dict[int, int]]] 
         {"a dropout's": (lambda m, _: replace(m, signatures=m.signatures | {5: m.signatures[2]}), NO_SURVIVORS)},
         {5: 2},
     ),
-    (("masked",), T.ADVERTISED_KEYS, KEYS, {}),
-    (("masked, identities",), T.ADVERTISED_KEYS, SIGNED_KEYS, {}),
+    (("masked", "masked, identities"), T.ADVERTISED_KEYS, KEYS, {}),
     (("masked", "masked, identities"), T.SEALED_SHARES, SHARES, {}),
     (("masked", "masked, identities"), T.UNMASK_SHARES, REVEALED, {5: 2}),
     (("committee", "committee, identities"), T.MASK_REQUEST, MASKS_ASKED, {}),

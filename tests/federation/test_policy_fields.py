@@ -68,7 +68,7 @@ def test_every_demand_of_a_policy_is_used_on_the_page() -> None:
 
 def test_a_series_proposes_nothing_that_its_sums_do_not() -> None:
     known = {field.name for kind in kinds_of(SumConfig) for field in fields(kind)}
-    assert {field.name for field in fields(MaskedSeries)} <= known | {"series_id", "digest"}
+    assert {field.name for field in fields(MaskedSeries)} <= known | {"series_id", "digest", "first"}
 
 
 def test_coordinate_noise_is_bounded_as_a_whole() -> None:

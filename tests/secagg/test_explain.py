@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from support.parties import identified, signing
+from support.parties import SERVER_KEY, identified, signing
 
 from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, run_in_memory
 from secagg.committee.explain import client_cost, helper_cost
+from secagg.config import SERVER
 from secagg.masked.explain import later_cost
 from secagg.masked.series import MaskedSeries
 from secagg.masked.series_in_one_process import SeriesInOneProcess
@@ -19,13 +21,20 @@ from secagg.sums import CLIENT_ROLE
 CLIENTS = tuple(range(1, 31))
 LAYOUT = Layout.of([("gram", 300, 2**40), ("count", 1, 1000)])
 KEYS = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
-SIGNED = tuple(KEYS[party].public for party in CLIENTS)
+
+
+def signed_by(n_clients: int) -> dict[str, Any]:
+    """Identities of the first clients and of the server."""
+    return {
+        "identities": tuple(KEYS[party].public for party in CLIENTS[:n_clients]),
+        "server_identity": SERVER_KEY.public,
+    }
 
 
 @pytest.mark.parametrize("malicious", [False, True])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_the_stated_cost_is_the_measured_one(malicious: bool, sparse: bool) -> None:
-    identities = SIGNED if malicious else ()
+    roster = signed_by(len(CLIENTS)) if malicious else {}
     if sparse:
         config = MaskedSum.planned(
             layout=LAYOUT,
@@ -33,11 +42,11 @@ def test_the_stated_cost_is_the_measured_one(malicious: bool, sparse: bool) -> N
             session_id=bytes(16),
             assumptions=Assumptions(corruption=0.1, dropout=0.1, malicious_server=malicious),
             graph_seed=bytes(16),
-            identities=identities,
+            **roster,
         )
         assert config.degree is not None
     else:
-        config = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), identities=identities)
+        config = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), **roster)
     protocol = identified(config, KEYS) if malicious else config
     run = run_in_memory(protocol, {party: np.zeros(LAYOUT.size, dtype=np.int64) for party in CLIENTS})
     cost = config.costs[CLIENT_ROLE]
@@ -55,8 +64,9 @@ def test_the_stated_cost_is_the_measured_one(malicious: bool, sparse: bool) -> N
 
 @pytest.mark.parametrize("signed", [False, True])
 def test_the_stated_cost_of_a_series_is_the_measured_one(signed: bool) -> None:
-    series = MaskedSeries(clients=CLIENTS, series_id=bytes(16), threshold=20, identities=SIGNED if signed else ())
-    simulated = SeriesInOneProcess(series, secrets=signing(KEYS) if signed else None)
+    roster = signed_by(len(CLIENTS)) if signed else {}
+    series = MaskedSeries(clients=CLIENTS, series_id=bytes(16), threshold=20, **roster)
+    simulated = SeriesInOneProcess(series, secrets=signing({SERVER: SERVER_KEY, **KEYS}) if signed else None)
     cost = later_cost(series.sum(0, LAYOUT, b""))
     for index in range(3):
         protocol = simulated.next_sum(LAYOUT)
@@ -85,13 +95,12 @@ def test_the_wire_keeps_its_promise() -> None:
 def test_the_stated_collusion_leaves_two_others_in_every_total(n_clients: int, signed: bool, stated: int) -> None:
     """Not only must no secret open: from a total of as few as are needed, colluders take their own vectors off."""
     clients = CLIENTS[:n_clients]
-    config = MaskedSum(
-        layout=LAYOUT, clients=clients, session_id=bytes(16), identities=SIGNED[:n_clients] if signed else ()
-    )
+    roster = signed_by(n_clients) if signed else {}
+    config = MaskedSum(layout=LAYOUT, clients=clients, session_id=bytes(16), **roster)
     assert config.survivors_needed - stated >= 2
     assert stated <= config.corrupt
     assert f"private while at most {stated} of the {n_clients} clients collude" in config.explain()
-    run = MaskedSeries(clients=clients, series_id=bytes(16), identities=SIGNED[:n_clients] if signed else ())
+    run = MaskedSeries(clients=clients, series_id=bytes(16), **roster)
     assert f"private while at most {stated} of the" in run.explain(LAYOUT)
 
 
@@ -113,7 +122,8 @@ def test_what_is_said_of_a_committee(n_helpers: int, signed: bool) -> None:
     config = CommitteeSum.generate(**cohort, n_helpers=n_helpers).protocol  # type: ignore[arg-type]
     assert isinstance(config, CommitteeSum)
     if signed:
-        config = replace(config, identities=SIGNED[:4], server_identity=IdentityKey(b"s" * 32).public)
+        helpers = tuple((party, IdentityKey(party.to_bytes(32, "big")).public) for party in config.helpers)
+        config = replace(config, **signed_by(4), helper_identities=helpers)
     text = config.explain()
     assert f"{client_cost(config).bytes_up} bytes ({LAYOUT.wire_bytes} of them the vector)" in text
     assert f"a helper sends 1 message, {helper_cost(config).bytes_up} bytes" in text

@@ -21,8 +21,8 @@ from secagg.masked.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from secagg.primitives.identity import SIGNATURE_BYTES
-from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type, seal_frame, sender_of
+from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type, payload_of, seal_frame, sender_of
+from support.parties import key_of, resealed
 
 
 class ByHand:
@@ -107,11 +107,11 @@ class ByHand:
 
     def framed(self, type_: MessageType, content: Any, party: PartyId, *, up: bool = False) -> bytes:
         """A message between the server and a party that says this."""
-        digest = self.config.setup_digest if type_ in (MessageType.ADVERTISED_KEYS, MessageType.ROSTER,
-                                                       MessageType.SEALED_SHARES) else self.config.digest  # fmt: skip
+        digest = self.config.digest_of(type_)
         payload = content if isinstance(content, bytes) else content.to_payload()
         sender, recipient = (party, SERVER) if up else (SERVER, party)
-        return seal_frame(type_, payload, digest=digest, sender=sender, recipient=recipient)
+        identity = key_of(sender) if self.config.is_authenticated else None
+        return seal_frame(type_, payload, digest=digest, sender=sender, recipient=recipient, identity=identity)
 
     def read(self, message: bytes) -> Any:
         """What a message says."""
@@ -128,16 +128,17 @@ class ByHand:
 
 
 def forged(message: bytes, content: Any) -> bytes:
-    """The same header before another payload: what a lying peer can always make."""
-    return message[:HEADER_BYTES] + (content if isinstance(content, bytes) else content.to_payload())
+    """The message with another payload, signed by its sender where it was (``key_of``): what a liar can always make."""
+    return resealed(message, content if isinstance(content, bytes) else content.to_payload())
 
 
 def content_of(message: bytes, config: Any) -> Any:
     """What a message says: an object of its class, or the bytes of its payload where it has none."""
-    reader, type_ = Reader(memoryview(message)[HEADER_BYTES:], peer=sender_of(message)), message_type(message)
-    signed = {"signature_bytes": SIGNATURE_BYTES if getattr(config, "is_authenticated", False) else 0}
-    if type_ in (MessageType.ADVERTISED_KEYS, MessageType.ROSTER):
-        return (AdvertisedKeys if type_ is MessageType.ADVERTISED_KEYS else Roster).read(reader, **signed)
+    reader, type_ = Reader(memoryview(payload_of(message)), peer=sender_of(message)), message_type(message)
+    if type_ is MessageType.ADVERTISED_KEYS:
+        return AdvertisedKeys.read(reader, signature=message[len(message) - message[HEADER_BYTES - 1] :])
+    if type_ is MessageType.ROSTER:
+        return Roster.read(reader, signature_bytes=message[HEADER_BYTES - 1])
     if type_ in (MessageType.COMMITTEE_INPUT, MessageType.MASK_REQUEST, MessageType.MASK_SUM):
         of_committee = {32: CommitteeInput, 33: MaskRequest, 34: MaskSum}
         return of_committee[type_].read(reader, config)
@@ -151,4 +152,4 @@ def content_of(message: bytes, config: Any) -> Any:
         MessageType.SURVIVOR_PROOF: SurvivorProof,
         MessageType.UNMASK_SHARES: UnmaskShares,
     }
-    return plainly[type_].read(reader) if type_ in plainly else message[HEADER_BYTES:]
+    return plainly[type_].read(reader) if type_ in plainly else payload_of(message)

@@ -25,15 +25,13 @@ from secagg import (
 from secagg.carriers import encrypted
 from secagg.carriers.carrier import CarriedSum
 from secagg.carriers.parameters import Scheme
-from secagg.config import SERVER
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
 from secagg.entropy import Entropy
 from secagg.masked.series import MaskedSeries, SeriesMember
 from secagg.primitives.agreement import KeyPair
-from secagg.primitives.identity import IdentityKey
 from secagg.sessions import Contribution, ServerSession
 from support.by_hand import ByHand
-from support.parties import helps, identified, signing
+from support.parties import helps, signed
 
 Make = Callable[[Layout, tuple[int, ...], bytes, bytes], InOneProcess]
 """(layout, clients, session id, context) to public parameters that tolerate a dropout from 4 clients on."""
@@ -52,16 +50,7 @@ def masked(layout: Layout, clients: tuple[int, ...], session_id: bytes, context:
 
 
 def masked_with_identities(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> InOneProcess:
-    keys = {party: IdentityKey.generate(InsecureSeededEntropy(party)) for party in clients}
-    protocol = MaskedSum(
-        layout=layout,
-        clients=clients,
-        session_id=session_id,
-        context=context,
-        threshold=len(clients) // 2 + 1,
-        identities=tuple(key.public for key in keys.values()),
-    )
-    return identified(protocol, keys)
+    return signed(masked(layout, clients, session_id, context))
 
 
 def committee(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> InOneProcess:
@@ -82,14 +71,7 @@ def committee(layout: Layout, clients: tuple[int, ...], session_id: bytes, conte
 def committee_with_identities(
     layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
 ) -> InOneProcess:
-    keys = {party: IdentityKey.generate(InsecureSeededEntropy(party)) for party in (SERVER, *clients)}
-    trusting = committee(layout, clients, session_id, context)
-    protocol = replace(
-        trusting.protocol,  # type: ignore[type-var]
-        identities=tuple(keys[party].public for party in clients),
-        server_identity=keys[SERVER].public,
-    )
-    return InOneProcess(protocol=protocol, secrets={**trusting.secrets, **signing(keys)})
+    return signed(committee(layout, clients, session_id, context))
 
 
 @lru_cache(maxsize=64)

@@ -31,7 +31,8 @@ from secagg.wire import MessageType
 LAYOUT = Layout.of([("narrow", 5, 100), ("wide", 7, 2**60)])
 CLIENTS = (1, 2, 3, 4, 5)
 HELPERS = {11: KeyPair(b"a" * 32), 12: KeyPair(b"b" * 32)}
-SECRETS = {party: PartySecrets(agreement=pair) for party, pair in HELPERS.items()}
+HELPER_IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in HELPERS}
+SECRETS = {party: PartySecrets(agreement=pair, identity=HELPER_IDENTITIES[party]) for party, pair in HELPERS.items()}
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 SERVER_KEY = IdentityKey(b"s" * 32)
 CONFIG = CommitteeSum(
@@ -45,7 +46,9 @@ SIGNED = replace(
     CONFIG,
     identities=tuple(IDENTITIES[party].public for party in CLIENTS),
     server_identity=SERVER_KEY.public,
+    helper_identities=tuple((party, key.public) for party, key in HELPER_IDENTITIES.items()),
 )
+SIGNERS = {"server_identity": SERVER_KEY.public, "helper_identities": SIGNED.helper_identities}
 
 
 def vector(party: int) -> np.ndarray:
@@ -171,12 +174,22 @@ def test_one_helper_alone_sees_noise_and_all_together_with_the_server_see_the_ve
         ({"helper_keys": ((2**32, HELPERS[11].public),)}, "from 1 to 4294967295"),
         ({"helper_keys": (("11", HELPERS[11].public),)}, "from 1 to 4294967295"),
         ({"helper_keys": ((11, HELPERS[11].public), (12, HELPERS[11].public))}, "two helpers with one key"),
-        ({"identities": (*SIGNED.identities[:4], b"short"), "server_identity": SERVER_KEY.public}, "has 32 bytes"),
-        ({"identities": SIGNED.identities, "server_identity": b"short"}, "has 32 bytes"),
+        ({"identities": (*SIGNED.identities[:4], b"short"), **SIGNERS}, "has 32 bytes"),
+        ({"identities": SIGNED.identities, **SIGNERS, "server_identity": b"short"}, "has 32 bytes"),
         ({"min_survivors": 1}, "the sum of one client is its vector"),
         ({"min_survivors": 6}, "2 to the cohort's 5"),
-        ({"identities": SIGNED.identities}, "give both or neither"),
-        ({"identities": SIGNED.identities[:2], "server_identity": SERVER_KEY.public}, "one identity key"),
+        ({"identities": SIGNED.identities, **SIGNERS, "server_identity": b""}, "give both or neither"),
+        ({"identities": SIGNED.identities[:2], **SIGNERS}, "one identity key"),
+        ({"identities": SIGNED.identities, "server_identity": SERVER_KEY.public}, "each helper has one of its own"),
+        ({"helper_identities": SIGNED.helper_identities}, "each helper has one of its own"),
+        (
+            {
+                "identities": SIGNED.identities,
+                **SIGNERS,
+                "helper_identities": tuple((party, SERVER_KEY.public) for party in HELPERS),
+            },
+            "two helpers with one identity",
+        ),
     ],
 )
 def test_an_unsafe_committee_cannot_be_made(change: dict[str, object], complaint: str) -> None:
@@ -193,6 +206,9 @@ def test_keys_must_belong_together() -> None:
         CONFIG.helper(11)
     with pytest.raises(ConfigurationError, match="identity key of party 1"):
         SIGNED.client(1, vector(1))
+    for identity in (None, SERVER_KEY):
+        with pytest.raises(ConfigurationError, match="identity key of party 11 is needed"):
+            SIGNED.helper(11, secrets=replace(SECRETS[11], identity=identity))
     with pytest.raises(ConfigurationError, match="identity key of the server is needed"):
         SIGNED.server()
     assert "aaaa" not in repr(CONFIG)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Any
 
+from secagg import InOneProcess
 from secagg.durable import DurableClient, DurableServer, FileStore
 from secagg.errors import SecureSumError
 
@@ -57,9 +57,9 @@ def be_party(session: DurableClient) -> None:
             write(str(error).encode())
 
 
-def be_server(config: Any, store: FileStore) -> None:
+def be_server(parties: InOneProcess, store: FileStore) -> None:
     """The server: ``r`` brings a message, ``c`` closes the round, ``q`` asks what the last closed round sent."""
-    server = DurableServer(store, config.server())
+    server = DurableServer(store, parties.server())
     while True:
         command = read_exactly(1)
         if command == b"r":

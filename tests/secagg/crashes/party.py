@@ -17,6 +17,7 @@ from secagg.sums import PartySecrets
 
 LAYOUT = Layout.of([("counts", 20, 10**6)])
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in (1, 2, 3, 4, 5)}
+SERVER_KEY = IdentityKey(b"S" * 32)
 HELPERS = {11: KeyPair(b"a" * 32), 12: KeyPair(b"b" * 32)}
 SUMS = {
     "masked": InOneProcess(
@@ -26,8 +27,9 @@ SUMS = {
             session_id=b"restarted session",
             threshold=4,
             identities=tuple(key.public for key in IDENTITIES.values()),
+            server_identity=SERVER_KEY.public,
         ),
-        secrets={party: PartySecrets(identity=key) for party, key in IDENTITIES.items()},
+        secrets={party: PartySecrets(identity=key) for party, key in {0: SERVER_KEY, **IDENTITIES}.items()},
     ),
     "committee": InOneProcess(
         protocol=CommitteeSum(
@@ -50,7 +52,7 @@ if __name__ == "__main__":
     mode, role = sys.argv[1].split("/")
     parties, store = SUMS[mode], KillingStore(Path(sys.argv[2]))
     if role == "server":
-        be_server(parties.protocol, store)
+        be_server(parties, store)
     elif int(role) in parties.helpers:
         be_party(DurableClient(store, KEY, parties.helper(int(role))))
     else:

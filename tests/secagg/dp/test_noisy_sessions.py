@@ -26,13 +26,18 @@ SHARES = DistributedNoise(total=NOISE, promised_survivors=2)
 ROOM = make_room(LAYOUT, len(CLIENTS), SHARES)
 KEYS = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 ROSTER = tuple(key.public for key in KEYS.values())
-SERVER_KEY, HELPER = IdentityKey(b"s" * 32), KeyPair(b"h" * 32)
+SERVER_KEY, HELPER, HELPER_KEY = IdentityKey(b"s" * 32), KeyPair(b"h" * 32), IdentityKey(b"i" * 32)
 KEY = bytes(range(32))
 PUBLIC: dict[str, Any] = {"layout": ROOM, "clients": CLIENTS, "session_id": bytes(16)}
 MASKED = MaskedSum(**PUBLIC, threshold=2)
-SIGNED = MaskedSum(**PUBLIC, threshold=2, identities=ROSTER)
+SIGNED = MaskedSum(**PUBLIC, threshold=2, identities=ROSTER, server_identity=SERVER_KEY.public)
 COMMITTEE = CommitteeSum(
-    **PUBLIC, helper_keys=((9, HELPER.public),), min_survivors=2, identities=ROSTER, server_identity=SERVER_KEY.public
+    **PUBLIC,
+    helper_keys=((9, HELPER.public),),
+    helper_identities=((9, HELPER_KEY.public),),
+    min_survivors=2,
+    identities=ROSTER,
+    server_identity=SERVER_KEY.public,
 )
 
 
@@ -107,7 +112,8 @@ def test_a_client_that_dies_after_every_message_sends_its_vector_with_one_noise(
             assert answers[0] == answers[1]
             return answers[0]
 
-        totals.append(summed(under.server(), speak))
+        own = knows(SERVER_KEY if protocol.is_authenticated else None)
+        totals.append(summed(under.server(secrets=own), speak))
     assert is_noisy(totals[1])
     assert totals[0].tobytes() == totals[1].tobytes(), "the same draws, so each client drew its noise once"
     assert whole.calls == killed.calls > 0

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.by_hand import ByHand, forged
-from support.parties import signing
+from support.parties import key_of, signed
 
 from secagg import (
     Assumptions,
@@ -102,12 +102,14 @@ each_masked, each_one_message = (pytest.mark.parametrize("kind", kinds) for kind
 
 @each_masked
 def test_identities_sign_as_in_a_masked_sum(kind: str) -> None:
-    keys = {party: IdentityKey(party.to_bytes(32, "big")) for party in CLIENTS}
-    signed = replace(protocol_of(kind), identities=tuple(key.public for key in keys.values()))
-    everyone = InOneProcess(protocol=signed, secrets={**parties_of(kind).secrets, **signing(keys)})
+    alone, scheme = signed(InOneProcess(protocol=MaskedSum(**SESSION, threshold=3))), kind.removeprefix("masked+")
+    with pytest.raises(ConfigurationError, match="give an identity of each helper too"):
+        encrypted(alone.protocol, scheme)  # type: ignore[arg-type]
+    carried = encrypted(alone.protocol, scheme, identity=key_of(HOLDER))  # type: ignore[arg-type]
+    everyone = replace(carried, secrets={**alone.secrets, **carried.secrets})
     run = run_in_memory(everyone, vectors_of(), dropouts={9: 4})
     assert run.result.total.tobytes() == sum(vectors_of().values()).tobytes()
-    assert "the server may lie" in signed.explain()
+    assert "the server may lie" in carried.protocol.explain()
 
 
 @each_masked
@@ -369,7 +371,9 @@ def test_its_error_is_below_the_proven_bound(kind: str) -> None:
 def test_its_own_minimum_counts_not_the_servers(kind: str) -> None:
     protocol = protocol_of(kind)
     cipher = protocol.carrier.cipher(protocol)
-    holder = KeyHolder(protocol, party=HOLDER, cipher=cipher, survivors_needed=4, secret_context=secret_of(kind))
+    holder = KeyHolder(
+        protocol, party=HOLDER, cipher=cipher, survivors_needed=4, secrets=parties_of(kind).secrets[HOLDER]
+    )
     with pytest.raises(RemoteProtocolError, match="at least 4 clients and the server names 3"):
         holder.receive(begin(kind, CLIENTS[:3]).until(MessageType.DECRYPTION_REQUEST)[HOLDER])
 

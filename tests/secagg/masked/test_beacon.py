@@ -167,7 +167,10 @@ def test_a_server_chooses_no_cohort_on_a_drawn_graph() -> None:
     identities = {party: bytes([party]) * 32 for party in (*CLIENTS, 21)}
     planned = Assumptions(corruption=0.05, dropout=0.0, malicious_server=True, security_bits=1.0).against_grinding(20)
     protocol = sparse(
-        seed_of_beacon(BEACON, CLIENTS), planned, identities=tuple(identities[party] for party in CLIENTS)
+        seed_of_beacon(BEACON, CLIENTS),
+        planned,
+        identities=tuple(identities[party] for party in CLIENTS),
+        server_identity=b"s" * 32,
     )
     site = ClientPolicy(beacon=BEACON, min_security_bits=1.0, min_corruption=0.05, identities=identities)
     with pytest.raises(PolicyError, match="drawn over all 21 clients of this site's roster, and this one is over 20"):

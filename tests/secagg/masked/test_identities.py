@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.by_hand import ByHand
-from support.parties import identified
+from support.parties import SERVER_KEY, identified, key_of, resealed
 
 from secagg import ClientSession, InOneProcess, Layout, MaskedSum, PartyId, os_entropy
 from secagg.entropy import Entropy
@@ -21,19 +21,19 @@ from secagg.errors import (
 )
 from secagg.masked import Assumptions
 from secagg.masked.messages import SurvivorProof, UnmaskRequest
-from secagg.primitives.identity import IdentityKey
 from secagg.sessions import Contribution
-from secagg.wire import MessageType, open_frame, seal_frame
+from secagg.wire import MessageType, payload_of
 
 CLIENTS = tuple(range(1, 8))
 LAYOUT = Layout.of([("counts", 40, 10**6)])
-IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
+IDENTITIES = {party: key_of(party) for party in CLIENTS}
 CONFIG = MaskedSum(
     layout=LAYOUT,
     clients=CLIENTS,
     session_id=bytes(16),
     threshold=5,
     identities=tuple(IDENTITIES[party].public for party in CLIENTS),
+    server_identity=SERVER_KEY.public,
 )
 OTHER = replace(CONFIG, context=b"another backbone")
 VECTORS = {party: np.arange(LAYOUT.size, dtype=np.int64) * party for party in CLIENTS}
@@ -69,6 +69,7 @@ def test_no_two_survivor_sets_can_both_gather_enough_signatures() -> None:
                 session_id=bytes(16),
                 threshold=threshold,
                 identities=tuple(party.to_bytes(32, "big") for party in clients),
+                server_identity=bytes(32),
             )
             assert 2 * config.signatures_needed > n + config.corrupt
             assert 2 * config.shares_needed > n + config.corrupt
@@ -106,17 +107,22 @@ def test_another_model_is_noticed_by_an_honest_server() -> None:
 
 
 def test_a_server_that_hands_out_two_models_gets_noise() -> None:
-    """The model-inconsistency attack: it plays along with each client's digest, yet the masks do not cancel."""
+    """The model-inconsistency attack: it plays along with each client's digest, and yet no total comes out.
+
+    What client 2 says is signed for its own model: an honest server takes none of it. With one that does not look at
+    signatures the masks do not cancel.
+    """
     hand = misled()
 
-    def readdressed(message: bytes, old: MaskedSum, new: MaskedSum, sender: int, recipient: int) -> bytes:
-        frame = open_frame(message, digest=old.digest, sender=sender, recipient=recipient)
-        return seal_frame(frame.type, bytes(frame.payload), digest=new.digest, sender=sender, recipient=recipient)
+    def readdressed(message: bytes, new: MaskedSum) -> bytes:
+        return message[:6] + new.digest + message[38:]
 
     def play_along() -> None:
         told_2 = hand.requests.pop(2)
-        answer = hand.sessions[2].receive(readdressed(told_2, CONFIG, OTHER, 0, 2))
-        hand.to_parties()[2] = readdressed(answer, OTHER, CONFIG, 2, 0)
+        answer = hand.sessions[2].receive(resealed(readdressed(told_2, OTHER), payload_of(told_2)))
+        with pytest.raises(MalformedMessageError, match="not signed by the identity of its sender"):
+            hand.server.receive(2, readdressed(answer, CONFIG))
+        hand.to_parties()[2] = resealed(readdressed(answer, CONFIG), payload_of(answer))
 
     hand.until(MessageType.SHARE_DELIVERY)
     play_along()
@@ -135,6 +141,9 @@ def test_a_server_that_hands_out_two_models_gets_noise() -> None:
         ({"identities": CONFIG.identities[:-1]}, "one identity key a client"),
         ({"identities": (*CONFIG.identities[:-1], CONFIG.identities[0])}, "all different"),
         ({"identities": (*CONFIG.identities[:-1], b"short")}, "32 bytes"),
+        ({"identities": ()}, "give both or neither"),
+        ({"server_identity": b""}, "give both or neither"),
+        ({"server_identity": b"short"}, "32 bytes"),
         ({"identities": (), "assumptions": Assumptions(malicious_server=True)}, "every client needs an identity key"),
         ({"assumptions": Assumptions(malicious_server=False)}, "malicious_server=True"),
         ({"threshold": 3}, "more than half"),

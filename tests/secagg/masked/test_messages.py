@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.by_hand import ByHand, forged
-from support.parties import identified
+from support.parties import signed
 
-from secagg import Assumptions, InsecureSeededEntropy, IntVector, Layout, MaskedSum, os_entropy
+from secagg import Assumptions, InOneProcess, InsecureSeededEntropy, IntVector, Layout, MaskedSum, os_entropy
 from secagg.config import SERVER
 from secagg.errors import (
     InvalidVectorError,
@@ -38,7 +38,7 @@ from secagg.masked.messages import (
 from secagg.masked.secrets import pairwise_seed, pairwise_sign, seal_binding, sealing_key
 from secagg.masked.states import ClientState
 from secagg.primitives.agreement import KeyPair
-from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
+from secagg.primitives.identity import SIGNATURE_BYTES
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import seal
 from secagg.primitives.shamir import SHARE_BYTES
@@ -50,9 +50,8 @@ CLIENTS = (1, 2, 3, 4, 5)
 VECTORS: dict[int, IntVector] = {
     p: np.random.default_rng(p).integers(-(2**13), 2**13, size=LAYOUT.size) for p in CLIENTS
 }
-IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 CONFIG = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(range(16)), threshold=4)
-SIGNED = identified(replace(CONFIG, identities=tuple(key.public for key in IDENTITIES.values())), IDENTITIES)
+SIGNED = signed(InOneProcess(protocol=CONFIG))
 
 
 def refuses(hand: ByHand, message: bytes, told: str) -> None:
@@ -83,8 +82,7 @@ def signed_keys(signature_bytes: int) -> st.SearchStrategy[AdvertisedKeys]:
 
 signatures = st.binary(min_size=SIGNATURE_BYTES, max_size=SIGNATURE_BYTES)
 MESSAGES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Reader], Any]]] = {
-    "keys": (signed_keys(0), lambda r: AdvertisedKeys.read(r, signature_bytes=0)),
-    "signed keys": (signed_keys(64), lambda r: AdvertisedKeys.read(r, signature_bytes=64)),
+    "keys": (signed_keys(0), lambda r: AdvertisedKeys.read(r, signature=b"")),
     "roster": (
         st.builds(Roster, keys=st.dictionaries(parties, signed_keys(0))),
         lambda r: Roster.read(r, signature_bytes=0),
@@ -218,7 +216,7 @@ def test_with_identities_a_split_view_reveals_nothing() -> None:
     with pytest.raises(RemoteProtocolError, match="not one on this sum's survivors"):
         hand.server.receive(1, hand.said.pop(1))
     proof = hand.to_server()[2]
-    to_1 = proof[:42] + (1).to_bytes(4, "big") + proof[46:]
+    to_1 = forged(proof[:42] + (1).to_bytes(4, "big") + proof[46:], hand.read(proof))
     refuses(hand, to_1, "signatures are not from survivors|did not sign the survivor set")
 
 

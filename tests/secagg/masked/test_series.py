@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.parties import signing
+from support.parties import SERVER_KEY, signing
 
 from secagg import InsecureSeededEntropy, Layout, run_in_memory
 from secagg.config import SERVER
@@ -25,7 +25,7 @@ from secagg.masked.series import NOT_YET, MaskedSeries, SeriesServer
 from secagg.masked.series_in_one_process import SeriesInOneProcess
 from secagg.masked.server import MaskedServer
 from secagg.primitives.identity import IdentityKey
-from secagg.wire import MessageType, seal_frame
+from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, seal_frame
 
 CLIENTS = tuple(range(1, 7))
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
@@ -35,11 +35,12 @@ SIGNED_SERIES = MaskedSeries(
     series_id=bytes(16),
     threshold=4,
     identities=tuple(IDENTITIES[party].public for party in CLIENTS),
+    server_identity=SERVER_KEY.public,
 )
 
 
 def begin(series: MaskedSeries, seed: int = 0) -> SeriesInOneProcess:
-    own = signing(IDENTITIES) if series.identities else None
+    own = signing({SERVER: SERVER_KEY, **IDENTITIES}) if series.identities else None
     return SeriesInOneProcess(series, entropy=InsecureSeededEntropy(seed), secrets=own)
 
 
@@ -89,7 +90,8 @@ def test_no_upload_repeats_over_sums_of_the_same_vectors() -> None:
     for _ in range(3):
         run_in_memory(simulated.next_sum(layout), same, record=seen.append)
     heavy = [envelope.message for envelope in seen if envelope.sender == 1 and len(envelope.message) > 100]
-    blocks = [message[start : start + 16] for message in heavy for start in range(46 + 8 + 46, len(message) - 16, 16)]
+    head = 2 * HEADER_BYTES + PART_SIZE_BYTES
+    blocks = [message[start : start + 16] for message in heavy for start in range(head, len(message) - 16, 16)]
     assert len(set(blocks)) == len(blocks)
 
 
