@@ -317,6 +317,10 @@ class AFL:
         levels = noise_levels(self.spec)
         return (*sums, BoundedSum(label="statistics", sensitivity=of_rows, levels=levels, fraction_bits=bits))
 
+    def sums_made(self, model: LinearModel) -> int:
+        """How many of ``bounded_sums`` the model has behind it."""
+        return int(model.solution is not None) + int(self.mean_spec is not None and model.centre is not None)
+
     def with_noise(self, gram_sigmas: Sequence[float], shares: int | None) -> Self:
         """The learner with a solver that knows the noise.
 

@@ -348,6 +348,10 @@ class DeepAFL:
             for levels, target_norm in [kinds[number % 2]]
         )
 
+    def sums_made(self, model: DeepModel) -> int:
+        """How many of ``bounded_sums`` the model has behind it."""
+        return len(model.classifiers) + len(model.blocks)
+
     def with_noise(self, gram_sigmas: Sequence[float], shares: int | None) -> Self:
         """The learner with solvers that know the noise.
 

@@ -27,6 +27,7 @@ from secagg import (
     SumProtocol,
     new_session_id,
     os_entropy,
+    seed_of_beacon,
 )
 from secagg.carriers import Encrypted, EncryptionParameters, choose_parameters, generate_contexts, sign_context
 from secagg.carriers.parameters import Scheme
@@ -231,14 +232,23 @@ def _committee(setup: SumSetup) -> CommitteeSum:
 
 
 def _masked(setup: SumSetup) -> MaskedSum:
-    return MaskedSum(**setup.common, assumptions=setup.assumptions)
+    """On the sparsest graph of the operator's beacon, planned for what a choice among graphs costs; else complete."""
+    promised, n = setup.assumptions, len(setup.clients)
+    if promised is None or not setup.beacon:
+        return MaskedSum(**setup.common, assumptions=promised)
+    seed, planned = seed_of_beacon(setup.beacon, setup.clients), promised.against_grinding(n)
+    return MaskedSum.planned(**setup.common, assumptions=planned, graph_seed=seed)
 
 
 def _masked_series(setup: SumSetup) -> MaskedSeries:
+    alone = _masked(setup)
     return MaskedSeries(
-        clients=setup.clients,
+        clients=alone.clients,
         series_id=setup.session_id,
-        assumptions=setup.assumptions,
+        threshold=alone.threshold,
+        degree=alone.degree,
+        graph_seed=alone.graph_seed,
+        assumptions=alone.assumptions,
         **setup.identities,
     )
 

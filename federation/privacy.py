@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, cast, runtime_checkable
 
 from analytic.learner import AnalyticLearner
 from analytic.row_map import RowTerms
@@ -45,6 +45,10 @@ class Boundable(Protocol):
 
     def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
         """Every sum of the bounded learner, in order."""
+        ...
+
+    def sums_made(self, model: Any) -> int:
+        """How many of these sums a model has behind it."""
         ...
 
     def with_noise(self, gram_sigmas: list[float], shares: int | None) -> Self:
@@ -162,6 +166,49 @@ class PrivacyPlan:
             sigma_cross=math.ldexp(last.cross_sigma, -bits),
         )
 
+    def form_of(self, learner: AnalyticLearner[Any]) -> PrivateForm:
+        """The private form that a learner claims to be, priced anew: for who was handed it, and not made it himself.
+
+        Raises:
+            PrivacyError: another map of rows, or another noise, than this plan gives.
+        """
+        if not is_bounded(learner):
+            raise PrivacyError(
+                f"a run with a privacy plan needs the private form of {learner.name}; this one has no map"
+            )
+        unknown: Any = {name: None for name in ("row_map", "solver", "block_solver") if hasattr(learner, name)}
+        form = self.apply(replace(cast("Any", learner), **unknown))
+        if form.learner != learner:
+            raise PrivacyError(
+                f"this {learner.name} maps rows, or reckons with noise, in another way than the privacy plan gives: "
+                "take PrivacyPlan.apply of the learner without noise"
+            )
+        return form
+
+    def to_public(self) -> dict[str, Any]:
+        """All of it but the source of noise, by name: what parties agree on."""
+        return {own.name: getattr(self, own.name) for own in fields(self) if own.compare}
+
+    @classmethod
+    def of_public(cls, values: Mapping[str, Any]) -> Self:
+        """Read ``to_public``; noise comes from the operating system.
+
+        Raises:
+            PrivacyError: a parameter is missing, unknown, of another kind or out of range.
+        """
+        kinds: dict[str, type] = dict.fromkeys(("epsilon", "delta", "gram_share", "mean_share"), float)
+        kinds |= {"unit": str, "adjacency": str, "nonnegative": bool}
+        named = {own.name for own in fields(cls) if own.compare}
+        right = all(
+            type(value) is kinds.get(name, int) or (name == "promised_survivors" and value is None)
+            for name, value in values.items()
+        )
+        if values.keys() != named or not right:
+            raise PrivacyError(
+                f"a privacy plan says {', '.join(sorted(named))}, each of its own kind, and nothing else"
+            )
+        return cls(**values)
+
     def _scales(self, sums: tuple[BoundedSum, ...]) -> list[NoiseScales]:
         """Each sum's noise: ``mean_share`` for what only places rows, equal parts of the rest for the others."""
         total = calibrate(self.epsilon, self.delta)
@@ -220,8 +267,19 @@ class PrivateForm:
         """
         return ledger.charge(self.releases[number], session_id=session_id)
 
+    def due(self, model: Any) -> int:
+        """The number of the sum that a model asks for next, from 0.
+
+        Raises:
+            PrivacyError: it asks for none.
+        """
+        number = cast("Boundable", self.learner).sums_made(model)
+        if not 0 <= number < len(self.releases):
+            raise PrivacyError("this model has all its sums behind it; no further one has a price")
+        return number
+
     def room(self, number: int, layout: Layout, n_clients: int) -> Layout:
-        """The layout of the protocol under the noise: wide enough for every client's largest share of it.
+        """The layout of the protocol under the noise: wide enough for every client's largest share, and bound to it.
 
         Args:
             number: which sum of the run, from 0.
@@ -229,7 +287,9 @@ class PrivateForm:
             n_clients: the cohort.
         """
         noise = self.noises[number]
-        return make_room(layout, n_clients, noise) if isinstance(noise, DistributedNoise) else layout
+        if isinstance(noise, DistributedNoise):
+            return make_room(layout, n_clients, noise)
+        return replace(layout, agreed=noise.digest)
 
     def over(self, number: int, protocol: SumProtocol, layout: Layout) -> SumProtocol:
         """The noisy sum over a protocol that has the layout ``room``.

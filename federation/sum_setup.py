@@ -25,6 +25,7 @@ class SumSetup:
         corruption: largest fraction of clients that may collude with the server; None where nothing is promised.
         dropout: largest fraction of clients that may vanish; goes with ``corruption``.
         min_survivors: fewest clients in a total; None takes the mode's own.
+        beacon: the operator's random value for sparse graphs; none asks for complete ones.
         announcement: what a helper said before the sum, for everybody (the key holder's signed public context).
     """
 
@@ -38,6 +39,7 @@ class SumSetup:
     corruption: float | None = None
     dropout: float | None = None
     min_survivors: int | None = None
+    beacon: bytes = b""
     announcement: bytes = field(default=b"", repr=False)
 
     @property

@@ -4,6 +4,7 @@ What stands here is what programs need; so do the faces `secagg.masked`, `secagg
 `secagg.dp`. All other modules are how it is done and may change.
 """
 
+from secagg.beacon import seed_of_beacon
 from secagg.committee import CommitteeSum
 from secagg.config import new_session_id
 from secagg.durable import DurableClient, DurableServer, FileStore, Store
@@ -28,7 +29,7 @@ from secagg.layout import IntVector, Layout, Segment
 from secagg.masked import Assumptions, MaskedSum
 from secagg.masked.series import MaskedSeries
 from secagg.plain import PlainSum
-from secagg.policy import ClientPolicy
+from secagg.policy import ClientPolicy, NoiseDemand
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.receipts import Receipt
@@ -58,6 +59,7 @@ __all__ = [
     "MalformedMessageError",
     "MaskedSeries",
     "MaskedSum",
+    "NoiseDemand",
     "PartyId",
     "PartySecrets",
     "PlainSum",
@@ -78,4 +80,5 @@ __all__ = [
     "new_session_id",
     "os_entropy",
     "run_in_memory",
+    "seed_of_beacon",
 ]

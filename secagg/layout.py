@@ -71,11 +71,22 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The segments of a vector, in order. Public, and part of every session's configuration digest."""
+    """The segments of a vector, in order. Public, and part of every session's configuration digest.
+
+    Args:
+        segments: of the vector.
+        agreed: canonical bytes of what parties agree on beside the shape, such as a sum's noise: who holds others has
+            another digest. At most 64 bytes; none for sums of plain shape.
+    """
 
     segments: tuple[Segment, ...]
+    agreed: bytes = b""
 
     def __post_init__(self) -> None:
+        if type(self.agreed) is not bytes or len(self.agreed) > 64:
+            raise ConfigurationError(
+                "what a layout's parties agree on beside its shape is a digest of at most 64 bytes"
+            )
         if type(self.segments) is not tuple:
             raise ConfigurationError("the segments of a layout are a tuple; Layout.of makes it of triples")
         names = [segment.name for segment in self.segments]
@@ -135,8 +146,12 @@ class Layout:
             )
 
     def canonical(self) -> bytes:
-        """One byte string for one layout, for digests: no two layouts share it."""
-        return b"".join(
+        """One byte string for one layout, for digests: no two layouts share it.
+
+        What is agreed on beside the shape follows a name of no characters, which no segment has.
+        """
+        shape = b"".join(
             len(s.name).to_bytes(1, "big") + s.name.encode() + s.size.to_bytes(8, "big") + s.bound.to_bytes(8, "big")
             for s in self.segments
         )
+        return shape + (b"\0" + self.agreed if self.agreed else b"")

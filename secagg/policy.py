@@ -2,14 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from secagg.beacon import DrawnGraph, grinding_bits, seed_of_beacon
+from secagg.carriers.encrypted import HOLDER_ROLE
 from secagg.config import SERVER
+from secagg.dp.accountant import Release, check_unit_and_adjacency, guarantee
+from secagg.dp.conversions import check_epsilon_delta
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.assumptions import Assumptions
 from secagg.sessions import PartyId
-from secagg.sums import CLIENT_ROLE, SERVER_ROLE, SIGNING_HELPER_ROLE, SumProtocol
+from secagg.sums import CLIENT_ROLE, SERVER_ROLE, SIGNING_HELPER_ROLE, Guarantee, SumProtocol
+
+MIN_CORRUPTION = 0.2
+"""Fraction of clients that may collude with the server and hurt nobody, where a site demands nothing else."""
+
+
+MAX_GRAPHS = 1024
+"""Most graphs of one beacon: each is hashed when a seed is checked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseDemand:
+    """The least noise that a site takes part with: all releases of a run together keep this, or it stays away.
+
+    Args:
+        epsilon: largest that the releases of one run may cost together.
+        delta: its delta.
+        unit: who is protected: ``record`` or ``client``.
+        adjacency: ``add-remove`` or ``replace-one``.
+
+    Raises:
+        secagg.dp.PrivacyError: an epsilon, delta, unit or adjacency out of range.
+    """
+
+    epsilon: float
+    delta: float = 1e-5
+    unit: str = "record"
+    adjacency: str = "add-remove"
+
+    def __post_init__(self) -> None:
+        check_epsilon_delta(self.epsilon, self.delta)
+        check_unit_and_adjacency(self.unit, self.adjacency)
+
+    def check(self, releases: Sequence[Release]) -> None:
+        """Refuse a run whose releases promise less.
+
+        Raises:
+            PolicyError: what is demanded and what these releases keep.
+        """
+        kinds = {(release.unit, release.adjacency) for release in releases}
+        demanded = f"epsilon of at most {self.epsilon:g} at delta {self.delta:g} for one {self.unit}, {self.adjacency}"
+        if kinds != {(self.unit, self.adjacency)}:
+            came = ", ".join(sorted(f"{unit}, {adjacency}" for unit, adjacency in kinds)) or "no release with a price"
+            raise PolicyError(f"this site asks for an {demanded}; what came is for: {came}")
+        together = guarantee(releases, self.delta)
+        if together.epsilon > self.epsilon:
+            raise PolicyError(
+                f"this site asks for an {demanded}; {together.releases} releases cost {together.epsilon:.4g} together: "
+                "ask for more noise"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +78,18 @@ class ClientPolicy:
             every total holds at least two clients beside them.
         identities: the operator's roster, public key by client; every client of the cohort must be in it with
             that key. Empty accepts sessions without identities (semi-honest: for simulations only).
-        helpers: the operator's helpers and key holders, public key by number; every party that a sum needs beside
-            clients and server must be in it with that key. Empty accepts whatever helpers a sum has.
+        helpers: the operator's helpers, public key by number: a committee must be all of them, each with that key.
+            Empty accepts whatever helpers a sum has.
+        min_helpers: fewest helpers of a sum that has some, all of them listed; None asks for everybody listed.
+        key_holders: the operator's key holders, public key by number: a sum's must be one of them. Empty accepts any.
+        min_security_bits: a sum whose privacy rests on a drawn graph must fail with probability at most 2^-this.
+        min_correctness_bits: the same for being stuck, which costs a session and nobody's privacy.
+        beacon: the operator's random value: a sparse graph must be drawn from it over the whole roster, and be planned
+            for what a choice among degrees and ``graphs`` costs (``Assumptions.against_grinding``). Empty refuses
+            every sparse graph.
+        graphs: how many graphs of the beacon a server may try.
+        noise: the least noise; such a site takes part in sums only whose clients add noise, sized for
+            ``min_corruption`` colluders at least. None asks for none.
         helper_identities: the keys with which helpers sign that have others too (a committee's); likewise.
         server_identity: the key with which the server signs. Empty accepts any.
         accept_confirmed_guesses: whether a key holder may be able to confirm a guess of this site's whole vector, as in
@@ -36,11 +99,18 @@ class ClientPolicy:
     modes: frozenset[str] = frozenset({"masked"})
     min_clients: int = 3
     min_survivors: int = 3
-    min_corruption: float = 0.0
+    min_corruption: float = MIN_CORRUPTION
+    min_security_bits: float = 40.0
+    min_correctness_bits: float = 20.0
+    beacon: bytes = b""
+    graphs: int = 1
     identities: Mapping[PartyId, bytes] = field(default_factory=dict)
     helpers: Mapping[PartyId, bytes] = field(default_factory=dict)
+    min_helpers: int | None = None
+    key_holders: Mapping[PartyId, bytes] = field(default_factory=dict)
     helper_identities: Mapping[PartyId, bytes] = field(default_factory=dict)
     server_identity: bytes = b""
+    noise: NoiseDemand | None = None
     accept_confirmed_guesses: bool = False
 
     def __post_init__(self) -> None:
@@ -51,9 +121,21 @@ class ClientPolicy:
             )
         if self.min_clients < 1 or self.min_survivors < 1 or not 0 <= self.min_corruption < 1:
             raise ConfigurationError("a policy needs cohorts and survivors of at least 1 and a corruption below 1")
+        if not (self.min_security_bits > 0 and self.min_correctness_bits > 0):
+            raise ConfigurationError("a policy needs a positive number of bits of security and of correctness")
+        if self.min_helpers is not None and self.min_helpers < 1:
+            raise ConfigurationError(f"a policy needs at least 1 helper, not {self.min_helpers}; None asks for all")
+        if not 1 <= self.graphs <= MAX_GRAPHS:
+            raise ConfigurationError(f"a policy accepts 1 to {MAX_GRAPHS} graphs of a beacon, not {self.graphs}")
+        if self.beacon:
+            seed_of_beacon(self.beacon, ())
 
-    def check(self, protocol: SumProtocol) -> None:
+    def check(self, protocol: SumProtocol, releases: Sequence[Release] = ()) -> None:
         """Refuse a sum that falls short of this policy; call it before making a client session.
+
+        Args:
+            protocol: the sum.
+            releases: what all noisy sums of its run cost, as the site itself prices them; none where totals are exact.
 
         Raises:
             PolicyError: names the condition, what it asks for and what the sum offers.
@@ -70,6 +152,15 @@ class ClientPolicy:
                 f"{len(protocol.clients)}) cannot harm; this one bears {guarantee.harmless_clients}: release totals of "
                 f"at least {tolerated + 2} clients and, where clients mask for each other, promise that corruption"
             )
+        lost = 0.0
+        if guarantee.drawn_graph is not None:
+            self._check_graph(guarantee.drawn_graph)
+            lost = grinding_bits(len(protocol.clients), graphs=self.graphs)
+        self._at_least_bits("privacy", self.min_security_bits + lost, guarantee.security_bits)
+        self._at_least_bits("not being stuck", self.min_correctness_bits, guarantee.correctness_bits)
+        if self.noise is not None:
+            self._check_noise(guarantee, tolerated)
+            self.noise.check(releases)
         if guarantee.helpers_confirm_guesses and not self.accept_confirmed_guesses:
             raise PolicyError(
                 f"this site takes part only where a key holder learns the total alone; in {protocol.name} it can "
@@ -78,20 +169,72 @@ class ClientPolicy:
         for role, keys in protocol.public_keys.items():
             self._check_keys(role, keys)
 
+    def _check_graph(self, graph: DrawnGraph) -> None:
+        """Refuse a graph that somebody could have chosen when it was known who is corrupt."""
+        if not self.beacon:
+            raise PolicyError(
+                "this site knows no beacon, and a sparse graph whose seed a server may choose protects nobody: take "
+                "the operator's beacon into the policy, or ask for the complete graph"
+            )
+        if self.identities and graph.clients != tuple(sorted(self.identities)):
+            raise PolicyError(
+                f"a sparse graph is drawn over all {len(self.identities)} clients of this site's roster, and this one "
+                f"is over {len(graph.clients)}: whoever chooses the cohort chooses among graphs"
+            )
+        if not graph.is_of(self.beacon, graphs=self.graphs):
+            raise PolicyError(
+                f"the graph's seed must be one of the first {self.graphs} of this site's beacon, and is another: take "
+                "seed_of_beacon, and never what a server can choose; compare the rosters' fingerprints"
+            )
+
+    def _check_noise(self, guarantee: Guarantee, tolerated: int) -> None:
+        if guarantee.noise_colluders is None:
+            raise PolicyError(
+                "this site asks for noise of which every client adds a share; this sum's clients add none"
+            )
+        if guarantee.noise_colluders < tolerated:
+            raise PolicyError(
+                f"this site reckons with {tolerated} colluding clients, who know their own shares of the noise; this "
+                f"sum's shares are sized for {guarantee.noise_colluders}: make them larger"
+            )
+
     def _check_keys(self, role: str, keys: Mapping[PartyId, bytes]) -> None:
         """Refuse parties of a role whose keys are not those that this site knows of it, if it knows any."""
         server = {SERVER: self.server_identity} if self.server_identity else {}
-        pinned = {CLIENT_ROLE: self.identities, SERVER_ROLE: server, SIGNING_HELPER_ROLE: self.helper_identities}
-        known = pinned.get(role, self.helpers)
+        others = {
+            CLIENT_ROLE: self.identities,
+            SERVER_ROLE: server,
+            HOLDER_ROLE: self.key_holders,
+            SIGNING_HELPER_ROLE: self.helper_identities,
+        }
+        known = others.get(role, self.helpers)
+        if role not in others:
+            self._check_number(role, len(keys))
         if not known:
             return
         if not keys:
             raise PolicyError(f"this site knows every {role} by its key; this sum has none and trusts the server")
-        others = [party for party, key in keys.items() if known.get(party) != key]
-        if others:
+        strangers = [party for party, key in keys.items() if known.get(party) != key]
+        if strangers:
             raise PolicyError(
-                f"{len(others)} of the {len(keys)} {role}s have another key in this site's roster, or none: "
-                f"{others[:10]}"
+                f"{len(strangers)} of the {len(keys)} {role}s have another key in this site's roster, or none: "
+                f"{strangers[:10]}"
+            )
+
+    def _check_number(self, role: str, offered: int) -> None:
+        """Refuse a committee that somebody chose a part of the listed helpers for: the part that it colludes with."""
+        needed = len(self.helpers) if self.min_helpers is None else self.min_helpers
+        if offered < needed:
+            raise PolicyError(
+                f"this site lists {len(self.helpers)} {role}s and asks for {needed} of them in every sum, this one has "
+                f"{offered}: whoever leaves {role}s out keeps those it colludes with; name all, or relax min_helpers"
+            )
+
+    def _at_least_bits(self, what: str, needed: float, offered: float) -> None:
+        if not offered >= needed:
+            raise PolicyError(
+                f"this site asks for {needed:.4g} bits of {what}, the sum's graph is drawn for {offered:.4g}: plan it "
+                "with Assumptions of as many bits, for privacy with against_grinding"
             )
 
     def _at_least(self, what: str, needed: int, offered: int) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from secagg.beacon import DrawnGraph
 from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import Layout
@@ -66,6 +68,13 @@ class Guarantee:
         upload: what that message looks like.
         binds_context: whether a client that was told another context (another model) than the rest leaves no total.
         helpers_learn_total: whether a helper sees the total, too.
+        assumed_colluders: clients that its parameters are stated to bear; 0 where nothing is stated.
+        security_bits: all this fails with probability at most 2^-this, beyond the primitives' own; infinite where no
+            graph is drawn.
+        correctness_bits: the same for a sum that gets stuck.
+        drawn_graph: what these bits are about, if its seed is not chosen for the purpose; None where there is none.
+        noise_colluders: of the clients that add shares of the total's noise, how many count for nothing, because they
+            may tell theirs; None where clients add none.
         helpers_confirm_guesses: whether a helper that guesses a client's whole vector can tell from its part of the sum
             that the guess is right, with more than the total's help.
     """
@@ -81,6 +90,11 @@ class Guarantee:
     upload: Upload
     binds_context: bool = True
     helpers_learn_total: bool = False
+    assumed_colluders: int = 0
+    security_bits: float = math.inf
+    correctness_bits: float = math.inf
+    drawn_graph: DrawnGraph | None = None
+    noise_colluders: int | None = None
     helpers_confirm_guesses: bool = False
 
     @property

@@ -27,6 +27,7 @@ from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.strict_models import read_toml
 from secagg import os_entropy
+from secagg.dp import Ledger
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,7 +60,7 @@ class RosterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOptions:
-    """Of the command ``check-site``."""
+    """Of the commands ``check-site`` and ``ledger``."""
 
     file: Path = option("the site's own file, TOML", file, positional=True, metavar="FILE")
 
@@ -131,24 +132,44 @@ def _check_site(options: SiteOptions) -> int:
     site = SiteFile.read(options.file)
     Site(site).sweep()
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
+    if site.ledger is not None:
+        _say_spent(site.ledger)
     for own in site.helpers:
         print(f"{own.role.name} {own.party}: key fits the roster")
     if site.client is not None:
         rows = site.client.rows()
         print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
-    for mode in sorted(site.policy.modes):
+    for mode in sorted(site.demands.modes):
         if missing := MODES[mode].missing_extra:
             print(f"{mode}: declined until this host has more: {missing}")
     _warn_of_idle_roles(site)
     return 0
 
 
+def _say_spent(ledger: Ledger) -> None:
+    """What the site's rows have cost so far, of what they may."""
+    spent, budget = ledger.spent(), ledger.budget
+    epsilon, releases = (spent.epsilon, spent.releases) if spent is not None else (0.0, 0)
+    print(
+        f"privacy: {releases} sums have cost epsilon {epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}; "
+        f"head {ledger.head}"
+    )
+
+
+def _begin_ledger(options: SiteOptions) -> int:
+    site = SiteFile.read(options.file)
+    if site.privacy is None or site.budget is None:
+        raise SiteFileError(f"{options.file} needs [privacy]: a ledger is of a budget for rows; add what they may cost")
+    _say_spent(Ledger.create(site.privacy.ledger, site.budget))
+    return 0
+
+
 def _warn_of_idle_roles(site: SiteFile) -> None:
     """A role whose site declines every sum that needs it."""
-    needed = {MODES[mode].helper for mode in site.policy.modes}
+    needed = {MODES[mode].helper for mode in site.demands.modes}
     for own in site.helpers:
         if own.role not in needed:
-            listed, fitting = sorted(site.policy.modes), [m.name for m in MODES.values() if m.helper == own.role]
+            listed, fitting = sorted(site.demands.modes), [m.name for m in MODES.values() if m.helper == own.role]
             print(
                 f"warning: party {own.party} has nothing to do: modes of [policy] names {', '.join(listed)} only; add "
                 f"one of {', '.join(fitting)}, or this site declines every sum that needs it"
@@ -272,6 +293,16 @@ trial/server/models/rehearsal.
 """,
         options=SiteOptions,
         run=_check_site,
+    ),
+    Command(
+        name="ledger",
+        summary="begin the ledger that a site's [privacy] names, once for its rows; never over an old one",
+        examples="""example:
+  python -m federation.flower ledger site.toml
+      check-site prints what was spent since, and the head to note elsewhere
+""",
+        options=SiteOptions,
+        run=_begin_ledger,
     ),
     Command(
         name="app",

@@ -22,6 +22,7 @@ from federation.site.errors import SiteFileError
 from federation.site.key_files import write_new, write_secret
 from federation.site.roster import Roster
 from secagg import PartyId, os_entropy
+from secagg.beacon import BEACON_BYTES
 from secagg.primitives.identity import IdentityKey
 
 FIRST_HELPER: PartyId = 101
@@ -126,6 +127,7 @@ class Trial:
         key_holder = IdentityKey.generate(os_entropy)
         roster = Roster(
             server=server.public,
+            beacon=os_entropy(BEACON_BYTES),
             clients={party: key.public for party, key in identities.items()},
             beside={
                 "helpers": {party: _public(HELPERS, secret) for party, secret in helpers.items()},

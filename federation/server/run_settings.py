@@ -10,14 +10,17 @@ from pydantic import ConfigDict, Field, field_validator
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner
 from analytic.row_format import RowFormat
+from analytic.sensitivity import Adjacency, Unit
 from federation.console.arguments import parse_options
 from federation.errors import UsageError
 from federation.learners import LEARNERS, LearnerSettings
 from federation.modes import MODES
+from federation.privacy import PrivacyPlan
 from federation.release import Gate, ReleasePolicy
 from federation.site.errors import RunSettingsError
 from federation.site.roster import Roster
 from federation.site.strict_models import StrictModel, validated
+from secagg.dp import PrivacyError
 
 
 class RunSettings(StrictModel):
@@ -35,6 +38,14 @@ class RunSettings(StrictModel):
         corruption: fraction of clients that may collude with the server (modes with masks of clients).
         dropout: fraction of clients that may vanish (the same).
         min_survivors: fewest clients in a total (the other modes).
+        epsilon: what all sums of the run together may cost, with noise of which every client adds a share; 0 for
+            exact totals. The sites' ledgers are charged.
+        delta: its delta.
+        unit: who is protected: ``record`` or ``client``.
+        adjacency: what a neighbouring data set is: ``add-remove`` or ``replace-one``.
+        noise_survivors: fewest clients in a total, whose shares of noise are counted on; the mode must keep this.
+        noise_colluders: clients among them whose shares count for nothing, because they may tell them.
+        client_rows: how many rows a client is expected to hold, which sizes its bound where clients are protected.
         nodes: how many nodes must be online before the first sum begins; 0 is one for each client of the roster.
         join_seconds: how long they are waited for.
         round_seconds: deadline of each exchange.
@@ -57,6 +68,13 @@ class RunSettings(StrictModel):
     corruption: float
     dropout: float
     min_survivors: int
+    epsilon: float = Field(ge=0)
+    delta: float
+    unit: Unit
+    adjacency: Adjacency
+    noise_survivors: int
+    noise_colluders: int
+    client_rows: int
     nodes: int = Field(ge=0)
     join_seconds: float = Field(gt=0)
     round_seconds: float = Field(gt=0)
@@ -110,8 +128,34 @@ class RunSettings(StrictModel):
 
     @property
     def in_series(self) -> bool:
-        """Whether sums carry each other's set-up: where there are several, and the mode can."""
-        return MODES[self.mode].make_series is not None and LEARNERS[self.learner].n_sums(self._learner_options()) > 1
+        """Whether sums carry each other's set-up: where there are several, without noise, and the mode can."""
+        return (
+            not self.epsilon
+            and MODES[self.mode].make_series is not None
+            and LEARNERS[self.learner].n_sums(self._learner_options()) > 1
+        )
+
+    @property
+    def privacy(self) -> PrivacyPlan | None:
+        """What noise promises; None for exact totals.
+
+        Raises:
+            RunSettingsError: parameters that it cannot have.
+        """
+        if not self.epsilon:
+            return None
+        try:
+            return PrivacyPlan(
+                epsilon=self.epsilon,
+                delta=self.delta,
+                unit=self.unit,
+                adjacency=self.adjacency,
+                promised_survivors=self.noise_survivors,
+                colluders=self.noise_colluders,
+                client_rows=self.client_rows,
+            )
+        except PrivacyError as error:
+            raise RunSettingsError(f"noise cannot be set up like this: {error}") from error
 
     def build_learner(self, n_clients: int) -> AnalyticLearner[Any]:
         """The closed form.

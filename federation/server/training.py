@@ -86,7 +86,8 @@ class Training:
         self._clock, self._sleep = clock, sleep
         settings.check_roster(server.roster)
         learner = settings.build_learner(len(server.roster.clients))
-        self._federation = Federation(learner, release=settings.release_policy)
+        self._privacy = settings.privacy
+        self._federation = Federation(learner, release=settings.release_policy, privacy=self._privacy)
         self._session = b""
         self._series: tuple[Terms, GridSeries] | None = None
         self._totals: list[SumResult] = []
@@ -99,6 +100,8 @@ class Training:
             SecureSumError, AnalyticError: no total, or none that gives a model.
         """
         started = self._clock()
+        if self._federation.noise is not None:
+            self._progress.say("noise", bill=self._federation.noise.explain())
         self._wait_for_nodes()
         try:
             while (step := self._federation.next_sum) is not None:
@@ -171,6 +174,7 @@ class Training:
             min_survivors=settings.min_survivors,
             previous=self._session,
             place=1 if settings.in_series else 0,
+            privacy=self._privacy,
         )
 
     def _save(self, folder: Path, seconds: float) -> None:
@@ -183,6 +187,7 @@ class Training:
             "learner": learner.name,
             "survivors": [list(one.survivors) for one in self._federation.sums],
             "weights_sha256": weights,
+            "privacy": None if self._privacy is None else self._privacy.to_public(),
             "seconds": round(seconds, 3),
         }
         OutputFile(folder / "summary.json").write(json.dumps(summary, indent=2) + "\n")

@@ -74,14 +74,17 @@ class Invitation:
 
         Raises:
             WireError: no terms or no model, or a model that needs no sum.
-            ConfigurationError: other parties than this roster's, unsafe terms, or no context of the key holder.
+            ConfigurationError: other parties than this roster's, unsafe terms, another private form than the terms'
+                privacy plan gives, or no context of the key holder.
         """
         step = self._load()
         terms, mode, setup = self._setup(roster, step)
+        if terms.place and step.noise is not None:
+            raise ConfigurationError("sums with noise stand by themselves; there is no series of them")
         if terms.place:
             protocol: SumProtocol = mode.series(setup).sum(terms.place - 1, setup.layout, setup.context)
         else:
-            protocol = mode.make(setup)
+            protocol = step.over(mode.make(setup))
         return Agreement(terms=terms, mode=mode, setup=setup, protocol=protocol, step=step)
 
     def setup(self, roster: Roster) -> tuple[Mode, SumSetup]:
@@ -105,13 +108,14 @@ class Invitation:
         _check_parties(mode, f"{mode.helper.name}s" if mode.helper else "helpers", terms.helpers, listed)
         received = length_prefixed(b"flower app", self.terms, step.received)
         setup = SumSetup(
-            layout=step.layout,
+            layout=step.room(len(terms.clients)),
             clients=terms.clients,
             session_id=terms.session,
             context=hashlib.sha256(received).digest(),
             client_keys=roster.clients,
             helper_keys={party: listed[party] for party in terms.helpers},
             server_key=roster.server,
+            beacon=roster.beacon,
             corruption=terms.corruption,
             dropout=terms.dropout,
             min_survivors=terms.min_survivors,
@@ -124,7 +128,10 @@ class Invitation:
             saved = model_from_bytes(self.model)
         except AnalyticError as error:
             raise WireError("these bytes are no model of this version") from error
-        step = Step.of(saved.learner, saved.model)
+        plan = Terms.from_bytes(self.terms).privacy
+        noise = None if plan is None else plan.form_of(saved.learner)
+        number = 0 if noise is None or saved.learner.next_sum(saved.model) is None else noise.due(saved.model)
+        step = Step.of(saved.learner, saved.model, number=number, noise=noise)
         if step is None:
             raise WireError("this model is complete; no sum is left to take part in")
         return step

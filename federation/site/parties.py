@@ -59,7 +59,10 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
     secrets = PartySecrets(identity=role.identity if signs else None)
 
     def contribution() -> IntVector:
-        return agreement.step.vector(role.rows())
+        """What leaves; its noise is paid first, and whoever is made to draw another one pays again."""
+        vector = agreement.step.vector(role.rows())
+        agreement.step.charge(kept.file.ledger, session_id=protocol.digest)
+        return vector
 
     if not agreement.terms.place:
         return kept.durable(protocol.client(party, contribution, secrets=secrets))

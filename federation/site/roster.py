@@ -18,12 +18,19 @@ from secagg.encoding import length_prefixed
 from secagg.primitives.identity import IDENTITY_BYTES
 
 
-def _key(value: object, whose: str = "the server") -> bytes:
+def _hex(value: object, what: str, *, at_most: int = 1) -> bytes:
+    """The 32 bytes, or so many times 32, that a file writes as hexadecimal digits."""
     if isinstance(value, bytes):
         return value
-    if not isinstance(value, str) or not re.fullmatch("([0-9a-f]{64}){1,2}", value):
-        raise ValueError(f"the public key of {whose} must be 64 hexadecimal digits, or 128 of a helper with two keys")
+    if not isinstance(value, str) or not re.fullmatch(f"([0-9a-f]{{64}}){{1,{at_most}}}", value):
+        raise ValueError(
+            f"{what} must be 64 hexadecimal digits" + (", or 128 of a helper with two keys" if at_most > 1 else "")
+        )
     return bytes.fromhex(value)
+
+
+def _key(value: object, whose: str = "the server") -> bytes:
+    return _hex(value, f"the public key of {whose}", at_most=2)
 
 
 def _keys(table: object) -> dict[PartyId, bytes]:
@@ -47,11 +54,14 @@ class Roster(StrictModel):
     Args:
         server: the server's Ed25519 public key.
         clients: each client's Ed25519 public key.
+        beacon: 32 random bytes that the operator drew once all keys were known; sparse graphs of masked sums follow
+            from it (``seed_of_beacon``). None leaves masked sums on the complete graph.
         beside: the public keys of the parties that some modes need beside clients and server, by the table that a
             mode's ``HelperRole`` names (``helpers``, ``key_holder``); tables that list nobody may be left out.
     """
 
     server: Annotated[bytes, BeforeValidator(lambda value: value if isinstance(value, bytes) else _key(text(value)))]
+    beacon: Annotated[bytes, BeforeValidator(lambda value: _hex(value, "beacon"))] = b""
     clients: Keys = Field(default_factory=dict)
     beside: Mapping[str, Keys] = Field(default_factory=dict)
 
@@ -95,7 +105,7 @@ class Roster(StrictModel):
 
     def to_toml(self) -> str:
         """What ``read`` reads."""
-        lines = [f'server = "{self.server.hex()}"']
+        lines = [f'server = "{self.server.hex()}"', *([f'beacon = "{self.beacon.hex()}"'] if self.beacon else [])]
         for name, keys in self._tables():
             lines += ["", f"[{name}]", *(f'{party} = "{keys[party].hex()}"' for party in sorted(keys))]
         return "\n".join(lines) + "\n"
@@ -108,7 +118,8 @@ class Roster(StrictModel):
             for name, keys in self._tables()
             for party, key in sorted(keys.items())
         ]
-        digest = hashlib.sha256(length_prefixed(b"roster", self.server, *parties)).hexdigest()
+        label = [b"roster with beacon", self.beacon] if self.beacon else [b"roster"]
+        digest = hashlib.sha256(length_prefixed(*label, self.server, *parties)).hexdigest()
         return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
 
     def _tables(self) -> list[tuple[str, Mapping[PartyId, bytes]]]:

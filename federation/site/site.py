@@ -16,6 +16,7 @@ from federation.site.site_file import OwnRole, SiteFile
 from federation.site.state import SessionFolder
 from federation.site.terms import Terms
 from secagg import PartyId
+from secagg.dp import BudgetExceededError
 from secagg.durable import DurableClient
 from secagg.errors import ConfigurationError, PolicyError
 
@@ -75,6 +76,8 @@ class Site:
             terms = Terms.from_bytes(invitation.terms)
             self._end_what_is_over(terms)
             agreement = self._agree(invitation)
+            if terms.session not in self._folder.held():
+                self._afford(agreement)
             self._folder.begin(invitation)
             sessions = self._parties(agreement)
             if terms.place > 1:
@@ -108,7 +111,8 @@ class Site:
         """The agreement, if this site's own file allows it."""
         try:
             agreement = invitation.agree(self._file.roster)
-            self._file.policy.check(agreement.protocol)
+            noise = agreement.step.noise
+            self._file.policy.check(agreement.protocol, () if noise is None else noise.releases)
         except (ConfigurationError, PolicyError) as error:
             raise DeclinedError(str(error)) from error
         client, learner = self._file.client, agreement.step.learner
@@ -116,12 +120,25 @@ class Site:
             raise DeclinedError(
                 f"this site contributes to {', '.join(sorted(client.learners))} only, not to {learner.name}"
             )
-        if is_bounded(learner):
+        if is_bounded(learner) and noise is None:
             raise DeclinedError(
-                f"this {learner.name} maps rows for sums with noise, and a site's sums have none: a map and a centre "
+                f"this {learner.name} maps rows for sums with noise, and this sum has none: a map and a centre "
                 "of the server's choice would show in an exact total whether a row is among them"
             )
         return agreement
+
+    def _afford(self, agreement: Agreement) -> None:
+        """Decline a sum that begins a run, or goes on with one, whose rest this site's budget has no room for.
+
+        Nothing is charged here: a server that never asks for a vector has seen nothing.
+        """
+        step, ledger = agreement.step, self._file.ledger
+        if ledger is None or step.noise is None:
+            return
+        try:
+            ledger.check(step.noise.releases[step.number :])
+        except BudgetExceededError as error:
+            raise DeclinedError(str(error)) from error
 
     def _draw(self, invitation: Invitation, own: OwnRole) -> SessionKeyPair:
         """A fresh key pair for a sum in which this site would take part."""

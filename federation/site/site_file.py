@@ -13,18 +13,18 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
+from analytic.sensitivity import Adjacency, Unit
 from federation.modes import MODES, HelperRole, KeyKind, helper_roles
 from federation.site.errors import SiteFileError
 from federation.site.key_files import read_secret
 from federation.site.roster import Roster
 from federation.site.strict_models import Place, StrictModel, Texts, beside, validated
 from secagg import PartyId, PartySecrets
-from secagg.policy import ClientPolicy
+from secagg.dp import Budget, Ledger
+from secagg.dp.noisy_sum import NOISY
+from secagg.policy import MIN_CORRUPTION, ClientPolicy, NoiseDemand
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import IdentityKey
-
-MIN_CORRUPTION = 0.2
-"""Fraction of clients that may collude with the server and hurt nobody, where a site's file demands nothing else."""
 
 RosterFile = Annotated[Roster, BeforeValidator(lambda value, info: Roster.read(beside(value, info)))]
 """The roster of the file that is named."""
@@ -142,6 +142,8 @@ class Demands(StrictModel):
     min_clients: Annotated[int, Field(ge=1)] = 3
     min_survivors: Annotated[int, Field(ge=1)] = 3
     min_corruption: Annotated[float, Field(ge=0, lt=1)] = MIN_CORRUPTION
+    min_security_bits: Annotated[float, Field(gt=0)] = 40.0
+    min_correctness_bits: Annotated[float, Field(gt=0)] = 20.0
     accept_confirmed_guesses: bool = False
 
     @field_validator("modes")
@@ -154,6 +156,38 @@ class Demands(StrictModel):
         return modes
 
 
+class SitePrivacy(StrictModel):
+    """What a site's rows may cost, and the ledger that it keeps of it (``[privacy]``).
+
+    Args:
+        epsilon: of all noisy sums that these rows ever enter, together.
+        delta: its delta.
+        unit: who is protected: ``record`` or ``client``.
+        adjacency: what a neighbouring data set is.
+        run_epsilon: the least noise: largest epsilon of all sums of one run; None for no less than the budget.
+        ledger: the file where every sum is charged before its vector leaves; the command ``ledger`` begins it.
+    """
+
+    epsilon: Annotated[float, Field(gt=0)]
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    unit: Unit = "record"
+    adjacency: Adjacency = "add-remove"
+    run_epsilon: Annotated[float, Field(gt=0)] | None = None
+    ledger: Place
+
+    @property
+    def demand(self) -> NoiseDemand:
+        """The least noise of a run."""
+        epsilon = self.epsilon if self.run_epsilon is None else self.run_epsilon
+        return NoiseDemand(epsilon=epsilon, delta=self.delta, unit=self.unit, adjacency=self.adjacency)
+
+    def budget(self, population: str) -> Budget:
+        """What may be spent on the rows of this name."""
+        return Budget(
+            epsilon=self.epsilon, delta=self.delta, unit=self.unit, adjacency=self.adjacency, population=population
+        )
+
+
 class SiteFile(StrictModel):
     """What a site believes, none of which a server can change; docs/how-to/deploy-with-flower.md explains each key.
 
@@ -162,6 +196,7 @@ class SiteFile(StrictModel):
         demands: what it demands of a sum (``[policy]`` in the file).
         state: a folder of its own for running sessions.
         client: its role as a contributor, if it has one.
+        privacy: what its rows may cost; with it the site takes part in sums with noise only, without in exact ones.
         helpers: its roles beside clients and server, such as a committee's helper or the key holder; in the file a
             table for each.
         forget_hours: a session without a word from the server for so long is over.
@@ -171,6 +206,7 @@ class SiteFile(StrictModel):
     state: Place
     demands: Demands = Field(Demands(), alias="policy")
     client: ClientRole | None = None
+    privacy: SitePrivacy | None = None
     helpers: Annotated[tuple[OwnRole, ...], BeforeValidator(_own_roles)] = Field((), alias="own roles")
     forget_hours: Annotated[float, Field(ge=0)] = 24.0
 
@@ -199,6 +235,8 @@ class SiteFile(StrictModel):
                     f"the roster lists another {what} than this site's key, or none; ask the operator which of the two "
                     "is wrong"
                 )
+        if self.privacy is not None and self.client is None:
+            raise ValueError("[privacy] is the budget of a site's rows, and without [client] it has none; remove it")
         if not listed:
             sections = ", ".join(f"[{role.section}]" for role in helper_roles())
             raise ValueError(f"a site needs a role: [client], {sections} or several of them")
@@ -206,10 +244,47 @@ class SiteFile(StrictModel):
 
     @property
     def policy(self) -> ClientPolicy:
-        """What it demands of a sum, over the clients and the server of its own roster."""
+        """What it demands of a sum, over the clients and the server of its own roster.
+
+        Modes are accepted without noise, or with it where the rows have a budget; who has no rows bears both.
+        """
+        demanded = self.demands.model_dump()
+        noisy = {f"{mode}{NOISY}" for mode in self.demands.modes}
+        if self.privacy is not None:
+            demanded |= {"modes": frozenset(noisy), "noise": self.privacy.demand}
+        elif self.client is None:
+            demanded["modes"] = self.demands.modes | noisy
         return ClientPolicy(
-            **self.demands.model_dump(), identities=self.roster.clients, server_identity=self.roster.server
+            **demanded,
+            identities=self.roster.clients,
+            server_identity=self.roster.server,
+            beacon=self.roster.beacon,
         )
+
+    @property
+    def budget(self) -> Budget | None:
+        """What its rows may cost; None where nobody says."""
+        if self.privacy is None or self.client is None:
+            return None
+        return self.privacy.budget(f"client {self.client.party}, {Path(self.client.data).name}")
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The account of what its rows have cost; None where they have no budget.
+
+        Raises:
+            SiteFileError: it was begun for another budget or other rows.
+            secagg.dp.LedgerError: there is none, or it is not what was written.
+        """
+        if self.privacy is None:
+            return None
+        ledger = Ledger.open(self.privacy.ledger)
+        if ledger.budget != self.budget:
+            raise SiteFileError(
+                f"{self.privacy.ledger} was begun for {ledger.budget} and the site's file says {self.budget}: a budget "
+                "is never changed under what was spent; correct the file, or begin a ledger for rows that nobody spent"
+            )
+        return ledger
 
     @property
     def _role_secrets(self) -> list[bytes]:

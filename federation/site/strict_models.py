@@ -21,6 +21,7 @@ _KINDS = {
     "int_type": "a whole number",
     "float_type": "a number",
     "bool_type": "true or false",
+    "literal_error": "one of its names in quotes",
     "frozen_set_type": "a list of strings",
     "model_type": "a table",
     "dict_type": "a table",
@@ -121,6 +122,8 @@ def _explain(found: list[ErrorDetails], whole: str) -> str:
     if first["type"] in _BOUNDS:
         words, bound = _BOUNDS[first["type"]]
         return f"{where} needs {names[-1]} {words} {first['ctx'][bound]:g}, not {first['input']:g}"
+    if first["type"] == "literal_error" and isinstance(first["input"], str):
+        return f"{where} needs {names[-1]} to be {first['ctx']['expected']}, not {first['input']!r}"
     came = "nothing" if first["input"] is None else _CAME.get(type(first["input"]), "something else")
     if names != list(first["loc"]):
         return f"{where} needs {names[-1]} as a list of strings, and {came} is in it"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
+from federation.privacy import PrivacyPlan
 from federation.site.errors import WireError
 from secagg import PartyId
+from secagg.dp import PrivacyError
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,7 @@ class Terms:
         min_survivors: fewest clients in a total (the other modes).
         previous: the session of this run before, which is over.
         place: 1, 2, ... for the sums of a series, which share a session; 0 for a sum by itself.
+        privacy: what noise the run's sums get; None for exact totals.
     """
 
     mode: str
@@ -36,6 +39,7 @@ class Terms:
     min_survivors: int = 2
     previous: bytes = b""
     place: int = 0
+    privacy: PrivacyPlan | None = None
 
     def to_bytes(self) -> bytes:
         """One line of JSON, the same for the same terms."""
@@ -50,6 +54,7 @@ class Terms:
             "min_survivors": self.min_survivors,
             "previous": self.previous.hex(),
             "place": self.place,
+            "privacy": None if self.privacy is None else self.privacy.to_public(),
         }
         return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
@@ -72,9 +77,10 @@ class Terms:
                 min_survivors=int(content["min_survivors"]),
                 previous=bytes.fromhex(content["previous"]),
                 place=int(content["place"]),
+                privacy=None if content["privacy"] is None else PrivacyPlan.of_public(content["privacy"]),
             )
             canonical = terms.to_bytes()
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, PrivacyError) as error:
             raise WireError("these are no terms of a sum") from error
         if canonical != data:
             raise WireError(f"these terms are not written as version {VERSION} writes them; install the same version")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -133,20 +133,7 @@ class Ledger:
         """
         with self._locked() as descriptor:
             lines = _read(self.path)
-            budget, before = _checked(self.path, lines)
-            if (release.unit, release.adjacency) != (budget.unit, budget.adjacency):
-                raise PrivacyError(
-                    f"the budget of {budget.population!r} is for {budget.unit}, {budget.adjacency}, and "
-                    f"{release.label!r} is priced for {release.unit}, {release.adjacency}: it is not made. Price it by "
-                    "the budget's sensitivity"
-                )
-            together = guarantee([*before, release], budget.delta)
-            if together.epsilon > budget.epsilon:
-                raise BudgetExceededError(
-                    f"{release.label!r} would bring {budget.population!r} to epsilon {together.epsilon:.4g} at delta "
-                    f"{budget.delta:g} after {len(before)} releases, and the budget is {budget.epsilon:g}: it is not "
-                    "made. Use more noise, or data that has not been spent"
-                )
+            together = self._with([release], lines)
             entry = {"previous": _digest(lines[-1]), "session": session_id.hex(), "release": _written(release)}
             try:
                 _append(descriptor, entry)
@@ -154,6 +141,39 @@ class Ledger:
                 raise LedgerError(
                     f"cannot append to {self.path}: {error.strerror or error}; the release must not start"
                 ) from error
+        return together
+
+    def check(self, releases: Sequence[Release]) -> PrivacyGuarantee:
+        """Say whether the budget has room for these releases, and charge nothing.
+
+        Returns:
+            What all releases would promise together, these included.
+
+        Raises:
+            BudgetExceededError: they would go beyond the budget.
+            PrivacyError: one is priced for another unit or adjacency than the budget's.
+            LedgerError: the file is not what was written.
+        """
+        return self._with(releases, _read(self.path))
+
+    def _with(self, releases: Sequence[Release], lines: list[bytes]) -> PrivacyGuarantee:
+        """What the releases of these lines and further ones promise together, if the budget allows it."""
+        budget, before = _checked(self.path, lines)
+        for release in releases:
+            if (release.unit, release.adjacency) != (budget.unit, budget.adjacency):
+                raise PrivacyError(
+                    f"the budget of {budget.population!r} is for {budget.unit}, {budget.adjacency}, and "
+                    f"{release.label!r} is priced for {release.unit}, {release.adjacency}: it is not made. Price it by "
+                    "the budget's sensitivity"
+                )
+        together = guarantee([*before, *releases], budget.delta)
+        if together.epsilon > budget.epsilon:
+            labels = " and ".join(repr(release.label) for release in releases[:3])
+            raise BudgetExceededError(
+                f"{labels} would bring {budget.population!r} to epsilon {together.epsilon:.4g} at delta "
+                f"{budget.delta:g} after {len(before)} releases, and the budget is {budget.epsilon:g}: it is not "
+                "made. Use more noise, or data that has not been spent"
+            )
         return together
 
     @contextmanager

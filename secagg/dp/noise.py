@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from secagg.dp.discrete_gaussian import TAIL_MASS, discrete_gaussian
 from secagg.dp.errors import PrivacyError
+from secagg.encoding import length_prefixed
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import InvalidVectorError
 from secagg.layout import IntVector, Layout
@@ -68,6 +70,12 @@ class CoordinateNoise:
     def dimension(self) -> int:
         """Coordinates that are released."""
         return sum(self.counts)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical form: the level of each coordinate and the variance of each level."""
+        variances = (variance.to_bytes(-(-variance.bit_length() // 8), "big") for variance in self.variances)
+        return hashlib.sha256(length_prefixed(b"coordinate noise", self.levels.tobytes(), *variances)).digest()
 
     def draw(self, entropy: Entropy = os_entropy) -> IntVector:
         """One noise vector; zero where nothing is released."""
@@ -150,6 +158,12 @@ class DistributedNoise:
                 "clients share the noise"
             )
         object.__setattr__(self, "share", self.total.split(self.honest))
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical form: the total's noise, the survivors that share it and the colluders borne."""
+        counts = (self.promised_survivors.to_bytes(4, "big"), self.colluders.to_bytes(4, "big"))
+        return hashlib.sha256(length_prefixed(b"distributed noise", self.total.digest, *counts)).digest()
 
     @property
     def honest(self) -> int:

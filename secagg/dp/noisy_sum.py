@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,13 +18,19 @@ from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
 from secagg.sums import NO_SECRETS, Guarantee, Knowledge, PartySecrets, SumProtocol
 
+NOISY = "+noise"
+"""What the name of a mode gets when every client adds its share of noise."""
+
 _NOISY = b"noisy "
 """Before what ties a client with noise to its stored session, so that the sum without noise does not restore it."""
 
 
 def make_room(layout: Layout, n_clients: int, noise: DistributedNoise) -> Layout:
-    """The layout of the protocol under a ``NoisySum``: room for every client's largest possible share of noise."""
-    return noise.share.widened(layout, n_clients)
+    """The layout of the protocol under a ``NoisySum``: room for every client's largest possible share of noise.
+
+    The noise is in its canonical form, and so in the digest of the sum: parties with other noise do not add up.
+    """
+    return replace(noise.share.widened(layout, n_clients), agreed=noise.digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +114,8 @@ class NoisySum(_OverSum):
         noise_entropy: where noise comes from; anything but the default is for simulations.
 
     Raises:
-        PrivacyError: the protocol releases totals of fewer survivors than promised, or has no room for the noise.
+        PrivacyError: the protocol releases totals of fewer survivors than promised, is stated for more colluders than
+            the noise, or has no room for it.
     """
 
     layout: Layout
@@ -122,13 +129,24 @@ class NoisySum(_OverSum):
                 f"totals of {self.protocol.survivors_needed}: raise its threshold or min_survivors, or promise fewer "
                 "(each client then adds more noise)"
             )
+        assumed = self.protocol.guarantee.assumed_colluders
+        if self.noise.colluders < assumed:
+            raise PrivacyError(
+                f"the sum under the noise is stated for {assumed} colluding clients, who know their own shares of the "
+                f"noise, and the shares are sized for {self.noise.colluders}: tolerate {assumed} colluders at least"
+            )
         if self.protocol.layout != make_room(self.layout, len(self.protocol.clients), self.noise):
             raise PrivacyError("the protocol under the noise needs the layout that make_room gives")
 
     @property
     def name(self) -> str:
         """The mode's name."""
-        return f"{self.protocol.name}+noise"
+        return f"{self.protocol.name}{NOISY}"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the sum under it promises, and how many clients' shares of noise count for nothing."""
+        return replace(self.protocol.guarantee, noise_colluders=self.noise.colluders)
 
     def client(
         self,

@@ -39,13 +39,15 @@ neighbours follow a hypergeometric law; a union bound over n clients does the re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from secagg.beacon import grinding_bits
 from secagg.errors import ConfigurationError
 
 LOG_2 = float(np.log(2.0))
@@ -84,6 +86,10 @@ class Assumptions:
     def dropouts(self, n_clients: int) -> int:
         """Largest number of dropouts."""
         return int(np.floor(self.dropout * n_clients + 1e-9))
+
+    def against_grinding(self, n_clients: int, *, graphs: int = 1) -> Self:
+        """Return the assumptions to plan with, so that these still hold after a server chose among drawn graphs."""
+        return replace(self, security_bits=self.security_bits + grinding_bits(n_clients, graphs=graphs))
 
     def plan_for(self, n_clients: int, degree: int) -> Plan | None:
         """The lowest threshold that serves a sparse graph of this degree; None if none does."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
+from secagg.beacon import DrawnGraph
 from secagg.carriers.carrier import CarriedSum
 from secagg.config import harmless_colluders, two_thirds
 from secagg.costs import PartyCost
@@ -40,7 +42,8 @@ class MaskedSum(CarriedSum):
             complete graph without ``assumptions`` two thirds of the cohort, rounded down, plus one.
         degree: neighbours of a client in a Harary graph, even; None is the complete graph.
         graph_seed: public seed of the sparse graph, 16 to 64 bytes, fixed by nobody who could gain from it: a server
-            that chooses it after it knows whom it controls can surround a client.
+            that chooses it after it knows whom it controls can surround a client. ``seed_of_beacon`` makes one that
+            sites can check.
         assumptions: what the cohort is promised to be. None promises nothing beyond what the threshold implies.
         identities: with them survivor sets are signed too and the server may be malicious; without, it must be
             semi-honest: it may look, but not lie.
@@ -150,9 +153,14 @@ class MaskedSum(CarriedSum):
     @property
     def guarantee(self) -> Guarantee:
         """Uploads open to the server with as many clients as hold a secret's threshold, and with the key holder."""
+        promised = None if self.degree is None else self._promised()
         return Guarantee(
             survivors_needed=self.survivors_needed,
             harmless_clients=self.harmless_colluders,
+            assumed_colluders=self.corrupt if self.assumptions is not None else 0,
+            security_bits=promised.security_bits if promised else math.inf,
+            correctness_bits=promised.correctness_bits if promised else math.inf,
+            drawn_graph=DrawnGraph(clients=self.clients, seed=self.graph_seed) if promised else None,
             threshold=self.shares_needed,
             opening_clients=min(self.shares_needed, len(self.clients) - 1),
             opening_helpers=self.helpers,

@@ -68,6 +68,7 @@ def test_every_sum_is_noisy_and_the_noise_is_the_one_on_the_bill(
     for number in range(len(labels)):
         spec = private.learner.next_sum(model)
         assert spec is not None
+        assert private.due(model) == number
         layout = Layout.of(spec.segments)
         vectors = {p: spec.to_vector(private.learner.client_statistics(model, r)) for p, r in clients.items()}
         under = PlainSum(
@@ -90,7 +91,22 @@ def test_every_sum_is_noisy_and_the_noise_is_the_one_on_the_bill(
         assert not found.too_much
         model = private.learner.update(model, spec.from_vector(total), 4)
     assert private.learner.next_sum(model) is None
+    with pytest.raises(PrivacyError, match="all its sums behind it"):
+        private.due(model)
     assert private.learner.decision_function(model, rng.random((2, 6))).shape == (2, 3)
+
+
+@pytest.mark.parametrize(("plan", "learner", "labels"), PRICED)
+def test_who_is_handed_a_private_form_prices_it_anew_and_takes_no_other(
+    plan: PrivacyPlan, learner: Any, labels: list[str]
+) -> None:
+    private = plan.apply(learner)
+    again = PrivacyPlan.of_public(plan.to_public()).form_of(private.learner)
+    assert (again.learner, again.releases) == (private.learner, private.releases)
+    assert [noise.digest for noise in again.noises] == [noise.digest for noise in private.noises]
+    for other in (learner, plan.bounded(learner), replace(plan, epsilon=1.0).apply(learner).learner):
+        with pytest.raises(PrivacyError):
+            plan.form_of(other)
 
 
 def test_a_ledger_is_charged_for_each_sum_and_says_when_it_is_empty(tmp_path: Path) -> None:

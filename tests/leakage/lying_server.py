@@ -177,9 +177,7 @@ def series_session(series: MaskedSeries, party: int, secrets: PartySecrets) -> S
         if not said:
             return []
         frame = open_frame(said, digest=series.digest, sender=party, recipient=SERVER, public=series.identity_of(party))
-        return read_bundle(
-            open_frame(said, digest=series.digest, sender=party, recipient=SERVER, public=public), peer=party
-        )
+        return read_bundle(frame, peer=party)
 
     return session
 

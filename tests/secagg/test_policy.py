@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 
-from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PlainSum, SumProtocol
+from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PlainSum, SumProtocol, seed_of_beacon
 from secagg.carriers import encrypted
-from secagg.dp import CentralNoisySum, CoordinateNoise
+from secagg.dp import (
+    CentralNoisySum,
+    CoordinateNoise,
+    DistributedNoise,
+    NoisySum,
+    PrivacyError,
+    Release,
+    make_room,
+)
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.series import MaskedSeries
-from secagg.policy import ClientPolicy
+from secagg.policy import ClientPolicy, NoiseDemand
 from secagg.primitives.agreement import KeyPair
 
 LAYOUT = Layout.of([("counts", 3, 10)])
@@ -45,6 +55,19 @@ SIGNED_COMMITTEE = replace(
 SERIES = MaskedSeries(clients=CLIENTS, series_id=bytes(16))
 
 
+COLLUDING = DistributedNoise(
+    total=CoordinateNoise(levels=NOISE.levels, variances=(900,)), promised_survivors=3, colluders=1
+)
+NOISY = NoisySum(
+    protocol=replace(SIGNED_COMMITTEE, layout=make_room(LAYOUT, len(CLIENTS), COLLUDING)),
+    layout=LAYOUT,
+    noise=COLLUDING,
+)
+BOUND = ClientPolicy(modes=frozenset({"committee+noise"}), identities=ROSTER)
+RELEASE = Release.of("a sum", Fraction(1, 100), COLLUDING, unit="record", adjacency="add-remove")
+DEMAND = NoiseDemand(epsilon=1.0)
+
+
 def noisy(protocol: SumProtocol) -> CentralNoisySum:
     """A sum under noise, which hides the class of the one that protects the vectors."""
     return CentralNoisySum(protocol=protocol, noise=NOISE)
@@ -70,7 +93,9 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
     accepts("committee").check(SIGNED_COMMITTEE)
     accepts("masked+central-noise").check(noisy(SIGNED))
     ClientPolicy(modes=frozenset({"committee"}), min_corruption=0.4).check(COMMITTEE)
-    knows_helpers({**dict(COMMITTEE.helper_keys), 99: bytes(32)}).check(COMMITTEE)
+    knows_helpers(dict(COMMITTEE.helper_keys)).check(COMMITTEE)
+    replace(knows_helpers({**dict(COMMITTEE.helper_keys), 99: bytes(32)}), min_helpers=2).check(COMMITTEE)
+    replace(BOUND, noise=DEMAND).check(NOISY, releases=[RELEASE] * 2)
     ClientPolicy(modes={"committee"}, server_identity=bytes(32)).check(SIGNED_COMMITTEE)  # type: ignore[arg-type]
     ClientPolicy(helpers={9: bytes(32)}, server_identity=bytes(32)).check(SIGNED)
     accepts_signers(dict(SIGNED_COMMITTEE.helper_identities)).check(SIGNED_COMMITTEE)
@@ -101,7 +126,29 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
         ),
         (ClientPolicy(identities=ROSTER), SERIES.sum(1, LAYOUT, b""), "this sum has none and trusts the server"),
         (
-            knows_helpers({1: COMMITTEE.helper_keys[0][1]}),
+            knows_helpers({**dict(COMMITTEE.helper_keys), 99: bytes(32)}),
+            COMMITTEE,
+            "lists 3 helpers and asks for 3 of them in every sum, this one has 2",
+        ),
+        (
+            knows_helpers({**dict(COMMITTEE.helper_keys), 8: b"8" * 32}),
+            replace(COMMITTEE, helper_keys=COMMITTEE.helper_keys[:1]),
+            "lists 3 helpers and asks for 3 of them in every sum, this one has 1",
+        ),
+        (
+            ClientPolicy(modes=frozenset({"committee"}), min_helpers=3),
+            COMMITTEE,
+            "lists 0 helpers and asks for 3 of them in every sum, this one has 2",
+        ),
+        (replace(BOUND, modes=frozenset({"committee"}), noise=DEMAND), SIGNED_COMMITTEE, "this sum's clients add none"),
+        (replace(BOUND, noise=DEMAND), NOISY, "what came is for: no release with a price"),
+        (
+            replace(BOUND, noise=DEMAND, min_corruption=0.4),
+            NOISY,
+            "reckons with 2 colluding clients, .* sized for 1: make them larger",
+        ),
+        (
+            knows_helpers({1: COMMITTEE.helper_keys[0][1], 2: bytes(32)}),
             COMMITTEE,
             r"2 of the 2 helpers have another key .*: \[6, 7\]",
         ),
@@ -170,9 +217,51 @@ def test_a_key_holder_that_could_confirm_a_guess_is_accepted_only_on_purpose() -
     ClientPolicy(modes=both, accept_confirmed_guesses=True).check(ckks)
 
 
-def test_an_impossible_policy_cannot_be_made() -> None:
+@pytest.mark.parametrize(
+    "bad",
+    [{"min_clients": 0}, {"min_helpers": 0}, {"min_security_bits": 0}, {"min_correctness_bits": float("nan")}],
+    ids=str,
+)
+def test_an_impossible_policy_cannot_be_made(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        ClientPolicy(min_clients=0)
+        ClientPolicy(**bad)
+
+
+def test_a_site_believes_in_a_fifth_of_colluders_by_itself() -> None:
+    """Two survivors of five are one client's vector for the other."""
+    weak = replace(COMMITTEE, min_survivors=2)
+    with pytest.raises(PolicyError, match=r"that 1 colluding clients .0.2 of 5. cannot harm.* this one bears 0"):
+        ClientPolicy(modes=frozenset({"committee"}), min_survivors=1).check(weak)
+    ClientPolicy(modes=frozenset({"committee"}), min_survivors=1, min_corruption=0.0).check(weak)
+
+
+@pytest.mark.parametrize(
+    ("release", "times", "complaint"),
+    [
+        (RELEASE, 5, "for one record, add-remove; 5 releases cost 1.* together: ask for more noise"),
+        (replace(RELEASE, unit="client"), 1, "what came is for: client, add-remove"),
+        (replace(RELEASE, adjacency="replace-one"), 1, "what came is for: record, replace-one"),
+    ],
+)
+def test_less_noise_than_a_site_asks_for_is_refused(release: Release, times: int, complaint: str) -> None:
+    """All releases of a run count together; a price for another unit of privacy is no price."""
+    with pytest.raises(PolicyError, match=complaint):
+        replace(BOUND, noise=DEMAND).check(NOISY, releases=[release] * times)
+
+
+def test_shares_of_noise_count_on_no_more_honest_clients_than_the_sum() -> None:
+    """Colluders know their own shares: a sum that is stated for one has noise that bears one at least."""
+    protocol = MaskedSum.planned(
+        layout=NOISY.protocol.layout,
+        clients=CLIENTS,
+        session_id=bytes(16),
+        assumptions=Assumptions(corruption=0.2, dropout=0.2),
+    )
+    NoisySum(protocol=protocol, layout=LAYOUT, noise=COLLUDING)
+    trusting = replace(COLLUDING, colluders=0)
+    room = make_room(LAYOUT, len(CLIENTS), trusting)
+    with pytest.raises(PrivacyError, match=r"stated for 1 colluding clients, .* shares are sized for 0"):
+        NoisySum(protocol=replace(protocol, layout=room), layout=LAYOUT, noise=trusting)
 
 
 @pytest.mark.parametrize("modes", ["masked+ckks", ["masked"], frozenset({1}), None], ids=str)
@@ -183,14 +272,20 @@ def test_modes_are_a_set_of_names(modes: object) -> None:
 
 
 def test_a_planned_sum_tells_what_it_tolerates() -> None:
-    clients = tuple(range(1, 41))
+    clients, beacon = tuple(range(1, 41)), bytes(32)
     planned = MaskedSum.planned(
         layout=LAYOUT,
         clients=clients,
         session_id=bytes(16),
-        assumptions=Assumptions(corruption=0.1, dropout=0.2),
-        graph_seed=bytes(16),
+        assumptions=Assumptions(corruption=0.1, dropout=0.2).against_grinding(len(clients)),
+        graph_seed=seed_of_beacon(beacon, clients),
     )
-    ClientPolicy(min_corruption=0.1, min_survivors=32).check(planned)
-    with pytest.raises(PolicyError, match="that 8 colluding clients"):
-        ClientPolicy(min_corruption=0.2).check(planned)
+    site = ClientPolicy(min_corruption=0.1, min_survivors=32, beacon=beacon)
+    site.check(planned)
+    for changes, complaint in (
+        ({"min_corruption": 0.2}, "that 8 colluding clients"),
+        ({"min_security_bits": 41}, "45.25 bits of privacy, the sum's graph is drawn for 44.25"),
+        ({"min_correctness_bits": 21}, "21 bits of not being stuck, the sum's graph is drawn for 20"),
+    ):
+        with pytest.raises(PolicyError, match=complaint):
+            replace(site, **changes).check(planned)

@@ -12,8 +12,10 @@ import pytest
 from child_processes import Processes, WayOut, wait_until
 from loopback_deployment import ENVIRONMENT, Deployment, assert_exact
 
+from federation.flower.__main__ import main
 from federation.flower.certificates import node_key_pair
 from federation.site.state import SessionFolder
+from secagg.dp import Ledger
 
 CRASHING, KILLED = "site-4", "site-5"
 
@@ -39,6 +41,7 @@ def test_a_deployment_from_start_to_end(deployment: Deployment) -> None:
     _the_model_is_the_survivors(deployment, run)
     assert deployment.wait_status(killed) == "finished:failed"
     assert not (deployment.output(killed) / "model.safetensors").exists()
+    _the_sites_that_live_pay_for_a_noisy_run(deployment)
     _the_stranger_was_refused(deployment)
     _nobody_spoke_to_another_host(deployment)
 
@@ -94,6 +97,22 @@ def _the_model_is_the_survivors(deployment: Deployment, run: str) -> None:
     assert (5, "SURVIVOR_SIGNATURE") not in said
     assert_exact(deployment.trial, deployment.output(run), survivors=[1, 2, 3, 5])
     _no_session_is_left(deployment)
+
+
+def _the_sites_that_live_pay_for_a_noisy_run(deployment: Deployment) -> None:
+    """Their owners give the rows a budget; a node reads its site's file anew for each message."""
+    ledgers = {}
+    for party in (1, 2, 3):
+        path = deployment.folder / f"site-{party}" / "site.toml"
+        path.write_text(path.read_text() + '\n[privacy]\nepsilon = 8.0\nledger = "privacy.ledger"\n')
+        assert main(["ledger", str(path)]) == 0
+        ledgers[party] = Ledger.open(path.parent / "privacy.ledger")
+    noise = {"epsilon": 8.0, "noise_survivors": 3, "noise_colluders": 0}
+    run = deployment.submit(mode="committee", nodes=3, **noise, **PATIENT)
+    assert deployment.wait_ended(run) == "finished:completed", deployment.progress(run)
+    assert deployment.summary(run)["survivors"] == [[1, 2, 3]] * 2
+    assert deployment.summary(run)["privacy"]["epsilon"] == 8.0
+    assert [[one.label for one in ledger.releases] for ledger in ledgers.values()] == [["mean", "statistics"]] * 3
 
 
 def _no_session_is_left(deployment: Deployment) -> None:

@@ -30,7 +30,7 @@ def toml_block(first: str) -> str:
 
 def test_every_command_exists() -> None:
     named = set(re.findall(r"python -m federation\.flower ([a-z-]+)", TEXT))
-    assert named == {"trial", "rehearse", "identity", "helper-key", "roster", "check-site", "app"}
+    assert named == {"trial", "rehearse", "identity", "helper-key", "roster", "check-site", "ledger", "app"}
     done = subprocess.run(
         [sys.executable, "-m", "federation.flower", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
     )

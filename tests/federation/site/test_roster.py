@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from federation.modes import find_mode
 from federation.site.errors import SiteFileError
 from federation.site.roster import Roster
+from federation.sum_setup import SumSetup
+from secagg import ClientPolicy, Layout, PolicyError, SumProtocol
 
 KEY = "ab" * 32
 
@@ -27,6 +30,7 @@ KEY = "ab" * 32
         ("[clients]\n1 = 7", "public key of party 1 must be 64 hexadecimal digits"),
         (f'[clients]\n1 = "{KEY}"\n[client]\n', "no place for client"),
         ("clients = 7", "needs clients as a table, not a whole number"),
+        (f'beacon = "dice"\n[clients]\n1 = "{KEY}"', "beacon must be 64 hexadecimal digits"),
         (f'helpers = 7\n[clients]\n1 = "{KEY}"', "needs helpers as a table, not a whole number"),
     ],
 )
@@ -41,3 +45,47 @@ def test_the_server_needs_a_key_too(tmp_path: Path) -> None:
     (tmp_path / "roster.toml").write_text(f'server = "me"\n[clients]\n1 = "{KEY}"\n')
     with pytest.raises(SiteFileError, match="public key of the server must be 64 hexadecimal digits"):
         Roster.read(tmp_path / "roster.toml")
+
+
+def test_the_beacon_is_the_operator_s_and_everybody_s(tmp_path: Path) -> None:
+    """It stands in the file and in the fingerprint, and two parties with different ones have different graphs."""
+    clients = {party: party.to_bytes(32, "big") for party in range(1, 41)}
+    rosters = [Roster(server=bytes(32), clients=clients, beacon=beacon) for beacon in (b"a" * 32, b"b" * 32, b"")]
+    assert len({roster.fingerprint for roster in rosters}) == 3
+    (tmp_path / "roster.toml").write_text(rosters[0].to_toml())
+    assert Roster.read(tmp_path / "roster.toml") == rosters[0]
+    mine, other, none = (_masked(roster) for roster in rosters)
+    assert mine.guarantee.drawn_graph is not None
+    assert none.guarantee.drawn_graph is None
+    assert len({mine.digest, other.digest, none.digest}) == 3
+    site = ClientPolicy(identities=clients, beacon=rosters[0].beacon, min_corruption=0.05)
+    site.check(mine)
+    site.check(none)
+    with pytest.raises(PolicyError, match="the first 1 of this site's beacon, and is another"):
+        site.check(other)
+
+
+def test_the_sums_of_a_series_stand_on_the_beacon_s_graph_too() -> None:
+    clients = {party: party.to_bytes(32, "big") for party in range(1, 41)}
+    setup = _setup(Roster(server=bytes(32), clients=clients, beacon=b"a" * 32))
+    series, alone = find_mode("masked").series(setup), find_mode("masked").make(setup)
+    for number in (0, 1):
+        assert series.sum(number, setup.layout, b"").guarantee == alone.guarantee
+
+
+def _setup(roster: Roster) -> SumSetup:
+    """As an invitation makes it."""
+    return SumSetup(
+        layout=Layout.of([("s", 2, 100)]),
+        clients=tuple(roster.clients),
+        session_id=bytes(16),
+        client_keys=roster.clients,
+        server_key=roster.server,
+        beacon=roster.beacon,
+        corruption=0.05,
+        dropout=0.05,
+    )
+
+
+def _masked(roster: Roster) -> SumProtocol:
+    return find_mode("masked").make(_setup(roster))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
 from support.parties import helps
 
 from secagg import (
+    ClientSession,
     CommitteeSum,
     InOneProcess,
     InsecureSeededEntropy,
@@ -139,6 +142,54 @@ def test_one_session_makes_one_noisy_vector() -> None:
     make()  # type: ignore[operator]
     with pytest.raises(LocalProtocolError, match="made already"):
         make()  # type: ignore[operator]
+
+
+OTHER_LEVELS = CoordinateNoise(
+    levels=np.array([1, 2, 2, 1, 2, 2, 3, 3, 3, 0], dtype=np.uint8), variances=NOISE.variances
+)
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize(
+    "other",
+    [
+        distributed(promised=8, colluders=1),
+        DistributedNoise(total=OTHER_LEVELS, promised_survivors=PROMISED, colluders=2),
+    ],
+    ids=["counts", "levels"],
+)
+def test_parties_with_different_noise_do_not_add_up(carrier: Carrier, other: DistributedNoise) -> None:
+    """Each of these has shares of the same size and the same room, and promises something else."""
+    room = make_room(LAYOUT, len(CLIENTS), other)
+    ours, theirs = noisy(carrier), NoisySum(protocol=carrier(room, PROMISED), layout=LAYOUT, noise=other)
+    assert replace(room, agreed=b"") == replace(ours.protocol.layout, agreed=b"")
+    assert ours.digest != theirs.digest
+
+    class OneOfTheirs(InOneProcess):
+        def client(self, party: int, contribution: Any, **options: Any) -> ClientSession:
+            return (theirs if party == 1 else ours).client(party, contribution, **options)
+
+    run = run_in_memory(OneOfTheirs(protocol=ours, secrets=everybody(ours).secrets), vectors())
+    assert run.result.survivors == CLIENTS[1:]
+    assert run.refused
+    assert all(1 in (envelope.sender, envelope.recipient) for envelope, _ in run.refused)
+
+
+def test_the_digest_of_noise_is_of_all_that_it_is() -> None:
+    known = {
+        "levels": OTHER_LEVELS,
+        "variances": CoordinateNoise(levels=NOISE.levels, variances=(2**40, 2**39, 10**6 + 1)),
+    }
+    assert {field.name for field in fields(CoordinateNoise)} == known.keys()
+    shared = [distributed(), distributed(promised=8), distributed(colluders=1)]
+    assert {field.name for field in fields(DistributedNoise) if field.init} == {
+        "total",
+        "promised_survivors",
+        "colluders",
+    }
+    shared += [replace(shared[0], total=total) for total in known.values()]
+    digests = {noise.digest for noise in [NOISE, *known.values(), *shared]}
+    assert len(digests) == 8
 
 
 def test_the_central_server_shows_one_noisy_total_however_often_it_is_asked() -> None:

@@ -112,18 +112,18 @@ def test_a_site_knows_the_key_holder_by_its_identity(kind: Any) -> None:
     protocol = signed(kind)
     modes = frozenset({protocol.name})
     ClientPolicy(
-        modes=modes, accept_confirmed_guesses=True, helpers={protocol.carrier.key_holder: IDENTITY.public}
+        modes=modes, accept_confirmed_guesses=True, key_holders={protocol.carrier.key_holder: IDENTITY.public}
     ).check(protocol)
     with pytest.raises(PolicyError, match="1 of the 1 key holders have another key"):
         ClientPolicy(
             modes=modes,
             accept_confirmed_guesses=True,
-            helpers={protocol.carrier.key_holder: IdentityKey(b"x" * 32).public},
+            key_holders={protocol.carrier.key_holder: IdentityKey(b"x" * 32).public},
         ).check(protocol)
     unsigned = changed(protocol, holder_identity=b"", signature=b"")
     with pytest.raises(PolicyError, match="this sum has none and trusts the server"):
         ClientPolicy(
-            modes=modes, accept_confirmed_guesses=True, helpers={protocol.carrier.key_holder: IDENTITY.public}
+            modes=modes, accept_confirmed_guesses=True, key_holders={protocol.carrier.key_holder: IDENTITY.public}
         ).check(unsigned)
 
 

@@ -1,0 +1,281 @@
+"""Noisy sums through the real apps: each site adds its share, demands its least noise, pays from its own ledger."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rehearsed import (
+    CLIENTS,
+    INVITE,
+    STEP,
+    ForgedGrid,
+    edit,
+    edit_all,
+    events,
+    is_wiped,
+    node_of,
+    read_invitation,
+    run_config,
+    site,
+    template_config,
+    vanishes,
+    write_invitation,
+)
+
+from analytic.learner import ClientRows
+from analytic.model_files import load_model
+from federation.errors import FederationError
+from federation.flower.__main__ import main
+from federation.flower.rehearsal import rehearse
+from federation.flower.trial import Trial
+from federation.privacy import PrivacyPlan
+from federation.server.run_settings import RunSettings
+from federation.site.errors import DeclinedError, RunSettingsError, SiteFileError, WireError
+from federation.site.invitation import Invitation
+from federation.site.site_file import SiteFile
+from federation.site.terms import Terms
+from secagg import new_session_id
+from secagg.dp import Ledger, PrivacyError
+from secagg.errors import SecureSumError
+
+NOISE = {"epsilon": 8.0, "noise-survivors": 3, "noise-colluders": 0}
+PLAN = PrivacyPlan(epsilon=8.0, promised_survivors=3)
+
+BUDGET = """
+[privacy]
+epsilon = {epsilon}
+run_epsilon = 8.0
+ledger = "privacy.ledger"
+"""
+
+
+def with_budgets(trial: Trial, *, epsilon: float = 20.0) -> None:
+    """Give the rows of every site a budget, and begin its ledger."""
+    for party in trial.rows:
+        path = trial.folder / f"site-{party}" / "site.toml"
+        path.write_text(path.read_text() + BUDGET.format(epsilon=epsilon))
+        assert main(["ledger", str(path)]) == 0
+
+
+def ledger(trial: Trial, party: int) -> Ledger:
+    return Ledger.open(trial.folder / f"site-{party}" / "privacy.ledger")
+
+
+def charged(trial: Trial) -> list[int]:
+    """How many sums each site has paid."""
+    return [len(ledger(trial, party).releases) for party in trial.rows]
+
+
+def private(**changes: Any) -> Invitation:
+    """The invitation to the first sum of AFL's private form."""
+    learner = PLAN.apply(RunSettings.of(template_config()).build_learner(len(CLIENTS))).learner
+    values: dict[str, Any] = {"mode": "masked", "session": new_session_id(), "clients": CLIENTS, "dropout": 0.4}
+    return Invitation.make(Terms(**(values | {"privacy": PLAN} | changes)), learner, learner.init())
+
+
+@pytest.mark.parametrize("mode", ["masked", "committee", "masked+bfv"])
+def test_a_noisy_run_charges_every_site_before_its_vector_leaves(trial: Trial, tmp_path: Path, mode: str) -> None:
+    with_budgets(trial)
+    paid_when_sent: list[int] = []
+
+    def watch(node: int, message: Any, reply: Any) -> None:
+        if node == node_of(1):
+            paid_when_sent.append(len(ledger(trial, 1).releases))
+
+    rehearse(trial.folder, run_config(tmp_path, mode=mode, **NOISE), watch=watch)
+    form = PLAN.apply(RunSettings.of(template_config()).build_learner(len(CLIENTS)))
+    assert charged(trial) == [len(form.releases)] * 5 == [2] * 5
+    assert [float(one.rho) for one in ledger(trial, 1).releases] == [float(one.rho) for one in form.releases]
+    assert paid_when_sent == sorted(paid_when_sent)
+    assert (paid_when_sent[0], paid_when_sent[-1]) == (int(mode == "committee"), 2)
+    summary = json.loads((trial.folder / "server" / "models" / "rehearsal" / "summary.json").read_text())
+    assert summary["privacy"] == PLAN.to_public()
+    assert summary["survivors"] == [list(CLIENTS)] * 2
+    assert any(line["event"] == "noise" and "epsilon 8" in line["bill"] for line in events(trial))
+    assert is_wiped(trial)
+
+
+def test_a_total_is_noisy_and_the_model_still_one(trial: Trial, tmp_path: Path) -> None:
+    """Two runs of the same rows differ, which exact ones never do; each predicts better than chance."""
+    with_budgets(trial)
+    seen = []
+    for _ in range(2):
+        rehearse(trial.folder, run_config(tmp_path / str(len(seen)), **NOISE))
+        saved = load_model(trial.folder / "server" / "models" / "rehearsal" / "model.safetensors")
+        seen.append(saved.learner.weights_bytes(saved.model))
+        rows = ClientRows.pool(list(trial.rows.values()))
+        scores = saved.learner.decision_function(saved.model, rows.features)
+        assert (scores.argmax(axis=1) == rows.targets).mean() > 0.3
+    assert seen[0] != seen[1]
+    assert charged(trial) == [4] * 5
+
+
+def test_a_repeated_session_costs_again_and_then_is_refused(trial: Trial, tmp_path: Path) -> None:
+    """Budget for two runs: the third has nobody; a message that is delivered twice is one sum."""
+    with_budgets(trial, epsilon=12.5)
+    rehearse(trial.folder, run_config(tmp_path / "1", **NOISE), deliveries=2)
+    assert charged(trial) == [2] * 5
+    rehearse(trial.folder, run_config(tmp_path / "2", **NOISE))
+    assert charged(trial) == [4] * 5
+    before = [ledger(trial, party).head for party in trial.rows]
+    with pytest.raises((SecureSumError, FederationError)):
+        rehearse(trial.folder, run_config(tmp_path / "3", **NOISE))
+    assert [ledger(trial, party).head for party in trial.rows] == before
+    with pytest.raises(DeclinedError, match=r"would bring .* to epsilon .* and the budget is 12.5"):
+        site(trial, 1).join(private())
+
+
+def test_an_aborted_sum_is_paid_by_whoever_sent_its_vector(trial: Trial, tmp_path: Path) -> None:
+    """Two sites vanish before they send: they pay nothing; the others' vectors have left, and stay paid."""
+    with_budgets(trial)
+    gone = [vanishes(party, STEP, number=2) for party in (3, 4, 5)]
+    with pytest.raises((SecureSumError, FederationError)):
+        rehearse(
+            trial.folder,
+            run_config(tmp_path, **NOISE),
+            is_gone=lambda node, message: any(is_gone(node, message) for is_gone in gone),
+        )
+    assert charged(trial) == [1, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        (replace(PLAN, epsilon=9.0), "epsilon of at most 8 at delta 1e-05 .* cost .* together"),
+        (replace(PLAN, adjacency="replace-one"), "what came is for: record, replace-one"),
+        (replace(PLAN, promised_survivors=None), "takes part in .*masked.noise.* only, not in masked.central-noise"),
+        (replace(PLAN, promised_survivors=4), "counts on 4 survivors and masked releases totals of 3"),
+        (None, "takes part in .* only, not in masked"),
+    ],
+)
+def test_a_site_demands_its_least_noise(trial: Trial, plan: PrivacyPlan | None, reason: str) -> None:
+    with_budgets(trial)
+    base = RunSettings.of(template_config()).build_learner(len(CLIENTS))
+    learner = base if plan is None else plan.apply(base).learner
+    terms = Terms.from_bytes(private().terms)
+    with pytest.raises(DeclinedError, match=reason):
+        site(trial, 1).join(Invitation.make(replace(terms, privacy=plan), learner, learner.init()))
+    assert charged(trial) == [0] * 5
+
+
+def test_a_site_believes_its_own_price_and_no_other_map(trial: Trial) -> None:
+    """A private form of less noise, or none, under the terms of more."""
+    with_budgets(trial)
+    base: Any = RunSettings.of(template_config()).build_learner(len(CLIENTS))
+    terms = Terms.from_bytes(private().terms)
+    for forged in (replace(PLAN, epsilon=16.0), replace(PLAN, mean_share=0.0), replace(PLAN, fraction_bits=12)):
+        learner = forged.apply(base).learner
+        with pytest.raises(DeclinedError, match="in another way than the privacy plan gives"):
+            site(trial, 1).join(Invitation.make(terms, learner, learner.init()))
+    with pytest.raises(DeclinedError, match="this one has no map"):
+        site(trial, 1).join(Invitation.make(terms, base, base.init()))
+    assert site(trial, 1).join(private())
+
+
+def test_colluders_of_the_site_s_own_count_know_their_shares(trial: Trial) -> None:
+    with_budgets(trial)
+    edit(trial, 1, ("min_corruption = 0.0", "min_corruption = 0.2"))
+    promised = {"corruption": 0.2, "dropout": 0.2}
+    with pytest.raises(DeclinedError, match=r"stated for 1 colluding clients, .* sized for 0"):
+        site(trial, 1).join(private(**promised))
+    plan = replace(PLAN, colluders=1)
+    learner = plan.apply(RunSettings.of(template_config()).build_learner(len(CLIENTS))).learner
+    terms = replace(Terms.from_bytes(private(**promised).terms), privacy=plan)
+    assert site(trial, 1).join(Invitation.make(terms, learner, learner.init()))
+
+
+def test_a_site_without_a_budget_takes_no_part_in_noise_and_one_with_it_in_nothing_else(
+    trial: Trial, tmp_path: Path
+) -> None:
+    with pytest.raises(DeclinedError, match=r"not in masked\+noise"):
+        site(trial, 1).join(private())
+    with_budgets(trial)
+    with pytest.raises((SecureSumError, FederationError)):
+        rehearse(trial.folder, run_config(tmp_path))
+    assert charged(trial) == [0] * 5
+
+
+def test_two_sites_that_are_told_different_noise_do_not_add_up(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both demand no more than their budget: one is told of half the noise, and is left out of the total."""
+    with_budgets(trial)
+    edit_all(trial, ("run_epsilon = 8.0", "run_epsilon = 20.0"))
+    base = RunSettings.of(template_config()).build_learner(len(CLIENTS))
+    other = replace(PLAN, epsilon=16.0)
+
+    class TwoNoises(ForgedGrid):
+        def tell(self, node: int, message: Any) -> None:  # type: ignore[override]
+            if node == node_of(5) and message.metadata.message_type == INVITE:
+                invitation = read_invitation(message.content)
+                terms = replace(Terms.from_bytes(invitation.terms), privacy=other)
+                learner = other.apply(base).learner
+                message.content = write_invitation(Invitation.make(terms, learner, learner.init()))
+
+    monkeypatch.setattr("federation.flower.rehearsal.InProcessGrid", TwoNoises)
+    rehearse(trial.folder, run_config(tmp_path, **NOISE))
+    summary = json.loads((trial.folder / "server" / "models" / "rehearsal" / "summary.json").read_text())
+    assert summary["survivors"] == [[1, 2, 3, 4]] * 2
+
+
+def test_a_budget_is_never_changed_under_what_was_spent(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    with_budgets(trial)
+    path = trial.folder / "site-1" / "site.toml"
+    assert main(["check-site", str(path)]) == 0
+    assert "privacy: 0 sums have cost epsilon 0 of 20 at delta 1e-05; head " in capsys.readouterr().out
+    assert main(["ledger", str(path)]) == 2
+    assert "never begun anew" in capsys.readouterr().err
+    edit(trial, 1, ("epsilon = 20.0", "epsilon = 30.0"))
+    with pytest.raises(SiteFileError, match="a budget is never changed under what was spent"):
+        site(trial, 1).join(private())
+    (trial.folder / "site-2" / "privacy.ledger").unlink()
+    with pytest.raises(SecureSumError, match="no release may start without it"):
+        site(trial, 2).join(private())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("epsilon = 20.0", "epsilon = 0.0", "needs epsilon above 0, not 0"),
+        ("epsilon = 20.0\n", "", r"\[privacy\] needs epsilon as a number, not nothing"),
+        ("run_epsilon", "least_noise", "no place for least_noise"),
+        (
+            'ledger = "privacy.ledger"',
+            'ledger = "privacy.ledger"\nunit = "row"',
+            "needs unit to be 'record' or 'client', not 'row'",
+        ),
+    ],
+)
+def test_a_site_file_says_what_is_wrong_with_its_budget(trial: Trial, old: str, new: str, reason: str) -> None:
+    with_budgets(trial)
+    edit(trial, 1, (old, new))
+    with pytest.raises(SiteFileError, match=reason):
+        SiteFile.read(trial.folder / "site-1" / "site.toml")
+
+
+@pytest.mark.parametrize("changes", [{"noise-survivors": 0}, {"delta": 2.0}, {"noise-colluders": 3}])
+def test_settings_without_noise_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(RunSettingsError, match="noise cannot be set up like this"):
+        _ = RunSettings.of(template_config() | NOISE | changes).privacy
+
+
+def test_terms_carry_the_whole_plan_and_nothing_else() -> None:
+    terms = Terms.from_bytes(private().terms)
+    assert terms.privacy == PLAN
+    public = PLAN.to_public()
+    for wrong in (
+        public | {"epsilon": "8"},
+        public | {"colluders": True},
+        public | {"seed": 1},
+        {name: value for name, value in public.items() if name != "delta"},
+        public | {"epsilon": -1.0},
+    ):
+        with pytest.raises(PrivacyError):
+            PrivacyPlan.of_public(wrong)
+        content = json.loads(private().terms) | {"privacy": wrong}
+        with pytest.raises(WireError, match="these are no terms"):
+            Terms.from_bytes(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
