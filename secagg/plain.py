@@ -96,7 +96,7 @@ class PlainSum(CarriedSum):
     ) -> ClientSession:
         """Return a client that sends its vector with its first message; it draws no entropy (SEAL draws its own)."""
         self.signer(CLIENT_ROLE, party, secrets)
-        return PlainClient(self, party, contribution)
+        return PlainClient(self, party, contribution, secrets=secrets)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
         """Return a server that adds what arrives; it draws no entropy and holds no key."""
@@ -115,10 +115,12 @@ class PlainSum(CarriedSum):
 class PlainClient(SpeaksOnce):
     """Sends one message and expects none."""
 
-    def __init__(self, config: PlainSum, party: PartyId, contribution: Contribution) -> None:
+    def __init__(
+        self, config: PlainSum, party: PartyId, contribution: Contribution, *, secrets: PartySecrets = NO_SECRETS
+    ) -> None:
         config.index(party)
         check_now(config.layout, contribution)
-        self._config = config
+        self._config, self._secrets = config, secrets
         self._contribution = contribution
         self.party, self._kept = party, Spoken()
 
@@ -133,6 +135,7 @@ class PlainClient(SpeaksOnce):
             raise LocalProtocolError("start() was called already; one session sends one vector")
         config = self._config
         vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
+        self._secrets.agree(config, None)
         payload = config.carrier.encode(vector, config)
         self._kept.has_spoken, self._contribution = True, None
         return seal_frame(config.carrier.input_type, payload, digest=config.digest, sender=self.party, recipient=SERVER)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Self, cast
 
 from secagg.carriers.carrier import CarriedSum, RunningSum
@@ -147,6 +148,7 @@ class Encrypted:
             cipher=self.cipher(config),
             survivors_needed=config.survivors_needed,
             secret_context=secrets.decryption,
+            agree=partial(_agree_to, config, secrets),
         )
 
     def opened(self, config: CarriedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
@@ -275,6 +277,12 @@ def encrypted(
     secrets = PartySecrets(identity=identity, decryption=keys.secret_context)
     carried = cast(SumProtocol, replace(protocol, carrier=carrier))  # plain or masked: both are sums
     return InOneProcess(protocol=carried, secrets={holder: secrets})
+
+
+def _agree_to(config: CarriedSum, secrets: PartySecrets, survivors: tuple[PartyId, ...]) -> None:
+    """The key holder's consent to a total; what it decrypts under masks is none until the clients take them off."""
+    if not config.MASKED:
+        secrets.agree(cast(SumProtocol, config), survivors)
 
 
 def check_key_holder(key_holder: PartyId, clients: tuple[PartyId, ...]) -> None:

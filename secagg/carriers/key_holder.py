@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -63,6 +63,7 @@ class KeyHolder(Stored[KeyHolderKept]):
         cipher: how the sum travels.
         survivors_needed: fewest clients in a sum that it decrypts, by its own policy.
         secret_context: the secret key.
+        agree: raises if it is not to decrypt a sum of these survivors.
 
     Raises:
         ConfigurationError: no secret context of the cipher's parameters.
@@ -76,10 +77,11 @@ class KeyHolder(Stored[KeyHolderKept]):
         cipher: VectorCipher,
         survivors_needed: int,
         secret_context: bytes,
+        agree: Callable[[tuple[PartyId, ...]], None] = lambda survivors: None,
     ) -> None:
         load_secret(cipher.parameters, secret_context)
         self.party, self._kept = party, KeyHolderKept()
-        self._config, self._cipher, self._needed = config, cipher, survivors_needed
+        self._config, self._cipher, self._needed, self._agree = config, cipher, survivors_needed, agree
         self._secret_context: bytes | None = secret_context
 
     @property
@@ -156,6 +158,7 @@ class KeyHolder(Stored[KeyHolderKept]):
             decrypted = self._cipher.decrypt(encrypted_sum, secret_context)
         except SumOutOfBoundsError as error:
             raise RemoteProtocolError(str(error), peer=SERVER) from error
+        self._agree(survivors)
         self._kept.error = decrypted.error
         return decrypted.vector
 

@@ -38,7 +38,7 @@ class CommitteeClient(SpeaksOnce):
         check_now(config.layout, contribution)
         self.party = party
         self._config, self._entropy = config, entropy
-        self._identity = config.signer(CLIENT_ROLE, party, secrets)
+        self._identity, self._secrets = config.signer(CLIENT_ROLE, party, secrets), secrets
         self._contribution = contribution
         self._kept = Spoken()
 
@@ -53,6 +53,7 @@ class CommitteeClient(SpeaksOnce):
             raise LocalProtocolError("this client has sent its vector; one session sends one vector, once")
         config = self._config
         vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
+        self._secrets.agree(config, None)
         self._kept.has_spoken, self._contribution = True, None
         seeds = {helper: self._entropy(SEED_BYTES) for helper, _ in config.helper_keys}
         add_masks(vector, [(seed, 1) for seed in seeds.values()], config.digest)

@@ -56,7 +56,7 @@ class CommitteeHelper(Stored[HelperKept]):
                 + ("none was given" if keys is None else "this is another one: its public key differs")
             )
         self.party = party
-        self._config = config
+        self._config, self._secrets = config, secrets
         self._keys: KeyPair | None = keys
         self._kept = HelperKept()
 
@@ -91,6 +91,7 @@ class CommitteeHelper(Stored[HelperKept]):
         self._check(request)
         vector = RingVector.zeros(config.layout)
         seeds = [self._open(self._keys, client, seed) for client, seed in request.seeds.items()]
+        self._secrets.agree(config, tuple(request.seeds))
         add_masks(vector, [(seed, 1) for seed in seeds], config.digest)
         answer = MaskSum(survivors=tuple(request.seeds), vector=vector.to_bytes())
         self._kept.answered, self._keys = fingerprint, None

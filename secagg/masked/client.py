@@ -101,7 +101,7 @@ class MaskedClient(Stored[MaskedClientState]):
         self._config = config
         self._table = AUTHENTICATED_CLIENT if config.is_authenticated else SEMI_HONEST_CLIENT
         self._entropy = entropy
-        self._identity = config.signer(CLIENT_ROLE, party, secrets)
+        self._identity, self._secrets = config.signer(CLIENT_ROLE, party, secrets), secrets
         self._contribution = contribution
         secrets_ = ClientSecrets(sealing=KeyPair.generate(entropy), masking=KeyPair.generate(entropy))
         self._kept = MaskedClientState(secrets=secrets_)
@@ -240,6 +240,8 @@ class MaskedClient(Stored[MaskedClientState]):
         layout = self._config.layout
         assert self._contribution is not None
         vector = RingVector.encode(layout, resolve(layout, self._contribution))
+        if self._identity is None:
+            self._secrets.agree(self._config, None)
         add_masks(vector, self._masks(), self._config.digest)
         self._contribution = None
         return self._config.carrier.encode(vector, self._config)
@@ -280,6 +282,7 @@ class MaskedClient(Stored[MaskedClientState]):
             )
         if self._identity is None:
             return self._revealed()
+        self._secrets.agree(self._config, tuple(sorted(set(self._config.clients) - self._kept.dropouts)))
         signature = sign_survivors(self._identity, self._kept.dropouts, self._config.digest)
         return SurvivorSignature(signature=signature).to_payload()
 
