@@ -73,6 +73,7 @@ class PlainSum(CarriedSum):
             upload=Upload.CIPHERTEXT if self.helpers else Upload.BARE,
             binds_context=False,
             helpers_learn_total=bool(self.helpers),
+            helpers_confirm_guesses=self.carrier.confirms_guesses,
         )
 
     @property

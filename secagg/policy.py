@@ -27,6 +27,8 @@ class ClientPolicy:
             that key. Empty accepts sessions without identities (semi-honest: for simulations only).
         helpers: the operator's helpers and key holders, public key by number; every party that a sum needs beside
             clients and server must be in it with that key. Empty accepts whatever helpers a sum has.
+        accept_confirmed_guesses: whether a key holder may be able to confirm a guess of this site's whole vector, as in
+            ``ckks``.
         server_identity: the key with which a server signs (a committee's signs its survivors). Empty accepts any.
     """
 
@@ -37,6 +39,7 @@ class ClientPolicy:
     identities: Mapping[PartyId, bytes] = field(default_factory=dict)
     helpers: Mapping[PartyId, bytes] = field(default_factory=dict)
     server_identity: bytes = b""
+    accept_confirmed_guesses: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.modes, set | frozenset) or not all(isinstance(mode, str) for mode in self.modes):
@@ -64,6 +67,11 @@ class ClientPolicy:
                 f"this site asks for a sum that {tolerated} colluding clients ({self.min_corruption:g} of "
                 f"{len(protocol.clients)}) cannot harm; this one bears {guarantee.harmless_clients}: release totals of "
                 f"at least {tolerated + 2} clients and, where clients mask for each other, promise that corruption"
+            )
+        if guarantee.helpers_confirm_guesses and not self.accept_confirmed_guesses:
+            raise PolicyError(
+                f"this site takes part only where a key holder learns the total alone; in {protocol.name} it can "
+                "confirm a guess of a site's whole vector: use bfv or a masked mode, or set accept_confirmed_guesses"
             )
         for role, keys in protocol.public_keys.items():
             self._check_keys(role, keys)

@@ -87,6 +87,8 @@ class Guarantee:
         upload: what that message looks like.
         binds_context: whether a client that was told another context (another model) than the rest leaves no total.
         helpers_learn_total: whether a helper sees the total, too.
+        helpers_confirm_guesses: whether a helper that guesses a client's whole vector can tell from its part of the sum
+            that the guess is right, with more than the total's help.
     """
 
     survivors_needed: int
@@ -100,6 +102,7 @@ class Guarantee:
     upload: Upload
     binds_context: bool = True
     helpers_learn_total: bool = False
+    helpers_confirm_guesses: bool = False
 
     @property
     def opens_alone(self) -> bool:

@@ -54,6 +54,7 @@ modes = [{modes}]
 min_clients = {n_sites}
 min_survivors = {min_survivors}
 min_corruption = 0.0
+accept_confirmed_guesses = true
 {journal}"""
 
 JOURNAL = """

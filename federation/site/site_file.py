@@ -142,6 +142,7 @@ class Demands(StrictModel):
     min_clients: Annotated[int, Field(ge=1)] = 3
     min_survivors: Annotated[int, Field(ge=1)] = 3
     min_corruption: Annotated[float, Field(ge=0, lt=1)] = MIN_CORRUPTION
+    accept_confirmed_guesses: bool = False
 
     @field_validator("modes")
     @classmethod

@@ -85,6 +85,11 @@ class Carrier(Protocol):
         """The key holder's public signing key; empty where there is none."""
         ...
 
+    @property
+    def confirms_guesses(self) -> bool:
+        """Whether unmasked vectors leave traces in the sum by which a key holder confirms a guess of one."""
+        ...
+
     def check(self, config: CarriedSum) -> None:
         """Refuse a sum whose vectors cannot travel so.
 
@@ -154,6 +159,11 @@ class RingBytes:
     def holder_identity(self) -> bytes:
         """None."""
         return b""
+
+    @property
+    def confirms_guesses(self) -> bool:
+        """No: there is no key holder."""
+        return False
 
     def check(self, config: CarriedSum) -> None:
         """Every sum's vectors can travel so."""

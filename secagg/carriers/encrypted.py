@@ -7,8 +7,9 @@ together what the server of a masked sum sees.
 
 **Take BFV.** Both schemes are proven exact here; BFV promises the same with fewer bytes (a slot holds an integer modulo
 its plain modulus, and there are twice as many of them a ciphertext), needs no margin for floating-point transforms,
-tells its noise budget, and shows a broken bound as a wrong integer instead of an error that must be told from one. CKKS
-(Cheon, Kim, Kim and Song, ASIACRYPT 2017) stays for those whose key holders run it already.
+tells its noise budget, and shows a broken bound as a wrong integer instead of an error that must be told from one. And
+its key holder learns the total and no more, where the noise of a CKKS sum confirms a guessed vector. CKKS (Cheon, Kim,
+Kim and Song, ASIACRYPT 2017) stays for those whose key holders run it already.
 
 Source of BFV: Fan and Vercauteren, "Somewhat Practical Fully Homomorphic Encryption", ePrint 2012/144.
 
@@ -45,6 +46,10 @@ from secagg.wire import MessageType, Reader
 
 HOLDER_ROLE = "key holder"
 _LABEL = "public context"
+_CONFIRMS = (
+    "  the key holder can confirm a guess of a client's whole vector: how CKKS' encoding rounded it stays in the sum's "
+    "noise (bfv and masks prevent it)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +96,11 @@ class Encrypted:
     def digested(self) -> tuple[bytes, bytes, bytes]:
         """What a configuration digest takes of the encryption, beside the key holder's identity."""
         return self.parameters.canonical(), fingerprint(self.public_context), self.key_holder.to_bytes(4, "big")
+
+    @property
+    def confirms_guesses(self) -> bool:
+        """Whether the rounding of CKKS' encoding stays in the noise; that of BFV is drawn at random (``dither``)."""
+        return self.parameters.scheme == "ckks"
 
     def cipher(self, config: CarriedSum) -> VectorCipher:
         """Return how the vectors of a sum become ciphertexts.
@@ -172,6 +182,7 @@ class Encrypted:
             choice,
             "  SEMI-HONEST: the server may look on but not lie; one that lies has the key holder decrypt a single "
             f"client's vector (masked+{config.name} prevents it). Server and key holder must not collude",
+            *([_CONFIRMS] if self.confirms_guesses else []),
             f"  and private while at most {harmless_colluders(config.survivors_needed)} of the {len(config.clients)} "
             "clients collude with the server: they take their own vectors off a total",
             self._origin(),

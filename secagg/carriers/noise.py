@@ -10,8 +10,11 @@ binomial reaches 21, its clipped Gaussian of sigma 3.2 reaches 19), and the coef
 rounding errors, are at most 1/2.
 
 * (e u + e_0 + e_1 s) / p is bounded in the worst case; p >= 2^39 makes it small.
-* tau_0, and the rounding of the encoded message to integers, are bounded in the worst case: N / 2 each after N
-  additions.
+* tau_0, and under CKKS the rounding of the encoded message to integers, are bounded in the worst case: N / 2 each after
+  N additions.
+* Under BFV the message is rounded to a discrete Gaussian of width s = ``ROUNDING_WIDTH`` (see ``dither``), which is
+  sub-Gaussian with variance proxy s^2 / (2 pi) up to a factor 1 + 2^-99 (Micciancio and Peikert, "Trapdoors for
+  Lattices", EUROCRYPT 2012, Lemma 2.8).
 * tau_1: c_1 before the division is an RLWE sample under the fresh secret u, so it is uniform even to one who knows s,
   up to the RLWE advantage that the scheme's secrecy rests on anyway. A uniform tau_1 is sub-Gaussian with variance
   proxy 1/12 a coefficient, so a fixed linear form of the sum of N of them with coefficients a exceeds
@@ -34,6 +37,10 @@ MARGIN = 0.25
 """Largest proven error, in units of the last place of an integer; 1/2 would be wrong."""
 
 MAX_NOISE = 21
+ROUNDING_WIDTH = 8
+"""s: a BFV coefficient x is rounded to k with weight exp(-pi (k - x)^2 / s^2). Z is smooth at 4.73 but for 2^-100, and
+sqrt(2) times that is needed."""
+
 DEVIATIONS = math.sqrt(2 * math.log(2) * (FAILURE_BITS + 2 + math.log2(MAX_SLOTS)))
 
 _TRANSFORM_ERROR = 2.0**-50
@@ -43,10 +50,10 @@ _TRANSFORM_ERROR = 2.0**-50
 def bfv_noise(*, degree: int, special_prime: int, n_clients: int) -> float:
     """The largest coefficient of the noise in a sum of ``n_clients`` BFV ciphertexts.
 
-    A coefficient of tau_1 s is a linear form with |a|^2 = |s|^2 <= degree. The message enters as round(q m / t), so
-    its rounding adds 1/2 a client, and sums that wrap around t do so exactly.
+    A coefficient of tau_1 s is a linear form with |a|^2 = |s|^2 <= degree. The message enters as q m / t rounded at
+    random, and sums that wrap around t do so exactly.
     """
-    rounding = DEVIATIONS * math.sqrt(n_clients * degree / 12)
+    rounding = DEVIATIONS * math.sqrt(n_clients * (degree / 12 + ROUNDING_WIDTH**2 / (2 * math.pi)))
     fresh = n_clients * MAX_NOISE * (2 * degree + 1) / special_prime
     return rounding + n_clients + fresh
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from secagg.carriers.dither import round_at_random
 from secagg.carriers.parameters import EncryptionParameters
 from secagg.carriers.residues import Residues
+from secagg.entropy import os_entropy
 from secagg.errors import ConfigurationError, SumOutOfBoundsError
 from secagg.layout import IntVector
 
@@ -31,10 +33,20 @@ class ContextPair:
 
 def generate_contexts(parameters: EncryptionParameters) -> ContextPair:
     """A fresh key pair. SEAL draws it from the operating system by itself; no ``Entropy`` is used."""
+    context = _fresh(parameters)
+    _check_parameters(context, parameters)
+    keys = {"save_public_key": True, "save_galois_keys": False, "save_relin_keys": False}
+    return ContextPair(
+        public_context=context.serialize(save_secret_key=False, **keys),
+        secret_context=context.serialize(save_secret_key=True, **keys),
+    )
+
+
+def _fresh(parameters: EncryptionParameters) -> Any:
+    """A TenSEAL context of these parameters with keys of its own."""
     ts = tenseal()
-    scheme = ts.SCHEME_TYPE.BFV if parameters.scheme == "bfv" else ts.SCHEME_TYPE.CKKS
     context = ts.context(
-        scheme,
+        ts.SCHEME_TYPE.BFV if parameters.scheme == "bfv" else ts.SCHEME_TYPE.CKKS,
         poly_modulus_degree=parameters.degree,
         plain_modulus=parameters.plain_modulus,
         coeff_mod_bit_sizes=list(parameters.all_prime_bits),
@@ -42,12 +54,17 @@ def generate_contexts(parameters: EncryptionParameters) -> ContextPair:
     )
     if parameters.scheme == "ckks":
         context.global_scale = 2.0**parameters.scale_bits
-    _check_parameters(context, parameters)
-    keys = {"save_public_key": True, "save_galois_keys": False, "save_relin_keys": False}
-    return ContextPair(
-        public_context=context.serialize(save_secret_key=False, **keys),
-        secret_context=context.serialize(save_secret_key=True, **keys),
-    )
+    return context
+
+
+@lru_cache(maxsize=16)
+def _opening(parameters: EncryptionParameters) -> bytes:
+    """The bytes with which every context of these parameters begins: TenSEAL's first field, SEAL's parameters."""
+    keys = ("public_key", "secret_key", "galois_keys", "relin_keys")
+    serialised: bytes = _fresh(parameters).serialize(**{f"save_{key}": False for key in keys})
+    assert serialised[0] == 0x0A, "field 1, with a length"
+    assert serialised[1] < 0x80, "of one byte"
+    return serialised[: 2 + serialised[1]]
 
 
 @lru_cache(maxsize=4)
@@ -101,6 +118,14 @@ def _load(parameters: EncryptionParameters, data: bytes) -> Any:
     most = 64 * parameters.degree * len(parameters.all_prime_bits)
     if not 0 < len(data) <= most:
         raise ConfigurationError(f"a context of these parameters takes 1 to {most} bytes, not {len(data)}")
+    # A hundred bytes of others can name a ring for which SEAL builds tables of hundreds of megabytes.
+    if not data.startswith(_opening(parameters)):
+        raise ConfigurationError(
+            "this is no TenSEAL context, or one of other parameters than the session's, or written by another version "
+            f"of TenSEAL; the session's are {parameters.scheme}, degree {parameters.degree}, primes of "
+            f"{parameters.all_prime_bits} bits, plain modulus {parameters.plain_modulus}: generate it with "
+            "generate_contexts(parameters) and the same version on all hosts"
+        )
     try:
         context = tenseal().context_from(data, n_threads=1)
     except ConfigurationError:
@@ -142,8 +167,19 @@ class SlotEncryptor:
         self._context = load_public(parameters, public_context)
 
     def encrypt(self, values: IntVector) -> Residues:
-        """One ciphertext. TenSEAL repeats the values to fill its slots; repetitions are never decrypted."""
-        return _residues(_vector(self._context, self._parameters, values), self._parameters)
+        """One ciphertext; under BFV with its message rounded at random, see ``dither``.
+
+        TenSEAL repeats CKKS' values to fill its slots; repetitions are never decrypted.
+        """
+        if self._parameters.scheme == "ckks":
+            vector = _vector(self._context, self._parameters, values)
+            return _residues(vector.ciphertext()[0], self._parameters)
+        seal, keys = importlib.import_module("tenseal.sealapi"), self._context.data
+        message, ciphertext = seal.Plaintext(), seal.Ciphertext()
+        seal.BatchEncoder(keys.seal_context()).encode(values.tolist(), message)
+        seal.Encryptor(keys.seal_context(), keys.public_key()).encrypt(message, ciphertext)
+        residues = _residues(ciphertext, self._parameters)
+        return round_at_random(residues, coefficients(message, self._parameters.degree), self._parameters, os_entropy)
 
 
 class SlotDecryptor:
@@ -151,8 +187,8 @@ class SlotDecryptor:
 
     def __init__(self, parameters: EncryptionParameters, secret_context: bytes) -> None:
         self._parameters = parameters
-        self._context = load_secret(parameters, secret_context)
-        probe = _vector(self._context, parameters, np.zeros(1, dtype=np.int64))
+        self.context = load_secret(parameters, secret_context)
+        probe = _vector(self.context, parameters, np.zeros(1, dtype=np.int64))
         self._envelope = _Envelope(probe, parameters)
 
     def decrypt(self, residues: Residues, count: int) -> tuple[IntVector, float]:
@@ -165,15 +201,13 @@ class SlotDecryptor:
             SumOutOfBoundsError: the error exceeds the proven bound, or a sum its slot: the ciphertext is no sum of at
                 most ``n_clients`` honest ciphertexts under this key.
         """
-        ts = tenseal()
-        data = self._envelope.wrap(residues, count)
+        vector = self.vector_of(residues, count)
         if self._parameters.scheme == "bfv":
-            vector = ts.bfv_vector_from(self._context, data)
-            budget = self._context.data.decryptor().invariant_noise_budget(vector.ciphertext()[0])
+            budget = self.context.data.decryptor().invariant_noise_budget(vector.ciphertext()[0])
             values, refused = np.array(vector.decrypt(), dtype=np.int64), budget < 1
             error = 2.0 ** (self._parameters.modulus.bit_length() - budget - 1) / self._parameters.modulus
         else:
-            real = np.array(ts.ckks_vector_from(self._context, data).decrypt(), dtype=np.float64)
+            real = np.array(vector.decrypt(), dtype=np.float64)
             rounded = np.rint(real)
             error = float(np.abs(real - rounded).max())
             refused = not (error <= self._parameters.error_bound and np.abs(rounded).max() < 2.0**62)
@@ -185,6 +219,12 @@ class SlotDecryptor:
                 "somebody encrypted under another key or broke the protocol; discard it and start a new session"
             )
         return values, error
+
+    def vector_of(self, residues: Residues, count: int) -> Any:
+        """TenSEAL's vector of ``count`` slots with these residues."""
+        ts = tenseal()
+        read = ts.bfv_vector_from if self._parameters.scheme == "bfv" else ts.ckks_vector_from
+        return read(self.context, self._envelope.wrap(residues, count))
 
 
 class _Envelope:
@@ -223,8 +263,15 @@ def _vector(context: Any, parameters: EncryptionParameters, values: IntVector) -
     return ts.ckks_vector(context, values.astype(np.float64).tolist(), scale=2.0**parameters.scale_bits)
 
 
-def _residues(vector: Any, parameters: EncryptionParameters) -> Residues:
-    ciphertext = vector.ciphertext()[0]
+def coefficients(message: Any, degree: int) -> IntVector:
+    """The coefficients of a plaintext polynomial of SEAL, shape (``degree``,); it leaves out zeros at the end."""
+    count = message.coeff_count()
+    numbers = np.zeros(degree, dtype=np.int64)
+    numbers[:count] = np.fromiter(map(message.data, range(count)), dtype=np.int64, count=count)
+    return numbers
+
+
+def _residues(ciphertext: Any, parameters: EncryptionParameters) -> Residues:
     shape = (2, len(parameters.primes), parameters.degree)
     assert (ciphertext.size(), ciphertext.coeff_modulus_size(), ciphertext.poly_modulus_degree()) == shape
     count = 2 * len(parameters.primes) * parameters.degree

@@ -8,6 +8,7 @@ from federation.errors import UsageError
 from simulations.audit.attack import Attack
 from simulations.audit.attacks.afl_upload import AflUpload
 from simulations.audit.attacks.collusion import Collusion
+from simulations.audit.attacks.confirmation import Confirmation
 from simulations.audit.attacks.dictionary import Dictionary
 from simulations.audit.attacks.differencing import Differencing, InsiderDifferencing, MaskReuse
 from simulations.audit.attacks.different_models import DifferentModels
@@ -37,6 +38,7 @@ ATTACKS: Mapping[str, Attack] = {
         ManySums(),
         AflUpload(),
         Collusion(),
+        Confirmation(),
     )
 }
 """In the order of the verdict matrix."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PlainSum, SumProtocol
+from secagg.carriers import encrypted
 from secagg.dp import CentralNoisySum, CoordinateNoise
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.series import MaskedSeries
@@ -126,6 +127,16 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
 def test_what_falls_short_is_refused(policy: ClientPolicy, protocol: SumProtocol, complaint: str) -> None:
     with pytest.raises(PolicyError, match=complaint):
         policy.check(protocol)
+
+
+def test_a_key_holder_that_could_confirm_a_guess_is_accepted_only_on_purpose() -> None:
+    unmasked = PlainSum(layout=LAYOUT, clients=(1, 2, 3), session_id=bytes(16), min_survivors=3)
+    ckks, bfv = encrypted(unmasked, "ckks").protocol, encrypted(unmasked, "bfv").protocol
+    both = frozenset({"ckks", "bfv"})
+    with pytest.raises(PolicyError, match="confirm a guess of a site's whole vector: use bfv"):
+        ClientPolicy(modes=both).check(ckks)
+    ClientPolicy(modes=both).check(bfv)
+    ClientPolicy(modes=both, accept_confirmed_guesses=True).check(ckks)
 
 
 def test_an_impossible_policy_cannot_be_made() -> None:

@@ -15,14 +15,14 @@ SEALED_BYTES = 12 + 66 + 16
 
 def agree(secret: bytes, peer_public: bytes, label: str, *context: bytes) -> bytes:
     """A key that two parties share for one purpose."""
-    need(is_safe_key(peer_public), "a public key of small order, or one that sets its highest bit")
+    need(is_safe_key(peer_public), "a public key of small order, or one that is not reduced")
     shared = x25519(secret, peer_public)
     return derive_key(shared, label, *sorted([x25519_public(secret), peer_public]), *context)
 
 
 def is_safe_key(public: bytes) -> bool:
     """Every scalar is a multiple of 8, so any one takes a point of small order to zero."""
-    return public[31] < 128 and any(x25519(bytes(32), public))
+    return int.from_bytes(public, "little") < 2**255 - 19 and any(x25519(bytes(32), public))
 
 
 def pairwise_mask(session: Session, secret: bytes, peer_public: bytes) -> list[list[int]]:

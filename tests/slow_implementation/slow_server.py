@@ -83,7 +83,7 @@ class SlowServer:
         taken = [key for other in self.payloads.values() for key in (other[:32], other[32:64])]
         need(len({*keys, *taken}) == len(keys) + len(taken), "a repeated key")
         for key in keys:
-            need(is_safe_key(key), "a key of small order, or one that sets its highest bit")
+            need(is_safe_key(key), "a key of small order, or one that is not reduced")
         if self.session.identities:
             signed = keys_statement(self.session, sender, payload)
             need(ed25519_verifies(self.session.identity(sender), signed, payload[64:]), "a forged signature of keys")

@@ -111,12 +111,20 @@ def test_who_the_key_holder_is_belongs_to_the_digest(kind: Any) -> None:
 def test_a_site_knows_the_key_holder_by_its_identity(kind: Any) -> None:
     protocol = signed(kind)
     modes = frozenset({protocol.name})
-    ClientPolicy(modes=modes, helpers={protocol.carrier.key_holder: IDENTITY.public}).check(protocol)
+    ClientPolicy(
+        modes=modes, accept_confirmed_guesses=True, helpers={protocol.carrier.key_holder: IDENTITY.public}
+    ).check(protocol)
     with pytest.raises(PolicyError, match="1 of the 1 key holders have another key"):
-        ClientPolicy(modes=modes, helpers={protocol.carrier.key_holder: IdentityKey(b"x" * 32).public}).check(protocol)
+        ClientPolicy(
+            modes=modes,
+            accept_confirmed_guesses=True,
+            helpers={protocol.carrier.key_holder: IdentityKey(b"x" * 32).public},
+        ).check(protocol)
     unsigned = changed(protocol, holder_identity=b"", signature=b"")
     with pytest.raises(PolicyError, match="this sum has none and trusts the server"):
-        ClientPolicy(modes=modes, helpers={protocol.carrier.key_holder: IDENTITY.public}).check(unsigned)
+        ClientPolicy(
+            modes=modes, accept_confirmed_guesses=True, helpers={protocol.carrier.key_holder: IDENTITY.public}
+        ).check(unsigned)
 
 
 @KINDS
@@ -126,6 +134,6 @@ def test_a_site_s_corruption_counts_in_encrypted_sums_too(kind: Any) -> None:
     modes = frozenset({protocol.name})
     assert protocol.survivors_needed == 3
     assert "private while at most 1 of the 3 clients collude" in protocol.explain()
-    ClientPolicy(modes=modes, min_corruption=0.4).check(protocol)
+    ClientPolicy(modes=modes, accept_confirmed_guesses=True, min_corruption=0.4).check(protocol)
     with pytest.raises(PolicyError, match=r"that 2 colluding clients .* this one bears 1:"):
-        ClientPolicy(modes=modes, min_corruption=0.7).check(protocol)
+        ClientPolicy(modes=modes, accept_confirmed_guesses=True, min_corruption=0.7).check(protocol)

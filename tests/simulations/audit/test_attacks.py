@@ -53,7 +53,7 @@ def test_an_attack_wins_where_it_must_and_nowhere_else(
             assert score.hits == score.trials
         elif expectation is Expectation.HIDDEN:
             assert score.verdict in (Verdict.NO_EVIDENCE, Verdict.TOO_FEW)
-            assert on_a_message or score.hits == 0
+            assert on_a_message or score.hits == 0 or attack.name == "confirmation"  # by accident in one of a hundred
         elif attack.name != "uniformity":  # ciphertexts may look like dice or not
             assert score.hits == score.trials or score.verdict in WON
 
@@ -81,9 +81,11 @@ def test_what_is_expected_follows_from_the_mode() -> None:
         assert {found.pop((name, mode)) for mode in protected} == {None}
     assert found.pop(("many_sums", "plain")) is None
     assert ManySums().expected(None) is Expectation.LEAKS
+    assert {mode for mode in MODES if found["confirmation", mode] is None} == set(MODES) - {"ckks", "bfv"}
+    found = {place: expectation for place, expectation in found.items() if place[0] != "confirmation" or expectation}
     open_cells = {place for place, expectation in found.items() if expectation is Expectation.OPEN}
     assert open_cells == {
-        ("peeling", "plain"), ("different_models", "ckks"), ("different_models", "bfv"),
+        ("peeling", "plain"), ("different_models", "ckks"), ("different_models", "bfv"), ("confirmation", "ckks"),
         *(("uniformity", mode) for mode in protected - {"masked", "committee"}),
     }  # fmt: skip
     for (name, mode), expectation in found.items():

@@ -1,0 +1,89 @@
+"""What a key holder reads in the noise of a sum that it decrypts: whether it leans towards a vector that it guesses."""
+
+from __future__ import annotations
+
+import importlib
+import math
+
+import flint
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.carriers.dither import seal_rounding
+from secagg.carriers.parameters import EncryptionParameters
+from secagg.carriers.residues import Residues, read_ciphertexts
+from secagg.carriers.seal import SlotDecryptor, coefficients
+from secagg.carriers.vector_cipher import VectorCipher
+from secagg.layout import IntVector
+from secagg.ring import RingVector
+
+Floats = NDArray[np.float64]
+
+
+def leaning(cipher: VectorCipher, encrypted_sum: bytes | memoryview, secret_context: bytes, guess: RingVector) -> float:
+    """By how many standard deviations the noise of a sum leans towards the rounding errors of a guessed vector.
+
+    Normal with mean 0 and deviation 1 where the noise knows nothing of the guess. Under BFV the noise is computed
+    from the secret polynomial, under CKKS it is what a slot is away from an integer.
+    """
+    decryptor = SlotDecryptor(cipher.parameters, secret_context)
+    bfv = cipher.parameters.scheme == "bfv"
+    noise_of, rounding_of = (_bfv_noise, _bfv_rounding) if bfv else (_ckks_noise, _ckks_rounding)
+    limbs, slots, lean, spread = cipher.plan.split(guess), cipher.parameters.slots, 0.0, 0.0
+    for place, ciphertext in enumerate(read_ciphertexts(encrypted_sum, cipher.parameters, cipher.n_ciphertexts)):
+        noise = noise_of(decryptor, cipher.parameters, ciphertext)
+        rounding = rounding_of(decryptor, cipher.parameters, limbs[place * slots : (place + 1) * slots])
+        lean += float(rounding @ noise)
+        spread += float(rounding @ rounding) * float(noise.var())
+    return lean / math.sqrt(spread)
+
+
+def _ckks_noise(decryptor: SlotDecryptor, parameters: EncryptionParameters, ciphertext: Residues) -> Floats:
+    slots = np.array(decryptor.vector_of(ciphertext, parameters.slots).decrypt())
+    return np.asarray(slots - np.rint(slots))
+
+
+def _ckks_rounding(decryptor: SlotDecryptor, parameters: EncryptionParameters, limbs: IntVector) -> Floats:
+    """What encoding and decoding leaves; TenSEAL repeats values to fill all slots."""
+    seal, filled = importlib.import_module("tenseal.sealapi"), np.resize(limbs, parameters.slots)
+    encoder, message = seal.CKKSEncoder(decryptor.context.data.seal_context()), seal.Plaintext()
+    encoder.encode(filled.astype(np.float64).tolist(), 2.0**parameters.scale_bits, message)
+    return np.asarray(np.array(encoder.decode_double(message)) - filled)
+
+
+def _bfv_noise(decryptor: SlotDecryptor, parameters: EncryptionParameters, ciphertext: Residues) -> Floats:
+    """[c_0 + c_1 s - q M / t] modulo q, M the decrypted coefficients."""
+    t, q, degree = parameters.plain_modulus, parameters.modulus, parameters.degree
+    scaled = np.zeros_like(ciphertext)
+    scaled[1, :, 0] = [q // t % prime for prime in parameters.primes]
+    # (0, floor(q / t)) decrypts to the secret polynomial itself, modulo t.
+    secret = _decrypted(decryptor, scaled, degree)
+    first, second = (flint.fmpz_poly(_lifted(half, parameters)) for half in ciphertext)
+    product = second * flint.fmpz_poly([int(s) if s < 2 else -1 for s in secret])
+    noise = np.empty(degree)
+    for k, total in enumerate(_decrypted(decryptor, ciphertext, degree)):
+        away = (t * (int(first[k]) + int(product[k]) - int(product[degree + k])) - q * int(total)) % (q * t)
+        noise[k] = (away - q * t if 2 * away > q * t else away) / t
+    return noise
+
+
+def _bfv_rounding(decryptor: SlotDecryptor, parameters: EncryptionParameters, limbs: IntVector) -> Floats:
+    seal = importlib.import_module("tenseal.sealapi")
+    message = seal.Plaintext()
+    seal.BatchEncoder(decryptor.context.data.seal_context()).encode(limbs.tolist(), message)
+    numerators, up = seal_rounding(coefficients(message, parameters.degree), parameters)
+    return np.asarray(up - numerators / parameters.plain_modulus)
+
+
+def _decrypted(decryptor: SlotDecryptor, ciphertext: Residues, degree: int) -> IntVector:
+    message = importlib.import_module("tenseal.sealapi").Plaintext()
+    decryptor.context.data.decryptor().decrypt(decryptor.vector_of(ciphertext, 1).ciphertext()[0], message)
+    return coefficients(message, degree)
+
+
+def _lifted(residues: NDArray[np.uint64], parameters: EncryptionParameters) -> list[int]:
+    """Numbers below q from their residues."""
+    q, numbers = parameters.modulus, np.zeros(parameters.degree, dtype=object)
+    for prime, residue in zip(parameters.primes, residues, strict=True):
+        numbers += residue.astype(object) * (q // prime * pow(q // prime, -1, prime))
+    return [int(number) for number in numbers % q]

@@ -1,0 +1,98 @@
+"""The rounding of a BFV message drawn at random, so that a decrypted sum's noise tells nothing about a single vector.
+
+A BFV ciphertext carries q m / t, which is no integer: SEAL rounds it. The rounding error follows from the message,
+stays in the noise of the sum, and lets a key holder confirm a guessed vector. Here each coefficient is rounded to a
+*discrete Gaussian* around q m / t instead. The errors are then Gaussians on cosets of Z, whose sum is, up to a stated
+statistical distance, a Gaussian on the coset that the total alone determines (Micciancio and Peikert, "Hardness of
+SIS and LWE with Small Parameters", CRYPTO 2013, Theorem 3.3). ``docs/explanation/circuit-privacy.md`` has the
+argument and the numbers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.carriers.noise import ROUNDING_WIDTH
+from secagg.carriers.parameters import EncryptionParameters
+from secagg.carriers.residues import Residues
+from secagg.entropy import Entropy
+
+REACH = 32
+"""How far from the centre a draw lies at most: all beyond together weigh less than 2^-70."""
+
+_SURE = np.uint64(1 << 53)
+
+
+def gaussian_rounding(numerators: NDArray[np.int64], modulus: int, entropy: Entropy) -> NDArray[np.int64]:
+    """Integers k drawn with weight exp(-pi (k - a / modulus)^2 / ``ROUNDING_WIDTH``^2), one for each numerator a.
+
+    A place is proposed evenly and kept with its weight, until all have one. Weights are float64 numbers and compared
+    with uniform ones of at least 53 significant bits, so that each probability is right to a relative 2^-48.
+
+    Args:
+        numerators: a, shape (n,), 0 <= a < ``modulus``.
+        modulus: t, below 2^62.
+        entropy: where the draws come from.
+
+    Returns:
+        k, shape (n,), int64, from 1 - ``REACH`` to ``REACH``.
+    """
+    centres = numerators / modulus
+    drawn = np.zeros(len(centres), dtype=np.int64)
+    left = np.arange(len(centres))
+    while len(left):
+        # 2 REACH = 64 places: a byte less its two highest bits is one of them.
+        places = (np.frombuffer(entropy(len(left)), dtype=np.uint8) & 63).astype(np.int64) + 1 - REACH
+        kept = _uniform(len(left), entropy) < np.exp(-math.pi * ((places - centres[left]) / ROUNDING_WIDTH) ** 2)
+        drawn[left[kept]] = places[kept]
+        left = left[~kept]
+    return drawn
+
+
+def _uniform(count: int, entropy: Entropy) -> NDArray[np.float64]:
+    """Uniform numbers of [0, 1) with 53 significant bits down to 2^-75, not only down to 2^-11."""
+    words = np.frombuffer(entropy(8 * count), dtype="<u8")
+    numbers = words * 2.0**-64
+    small = np.flatnonzero(words < _SURE)
+    numbers[small] += np.frombuffer(entropy(8 * len(small)), dtype="<u8") * 2.0**-128
+    return numbers
+
+
+def seal_rounding(
+    message: NDArray[np.int64], parameters: EncryptionParameters
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """What is left of each q m / t after its whole part, as a / t, and whether SEAL rounds it up.
+
+    SEAL adds the whole part of (q m + floor((t + 1) / 2)) / t.
+
+    Args:
+        message: m, shape (degree,), 0 <= m < t.
+        parameters: of BFV.
+
+    Returns:
+        The numerators a, 0 <= a < t, and where a + floor((t + 1) / 2) reaches t; both of shape (degree,).
+    """
+    t, q = parameters.plain_modulus, parameters.modulus
+    numerators = (message.astype(object) * (q % t) % t).astype(np.int64)
+    return numerators, numerators >= t - (t + 1) // 2
+
+
+def round_at_random(
+    residues: Residues, message: NDArray[np.int64], parameters: EncryptionParameters, entropy: Entropy
+) -> Residues:
+    """A fresh ciphertext with SEAL's rounding of its message exchanged for a random one.
+
+    Args:
+        residues: what SEAL encrypted, changed in place.
+        message: the coefficients of its plaintext, shape (degree,), 0 <= m < t.
+        parameters: of BFV.
+        entropy: where the draws come from.
+    """
+    numerators, up = seal_rounding(message, parameters)
+    change = gaussian_rounding(numerators, parameters.plain_modulus, entropy) - up
+    for residue, prime in zip(residues[0], parameters.primes, strict=True):
+        residue[:] = (residue.astype(np.int64) + change) % prime
+    return residues

@@ -1,0 +1,88 @@
+"""A key holder that guesses a vector finds no trace of it in the noise of a BFV sum, and finds one under CKKS."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from secagg import InsecureSeededEntropy, Layout, MaskedSum, PlainSum
+from secagg.carriers import choose_parameters, dither, encrypted, generate_contexts, seal
+from secagg.carriers.adversary import leaning
+from secagg.carriers.noise import ROUNDING_WIDTH
+from secagg.carriers.parameters import Scheme
+from secagg.carriers.vector_cipher import VectorCipher
+from secagg.ring import RingVector
+from tests.secagg.he.he_parts import vectors_within
+
+LAYOUT = Layout.of([("gram", 16 * 4096, 2**18)])
+CLIENTS = (1, 2)
+
+
+def played(scheme: Scheme, sums: int, *, layout: Layout = LAYOUT) -> list[list[float]]:
+    """For each of several sums of two clients: the noise's leaning towards a client's vector, and towards another."""
+    parameters = choose_parameters(layout, len(CLIENTS), scheme=scheme)
+    cipher, keys = VectorCipher(layout=layout, parameters=parameters, n_clients=2), generate_contexts(parameters)
+    found = []
+    for seed in range(sums):
+        vectors = [RingVector.encode(layout, vector) for vector in vectors_within(layout, CLIENTS, seed).values()]
+        wrong = RingVector.encode(layout, vectors_within(layout, (1, 2, 3), seed + 1000)[2])
+        right = RingVector.encode(layout, np.random.default_rng(seed).integers(-1000, 1000, layout.size))
+        total = cipher.empty_sum()
+        for vector in (right, *vectors[1:]):
+            total.add(cipher.encrypt(vector, keys.public_context))
+        encrypted = total.to_bytes()
+        expected = right.copy()
+        expected.add(vectors[1])
+        assert cipher.decrypt(encrypted, keys.secret_context).vector.to_bytes() == expected.to_bytes()
+        found.append([leaning(cipher, encrypted, keys.secret_context, guess) for guess in (right, wrong)])
+    return found
+
+
+def together(values: list[float]) -> float:
+    """Normal with deviation 1 where nothing is there; a trace of the tests' sizes has a mean of 8."""
+    return sum(values) / len(values) ** 0.5
+
+
+def test_the_noise_of_a_bfv_sum_does_not_lean_towards_a_guessed_vector(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = Layout.of([("gram", 4096, 2**44)])  # more primes than one
+    assert all(right < 5 for right, _ in played("bfv", 1, layout=wide))
+    assert together([right for right, _ in played("bfv", 3)]) < 5
+    monkeypatch.setattr(seal, "round_at_random", lambda residues, *_: residues)  # SEAL's own rounding
+    found = played("bfv", 6)
+    assert together([right for right, _ in found]) > 3.5
+    assert together([wrong for _, wrong in found]) < 5
+
+
+def test_the_noise_of_a_ckks_sum_confirms_a_guess_and_its_guarantee_says_so() -> None:
+    found = played("ckks", 6)
+    assert together([right for right, _ in found]) > 3.5
+    assert together([wrong for _, wrong in found]) < 5
+    small = Layout.of([("gram", 9, 9)])
+    for scheme, confirms in (("bfv", False), ("ckks", True)):
+        shape = {"layout": small, "clients": CLIENTS, "session_id": bytes(16)}
+        unmasked = encrypted(PlainSum(**shape, min_survivors=2), scheme).protocol
+        assert unmasked.guarantee.helpers_confirm_guesses == ("confirm a guess" in unmasked.explain()) == confirms
+        assert not encrypted(MaskedSum(**shape), scheme).protocol.guarantee.helpers_confirm_guesses
+
+
+@pytest.mark.parametrize("numerator", [0, 1, 500, 1018])
+def test_coefficients_are_rounded_to_a_discrete_gaussian_around_where_they_are(numerator: int) -> None:
+    drawn = dither.gaussian_rounding(np.full(20_000, numerator), 1019, InsecureSeededEntropy(numerator))
+    places = np.arange(1 - dither.REACH, dither.REACH + 1)
+    weights = np.exp(-np.pi * ((places - numerator / 1019) / ROUNDING_WIDTH) ** 2)
+    expected = 20_000 * weights / weights.sum()
+    common = expected > 5
+    counts = np.array([np.count_nonzero(drawn == place) for place in places])
+    observed = [*counts[common], counts[~common].sum()]
+    assert stats.chisquare(observed, [*expected[common], expected[~common].sum()]).pvalue > 1e-4
+
+
+def test_the_error_s_first_four_moments_do_not_follow_the_message() -> None:
+    """A coin between the two nearest integers would have the right mean, and a variance that tells the message."""
+    numerators = np.repeat([0, 300, 509, 800], 50_000)
+    errors = dither.gaussian_rounding(numerators, 1019, InsecureSeededEntropy(7)) - numerators / 1019
+    for power in (1, 2, 3, 4):
+        groups = errors.reshape(4, -1) ** power
+        means, spread = groups.mean(axis=1), groups.std() / 50_000**0.5
+        assert np.abs(means - means.mean()).max() < 5 * spread
