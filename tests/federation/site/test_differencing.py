@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rehearsed import CLIENTS, site, template_config
+from rehearsed import CLIENTS, INVITE, run_config, site, template_config, vanishes
+from support.crashes import KilledError
 
 from analytic import RowFormat
 from analytic.fedhip import FedHiP
 from analytic.statistics import IntVector
+from federation.flower.rehearsal import rehearse
 from federation.flower.trial import FIRST_HELPER, JOURNAL, KEY_HOLDER_PARTY, Trial
 from federation.server.run_settings import RunSettings
 from federation.site.errors import DeploymentError
@@ -21,6 +25,7 @@ from federation.site.invitation import Invitation
 from federation.site.key_files import read_secret
 from federation.site.roster import Roster
 from federation.site.site import Site
+from federation.site.state import SessionFolder
 from federation.site.terms import Terms
 from secagg import PartyId, PartySecrets, SumResult, new_session_id
 from secagg.config import SERVER
@@ -79,8 +84,10 @@ class LyingServer:
     trial: Trial
     refused: dict[int, str] = field(default_factory=dict)
 
-    def total(self, proposed: Invitation, *, lost: Collection[PartyId] = ()) -> SumResult:
-        """The result of a sum; clients are called lost from their vectors on."""
+    def total(
+        self, proposed: Invitation, *, lost: Collection[PartyId] = (), unasked: Collection[PartyId] = ()
+    ) -> SumResult:
+        """The result of a sum; clients are called lost from their vectors on, or told nothing after them."""
         self.refused = {}
         roster = Roster.read(self.trial.folder / "server" / "roster.toml")
         mode, setup = proposed.setup(roster)
@@ -103,7 +110,10 @@ class LyingServer:
             if session.result is not None:
                 return session.result
             said = {}
+            heard = unasked if round_ >= protocol.guarantee.vector_message else ()
             for party, request in requests.items():
+                if party in heard:
+                    continue
                 number = AT_SITE.get(party, party)
                 said |= self._ask(
                     number, lambda asked, of=party, what=request: asked.answer(setup.session_id, {of: what})
@@ -122,7 +132,7 @@ def allow(trial: Trial, mode: str, further_totals: int = 0) -> None:
     """Every site's policy accepts a mode and its learners; its owner allows so many further totals."""
     for party in trial.rows:
         path = trial.folder / f"site-{party}" / "site.toml"
-        text = path.read_text().replace('learners = ["afl"]', 'learners = ["afl", "fedhip"]')
+        text = path.read_text().replace('learners = ["afl"]', 'learners = ["afl", "fedhip", "deepafl"]')
         allowed = f"\n[journal]\nfurther_totals = {further_totals}\n" if further_totals else ""
         path.write_text(f'{text}\n[policy]\nmodes = ["{mode}"]\n{allowed}')
 
@@ -161,6 +171,84 @@ def test_no_second_total_gives_a_client_away(trial: Trial, mode: str, second: An
         assert "leaves at least 3 clients" in said
         assert ("these leave 1." if mode == "masked" else "is not shown who survives") in said
         assert "raise further_totals under [journal] (0 of 0 are used)" in said
+
+
+@pytest.mark.parametrize("unasked", [party for party in CLIENTS if party != VICTIM])
+def test_it_does_not_help_to_ask_others_the_second_time(trial: Trial, unasked: PartyId) -> None:
+    """A quorum signs the first survivors; who was not asked would sign the second's, and is one too few."""
+    allow(trial, "masked")
+    server = LyingServer(trial)
+    assert server.total(invitation(), unasked=[unasked]).survivors == CLIENTS
+    with pytest.raises(SecureSumError):
+        server.total(invitation(), lost=[VICTIM])
+    assert server.refused.keys() == set(CLIENTS) - {VICTIM, unasked}
+
+
+def test_a_sum_that_fails_before_its_survivors_are_signed_costs_nothing(trial: Trial) -> None:
+    """All vectors had left. One that fails later may be run again over the same survivors."""
+    allow(trial, "masked")
+    server = LyingServer(trial)
+    with pytest.raises(SecureSumError):
+        server.total(invitation(), unasked=CLIENTS)
+    with pytest.raises(SecureSumError):
+        server.total(invitation(), lost=[VICTIM], unasked=[1])
+    again = server.total(invitation(learner=COARSER), lost=[VICTIM])
+    assert again.survivors == (1, 2, 3, 4)
+    with pytest.raises(SecureSumError):
+        server.total(invitation())
+
+
+@pytest.mark.parametrize("mode", ["masked", "committee"])
+def test_an_entry_is_on_the_disk_before_what_it_allows_is_said(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Site 1 is killed before each of its writes in turn and asked again: no word of its leaves without the entry."""
+    allow(trial, mode)
+    run, writes_left, said = SessionFolder.run, [10**6], list[tuple[PartyId, int]]()
+
+    def killed(folder: SessionFolder, statement: str, *values: object) -> list[Any]:
+        if folder.path.parent.name == "site-1" and not statement.startswith("SELECT"):
+            writes_left[0] -= 1
+            if writes_left[0] < 0:
+                raise KilledError
+        return run(folder, statement, *values)
+
+    class Patient(LyingServer):
+        def _ask(self, number: int, ask: Callable[[Site], Mapping[PartyId, bytes]]) -> Mapping[PartyId, bytes]:
+            for n_done in range(20):
+                with suppress(KilledError):
+                    writes_left[0] = n_done
+                    answer = super()._ask(number, ask)
+                    said.extend((party, site(trial, 1).count_totals()[0]) for party in answer if number == 1)
+                    return answer
+            raise AssertionError("no answer needs so many writes")
+
+    monkeypatch.setattr(SessionFolder, "run", killed)
+    server = Patient(trial)
+    assert server.total(invitation(mode)).survivors == CLIENTS
+    if mode == "masked":  # keys, shares, vector; then its signature and shares
+        assert said == [(1, 0), (1, 0), (1, 0), (1, 1), (1, 1)]
+    else:  # its vector, and that it helps; then the masks
+        assert said == [(1, 1), (FIRST_HELPER, 1), (FIRST_HELPER, 2)]
+
+
+@pytest.mark.parametrize("mode", ["masked", "committee"])
+def test_a_run_of_several_sums_is_one_entry(trial: Trial, tmp_path: Path, mode: str) -> None:
+    """DeepAFL's three, in a real run. Another run is free where its survivors are shown and the same."""
+    allow(trial, mode)
+    options = {"learner": "deepafl", "options": "n_layers=1 d_phi=16 d_f=16", "mode": mode, "corruption": 0.2}
+    config = run_config(tmp_path, **options, **{"dropout": 0.2, "min-survivors": 3})
+    rehearse(trial.folder, config)
+    n_helped = 3 if mode == "committee" else 0
+    assert [site(trial, party).count_totals() for party in (1, 3)] == [(3 + n_helped, 0), (3, 0)]
+    if mode == "masked":
+        rehearse(trial.folder, config)
+        with pytest.raises(SecureSumError):
+            rehearse(trial.folder, config, is_gone=vanishes(VICTIM, INVITE, 2))
+    else:
+        with pytest.raises((SecureSumError, DeploymentError)):
+            rehearse(trial.folder, config)
+    assert {site(trial, party).count_totals()[1] for party in CLIENTS} == {0}
 
 
 @WAYS
