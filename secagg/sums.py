@@ -14,10 +14,12 @@ from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
-from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, MessageType, message_type, sender_of
+from secagg.wire import CARRIES_VECTOR, MessageType, message_type, payload_of, sender_of
 
-CLIENT_ROLE, SERVER_ROLE = "client", "server"
-"""The roles that every sum has. A mode names the role of its helpers itself."""
+CLIENT_ROLE, SERVER_ROLE, SIGNING_HELPER_ROLE = "client", "server", "signing helper"
+"""The roles that every sum has, and that of helpers by the keys that they sign with where they have others too. A mode
+names the role of its helpers itself.
+"""
 
 
 Survivors = tuple[PartyId, ...]
@@ -37,7 +39,7 @@ class PartySecrets:
     """What one party alone knows. A sum takes what it needs and refuses a signing key that serves no purpose in it.
 
     Args:
-        identity: its Ed25519 signing key.
+        identity: its Ed25519 signing key, with which it signs every message where the sum has identities.
         agreement: its X25519 key pair (a committee's helper has one).
         decryption: the secret context of a session (a key holder has one).
         consent: whom it asks before a total is made with it; None for a party that is in whatever it is asked for.
@@ -47,15 +49,6 @@ class PartySecrets:
     agreement: KeyPair | None = field(default=None, repr=False)
     decryption: bytes = field(default=b"", repr=False)
     consent: Consent | None = field(default=None, repr=False)
-
-    def agree(self, protocol: SumProtocol, survivors: Survivors | None) -> None:
-        """Ask for the consent to a total.
-
-        Raises:
-            ConsentRefusedError: it is refused.
-        """
-        if self.consent is not None:
-            self.consent(protocol, survivors)
 
 
 NO_SECRETS = PartySecrets()
@@ -143,13 +136,13 @@ class Knowledge:
         """Sender and payload of each message of one kind."""
         for message in self.messages:
             if message_type(message) is type_:
-                yield sender_of(message), message[HEADER_BYTES:]
+                yield sender_of(message), payload_of(message)
 
     def upload(self, sender: PartyId) -> bytes | None:
         """The payload of a client's one heavy message; None if the coalition did not see it."""
         for message in self.messages:
             if message_type(message) in CARRIES_VECTOR and sender_of(message) == sender:
-                return message[HEADER_BYTES:]
+                return payload_of(message)
         return None
 
     def upload_as_sent(self, sender: PartyId, layout: Layout) -> RingVector | None:
@@ -194,6 +187,10 @@ class SumProtocol(Protocol):
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
         """Role -> party -> public key, for every role that has keys in this mode; no parties where it runs without."""
+        ...
+
+    def identity_of(self, party: PartyId) -> bytes:
+        """Return the key that a party's messages are signed with; empty where nobody signs, and for strangers."""
         ...
 
     @property

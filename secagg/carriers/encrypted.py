@@ -23,7 +23,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Self, cast
 
 from secagg.carriers.carrier import CarriedSum, RunningSum
@@ -128,7 +127,12 @@ class Encrypted:
     def helper_costs(self, config: CarriedSum) -> Mapping[str, PartyCost]:
         """The key holder's."""
         survivors, vector = COUNT_BYTES + len(config.clients) * PARTY_BYTES, config.layout.wire_bytes
-        cost = PartyCost.of_payloads([vector], [survivors + self.vector_bytes(config)], vector_bytes=vector)
+        cost = PartyCost.of_payloads(
+            [vector],
+            [survivors + self.vector_bytes(config)],
+            vector_bytes=vector,
+            signature_bytes=config.signature_bytes,
+        )
         return {HOLDER_ROLE: cost}
 
     def encode(self, vector: RingVector, config: CarriedSum) -> bytes:
@@ -157,8 +161,7 @@ class Encrypted:
             party=party,
             cipher=self.cipher(config),
             survivors_needed=config.survivors_needed,
-            secret_context=secrets.decryption,
-            agree=partial(_agree_to, config, secrets),
+            secrets=secrets,
         )
 
     def opened(self, config: CarriedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
@@ -288,12 +291,6 @@ def encrypted(
     secrets = PartySecrets(identity=identity, decryption=keys.secret_context)
     carried = cast(SumProtocol, replace(protocol, carrier=carrier))  # plain or masked: both are sums
     return InOneProcess(protocol=carried, secrets={holder: secrets})
-
-
-def _agree_to(config: CarriedSum, secrets: PartySecrets, survivors: tuple[PartyId, ...]) -> None:
-    """The key holder's consent to a total; what it decrypts under masks is none until the clients take them off."""
-    if not config.MASKED:
-        secrets.agree(cast(SumProtocol, config), survivors)
 
 
 def check_key_holder(key_holder: PartyId, clients: tuple[PartyId, ...]) -> None:

@@ -58,6 +58,10 @@ class _OverSum:
         """The keys of the sum under it."""
         return self.protocol.public_keys
 
+    def identity_of(self, party: PartyId) -> bytes:
+        """The key that a party of the sum under it signs with."""
+        return self.protocol.identity_of(party)
+
     @property
     def guarantee(self) -> Guarantee:
         """What the sum under it promises."""

@@ -32,7 +32,6 @@ from secagg.config import SERVER
 from secagg.errors import SecureSumError
 from secagg.primitives.identity import IdentityKey
 from secagg.sums import SERVER_ROLE
-from secagg.wire import MAGIC
 
 VICTIM = 5
 HELPERS = {"masked": (), "committee": (FIRST_HELPER, FIRST_HELPER + 1), "bfv": (KEY_HOLDER_PARTY,)}
@@ -104,8 +103,9 @@ class LyingServer:
         for round_ in range(1, 10):
             for party, message in said.items():
                 is_lost = party in lost and round_ >= protocol.guarantee.vector_message
-                if MAGIC in message and not is_lost:
-                    session.receive(party, message[message.index(MAGIC) :])
+                says_only_that_it_is_here = round_ == 1 and party in protocol.helpers
+                if message and not (is_lost or says_only_that_it_is_here):
+                    session.receive(party, message)
             requests = session.close_round()
             if session.result is not None:
                 return session.result

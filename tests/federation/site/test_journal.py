@@ -29,6 +29,7 @@ from secagg.policy import ClientPolicy
 LAYOUT = Layout.of([("sum", 2, 100)])
 CLIENTS = tuple(range(1, 11))
 KEYS = {party: IdentityKey.generate().public for party in CLIENTS}
+SERVER_KEY = IdentityKey.generate().public
 OTHER_KEYS = KEYS | {10: IdentityKey.generate().public}
 HELPERS = ((101, KeyPair.generate(os_entropy).public),)
 EVERYBODY = CLIENTS
@@ -39,8 +40,14 @@ ROWS = ClientRows(FEATURES, LABELS)
 
 
 def masked(keys: dict[PartyId, bytes] = KEYS) -> MaskedSum:
-    identities = tuple(keys.values())
-    return MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=new_session_id(), threshold=8, identities=identities)
+    return MaskedSum(
+        layout=LAYOUT,
+        clients=CLIENTS,
+        session_id=new_session_id(),
+        threshold=8,
+        identities=tuple(keys.values()),
+        server_identity=SERVER_KEY,
+    )
 
 
 def committee() -> CommitteeSum:
