@@ -15,6 +15,10 @@ class PolicyError(SecureSumError):
     """A sum falls short of what this client's own policy demands; it takes no part."""
 
 
+class ConsentRefusedError(SecureSumError):
+    """A party does not let its vector, or its help, into this total; it has said nothing that would."""
+
+
 class SnapshotError(SecureSumError):
     """A stored session belongs to another party or session, or its bytes were changed; it is not restored."""
 

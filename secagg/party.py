@@ -6,12 +6,12 @@ payload (``seal_frame``), and none is looked into before that signature verifies
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, cast
 
 from secagg.config import SERVER
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import PartyId
-from secagg.sums import PartySecrets
+from secagg.sums import PartySecrets, SumProtocol, Survivors
 from secagg.wire import Frame, MessageType, message_type, open_frame, seal_frame
 
 
@@ -37,7 +37,7 @@ class Party:
     Args:
         config: what its messages are bound to.
         party: its number.
-        secrets: its signing key, where there are identities.
+        secrets: its signing key, where there are identities, and whom it asks before a total is made with it.
 
     Raises:
         ConfigurationError: the signing key is missing, another one, or serves no purpose.
@@ -46,7 +46,7 @@ class Party:
     def __init__(self, config: Membership, party: PartyId, secrets: PartySecrets) -> None:
         self.party = party
         self._config = config
-        self._identity = config.signer(party, secrets)
+        self._identity, self._consent = config.signer(party, secrets), secrets.consent
 
     def _say(self, type_: MessageType, payload: bytes, recipient: PartyId = SERVER) -> bytes:
         """Return a message, signed where there are identities."""
@@ -58,6 +58,15 @@ class Party:
             recipient=recipient,
             identity=self._identity,
         )
+
+    def _agree(self, survivors: Survivors | None) -> None:
+        """Ask for the consent to a total.
+
+        Raises:
+            ConsentRefusedError: it is refused.
+        """
+        if self._consent is not None:
+            self._consent(cast(SumProtocol, self._config), survivors)
 
     def _hear(self, message: bytes, sender: PartyId = SERVER) -> Frame:
         """Return what a message says.

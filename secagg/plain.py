@@ -132,6 +132,7 @@ class PlainClient(Party, SpeaksOnce):
             raise LocalProtocolError("start() was called already; one session sends one vector")
         config = self._config
         vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
+        self._agree(None)
         payload = config.carrier.encode(vector, config)
         self._kept.has_spoken, self._contribution = True, None
         return self._say(config.carrier.input_type, payload)

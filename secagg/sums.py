@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -24,6 +24,18 @@ names the role of its helpers itself.
 """
 
 
+Survivors = tuple[PartyId, ...]
+"""The clients whose vectors a total holds, ascending."""
+
+Consent = Callable[["SumProtocol", Survivors | None], None]
+"""Asks whether a party is in a total, before it says what the total needs of it: the sum, and whose total it is.
+
+None stands for survivors that the party is never shown, or only by a server that it has to believe: the question then
+comes before its vector leaves. Else it comes before its word on these survivors does. It may come again for the same
+survivors, and raises ``ConsentRefusedError`` to say no.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartySecrets:
     """What one party alone knows. A sum takes what it needs and refuses a signing key that serves no purpose in it.
@@ -32,11 +44,13 @@ class PartySecrets:
         identity: its Ed25519 signing key, with which it signs every message where the sum has identities.
         agreement: its X25519 key pair (a committee's helper has one).
         decryption: the secret context of a session (a key holder has one).
+        consent: whom it asks before a total is made with it; None for a party that is in whatever it is asked for.
     """
 
     identity: IdentityKey | None = field(default=None, repr=False)
     agreement: KeyPair | None = field(default=None, repr=False)
     decryption: bytes = field(default=b"", repr=False)
+    consent: Consent | None = field(default=None, repr=False)
 
 
 NO_SECRETS = PartySecrets()

@@ -55,6 +55,11 @@ min_clients = {n_sites}
 min_survivors = {min_survivors}
 min_corruption = 0.0
 accept_confirmed_guesses = true
+{journal}"""
+
+JOURNAL = """
+[journal]
+further_totals = 1000000  # the rows of a trial are public; a deployment leaves this out
 """
 
 HELPER = """
@@ -245,7 +250,9 @@ def _write_site(
     folder.mkdir(mode=0o700)
     write_secret(folder / "identity.key", identity.secret)
     modes = ", ".join(f'"{mode}"' for mode in PRIVATE_MODES)
-    text = SITE.format(party=party, n_sites=len(roster.clients), modes=modes, min_survivors=MIN_SURVIVORS)
+    text = SITE.format(
+        party=party, n_sites=len(roster.clients), modes=modes, min_survivors=MIN_SURVIVORS, journal=JOURNAL
+    )
     if helper is not None:
         write_secret(folder / "helper.key", helper[1])
         text += HELPER.format(party=helper[0])

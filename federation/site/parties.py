@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from federation.site.errors import NoSessionError
 from federation.site.invitation import Agreement
+from federation.site.journal import Journal, RunPlace
 from federation.site.key_pair import SessionKeyPair
 from federation.site.site_file import ClientRole, OwnRole, SiteFile
 from federation.site.state import SessionFolder
@@ -38,6 +39,11 @@ def parties_of(file: SiteFile, folder: SessionFolder, agreement: Agreement) -> d
     return sessions
 
 
+def journal_of(file: SiteFile, folder: SessionFolder) -> Journal:
+    """What a site's rows and its help have been given to, held to its own file."""
+    return Journal(folder, policy=file.policy, further_totals=file.journal.further_totals)
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
     """Where and under which keys a site keeps one session."""
@@ -45,6 +51,11 @@ class _Kept:
     file: SiteFile
     folder: SessionFolder
     session: bytes
+
+    @property
+    def journal(self) -> Journal:
+        """What the site's rows and its help have been given to."""
+        return journal_of(self.file, self.folder)
 
     def durable(self, session: ClientSession) -> DurableClient:
         """A party's session, sealed under this site's own key."""
@@ -56,11 +67,13 @@ class _Kept:
 def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClient:
     protocol, party = agreement.protocol, role.party
     signs = party in protocol.public_keys.get(CLIENT_ROLE, {})
-    secrets = PartySecrets(identity=role.identity if signs else None)
+    secrets = PartySecrets(identity=role.identity if signs else None, consent=kept.journal.consent)
 
     def contribution() -> IntVector:
         """What leaves; its noise is paid first, and whoever is made to draw another one pays again."""
-        vector = agreement.step.vector(role.rows())
+        rows = role.rows()
+        vector = agreement.step.vector(rows)
+        kept.journal.note(protocol, rows, _run_place(agreement))
         agreement.step.charge(kept.file.ledger, session_id=protocol.digest)
         return vector
 
@@ -71,8 +84,19 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
     return kept.durable(series.member(party, number, setup.layout, setup.context, contribution, secrets=secrets))
 
 
+def _run_place(agreement: Agreement) -> RunPlace:
+    """Where the sum stands in its run, by what the server says of the run and what the model says of itself."""
+    terms, step = agreement.terms, agreement.step
+    return RunPlace(
+        session=terms.session,
+        previous=terms.previous,
+        configuration=step.learner.context_bytes(step.learner.init()),
+        grown=len(step.received),
+    )
+
+
 def _helper(kept: _Kept, agreement: Agreement, own: OwnRole) -> DurableClient:
-    protocol, secrets = agreement.protocol, own.secrets
+    protocol, secrets = agreement.protocol, replace(own.secrets, consent=kept.journal.consent_to_help)
     if agreement.mode.announce is not None:
         pair = SessionKeyPair.load(kept.folder.key_pair(kept.session), kept.file.state_key(KEY_PAIR, kept.session))
         if pair is None:

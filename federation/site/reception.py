@@ -19,7 +19,13 @@ from federation.site.messages import (
 )
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
-from secagg.errors import LocalProtocolError, MalformedMessageError, RemoteProtocolError, SecureSumError
+from secagg.errors import (
+    ConsentRefusedError,
+    LocalProtocolError,
+    MalformedMessageError,
+    RemoteProtocolError,
+    SecureSumError,
+)
 
 LOG = logging.getLogger("analytic_secagg.site")
 """The site's own log; it stays on the site's host."""
@@ -58,7 +64,7 @@ def _answer(site: Site, kind: str, content: bytes) -> bytes:
 
 def _code(error: BaseException) -> Refusal:
     kinds: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Refusal], ...] = (
-        (DeclinedError, Refusal.DECLINED),
+        ((DeclinedError, ConsentRefusedError), Refusal.DECLINED),
         (NoSessionError, Refusal.NO_SESSION),
         ((WireError, MalformedMessageError), Refusal.BAD_MESSAGE),
         ((RemoteProtocolError, LocalProtocolError), Refusal.ABORTED),

@@ -10,7 +10,7 @@ from federation.privacy import is_bounded
 from federation.site.errors import DeclinedError, NoSessionError
 from federation.site.invitation import Agreement, Invitation
 from federation.site.key_pair import SessionKeyPair
-from federation.site.parties import KEY_PAIR, parties_of
+from federation.site.parties import KEY_PAIR, journal_of, parties_of
 from federation.site.presence import say_present
 from federation.site.site_file import OwnRole, SiteFile
 from federation.site.state import SessionFolder
@@ -106,6 +106,11 @@ class Site:
         """Forget the sessions of servers that are gone."""
         with self._folder.locked():
             self._sweep()
+
+    def count_totals(self) -> tuple[int, int]:
+        """How many totals this site has had part in, and how many of these its owner had to allow."""
+        with self._folder.locked():
+            return journal_of(self._file, self._folder).count()
 
     def _agree(self, invitation: Invitation) -> Agreement:
         """The agreement, if this site's own file allows it."""

@@ -188,13 +188,24 @@ class SitePrivacy(StrictModel):
         )
 
 
+class Allowance(StrictModel):
+    """What a site lets its rows be given to beside what costs nothing; see ``federation.site.journal``.
+
+    Args:
+        further_totals: how many totals more. They may give this site, or another one, away by a difference.
+    """
+
+    further_totals: Annotated[int, Field(ge=0)] = 0
+
+
 class SiteFile(StrictModel):
     """What a site believes, none of which a server can change; docs/how-to/deploy-with-flower.md explains each key.
 
     Args:
         roster: its copy of the operator's roster.
         demands: what it demands of a sum (``[policy]`` in the file).
-        state: a folder of its own for running sessions.
+        journal: how many totals its rows may enter beside those that cost nothing.
+        state: a folder of its own for running sessions, and for the journal.
         client: its role as a contributor, if it has one.
         privacy: what its rows may cost; with it the site takes part in sums with noise only, without in exact ones.
         helpers: its roles beside clients and server, such as a committee's helper or the key holder; in the file a
@@ -205,6 +216,7 @@ class SiteFile(StrictModel):
     roster: RosterFile
     state: Place
     demands: Demands = Field(Demands(), alias="policy")
+    journal: Allowance = Allowance()
     client: ClientRole | None = None
     privacy: SitePrivacy | None = None
     helpers: Annotated[tuple[OwnRole, ...], BeforeValidator(_own_roles)] = Field((), alias="own roles")

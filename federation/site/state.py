@@ -1,4 +1,4 @@
-"""A site's running sessions: one SQLite file in a folder of its own, each session id used once and then remembered.
+"""A site's running sessions and its journal: one SQLite file in a folder of its own. A session id is used once.
 
 Every write is a transaction that is on the disk before it returns, so what a party says is stored before it leaves. Who
 works in the file holds its exclusive lock until the end, so there is one process at a time, and no other can have
@@ -32,6 +32,13 @@ PRAGMA secure_delete = ON;
 BEGIN EXCLUSIVE;
 CREATE TABLE IF NOT EXISTS sessions (id BLOB PRIMARY KEY, touched REAL, invitation BLOB);
 CREATE TABLE IF NOT EXISTS records (session BLOB, name TEXT, content BLOB, PRIMARY KEY (session, name));
+CREATE TABLE IF NOT EXISTS journal_key (content BLOB);
+CREATE TABLE IF NOT EXISTS fingerprints (subject BLOB PRIMARY KEY, tags BLOB);
+CREATE TABLE IF NOT EXISTS vectors
+    (total BLOB PRIMARY KEY, subject BLOB, session BLOB, configuration BLOB, run BLOB, grown INTEGER);
+CREATE TABLE IF NOT EXISTS totals (
+    total BLOB, survivors BLOB, subject BLOB, cohort BLOB, run BLOB, grown INTEGER, allowed INTEGER, clean INTEGER,
+    PRIMARY KEY (total, survivors, subject));
 PRAGMA user_version = 1;
 COMMIT;
 """
@@ -105,7 +112,7 @@ class SessionFolder:
         if before is None and Terms.from_bytes(invitation.terms).place > 1:
             raise NoSessionError("this series is not here: it began without this site, or its file was lost")
         if before is None or before == invitation.question.to_bytes() or _follows(invitation, before):
-            self._run("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", session, self._now(), content)
+            self.run("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", session, self._now(), content)
         elif content not in (before, Invitation.from_bytes(before).question.to_bytes()):
             raise NoSessionError("this session began with another invitation; one session id serves one sum")
 
@@ -133,8 +140,8 @@ class SessionFolder:
 
         That it is over is on the disk first: a crash before the end of the wiping is made good by the next sweep.
         """
-        self._run("INSERT OR REPLACE INTO sessions VALUES (?, ?, NULL)", session, self._now())
-        self._run("DELETE FROM records WHERE session = ?", session)
+        self.run("INSERT OR REPLACE INTO sessions VALUES (?, ?, NULL)", session, self._now())
+        self.run("DELETE FROM records WHERE session = ?", session)
 
     def held(self) -> tuple[bytes, ...]:
         """The sessions of which more is here than that they are over."""
@@ -151,7 +158,7 @@ class SessionFolder:
 
     def _held(self) -> list[tuple[Any, ...]]:
         """The id of each, when it was touched last, and whether it is over and not yet wiped."""
-        return self._run(
+        return self.run(
             "SELECT id, touched, invitation IS NULL FROM sessions "
             "WHERE invitation IS NOT NULL OR id IN (SELECT session FROM records) ORDER BY id"
         )
@@ -160,11 +167,11 @@ class SessionFolder:
         """What it began with, and whether it is over."""
         if not 16 <= len(session) <= 64:
             raise NoSessionError("a session id has 16 to 64 bytes")
-        found = self._run("SELECT invitation FROM sessions WHERE id = ?", session)
+        found = self.run("SELECT invitation FROM sessions WHERE id = ?", session)
         return (found[0][0], found[0][0] is None) if found else (None, False)
 
-    def _run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """Run one statement, which is a transaction of its own."""
+    def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Run one statement, which is a transaction of its own and on the disk before this returns."""
         assert self._database is not None, "sessions are touched while they are locked"
         return self._database.execute(statement, values).fetchall()
 
@@ -190,17 +197,17 @@ class Record:
 
     def load(self) -> bytes | None:
         """What was saved last; None if nothing was."""
-        found = self.folder._run("SELECT content FROM records WHERE (session, name) = (?, ?)", *self._key)
+        found = self.folder.run("SELECT content FROM records WHERE (session, name) = (?, ?)", *self._key)
         return found[0][0] if found else None
 
     def save(self, record: bytes) -> None:
         """Replace it; once this returns the record survives a crash."""
-        self.folder._run("UPDATE sessions SET touched = ? WHERE id = ?", self.folder._now(), self.session)
-        self.folder._run("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", *self._key, record)
+        self.folder.run("UPDATE sessions SET touched = ? WHERE id = ?", self.folder._now(), self.session)
+        self.folder.run("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", *self._key, record)
 
     def wipe(self) -> None:
         """Forget it."""
-        self.folder._run("DELETE FROM records WHERE (session, name) = (?, ?)", *self._key)
+        self.folder.run("DELETE FROM records WHERE (session, name) = (?, ?)", *self._key)
 
     @property
     def _key(self) -> tuple[bytes, str]:

@@ -162,6 +162,8 @@ class KeyHolder(Party, Stored[KeyHolderKept]):
             raise RemoteProtocolError(str(error), peer=SERVER) from error
         except MalformedMessageError as error:
             raise MalformedMessageError(str(error), peer=SERVER) from error
+        if not self._cipher.masked:  # what it decrypts under masks is no total until the clients take them off
+            self._agree(survivors)
         self._kept.error = decrypted.error
         return decrypted.vector
 

@@ -55,6 +55,7 @@ class CommitteeClient(Party, SpeaksOnce):
             raise LocalProtocolError("this client has sent its vector; one session sends one vector, once")
         config = self._config
         vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
+        self._agree(None)
         self._kept.has_spoken, self._contribution = True, None
         seeds = {helper: self._entropy(SEED_BYTES) for helper, _ in config.helper_keys}
         add_masks(vector, [(seed, 1) for seed in seeds.values()], config.digest)

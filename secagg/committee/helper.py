@@ -91,6 +91,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         self._check(request)
         vector = RingVector.zeros(config.layout)
         seeds = [self._open(self._keys, client, seed) for client, seed in request.seeds.items()]
+        self._agree(tuple(request.seeds))
         add_masks(vector, [(seed, 1) for seed in seeds], config.digest)
         answer = MaskSum(survivors=tuple(request.seeds), vector=vector.to_bytes())
         self._kept.answered, self._keys = fingerprint, None

@@ -230,6 +230,8 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         layout = self._config.layout
         assert self._contribution is not None
         vector = RingVector.encode(layout, resolve(layout, self._contribution))
+        if self._identity is None:
+            self._agree(None)
         add_masks(vector, self._masks(), self._config.digest)
         self._contribution = None
         return self._config.carrier.encode(vector, self._config)
@@ -270,6 +272,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
             )
         if self._identity is None:
             return self._revealed()
+        self._agree(tuple(sorted(set(self._config.clients) - self._kept.dropouts)))
         signature = sign_survivors(self._identity, self._kept.dropouts, self._config.digest)
         return SurvivorSignature(signature=signature).to_payload()
 

@@ -122,7 +122,7 @@ def _no_session_is_left(deployment: Deployment) -> None:
         with folder.locked():
             (left,) = folder.held()
             assert folder.invitation(left)
-            assert folder._run("SELECT count(*) FROM sessions WHERE invitation IS NULL") == [(1,)]
+            assert folder.run("SELECT count(*) FROM sessions WHERE invitation IS NULL") == [(1,)]
 
 
 def _the_stranger_was_refused(deployment: Deployment) -> None:

@@ -29,7 +29,7 @@ def test_a_crash_while_a_session_is_forgotten_leaves_no_secret_for_long(
     """A client that is a helper too: killed before each write. What is left is seen by the next sweep."""
     proposed = invitation(mode="committee", helpers=(101, 102), min_survivors=3)
     site(trial, 1).join(proposed)
-    run, left = SessionFolder._run, [n_done]
+    run, left = SessionFolder.run, [n_done]
 
     def killed(folder: SessionFolder, statement: str, *values: object) -> list[Any]:
         left[0] -= not statement.startswith("SELECT")
@@ -37,7 +37,7 @@ def test_a_crash_while_a_session_is_forgotten_leaves_no_secret_for_long(
             raise KeyboardInterrupt
         return run(folder, statement, *values)
 
-    monkeypatch.setattr(SessionFolder, "_run", killed)
+    monkeypatch.setattr(SessionFolder, "run", killed)
     with pytest.raises(KeyboardInterrupt):
         site(trial, 1).end(proposed.session)
     monkeypatch.undo()

@@ -1,0 +1,294 @@
+"""What a site's rows have been given to, so that no two totals give a client away by their difference.
+
+The question that the journal answers is whether these rows may enter this total. What counts is what may have been
+released, whatever the learner, the format or the mode: rows enter one total. A further one costs nothing where nobody
+learns more about few clients from it, which takes survivors that were signed; everything else is for the site's owner
+to allow, by number. Whether the noise of a total is paid for is another question, and a ledger's.
+
+Why this holds against a server that lies, and what it rests on: ``docs/explanation/differencing.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analytic.learner import ClientRows
+from federation.site.state import SessionFolder
+from secagg import PartyId, os_entropy
+from secagg.differencing import fewest_left
+from secagg.encoding import length_prefixed
+from secagg.errors import ConsentRefusedError
+from secagg.masked.assumptions import Assumptions
+from secagg.policy import ClientPolicy
+from secagg.sums import CLIENT_ROLE, SumProtocol, Survivors
+
+_TAG_BYTES = 8
+"""Of a row's features. Among n rows two have one tag by chance with probability n^2 / 2^65, and an owner is asked."""
+
+_PARTY_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlace:
+    """Where a sum stands among those of its run, as far as a client can tell.
+
+    Args:
+        session: its session; the sums of a series share one.
+        previous: the session that the server names as this run's sum before; empty where there is none.
+        configuration: the learner's, before its first sum.
+        grown: how many bytes the configuration and all that was learned so far take: more with each sum.
+    """
+
+    session: bytes
+    previous: bytes = b""
+    configuration: bytes = field(default=b"", repr=False)
+    grown: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """A party's part in one total.
+
+    Args:
+        subject: the fingerprint of the rows.
+        cohort: that of the cohort and its keys.
+        run: the first session of the run; empty where nobody said one.
+        grown: see ``RunPlace``.
+        survivors: whose total it is; None where that was not shown.
+        is_allowed: whether it took one of the totals that the owner allows.
+        is_clean: whether neither it nor an earlier sum of its run did.
+    """
+
+    subject: bytes
+    cohort: bytes
+    run: bytes
+    grown: int
+    survivors: frozenset[PartyId] | None
+    is_allowed: bool = False
+    is_clean: bool = True
+
+    def is_comparable(self, other: _Entry) -> bool:
+        """Whether both are of the same rows and cohort, and it was shown of whom this one is."""
+        return self.survivors is not None and (self.subject, self.cohort) == (other.subject, other.cohort)
+
+
+class Journal:
+    """The totals that a site's rows, and its help, have been given to. It lies with the site's sessions.
+
+    An entry is on the disk before what it allows is said. Use it while the folder is locked.
+
+    Args:
+        folder: where it is kept, for as long as the rows are used: without it they count as new.
+        policy: how many clients a total must leave; what totals combine to must leave as many.
+        further_totals: how many totals the owner allows beside those that cost nothing.
+    """
+
+    def __init__(self, folder: SessionFolder, *, policy: ClientPolicy, further_totals: int = 0) -> None:
+        self._folder, self._policy, self._further_totals = folder, policy, further_totals
+
+    def note(self, protocol: SumProtocol, rows: ClientRows, place: RunPlace | None = None) -> None:
+        """Note of which rows a client's vector in a sum is; once this returns it survives a crash.
+
+        Args:
+            protocol: the sum.
+            rows: as they are, before any format: what a learner makes of them is not asked.
+            place: where the sum stands in a run; None for a sum by itself.
+        """
+        run = b"" if place is None else self._run_of(place)
+        session, configuration, grown = (b"", b"", 0) if place is None else (place.session, _of(place), place.grown)
+        subject, tags = self._fingerprint(rows)
+        self._folder.run("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", subject, tags)
+        values = (protocol.digest, subject, session, configuration, run, grown)
+        self._folder.run("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?, ?)", *values)
+
+    def consent(self, protocol: SumProtocol, survivors: Survivors | None) -> None:
+        """Let the rows that were noted for a sum enter its total: a client's ``PartySecrets.consent``.
+
+        Raises:
+            ConsentRefusedError: says what was needed, what came and what the owner can do.
+        """
+        noted = self._folder.run("SELECT subject, run, grown FROM vectors WHERE total = ?", protocol.digest)
+        if not noted:
+            raise ConsentRefusedError(
+                "the journal must know of which rows a vector is, and was told of none for this sum: call note() "
+                "before the vector leaves; or its file was lost, then begin a new session"
+            )
+        subject, run, grown = noted[0]
+        self._enter(protocol, survivors, subject, run, grown)
+
+    def consent_to_help(self, protocol: SumProtocol, survivors: Survivors | None) -> None:
+        """Help to release a total: a helper's or key holder's ``PartySecrets.consent``.
+
+        It sees no rows, so it takes those of one cohort for the same in all sums.
+
+        Raises:
+            ConsentRefusedError: says what was needed, what came and what the owner can do.
+        """
+        self._enter(protocol, survivors, b"helped" + _cohort(protocol), b"", 0)
+
+    def count(self) -> tuple[int, int]:
+        """How many totals are in it, and how many of them its owner had to allow."""
+        ((entries, allowed),) = self._folder.run("SELECT count(*), coalesce(sum(allowed), 0) FROM totals")
+        return entries, allowed
+
+    def _enter(
+        self, protocol: SumProtocol, survivors: Survivors | None, subject: bytes, run: bytes, grown: int
+    ) -> None:
+        known = None if survivors is None else frozenset(survivors)
+        new = _Entry(subject=subject, cohort=_cohort(protocol), run=run, grown=grown, survivors=known)
+        what = (protocol.digest, _written(known), subject)
+        if self._folder.run("SELECT 1 FROM totals WHERE (total, survivors, subject) = (?, ?, ?)", *what):
+            return  # this was agreed to, and what was said then perhaps lost
+        earlier = self._earlier(subject)
+        is_clean, is_allowed = _adds_nothing(new, [entry for entry in earlier if entry.is_clean]), False
+        if not is_clean and not _continues(new, earlier):
+            reason = self._reason_against(new, earlier, len(protocol.clients))
+            is_clean, is_allowed = not reason, bool(reason)
+            if reason:
+                self._take_one_allowed(reason, earlier, len(protocol.clients))
+        values = (*what, new.cohort, run, grown, is_allowed, is_clean)
+        self._folder.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
+
+    def _take_one_allowed(self, reason: str, earlier: list[_Entry], n_clients: int) -> None:
+        """Refuse a total that is not free where the owner allows no more."""
+        used = sum(entry.is_allowed for entry in earlier)
+        if used >= self._further_totals:
+            raise ConsentRefusedError(
+                f"these rows, or some of them, are in {len(earlier)} totals already, and a further one is free where "
+                f"what they combine to leaves at least {self._needed(n_clients)} clients: {reason}. Nothing more is "
+                "said in this session. Rows that no total holds are free; if this site's owner and the other sites' "
+                f"agree to this total, raise further_totals under [journal] ({used} of {self._further_totals} are used)"
+            )
+
+    def _reason_against(self, new: _Entry, earlier: list[_Entry], n_clients: int) -> str:
+        """Why a total is not free; empty if it is."""
+        if not earlier:
+            return ""
+        if new.survivors is None:
+            return "a client is not shown who survives here, so nobody can tell"
+        others = [entry for entry in earlier if not entry.is_comparable(new)]
+        if others:
+            return (
+                f"{len(others)} earlier ones cannot be compared, since their survivors were not shown, or rows or the "
+                "roster changed in between"
+            )
+        left = fewest_left([entry.survivors or () for entry in earlier], new.survivors)
+        if left is None:
+            return "it adds to what the owner allowed before"
+        return "" if left >= self._needed(n_clients) else f"these leave {left}"
+
+    def _needed(self, n_clients: int) -> int:
+        """How many clients every total must leave by this site's policy, also after colluders took theirs off."""
+        corrupt = Assumptions(corruption=self._policy.min_corruption).corrupt(n_clients)
+        return max(self._policy.min_survivors, corrupt + 2)
+
+    def _run_of(self, place: RunPlace) -> bytes:
+        """The first session of the run: the server's word for it counts where rows and configuration agree."""
+        for session in (place.session, place.previous):
+            found = self._folder.run(
+                "SELECT run FROM vectors WHERE session = ? AND configuration = ? AND run != x''", session, _of(place)
+            )
+            if found:
+                return bytes(found[0][0])
+        return place.session
+
+    def _earlier(self, subject: bytes) -> list[_Entry]:
+        """The totals that hold some of these rows."""
+        overlapping = {subject, *self._overlapping(subject)}
+        return [
+            _Entry(
+                subject=of,
+                cohort=cohort,
+                run=run,
+                grown=grown,
+                survivors=_read(survivors),
+                is_allowed=bool(allowed),
+                is_clean=bool(clean),
+            )
+            for survivors, of, cohort, run, grown, allowed, clean in self._folder.run(
+                "SELECT survivors, subject, cohort, run, grown, allowed, clean FROM totals"
+            )
+            if of in overlapping
+        ]
+
+    def _overlapping(self, subject: bytes) -> list[bytes]:
+        """Other rows, of which some have the features of some of these."""
+        known = {of: np.frombuffer(tags, dtype="<u8") for of, tags in self._folder.run("SELECT * FROM fingerprints")}
+        own = known.pop(subject, np.empty(0, dtype="<u8"))
+        return [other for other, tags in known.items() if np.isin(own, tags).any()]
+
+    def _fingerprint(self, rows: ClientRows) -> tuple[bytes, bytes]:
+        """What these rows are known by, in whatever order: their fingerprint, and a tag of each one's features."""
+        key, targets = self._key(), rows.targets if rows.targets.ndim > 1 else rows.targets[:, None]
+        tags, whole = [], []
+        for features, target in zip(_canonical(rows.features), _canonical(targets), strict=True):
+            tags.append(_mac(key, b"features", features.tobytes())[:_TAG_BYTES])
+            whole.append(_mac(key, b"row", features.tobytes(), target.tobytes()))
+        return _mac(key, b"rows", *sorted(whole)), b"".join(tags)
+
+    def _key(self) -> bytes:
+        """The site's own key of fingerprints: to whoever lacks it they tell nothing of a row."""
+        if not self._folder.run("SELECT 1 FROM journal_key"):
+            self._folder.run("INSERT INTO journal_key VALUES (?)", os_entropy(32))
+        return bytes(self._folder.run("SELECT content FROM journal_key")[0][0])
+
+
+def _adds_nothing(new: _Entry, agreed: list[_Entry]) -> bool:
+    """Whether a total is of groups of clients that totals of the same rows which were agreed to are of already."""
+    known = [entry.survivors or () for entry in agreed if entry.is_comparable(new)]
+    return new.survivors is not None and fewest_left(known, new.survivors) is None
+
+
+def _continues(new: _Entry, earlier: list[_Entry]) -> bool:
+    """Whether a total belongs to a run whose first one was agreed to.
+
+    Where survivors are shown, they follow from those of the run's other totals. Where not, it is a later sum than all
+    that were agreed to: helpers see who survives in each, and keep a journal too.
+    """
+    of_run = [entry for entry in earlier if new.run and (entry.run, entry.subject) == (new.run, new.subject)]
+    if new.survivors is not None:
+        return _adds_nothing(new, of_run)
+    unseen = all(entry.survivors is None and entry.cohort == new.cohort for entry in of_run)
+    return bool(of_run) and unseen and all(entry.grown < new.grown for entry in of_run)
+
+
+def _of(place: RunPlace) -> bytes:
+    return hashlib.sha256(place.configuration).digest()
+
+
+def _cohort(protocol: SumProtocol) -> bytes:
+    """A fingerprint of the clients and their keys: under another roster a number may be somebody else."""
+    keys = protocol.public_keys.get(CLIENT_ROLE, {})
+    clients = [_number(party) + keys.get(party, b"") for party in protocol.clients]
+    return hashlib.sha256(length_prefixed(b"cohort", *clients)).digest()
+
+
+def _canonical(values: NDArray[Any]) -> NDArray[np.float64]:
+    """As numbers, so that neither a type nor the sign of a zero makes other rows of them."""
+    numbers: NDArray[np.float64] = np.ascontiguousarray(values, dtype=np.float64) + 0.0
+    return numbers
+
+
+def _mac(key: bytes, *parts: bytes) -> bytes:
+    """HMAC-SHA-256 (RFC 2104)."""
+    return hmac.digest(key, length_prefixed(*parts), "sha256")
+
+
+def _written(survivors: frozenset[PartyId] | None) -> bytes:
+    """Nothing stands for survivors that were not shown: a total has some."""
+    return b"".join(_number(party) for party in sorted(survivors or ()))
+
+
+def _read(written: bytes) -> frozenset[PartyId] | None:
+    places = range(0, len(written), _PARTY_BYTES)
+    return frozenset(int.from_bytes(written[place : place + _PARTY_BYTES], "big") for place in places) or None
+
+
+def _number(party: PartyId) -> bytes:
+    return party.to_bytes(_PARTY_BYTES, "big")

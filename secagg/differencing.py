@@ -1,0 +1,99 @@
+"""What several totals give away together: the fewest clients whose vectors stay in anything that they combine to.
+
+A total over S gives sum over i in S of x_i. Who has the totals over S_1, ..., S_m of the same vectors has every
+combination c_1 T_1 + ... + c_m T_m, real coefficients included, and in it the vectors of the clients whose coefficient,
+the sum of c_j over the totals that hold them, is not zero. Clients that are in the same totals have the same
+coefficient. ``docs/explanation/differencing.md`` argues that nothing else need be looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from fractions import Fraction
+from itertools import combinations
+
+from secagg.sessions import PartyId
+
+Survivors = Collection[PartyId]
+"""The clients whose vectors a total holds."""
+
+Group = tuple[int, ...]
+"""For each total, 1 if it holds the clients of this group and 0 if not."""
+
+MOST_COMBINATIONS = 5000
+"""How many combinations are looked at: a second's work. Few totals with few dropouts have far fewer."""
+
+
+def fewest_left(earlier: Sequence[Survivors], new: Survivors) -> int | None:
+    """Return the fewest clients that stay in what a further total lets anybody work out; None if that is nothing.
+
+    Exact over all real combinations in which the new total has a part: the fewest are left where a coefficient is zero
+    for as many clients as can be, and such a combination is fixed, up to a factor, by r - 1 independent groups of
+    clients in which it vanishes, r being the number of independent totals.
+
+    Args:
+        earlier: the survivors of each total that was released.
+        new: the survivors of the total that is asked for.
+
+    Returns:
+        None if the new total's survivors follow from the earlier ones' (they are the same, say); 0 where there are
+        more than ``MOST_COMBINATIONS`` to look at, since then nobody is known to be hidden.
+    """
+    totals = [frozenset(total) for total in (*earlier, new)]
+    alike = Counter(tuple(int(party in total) for total in totals) for party in frozenset().union(*totals))
+    kept = _independent(list(zip(*alike, strict=True)))
+    if kept[-1:] != [len(earlier)]:
+        return None
+    clients = Counter[Group]()
+    for group, number in alike.items():
+        clients[tuple(group[place] for place in kept)] += number
+    if math.comb(len(clients), len(kept) - 1) > MOST_COMBINATIONS:
+        return 0
+    fewest = len(totals[-1])
+    for vanishing in combinations(sorted(clients), len(kept) - 1):
+        coefficients = _orthogonal(vanishing, len(kept))
+        if coefficients is not None and coefficients[-1]:
+            left = (number for group, number in clients.items() if _times(coefficients, group))
+            fewest = min(fewest, sum(left))
+    return fewest
+
+
+def _independent(rows: Sequence[Group]) -> list[int]:
+    """Which rows do not follow from those before them."""
+    reduced: list[tuple[int, list[Fraction]]] = []
+    independent = []
+    for place, entries in enumerate(rows):
+        row = [Fraction(entry) for entry in entries]
+        for pivot, known in reduced:
+            row = [entry - row[pivot] * own for entry, own in zip(row, known, strict=True)]
+        pivot = next((column for column, entry in enumerate(row) if entry), -1)
+        if pivot >= 0:
+            reduced.append((pivot, [entry / row[pivot] for entry in row]))
+            independent.append(place)
+    return independent
+
+
+def _orthogonal(groups: Sequence[Group], size: int) -> list[Fraction] | None:
+    """The vector, up to a factor, that is orthogonal to ``size - 1`` others; None where these are dependent."""
+    rows, pivots = [[Fraction(entry) for entry in group] for group in groups], list[int]()
+    for row in rows:
+        pivot = next((column for column, entry in enumerate(row) if entry), -1)
+        if pivot < 0:
+            return None
+        pivots.append(pivot)
+        row[:] = [entry / row[pivot] for entry in row]
+        for other in rows:
+            if other is not row:
+                other[:] = [entry - other[pivot] * own for entry, own in zip(other, row, strict=True)]
+    (free,) = set(range(size)) - set(pivots)
+    vector = [Fraction(0)] * size
+    vector[free] = Fraction(1)
+    for row, pivot in zip(rows, pivots, strict=True):
+        vector[pivot] = -row[free]
+    return vector
+
+
+def _times(coefficients: Sequence[Fraction], group: Group) -> Fraction:
+    return sum((c for c, is_in in zip(coefficients, group, strict=True) if is_in), Fraction(0))

@@ -1,0 +1,263 @@
+"""Two totals that differ by one client: a server that lies about who is lost, against real sites."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rehearsed import CLIENTS, INVITE, run_config, site, template_config, vanishes
+from support.crashes import KilledError
+
+from analytic import RowFormat
+from analytic.fedhip import FedHiP
+from analytic.statistics import IntVector
+from federation.flower.rehearsal import rehearse
+from federation.flower.trial import FIRST_HELPER, JOURNAL, KEY_HOLDER_PARTY, Trial
+from federation.server.run_settings import RunSettings
+from federation.site.errors import DeploymentError
+from federation.site.invitation import Invitation
+from federation.site.key_files import read_secret
+from federation.site.roster import Roster
+from federation.site.site import Site
+from federation.site.state import SessionFolder
+from federation.site.terms import Terms
+from secagg import PartyId, PartySecrets, SumResult, new_session_id
+from secagg.config import SERVER
+from secagg.errors import SecureSumError
+from secagg.primitives.identity import IdentityKey
+from secagg.sums import SERVER_ROLE
+
+VICTIM = 5
+HELPERS = {"masked": (), "committee": (FIRST_HELPER, FIRST_HELPER + 1), "bfv": (KEY_HOLDER_PARTY,)}
+AT_SITE = {FIRST_HELPER: 1, FIRST_HELPER + 1: 2, KEY_HOLDER_PARTY: 5}
+
+LEARNER: Any = RunSettings.of(template_config()).build_learner(len(CLIENTS))
+COARSER = replace(LEARNER, feature_format=RowFormat.parse("UQ5.3"), ridge=1.0)
+OTHER = FedHiP(
+    n_features=LEARNER.n_features,
+    n_targets=LEARNER.n_targets,
+    feature_format=RowFormat.parse("UQ5.4"),
+    max_rows=LEARNER.max_rows,
+)
+
+
+@pytest.fixture
+def trial(trial: Trial) -> Trial:
+    """Sites whose files say as little as they may: no journal, no policy; the server's lies are about five clients."""
+    for party in trial.rows:
+        path = trial.folder / f"site-{party}" / "site.toml"
+        bare = re.sub(r"\[policy\].*?\n(?=\n|\[|$)", "", path.read_text().replace(JOURNAL, ""), flags=re.DOTALL)
+        path.write_text(bare)
+    return trial
+
+
+def invitation(mode: str = "masked", *, learner: Any = LEARNER, **changes: Any) -> Invitation:
+    values: dict[str, Any] = {"mode": mode, "session": new_session_id(), "clients": CLIENTS, "helpers": HELPERS[mode]}
+    promised = {"corruption": 0.2, "dropout": 0.2} if mode == "masked" else {"min_survivors": 3}
+    return Invitation.make(Terms(**(values | promised | changes)), learner, learner.init())
+
+
+def gram(learner: Any, vector: IntVector) -> np.ndarray[Any, Any]:
+    """The Gram matrix in whole units of the features, which digits are: each format's fraction bits taken off."""
+    scale = 4 ** int(learner.feature_format.fraction_bits)
+    units = learner.spec.from_vector(vector).gram
+    assert not (units % scale).any()
+    return np.asarray(units // scale)
+
+
+@dataclass
+class LyingServer:
+    """Has the server's key, leads honest sites through sums, and calls lost whom it likes once it has the vectors.
+
+    Args:
+        trial: the sites, each a fresh process at every message.
+        refused: what each site raised in place of its last answer; its own log gets that.
+    """
+
+    trial: Trial
+    refused: dict[int, str] = field(default_factory=dict)
+
+    def total(
+        self, proposed: Invitation, *, lost: Collection[PartyId] = (), unasked: Collection[PartyId] = ()
+    ) -> SumResult:
+        """The result of a sum; clients are called lost from their vectors on, or told nothing after them."""
+        self.refused = {}
+        roster = Roster.read(self.trial.folder / "server" / "roster.toml")
+        mode, setup = proposed.setup(roster)
+        if mode.announce is not None:
+            announced = self._ask(5, lambda asked: asked.make_context(proposed))
+            proposed = proposed.with_context(announced[KEY_HOLDER_PARTY])
+        protocol = proposed.agree(roster).protocol
+        signs = SERVER in protocol.public_keys.get(SERVER_ROLE, {})
+        own = IdentityKey(read_secret(self.trial.folder / "server" / "identity.key"))
+        session = protocol.server(secrets=PartySecrets(identity=own if signs else None))
+        said: dict[PartyId, bytes] = {}
+        for number in CLIENTS:
+            said |= self._ask(number, lambda asked: asked.join(proposed))
+        for round_ in range(1, 10):
+            for party, message in said.items():
+                is_lost = party in lost and round_ >= protocol.guarantee.vector_message
+                says_only_that_it_is_here = round_ == 1 and party in protocol.helpers
+                if message and not (is_lost or says_only_that_it_is_here):
+                    session.receive(party, message)
+            requests = session.close_round()
+            if session.result is not None:
+                return session.result
+            said = {}
+            heard = unasked if round_ >= protocol.guarantee.vector_message else ()
+            for party, request in requests.items():
+                if party in heard:
+                    continue
+                number = AT_SITE.get(party, party)
+                said |= self._ask(
+                    number, lambda asked, of=party, what=request: asked.answer(setup.session_id, {of: what})
+                )
+        raise AssertionError("no sum has so many rounds")
+
+    def _ask(self, number: int, ask: Callable[[Site], Mapping[PartyId, bytes]]) -> Mapping[PartyId, bytes]:
+        try:
+            return ask(site(self.trial, number))
+        except (SecureSumError, DeploymentError) as error:
+            self.refused[number] = str(error)
+            return {}
+
+
+def allow(trial: Trial, mode: str, further_totals: int = 0) -> None:
+    """Every site's policy accepts a mode and its learners; its owner allows so many further totals."""
+    for party in trial.rows:
+        path = trial.folder / f"site-{party}" / "site.toml"
+        text = path.read_text().replace('learners = ["afl"]', 'learners = ["afl", "fedhip", "deepafl"]')
+        allowed = f"\n[journal]\nfurther_totals = {further_totals}\n" if further_totals else ""
+        path.write_text(f'{text}\n[policy]\nmodes = ["{mode}"]\n{allowed}')
+
+
+def wins(trial: Trial, server: LyingServer, mode: str, second: Any, *, first_is_larger: bool = True) -> bool:
+    """Whether two totals are released; then their difference is all of the victim's Gram matrix."""
+    lost = [(), (VICTIM,)] if first_is_larger else [(VICTIM,), ()]
+    first = server.total(invitation(mode), lost=lost[0])
+    try:
+        total = server.total(invitation(mode, learner=second), lost=lost[1])
+    except SecureSumError:
+        return False
+    difference = gram(LEARNER, first.total) - gram(second, total.total)
+    rows = trial.rows[VICTIM].features.astype(np.int64)
+    np.testing.assert_array_equal(difference if first_is_larger else -difference, rows.T @ rows)
+    return True
+
+
+WAYS = pytest.mark.parametrize(
+    ("mode", "second"),
+    [("masked", LEARNER), ("masked", COARSER), ("masked", OTHER), ("committee", LEARNER), ("bfv", COARSER)],
+    ids=["the same", "another format", "another learner", "committee", "bfv, another format"],
+)
+
+
+@WAYS
+@pytest.mark.parametrize("first_is_larger", [True, False])
+def test_no_second_total_gives_a_client_away(trial: Trial, mode: str, second: Any, first_is_larger: bool) -> None:
+    """Nobody colludes, and no site's file says a word of a journal."""
+    allow(trial, mode)
+    server = LyingServer(trial)
+    assert not wins(trial, server, mode, second, first_is_larger=first_is_larger)
+    assert len(server.refused) >= 4
+    for said in server.refused.values():
+        assert "are in 1 totals already" in said
+        assert "leaves at least 3 clients" in said
+        assert ("these leave 1." if mode == "masked" else "is not shown who survives") in said
+        assert "raise further_totals under [journal] (0 of 0 are used)" in said
+
+
+@pytest.mark.parametrize("unasked", [party for party in CLIENTS if party != VICTIM])
+def test_it_does_not_help_to_ask_others_the_second_time(trial: Trial, unasked: PartyId) -> None:
+    """A quorum signs the first survivors; who was not asked would sign the second's, and is one too few."""
+    allow(trial, "masked")
+    server = LyingServer(trial)
+    assert server.total(invitation(), unasked=[unasked]).survivors == CLIENTS
+    with pytest.raises(SecureSumError):
+        server.total(invitation(), lost=[VICTIM])
+    assert server.refused.keys() == set(CLIENTS) - {VICTIM, unasked}
+
+
+def test_a_sum_that_fails_before_its_survivors_are_signed_costs_nothing(trial: Trial) -> None:
+    """All vectors had left. One that fails later may be run again over the same survivors."""
+    allow(trial, "masked")
+    server = LyingServer(trial)
+    with pytest.raises(SecureSumError):
+        server.total(invitation(), unasked=CLIENTS)
+    with pytest.raises(SecureSumError):
+        server.total(invitation(), lost=[VICTIM], unasked=[1])
+    again = server.total(invitation(learner=COARSER), lost=[VICTIM])
+    assert again.survivors == (1, 2, 3, 4)
+    with pytest.raises(SecureSumError):
+        server.total(invitation())
+
+
+@pytest.mark.parametrize("mode", ["masked", "committee"])
+def test_an_entry_is_on_the_disk_before_what_it_allows_is_said(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Site 1 is killed before each of its writes in turn and asked again: no word of its leaves without the entry."""
+    allow(trial, mode)
+    run, writes_left, said = SessionFolder.run, [10**6], list[tuple[PartyId, int]]()
+
+    def killed(folder: SessionFolder, statement: str, *values: object) -> list[Any]:
+        if folder.path.parent.name == "site-1" and not statement.startswith("SELECT"):
+            writes_left[0] -= 1
+            if writes_left[0] < 0:
+                raise KilledError
+        return run(folder, statement, *values)
+
+    class Patient(LyingServer):
+        def _ask(self, number: int, ask: Callable[[Site], Mapping[PartyId, bytes]]) -> Mapping[PartyId, bytes]:
+            for n_done in range(20):
+                with suppress(KilledError):
+                    writes_left[0] = n_done
+                    answer = super()._ask(number, ask)
+                    said.extend((party, site(trial, 1).count_totals()[0]) for party in answer if number == 1)
+                    return answer
+            raise AssertionError("no answer needs so many writes")
+
+    monkeypatch.setattr(SessionFolder, "run", killed)
+    server = Patient(trial)
+    assert server.total(invitation(mode)).survivors == CLIENTS
+    if mode == "masked":  # keys, shares, vector; then its signature and shares
+        assert said == [(1, 0), (1, 0), (1, 0), (1, 1), (1, 1)]
+    else:  # its vector, and that it helps; then the masks
+        assert said == [(1, 1), (FIRST_HELPER, 1), (FIRST_HELPER, 2)]
+
+
+@pytest.mark.parametrize("mode", ["masked", "committee"])
+def test_a_run_of_several_sums_is_one_entry(trial: Trial, tmp_path: Path, mode: str) -> None:
+    """DeepAFL's three, in a real run. Another run is free where its survivors are shown and the same."""
+    allow(trial, mode)
+    options = {"learner": "deepafl", "options": "n_layers=1 d_phi=16 d_f=16", "mode": mode, "corruption": 0.2}
+    config = run_config(tmp_path, **options, **{"dropout": 0.2, "min-survivors": 3})
+    rehearse(trial.folder, config)
+    n_helped = 3 if mode == "committee" else 0
+    assert [site(trial, party).count_totals() for party in (1, 3)] == [(3 + n_helped, 0), (3, 0)]
+    if mode == "masked":
+        rehearse(trial.folder, config)
+        with pytest.raises(SecureSumError):
+            rehearse(trial.folder, config, is_gone=vanishes(VICTIM, INVITE, 2))
+    else:
+        with pytest.raises((SecureSumError, DeploymentError)):
+            rehearse(trial.folder, config)
+    assert {site(trial, party).count_totals()[1] for party in CLIENTS} == {0}
+
+
+@WAYS
+def test_it_wins_where_all_owners_allow_it(trial: Trial, mode: str, second: Any) -> None:
+    """The attack is one: what stops it is the journal. And an allowance is for one total."""
+    allow(trial, mode, further_totals=1)
+    server = LyingServer(trial)
+    assert wins(trial, server, mode, second)
+    with pytest.raises(SecureSumError):
+        server.total(invitation(mode), lost=[1])
+    assert all("(1 of 1 are used)" in said for said in server.refused.values())
+    assert server.refused

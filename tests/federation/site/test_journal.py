@@ -1,0 +1,274 @@
+"""The journal by itself: which rows it takes for the same, what is free, what counts, and that it outlives a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analytic import ClientRows
+from federation.site.journal import Journal, RunPlace
+from federation.site.state import FILE, SessionFolder
+from secagg import (
+    CommitteeSum,
+    IdentityKey,
+    KeyPair,
+    Layout,
+    MaskedSum,
+    PartyId,
+    SumProtocol,
+    new_session_id,
+    os_entropy,
+)
+from secagg.errors import ConsentRefusedError
+from secagg.policy import ClientPolicy
+
+LAYOUT = Layout.of([("sum", 2, 100)])
+CLIENTS = tuple(range(1, 11))
+KEYS = {party: IdentityKey.generate().public for party in CLIENTS}
+SERVER_KEY = IdentityKey.generate().public
+OTHER_KEYS = KEYS | {10: IdentityKey.generate().public}
+HELPERS = ((101, KeyPair.generate(os_entropy).public),)
+EVERYBODY = CLIENTS
+
+FEATURES = np.arange(12.0).reshape(6, 2) - 3.0
+LABELS = np.array([0, 1, 2, 0, 1, 2])
+ROWS = ClientRows(FEATURES, LABELS)
+
+
+def masked(keys: dict[PartyId, bytes] = KEYS) -> MaskedSum:
+    return MaskedSum(
+        layout=LAYOUT,
+        clients=CLIENTS,
+        session_id=new_session_id(),
+        threshold=8,
+        identities=tuple(keys.values()),
+        server_identity=SERVER_KEY,
+    )
+
+
+def committee() -> CommitteeSum:
+    return CommitteeSum(
+        layout=LAYOUT, clients=CLIENTS, session_id=new_session_id(), helper_keys=HELPERS, min_survivors=5
+    )
+
+
+@contextmanager
+def journal(tmp_path: Path, further_totals: int = 0, *, min_corruption: float = 0.2) -> Iterator[Journal]:
+    folder = SessionFolder(tmp_path / "state")
+    with folder.locked():
+        policy = ClientPolicy(min_corruption=min_corruption)
+        yield Journal(folder, policy=policy, further_totals=further_totals)
+
+
+def without(*lost: PartyId) -> tuple[PartyId, ...]:
+    return tuple(party for party in CLIENTS if party not in lost)
+
+
+def enter(
+    own: Journal,
+    survivors: tuple[PartyId, ...] | None = EVERYBODY,
+    rows: ClientRows = ROWS,
+    protocol: SumProtocol | None = None,
+    place: RunPlace | None = None,
+) -> None:
+    protocol = protocol or (masked() if survivors is not None else committee())
+    own.note(protocol, rows, place)
+    own.consent(protocol, survivors)
+
+
+@pytest.mark.parametrize(
+    ("same", "rows"),
+    [
+        (True, ClientRows(FEATURES[::-1], LABELS[::-1])),
+        (True, ClientRows(FEATURES.astype(np.float32), LABELS.astype(np.uint8))),
+        (True, ClientRows(FEATURES.astype(np.int16), LABELS.astype(np.float64)[:, None])),
+        (True, ClientRows(np.asfortranarray(FEATURES), LABELS)),
+        (False, ClientRows(FEATURES[:-1], LABELS[:-1])),
+        (False, ClientRows(FEATURES, LABELS[::-1])),
+        (False, ClientRows(np.vstack([FEATURES, FEATURES[:1]]), np.append(LABELS, 0))),
+        (False, ClientRows(np.vstack([FEATURES[:1], FEATURES + 100]), np.append(LABELS, 0))),
+    ],
+    ids=["order", "float32", "integers", "memory", "one less", "labels", "one twice", "one of them among others"],
+)
+def test_rows_are_known_again(tmp_path: Path, same: bool, rows: ClientRows) -> None:
+    """The same rows may enter the same group's total; where a row less or more could be told by it, they may not."""
+    with journal(tmp_path) as own:
+        enter(own)
+        if same:
+            return enter(own, rows=rows)
+        with pytest.raises(ConsentRefusedError, match="rows or the roster changed"):
+            enter(own, rows=rows)
+    return None
+
+
+def test_other_rows_are_free(tmp_path: Path) -> None:
+    with journal(tmp_path) as own:
+        enter(own)
+        enter(own, without(1), rows=ClientRows(FEATURES + 100.0, LABELS))
+        enter(own, None, rows=ClientRows(FEATURES + 200.0, LABELS))
+        enter(own, without(2), rows=ClientRows(FEATURES[:0], LABELS[:0]))
+        assert own.count() == (4, 0)
+
+
+@pytest.mark.parametrize(
+    ("totals", "min_corruption", "is_free"),
+    [
+        ([EVERYBODY, EVERYBODY, EVERYBODY], 0.2, True),
+        ([EVERYBODY, without(1)], 0.2, False),
+        ([EVERYBODY, without(1, 2, 3)], 0.2, False),
+        ([EVERYBODY, without(1, 2, 3, 4)], 0.2, True),
+        ([EVERYBODY, without(1, 2, 3)], 0.1, True),
+        ([EVERYBODY, without(1, 2)], 0.0, False),
+        ([without(1, 2), without(3, 4)], 0.2, True),
+        ([EVERYBODY, without(1, 2, 3, 4), EVERYBODY, without(1, 2, 3, 4)], 0.2, True),
+        # T1 + T2 - T3 leaves client 1, where each pair differs by four or more.
+        ([(1, 2, 3, 4, 5), (1, 6, 7, 8, 9), (1, 2, 3, 4, 5, 6, 7, 8, 9)], 0.2, False),
+    ],
+)
+def test_what_totals_combine_to_leaves_as_many_as_a_total_must(
+    tmp_path: Path, totals: list[tuple[PartyId, ...]], min_corruption: float, is_free: bool
+) -> None:
+    """Of 10 clients a fifth may collude: two of them taken off, two others must be left; by the default three."""
+    with journal(tmp_path, min_corruption=min_corruption) as own:
+        for survivors in totals[:-1]:
+            enter(own, survivors)
+        if is_free:
+            return enter(own, totals[-1])
+        with pytest.raises(ConsentRefusedError, match=r"these leave [123]"):
+            enter(own, totals[-1])
+    return None
+
+
+def test_another_roster_is_not_compared(tmp_path: Path) -> None:
+    """A number may be somebody else's now, and a key may be the same client's."""
+    with journal(tmp_path) as own:
+        enter(own)
+        with pytest.raises(ConsentRefusedError, match="the roster changed"):
+            enter(own, protocol=masked(OTHER_KEYS))
+
+
+@pytest.mark.parametrize("first", [EVERYBODY, None], ids=["shown", "not shown"])
+def test_survivors_that_are_not_shown_are_never_free(tmp_path: Path, first: tuple[PartyId, ...] | None) -> None:
+    with journal(tmp_path) as own:
+        enter(own, first)
+        with pytest.raises(ConsentRefusedError, match="not shown who survives"):
+            enter(own, None)
+        if first is None:
+            with pytest.raises(ConsentRefusedError, match="their survivors were not shown"):
+                enter(own)
+
+
+def test_the_owner_s_allowance_is_used_up(tmp_path: Path) -> None:
+    """One for each total that is not free; what was allowed makes nothing else free."""
+    with journal(tmp_path, further_totals=2) as own:
+        enter(own)
+        enter(own, without(1))
+        enter(own, without(2))
+        assert own.count() == (3, 2)
+        with pytest.raises(ConsentRefusedError, match=r"adds to what the owner allowed .* \(2 of 2 are used\)"):
+            enter(own, without(1))
+        enter(own)
+        assert own.count() == (4, 2)
+
+
+def test_it_is_asked_again_after_a_crash(tmp_path: Path) -> None:
+    """The same total of the same rows was agreed to; other survivors, or rows that changed meanwhile, were not."""
+    protocol, changed = masked(), ClientRows(FEATURES[:-1], LABELS[:-1])
+    with journal(tmp_path) as own:
+        enter(own, protocol=protocol)
+    with journal(tmp_path) as own:
+        enter(own, protocol=protocol)
+        assert own.count() == (1, 0)
+        with pytest.raises(ConsentRefusedError, match="leave 1"):
+            enter(own, without(1), protocol=protocol)
+        with pytest.raises(ConsentRefusedError, match="rows or the roster changed"):
+            enter(own, rows=changed, protocol=protocol)
+
+
+def test_rows_that_nobody_noted_enter_nothing(tmp_path: Path) -> None:
+    """Whoever forgets to say which rows a vector is of learns it from the first sum."""
+    with journal(tmp_path) as own, pytest.raises(ConsentRefusedError, match=r"call note\(\) before the vector leaves"):
+        own.consent(masked(), EVERYBODY)
+
+
+def place(number: int, session: bytes, previous: bytes = b"", configuration: bytes = b"deep") -> RunPlace:
+    return RunPlace(session=session, previous=previous, configuration=configuration, grown=100 + number)
+
+
+SESSIONS = [bytes([number]) * 16 for number in range(5)]
+
+
+def test_a_run_whose_survivors_are_not_shown_is_one_entry(tmp_path: Path) -> None:
+    """Its sums come once each and in order; then it is over. What the helpers keep says who may be lost in between."""
+    with journal(tmp_path) as own:
+        for number, session in enumerate(SESSIONS[:3]):
+            enter(own, None, place=place(number, session, SESSIONS[number - 1] if number else b""))
+        assert own.count() == (3, 0)
+        for again in (1, 2):
+            with pytest.raises(ConsentRefusedError, match="not shown who survives"):
+                enter(own, None, place=place(again, SESSIONS[4], SESSIONS[2]))
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        lambda: {"place": place(1, SESSIONS[1], SESSIONS[0], b"another configuration")},
+        lambda: {"place": place(1, SESSIONS[1], SESSIONS[3])},
+        lambda: {"place": place(1, SESSIONS[1])},
+        lambda: {"place": place(0, SESSIONS[1], SESSIONS[0])},
+        lambda: {"place": place(1, SESSIONS[1], SESSIONS[0]), "rows": ClientRows(FEATURES[:-1], LABELS[:-1])},
+        lambda: {"place": None},
+    ],
+    ids=["configuration", "another run", "no run", "the same sum", "other rows", "no place"],
+)
+def test_what_a_server_says_of_a_run_must_fit(tmp_path: Path, later: Callable[[], dict[str, RunPlace]]) -> None:
+    with journal(tmp_path) as own:
+        enter(own, None, place=place(0, SESSIONS[0]))
+        with pytest.raises(ConsentRefusedError, match="not shown who survives"):
+            enter(own, None, **later())  # type: ignore[arg-type]
+
+
+def test_a_client_lost_between_the_sums_of_a_run_ends_it(tmp_path: Path) -> None:
+    """Also in a series, whose sums share a session; an allowance is for the group that is left in the rest of it."""
+    series = [place(number, SESSIONS[0]) for number in range(4)]
+    with journal(tmp_path) as own:
+        for one in series[:2]:
+            enter(own, place=one)
+        with pytest.raises(ConsentRefusedError, match="these leave 1"):
+            enter(own, without(3), place=series[2])
+    with journal(tmp_path, further_totals=1) as own:
+        for one in series[2:]:
+            enter(own, without(3), place=one)
+        assert own.count() == (4, 1)
+        with pytest.raises(ConsentRefusedError, match="1 of 1 are used"):
+            enter(own, without(3, 4), place=place(4, SESSIONS[0]))
+
+
+def test_a_helper_keeps_one_for_each_cohort(tmp_path: Path) -> None:
+    """It sees no rows, and takes those of one cohort for the same, whatever the context and the run."""
+    with journal(tmp_path) as own:
+        own.consent_to_help(committee(), EVERYBODY)
+        own.consent_to_help(committee(), EVERYBODY)
+        with pytest.raises(ConsentRefusedError, match="these leave 1"):
+            own.consent_to_help(committee(), without(1))
+        own.consent_to_help(masked(), without(1))
+        enter(own, without(2))
+
+
+def test_a_file_without_its_key_tells_nothing_of_a_row(tmp_path: Path) -> None:
+    """And two sites' fingerprints of the same rows have nothing in common."""
+    contents = []
+    for name in ("one", "two"):
+        with journal(tmp_path / name) as own:
+            enter(own)
+        contents.append((tmp_path / name / "state" / FILE).read_bytes())
+        assert not any(row.tobytes() in contents[-1] for row in (*FEATURES, *FEATURES.astype(np.float32)))
+    folders = [SessionFolder(tmp_path / name / "state") for name in ("one", "two")]
+    with folders[0].locked(), folders[1].locked():
+        ((one, tags), (two, others)) = (folder.run("SELECT * FROM fingerprints")[0] for folder in folders)
+    assert one != two
+    assert not np.isin(np.frombuffer(tags, "<u8"), np.frombuffer(others, "<u8")).any()
