@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.digits import Digits, digit_bits
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.layers import Layer, Linear
 from analytic.learner import OPTIONAL, ClientRows, SumSpec, canonical_context
@@ -233,16 +234,16 @@ class AFL:
         return ri_taken_off(total, survivors, units=self.ri_units, max_clients=self.max_clients)
 
     def solve(self, pooled: Statistics, survivors: int = 1) -> Solution:
-        """Weights of pooled statistics: each entry rounded to float64 once, then one solve.
+        """Weights of pooled statistics: the exact solution, each entry rounded to float64 once, unless there is noise.
 
         Args:
             pooled: the statistics.
             survivors: how many clients they are of, which tells the solver how much noise they hold.
         """
         row_format = self.spec.feature_format
-        gram, cross = dequantised(pooled, row_format, self.target_format)
         if self.solver is None:
-            return solve_ridge(gram, cross, ridge=self.ridge)
+            return solve_ridge(*in_digits(pooled, row_format, self.target_format), ridge=self.ridge)
+        gram, cross = dequantised(pooled, row_format, self.target_format)
         bits = row_format.fraction_bits
         return self.solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
 
@@ -382,6 +383,12 @@ def dequantised(
         np.ldexp(total.gram.astype(np.float64), -2 * f),
         np.ldexp(total.cross.astype(np.float64), -f - f_target),
     )
+
+
+def in_digits(total: Statistics, feature_format: RowFormat, target_format: RowFormat) -> tuple[Digits, Digits]:
+    """Gram and cross-correlation of a total, exactly."""
+    f, f_target, bits = feature_format.fraction_bits, target_format.fraction_bits, digit_bits(len(total.gram))
+    return Digits.of(total.gram, bits).shifted(-2 * f), Digits.of(total.cross, bits).shifted(-f - f_target)
 
 
 def absolute_aggregation(

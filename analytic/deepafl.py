@@ -35,7 +35,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.afl import dequantised
+from analytic.afl import dequantised, in_digits
 from analytic.errors import (
     InvalidRowsError,
     NotReadyError,
@@ -268,7 +268,12 @@ class DeepAFL:
         rows = SummedRows(gram=total.gram, count=total.count, fraction_bits=spec.feature_format.fraction_bits)
         if model.awaits_block:
             return self._with_block(model, rows, gram, cross, survivors)
-        return self._with_classifier(model, rows, gram, cross, survivors)
+        if self.row_map is not None and self.solver is not None:
+            bits = self.row_map.fraction_bits
+            noisy = self.solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
+            return self._with_classifier(model, rows, noisy)
+        exact = in_digits(total, spec.feature_format, spec.target_format)
+        return self._with_classifier(model, rows, solve_ridge(*exact, ridge=self.ridge))
 
     def exact_total(self, model: DeepModel, total: Any, survivors: int) -> None:
         """None: totals are of random features, whose rank says less than that of raw ones."""
@@ -481,10 +486,7 @@ class DeepAFL:
 
     # --- what the server does with a total ------------------------------------------------------------------
 
-    def _with_classifier(
-        self, model: DeepModel, rows: SummedRows, gram: FloatMatrix, cross: FloatMatrix, survivors: int
-    ) -> DeepModel:
-        solution = self._classifier(gram, cross, survivors)
+    def _with_classifier(self, model: DeepModel, rows: SummedRows, solution: Solution) -> DeepModel:
         if self.row_map is not None:
             return replace(model, classifiers=(*model.classifiers, solution))
         largest_target = math.ldexp(1.0, self.target_format.integer_bits)
@@ -495,12 +497,6 @@ class DeepAFL:
             residuals=largest_target + largest_scores,
         )
         return DeepModel(bounds=bounds, classifiers=(*model.classifiers, solution), blocks=model.blocks)
-
-    def _classifier(self, gram: FloatMatrix, cross: FloatMatrix, survivors: int) -> Solution:
-        if self.row_map is None or self.solver is None:
-            return solve_ridge(gram, cross, ridge=self.ridge)
-        bits = self.row_map.fraction_bits
-        return self.solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
 
     def _hidden_bounds(self, model: DeepModel, rows: SummedRows) -> tuple[float, ...]:
         """Bounds of the hidden features that these rows feed: the next block's, or every block's from Phi_0."""

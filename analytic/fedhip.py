@@ -6,21 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack, svd
 
-from analytic.afl import AFL, LinearModel, dequantised
+from analytic.afl import AFL, LinearModel, in_digits
 from analytic.errors import NotReadyError, SpecificationError
 from analytic.learner import ClientRows, canonical_context
 from analytic.model_arrays import Parts
-from analytic.row_format import FloatMatrix
-from analytic.solve import Solution, one_blas_thread, solve_ridge, triangular_factor
+from analytic.solve import solve_ridge
 from analytic.statistics import Statistics
 
 LARGEST_ALPHA = 2.0**52
 """Above it float64 no longer sees the total beside alpha times a client's own rows."""
-
-FEW_ROWS = 8
-"""A client with at most d / 8 rows personalises by a low-rank correction, any other by one solve for each alpha."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,10 +83,7 @@ class FedHiP(AFL):
         """Personalisation stage at one client (eq. 13-14): its weights P_k for each alpha.
 
         The bits of P_k are a function of the total, of the client's own exact statistics and of that alpha alone.
-        Alpha 0 gives the global weights. A client with at most d / 8 rows takes all alphas from one factorisation
-        (``_low_rank``), which costs 2 to 3 solves for any number of alphas; one with more rows solves anew for each
-        alpha, since a joint eigenbasis of G_k and G + beta I costs as much as 12 to 18 solves (measured, d = 512
-        and 1024, one thread).
+        Alpha 0 gives the global weights. Each alpha is a certified solve of its own, so its bits are no machine's.
 
         Args:
             model: the complete global model.
@@ -108,16 +100,14 @@ class FedHiP(AFL):
             if not 0 <= alpha <= LARGEST_ALPHA:
                 raise SpecificationError(f"an alpha must be a number from 0 to 2^52, not {alpha}")
         own = Statistics.from_rows(self.spec, rows.features, rows.targets, clip=self.clip)
-        gram, cross = self._dequantised(model.total)
-        own_gram, own_cross = self._dequantised(own)
-        if 0 < FEW_ROWS * own.count <= self.n_features:
-            path = _low_rank(gram, own_gram, own_cross, model.solution, ridge=self.ridge)
-            if path is not None:
-                return [LinearModel(solution=path(float(alpha))) for alpha in alphas]
-        return [
-            LinearModel(solution=solve_ridge(gram + alpha * own_gram, cross + alpha * own_cross, ridge=self.ridge))
-            for alpha in alphas
-        ]
+        gram, cross = in_digits(model.total, self.feature_format, self.target_format)
+        own_gram, own_cross = in_digits(own, self.feature_format, self.target_format)
+
+        def personal(alpha: float) -> LinearModel:
+            parts = gram + own_gram.times(alpha), cross + own_cross.times(alpha)
+            return LinearModel(solution=solve_ridge(*parts, ridge=self.ridge))
+
+        return [personal(float(alpha)) for alpha in alphas]
 
     def context_bytes(self, model: LinearModel) -> bytes:
         """The configuration, and the total once clients have received it."""
@@ -142,70 +132,3 @@ class FedHiP(AFL):
                 count=int(parts.integers("total.count", (1,))[0]),
             )
         return FedHiPModel(solution=solution, total=total)
-
-    def _dequantised(self, statistics: Statistics) -> tuple[FloatMatrix, FloatMatrix]:
-        return dequantised(statistics, self.feature_format, self.target_format)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _LowRankPath:
-    """All personal weights of one client: W + D diag(alpha / (1 + alpha s)) T.
-
-    Args:
-        start: the global solution W.
-        directions: D, shape (d, r), the directions in which the client's rows can move the weights.
-        strengths: s, shape (r,), how strongly its rows speak in each, relative to everybody's; all > 0.
-        pull: T, shape (r, c), where the client's residuals pull along them.
-    """
-
-    start: Solution
-    directions: FloatMatrix
-    strengths: FloatMatrix
-    pull: FloatMatrix
-
-    def __call__(self, alpha: float) -> Solution:
-        if alpha == 0:
-            return self.start
-        step = 1.0 / (1.0 / alpha + self.strengths)
-        with one_blas_thread():
-            weights = self.start.weights + self.directions @ (step[:, None] * self.pull)
-        return Solution(
-            weights=weights,
-            method="low-rank correction",
-            rank=self.start.rank,
-            reciprocal_condition=self.start.reciprocal_condition,
-        )
-
-
-def _low_rank(
-    gram: FloatMatrix, own_gram: FloatMatrix, own_cross: FloatMatrix, start: Solution, *, ridge: float
-) -> _LowRankPath | None:
-    """The personal weights of a client with few rows, for every alpha; None when G + beta I is singular in float64.
-
-    With A = G + beta I = L L^T, G_k = F F^T of rank r (pivoted Cholesky) and the thin SVD L^-1 F = U S V^T,
-
-        P_k = W + (A + alpha G_k)^-1 alpha (H_k - G_k W)
-            = W + L^-T U diag(alpha / (1 + alpha S^2)) U^T L^-1 (H_k - G_k W):
-
-    the global weights, corrected along r directions by the client's own residuals. Nothing cancels for large alpha.
-    """
-    with one_blas_thread():
-        factor = triangular_factor(gram, ridge)
-        if factor is None:
-            return None
-        packed, pivots, rank, _ = lapack.dpstrf(own_gram, lower=1)
-        root = np.empty((len(gram), rank), order="F")
-        root[pivots - 1] = np.tril(packed)[:, :rank]
-        basis, singular_values, _ = svd(_solve_lower(factor, root), full_matrices=False)
-        residuals = own_cross - own_gram @ start.weights
-        return _LowRankPath(
-            start=start,
-            directions=_solve_lower(factor, basis, transposed=True),
-            strengths=singular_values**2,
-            pull=basis.T @ _solve_lower(factor, residuals),
-        )
-
-
-def _solve_lower(factor: FloatMatrix, right: FloatMatrix, *, transposed: bool = False) -> FloatMatrix:
-    solution, _ = lapack.dtrtrs(factor, right, lower=1, trans=int(transposed))
-    return np.ascontiguousarray(solution)

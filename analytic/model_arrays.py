@@ -48,6 +48,7 @@ class Parts:
             "method": solution.method,
             "rank": int(solution.rank),
             "reciprocal_condition": float(solution.reciprocal_condition),
+            "certified": bool(solution.certified),
         }
 
     def floats(self, name: str, shape: tuple[int, ...]) -> FloatMatrix:
@@ -67,7 +68,7 @@ class Parts:
 
     def solution(self, name: str, shape: tuple[int, ...]) -> Solution:
         """Take the weights of that name and shape with their conditioning."""
-        report = self.report(name, "method", "rank", "reciprocal_condition")
+        report = self.report(name, "method", "rank", "reciprocal_condition", "certified")
         return Solution(weights=self.floats(name, shape), **report)
 
     def check_all_taken(self) -> None:

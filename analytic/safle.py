@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.linalg import helmert
 
 from analytic.afl import ri_taken_off
 from analytic.bucketing import (
@@ -249,39 +247,14 @@ def _known(model: SAFLeModel) -> FloatMatrix:
 def solve_counts(total: Counts, spec: CountSpec, *, ridge: float = 0.0) -> Solution:
     """Weights of the embeddings: the ridge solution, or for ``ridge`` 0 the one of minimum norm (SAFLe, eq. 18).
 
-    Every group has exactly one value a row, so Phi^T Phi is singular in known directions: cells that never occur, and
-    vectors that are constant c_j on group j with constants that add up to zero. The rest is spanned by an orthonormal
-    basis Q (Helmert contrasts inside each group, and the vector that is 1 / V_j on the V_j observed cells of group j),
-    and W = Q (Q^T G Q + ridge I)^+ Q^T H is the solution in the whole space, since G and H have no part outside Q. That
-    matrix is regular in general, so a Cholesky factor does where the whole Gram would need its eigenvalues. At
-    E V = 8192 this takes some seconds and 1.5 GiB beside the total; where Q^T G Q is singular all the same (one-hot
-    digits of one feature), its eigenvalues take minutes.
+    Every group has exactly one value a row, so Phi^T Phi is singular: cells that never occur weigh nothing, and vectors
+    that are constant c_j on group j, with constants that add up to zero, are in its kernel. So are others where digits
+    of one feature follow from each other. They are vectors of whole numbers, by which the solve proves the rank.
     """
     weights = np.zeros((spec.n_cells, spec.n_classes))
     observed = np.flatnonzero(total.diagonal > 0)
     if len(observed) == 0:
-        return Solution(weights=weights, method="minimum norm", rank=0, reciprocal_condition=0.0)
-    basis = _orthonormal_basis(np.bincount(observed // spec.n_values))
-    cross = basis.T @ total.cross[observed].astype(np.float64)
-    reduced = solve_ridge(_congruent(basis, total.gram(observed)), cross, ridge=ridge)
-    weights[observed] = basis @ reduced.weights
-    return Solution(
-        weights=weights,
-        method=reduced.method,
-        rank=reduced.rank,
-        reciprocal_condition=reduced.reciprocal_condition,
-    )
-
-
-def _orthonormal_basis(sizes: NDArray[np.intp]) -> sparse.csr_array:
-    """Q for groups of the given sizes V_j, shape (D, D - E + 1): contrasts, and 1 / V_j on group j, normalised."""
-    sizes = sizes[sizes > 0]
-    contrasts = sparse.block_diag([sparse.csr_array(helmert(int(size)).T) for size in sizes])
-    level = np.repeat(1 / sizes, sizes) / np.sqrt(np.sum(1 / sizes))
-    return sparse.csr_array(sparse.hstack([contrasts, sparse.csr_array(level[:, None])]))
-
-
-def _congruent(basis: sparse.csr_array, gram: FloatMatrix) -> FloatMatrix:
-    """Q^T G Q."""
-    gram = np.asarray(basis.T @ gram)  # the same name, so that the larger matrix is freed before the next one
-    return np.asarray(basis.T @ gram.T)
+        return Solution(weights=weights, method="minimum norm", rank=0, reciprocal_condition=0.0, certified=True)
+    solution = solve_ridge(total.gram(observed).astype(np.int64), total.cross[observed], ridge=ridge)
+    weights[observed] = solution.weights
+    return replace(solution, weights=weights)

@@ -1,4 +1,4 @@
-"""From exact totals to weights: deterministic float64 solves, ridge and sandwiched least squares."""
+"""From exact totals to weights: certified ridge solves, and sandwiched least squares in float64."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from threading import RLock
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh, lapack, svd
+from scipy.linalg import eigh, svd
 from threadpoolctl import ThreadpoolController
 
+from analytic.certified import IndefiniteError, System, UndecidedError, inverses, positive_definite, proven
+from analytic.digits import Digits, digit_bits
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
+from analytic.minimum_norm import minimum_norm, rank_guess
 from analytic.row_format import FloatMatrix
 
 FloatVector = NDArray[np.float64]
+Exact = NDArray[np.int64] | FloatMatrix | Digits
+"""Matrices of numbers that stand for themselves."""
 
 _ONE_AT_A_TIME = RLock()
 """The number of BLAS threads belongs to the process: overlapping changes from several threads would undo each other."""
@@ -30,61 +36,123 @@ class Solution:
 
     Args:
         weights: W, shape (d, c), float64, read-only.
-        method: ``cholesky``, or ``minimum norm`` when G + ridge I is singular in float64.
-        rank: numerical rank of the Gram that was solved with.
-        reciprocal_condition: 1-norm estimate (Cholesky) or smallest over largest eigenvalue of the whole matrix.
+        method: ``cholesky``, or ``minimum norm`` when G + ridge I is singular.
+        rank: rank of the matrix that was solved with.
+        reciprocal_condition: an estimate in the 1-norm, once powers of two have brought the diagonal near one; 0 for a
+            singular matrix, and for one that float64 alone cannot tell from it.
+        certified: whether the weights are the exact solution correctly rounded, and so the same on every machine.
     """
 
     weights: FloatMatrix
     method: str
     rank: int
     reciprocal_condition: float
+    certified: bool = False
 
     def __post_init__(self) -> None:
         self.weights.setflags(write=False)
 
 
-def solve_ridge(gram: FloatMatrix, cross: FloatMatrix, *, ridge: float = 0.0) -> Solution:
-    """Ridge weights from summed statistics.
+def solve_ridge(gram: Exact, cross: Exact, *, ridge: float = 0.0) -> Solution:
+    """Ridge weights from summed statistics, correctly rounded: the same bits on every machine.
 
-    Solves (G + ridge I) W = H, the normal equations of min |XW - Y|^2 + ridge |W|^2, by Cholesky. When that
-    matrix is singular in float64 the solution of minimum norm is taken from the eigendecomposition: directions
-    whose eigenvalue lies below (d + 32) eps times the largest carry no weight (H has no part in G's null space).
-    BLAS runs on one thread, so that the bits do not depend on how many the machine has.
+    (G + ridge I) W = H, the normal equations of min |XW - Y|^2 + ridge |W|^2, has one solution in rational numbers, or
+    one of minimum norm where the matrix is singular. Every entry of the result is the float64 nearest to it (ties to
+    even): see ``analytic.certified`` and ``analytic.minimum_norm``. BLAS runs on one thread, so that the conditioning
+    that is reported does not depend on how many there are; the weights would not.
 
     Args:
-        gram: G, shape (d, d), symmetric positive semidefinite.
+        gram: G, shape (d, d), positive semidefinite: int64 or float64, taken as the exact numbers they are, or digits.
+            Its lower triangle counts.
         cross: H, shape (d, c).
         ridge: penalty >= 0, in the units of ``gram``.
 
     Raises:
         SpecificationError: a ridge that is negative or not finite.
-        InvalidRowsError: shapes that disagree, or NaN or infinity among the entries.
-        NotPositiveDefiniteError: G has an eigenvalue clearly below zero, as noise in the sum can cause; a
+        InvalidRowsError: shapes that disagree, NaN or infinity among the entries, or weights beyond float64.
+        NotPositiveDefiniteError: G + ridge I has an eigenvalue below zero, proven, as noise in the sum can cause; a
             larger ``ridge`` cures it.
     """
     if not (np.isfinite(ridge) and ridge >= 0):
         raise SpecificationError(f"a ridge must be a finite number >= 0, not {ridge}")
-    if gram.ndim != 2 or gram.shape != (len(gram), len(gram)) or cross.ndim != 2 or len(cross) != len(gram):
+    shapes = [matrix.planes.shape[1:] if isinstance(matrix, Digits) else matrix.shape for matrix in (gram, cross)]
+    if len(shapes[0]) != 2 or shapes[0][0] != shapes[0][1] or len(shapes[1]) != 2 or shapes[1][0] != shapes[0][0]:
         raise InvalidRowsError(
-            f"a solve needs a Gram of shape (d, d) and a cross-correlation of shape (d, c), not {gram.shape} and "
-            f"{cross.shape}"
+            f"a solve needs a Gram of shape (d, d) and a cross-correlation of shape (d, c), not {shapes[0]} and "
+            f"{shapes[1]}"
         )
-    _refuse_infinite(cross)
-    # One memory order for the same numbers: BLAS takes another path, with other roundings, for another order.
-    cross = np.ascontiguousarray(cross, dtype=np.float64)
+    bits = digit_bits(shapes[0][0])
     with one_blas_thread():
-        return _by_cholesky(gram, cross, ridge) or _by_eigenvalues(gram, cross, ridge)
+        return _solved(_in_digits(gram, bits, symmetric=True), _in_digits(cross, bits), float(ridge))
 
 
-def triangular_factor(gram: FloatMatrix, ridge: float) -> FloatMatrix | None:
-    """L with G + ridge I = L L^T in its lower triangle (above it, leftovers); None when singular in float64.
+def _in_digits(matrix: Exact, bits: int, *, symmetric: bool = False) -> Digits:
+    """A matrix, or the symmetric matrix of its lower triangle, as digits of that width."""
+    if isinstance(matrix, Digits):
+        return matrix
+    if not np.isfinite(matrix).all():
+        raise InvalidRowsError("a solve needs finite numbers; this Gram or cross-correlation holds NaN or infinity")
+    if symmetric and not np.array_equal(matrix, matrix.T):
+        return Digits.of(np.tril(matrix) + np.tril(matrix, -1).T, bits)
+    return Digits.of(np.ascontiguousarray(matrix), bits)
+
+
+def _solved(gram: Digits, cross: Digits, ridge: float) -> Solution:
+    # powers of two change no digit: entries near one keep float64 clear of its ends
+    size, height = max(gram.magnitude, math.frexp(ridge)[1]), cross.magnitude
+    if math.ldexp(math.ldexp(ridge, -size), size) != ridge:
+        size = 0
+    system, cross = System(gram.shifted(-size), math.ldexp(ridge, -size)), cross.shifted(-height)
+    exponent = height - size
+    d, c = system.shape[0], cross.shape[1]
+    if system.diagonal.min() < 2.0**-30 * system.ridge:  # a Gram has no such diagonal; this one may cancel the ridge
+        system = System(system.joined())
+    live = np.flatnonzero(system.diagonal)  # an empty column of the rows weighs nothing
+    try:
+        if system.gram[np.setdiff1d(np.arange(d), live)].any():
+            raise IndefiniteError
+        weights = np.zeros((d, c))
+        weights[live], rank, rcond = _certified(system.of(live), cross[live], exponent)
+    except IndefiniteError:
+        values = np.ldexp(np.linalg.eigvalsh(system.floats()), size)
+        raise NotPositiveDefiniteError(
+            f"G + ridge I must be positive semidefinite; its smallest eigenvalue is {values[0]:.3g} where the "
+            f"largest is {values[-1]:.3g}. A Gram of rows never has that: check the total, or use a larger ridge for a "
+            "noisy one"
+        ) from None
+    except UndecidedError:
+        return _by_eigenvalues(system.floats(), cross.floats(), exponent)
+    except OverflowError as error:
+        raise InvalidRowsError("the weights of this total leave float64; scale its features or its targets") from error
+    return Solution(
+        weights=weights,
+        method="cholesky" if rank == d else "minimum norm",
+        rank=rank,
+        reciprocal_condition=rcond if rank == d else 0.0,
+        certified=True,
+    )
+
+
+def _certified(system: System, cross: Digits, exponent: int) -> tuple[FloatMatrix, int, float]:
+    """Weights, rank and conditioning of a matrix without empty rows.
 
     Raises:
-        InvalidRowsError: NaN or infinity among the entries of G.
+        UndecidedError: nothing can be certified within the budget.
     """
-    found = _factor(gram, ridge)
-    return None if found is None else found[0]
+    if not cross.shape[0]:
+        return cross.floats(), 0, 0.0
+    better = inverses(system)
+    try:
+        first = next(better)
+    except UndecidedError:  # only rationals can decide it
+        first, better = None, iter(())
+    if first is None:
+        matrix = system.joined()
+        rank, columns = rank_guess(matrix)
+        if rank < cross.shape[0]:
+            return minimum_norm(matrix, cross, columns, exponent=exponent), rank, 0.0
+    weights = positive_definite(system, cross, proven(chain([first], better)), exponent=exponent)
+    return weights, cross.shape[0], 0.0 if first is None else first.reciprocal_condition
 
 
 @contextmanager
@@ -111,57 +179,17 @@ def singular_below(d: int) -> float:
     return float((d + 32) * np.finfo(np.float64).eps)
 
 
-def _refuse_infinite(matrix: FloatMatrix) -> None:
-    if not np.isfinite(matrix).all():
-        raise InvalidRowsError("a solve needs finite numbers; this Gram or cross-correlation holds NaN or infinity")
-
-
-def _by_cholesky(gram: FloatMatrix, cross: FloatMatrix, ridge: float) -> Solution | None:
-    found = _factor(gram, ridge)
-    if found is None:
-        return None
-    factor, rcond = found
-    weights, _ = lapack.dpotrs(factor, cross, lower=1)
-    return Solution(
-        weights=np.ascontiguousarray(weights),
-        method="cholesky",
-        rank=len(gram),
-        reciprocal_condition=rcond,
-    )
-
-
-def _factor(gram: FloatMatrix, ridge: float) -> tuple[FloatMatrix, float] | None:
-    # Row by row into LAPACK's column by column: the upper triangle, so that no copy goes across the memory order.
-    matrix = np.array(gram.T, dtype=np.float64, order="F")
-    matrix.T.reshape(-1)[:: len(matrix) + 1] += ridge
-    norm = float(lapack.dlange("1", matrix))  # type: ignore[call-arg]  # the stub knows one argument
-    if not np.isfinite(norm):  # one bad entry shows in the norm; so may large ones that are finite
-        _refuse_infinite(gram)
-    factor, failed = lapack.dpotrf(matrix, lower=1, overwrite_a=1, clean=0)
-    if failed:
-        return None
-    rcond, _ = lapack.dpocon(factor, norm, uplo="L")
-    return None if rcond < singular_below(len(gram)) else (factor, float(rcond))
-
-
-def _by_eigenvalues(gram: FloatMatrix, cross: FloatMatrix, ridge: float) -> Solution:
-    values, vectors = eigh(np.ascontiguousarray(gram, dtype=np.float64))
-    largest = float(np.abs(values).max())
-    cutoff = singular_below(len(gram)) * largest
-    if values[0] + ridge < -cutoff:
-        raise NotPositiveDefiniteError(
-            f"G + ridge I must be positive semidefinite; its smallest eigenvalue is {values[0] + ridge:.3g} where the "
-            f"largest is {largest:.3g}. A Gram of rows never has that: check the total, or use a larger ridge for a "
-            "noisy one"
-        )
-    kept = values > cutoff
+def _by_eigenvalues(matrix: FloatMatrix, cross: FloatMatrix, exponent: int) -> Solution:
+    """What float64 makes of a system that cannot be certified: its bits are this machine's."""
+    values, vectors = eigh(matrix)
+    kept = values > singular_below(len(matrix)) * float(np.abs(values).max())
     basis = vectors[:, kept]
-    weights = basis @ ((basis.T @ cross) / (values[kept] + ridge)[:, None])
     return Solution(
-        weights=weights,
-        method="minimum norm",
+        weights=np.ldexp(basis @ ((basis.T @ cross) / values[kept][:, None]), exponent),
+        method="minimum norm, not certified",
         rank=int(np.count_nonzero(kept)),
-        reciprocal_condition=max(0.0, float(values[0]) + ridge) / (largest + ridge) if largest else 0.0,
+        reciprocal_condition=max(0.0, float(values[0] / values[-1])),
+        certified=False,
     )
 
 

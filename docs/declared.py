@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from federation.console.declaration import option_lines
+from simulations.audit.audit import Audit
 from simulations.bench.command import BenchReport
 from simulations.command_line.commands import COMMANDS
-from simulations.report.audit_json import AuditReport
+from simulations.compare.comparison import Comparison
 from simulations.report.document import Record
-from simulations.report.json_report import CompareReport
 
-REPORTS: Mapping[str, type[Record]] = {"compare": CompareReport, "audit": AuditReport, "bench": BenchReport}
+REPORTS: Mapping[str, type[Record]] = {"compare": Comparison, "audit": Audit, "bench": BenchReport}
 
 _PLACE = re.compile(r"^<!-- (?P<what>options|report|schema): (?P<name>\w+) -->$", flags=re.MULTILINE)
 

@@ -14,7 +14,7 @@ from analytic.fedhip import LARGEST_ALPHA, FedHiP, FedHiPModel
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.safle import SAFLe
-from federation.console.options import Option, Reader, numbers, yes_or_no
+from federation.console.arguments import Option, Reader, numbers, yes_or_no
 from federation.errors import UsageError
 
 DEFAULT_ALPHAS = (1.0, 10.0, 30.0)

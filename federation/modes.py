@@ -33,8 +33,9 @@ from secagg.carriers.parameters import Scheme
 from secagg.errors import ConfigurationError
 from secagg.masked.series import MaskedSeries
 from secagg.masked.series_in_one_process import SeriesInOneProcess
-from secagg.primitives.agreement import KeyPair
-from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
+from secagg.primitives.agreement import PUBLIC_KEY_BYTES, KeyPair
+from secagg.primitives.derivation import derive_key
+from secagg.primitives.identity import IDENTITY_BYTES, SIGNATURE_BYTES, IdentityKey
 
 
 class KeyKind(Enum):
@@ -42,18 +43,27 @@ class KeyKind(Enum):
 
     IDENTITY = "identity"
     AGREEMENT = "key"
+    """With an identity beside it, both derived from one secret: who is spoken to in secret signs what it says, too."""
 
     def secrets(self, secret: bytes) -> PartySecrets:
         """Return what a party with these 32 secret bytes knows."""
         if self is KeyKind.IDENTITY:
             return PartySecrets(identity=IdentityKey(secret))
-        return PartySecrets(agreement=KeyPair(secret))
+        return PartySecrets(
+            identity=IdentityKey(derive_key(secret, "helper's identity")),
+            agreement=KeyPair(derive_key(secret, "helper's agreement key")),
+        )
 
     def public(self, secrets: PartySecrets) -> bytes:
-        """Return the public half of a party's key of this kind."""
-        key = secrets.identity if self is KeyKind.IDENTITY else secrets.agreement
-        assert key is not None, "the party has a key of another kind"
-        return key.public
+        """Return the public half of a party's key of this kind; an agreement key's before its identity's."""
+        keys = (secrets.identity,) if self is KeyKind.IDENTITY else (secrets.agreement, secrets.identity)
+        assert None not in keys, "the party has a key of another kind"
+        return b"".join(key.public for key in keys if key is not None)
+
+    @property
+    def public_bytes(self) -> int:
+        """How long that is."""
+        return IDENTITY_BYTES if self is KeyKind.IDENTITY else PUBLIC_KEY_BYTES + IDENTITY_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +73,7 @@ class HelperRole:
     Args:
         name: in words, and with underscores the table of a site's file.
         table: the table of the roster that lists them.
-        key: the kind of their key. Who has an identity signs what it says to the server.
+        key: the kind of their key.
         in_simulation: how many of them a simulation has.
         at_most: how many a roster may list; None for any number.
     """
@@ -100,8 +110,6 @@ class Mode:
             the second on; None where every sum stands alone anyway.
         announce: what the one helper says to everybody before the sum, from its own secrets, and what it alone knows
             from then on.
-        authenticates_clients: whether the server learns within the sum whose a client's messages are; else clients of
-            a deployment sign what they say.
         requires: a module that must be importable, of the optional dependencies.
         extra: the extra that installs it.
     """
@@ -111,7 +119,6 @@ class Mode:
     helper: HelperRole | None = None
     make_series: Callable[[SumSetup], MaskedSeries] | None = None
     announce: Callable[[SumSetup, PartySecrets], tuple[bytes, PartySecrets]] | None = None
-    authenticates_clients: bool = False
     requires: str | None = None
     extra: str | None = None
 
@@ -214,17 +221,17 @@ def _plain(setup: SumSetup) -> PlainSum:
 
 
 def _committee(setup: SumSetup) -> CommitteeSum:
+    keys = sorted(setup.helper_keys.items())
     return CommitteeSum(
         **setup.common,
-        helper_keys=tuple(sorted(setup.helper_keys.items())),
+        helper_keys=tuple((party, key[:PUBLIC_KEY_BYTES]) for party, key in keys),
+        helper_identities=tuple((party, key[PUBLIC_KEY_BYTES:]) for party, key in keys) if setup.identities else (),
         min_survivors=setup.survivors,
-        identities=setup.identities,
-        server_identity=setup.server_key if setup.client_keys else b"",
     )
 
 
 def _masked(setup: SumSetup) -> MaskedSum:
-    return MaskedSum(**setup.common, assumptions=setup.assumptions, identities=setup.identities)
+    return MaskedSum(**setup.common, assumptions=setup.assumptions)
 
 
 def _masked_series(setup: SumSetup) -> MaskedSeries:
@@ -232,7 +239,7 @@ def _masked_series(setup: SumSetup) -> MaskedSeries:
         clients=setup.clients,
         series_id=setup.session_id,
         assumptions=setup.assumptions,
-        identities=setup.identities,
+        **setup.identities,
     )
 
 
@@ -286,13 +293,12 @@ HELPERS = HelperRole(name="helper", table="helpers", key=KeyKind.AGREEMENT, in_s
 KEY_HOLDER = HelperRole(name="key holder", table="key_holder", key=KeyKind.IDENTITY, at_most=1)
 
 
-def _over(alone: Alone, name: str, scheme: Scheme, *, authenticates: bool) -> Mode:
+def _over(alone: Alone, name: str, scheme: Scheme) -> Mode:
     return Mode(
         name=name,
         make=partial(_encrypted, scheme=scheme, alone=alone),
         helper=KEY_HOLDER,
         announce=partial(_announced_context, scheme=scheme, alone=alone),
-        authenticates_clients=authenticates,
         requires="tenseal",
         extra="he",
     )
@@ -315,12 +321,12 @@ def register(mode: Mode) -> Mode:
 
 
 register(Mode(name="plain", make=_plain))
-register(Mode(name="masked", make=_masked, make_series=_masked_series, authenticates_clients=True))
+register(Mode(name="masked", make=_masked, make_series=_masked_series))
 register(Mode(name="committee", make=_committee, helper=HELPERS))
-register(_over(_plain, "ckks", "ckks", authenticates=False))
-register(_over(_plain, "bfv", "bfv", authenticates=False))
-register(_over(_masked, "masked+ckks", "ckks", authenticates=True))
-register(_over(_masked, "masked+bfv", "bfv", authenticates=True))
+register(_over(_plain, "ckks", "ckks"))
+register(_over(_plain, "bfv", "bfv"))
+register(_over(_masked, "masked+ckks", "ckks"))
+register(_over(_masked, "masked+bfv", "bfv"))
 
 
 def helper_roles() -> Iterator[HelperRole]:

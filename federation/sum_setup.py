@@ -20,7 +20,7 @@ class SumSetup:
         session_id: fresh for every sum; shared by the sums of a series.
         context: digest of everything that clients received before this sum.
         client_keys: each client's Ed25519 public key; none where the server is trusted not to lie.
-        helper_keys: the public key of each party that the mode needs beside clients and server.
+        helper_keys: the public key of each party that the mode needs beside clients and server (``KeyKind.public``).
         server_key: the server's Ed25519 public key; goes with ``client_keys``.
         corruption: largest fraction of clients that may collude with the server; None where nothing is promised.
         dropout: largest fraction of clients that may vanish; goes with ``corruption``.
@@ -48,12 +48,16 @@ class SumSetup:
             "clients": self.clients,
             "session_id": self.session_id,
             "context": self.context,
+            **self.identities,
         }
 
     @property
-    def identities(self) -> tuple[bytes, ...]:
-        """The clients' public keys, in their order; none where there are none."""
-        return tuple(self.client_keys[party] for party in self.clients) if self.client_keys else ()
+    def identities(self) -> dict[str, Any]:
+        """The fields that say who signs: the clients' public keys, in their order, and the server's; or nobody."""
+        if not self.client_keys:
+            return {}
+        clients = tuple(self.client_keys[party] for party in self.clients)
+        return {"identities": clients, "server_identity": self.server_key}
 
     @property
     def assumptions(self) -> Assumptions | None:

@@ -14,9 +14,10 @@ from secagg.encoding import length_prefixed
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError
 from secagg.layout import Layout
-from secagg.primitives.identity import IdentityKey
+from secagg.primitives.identity import IDENTITY_BYTES, SIGNATURE_BYTES, IdentityKey
 from secagg.sessions import ClientSession, PartyId
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, PartySecrets
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, PartySecrets
+from secagg.wire import MessageType
 
 SERVER: PartyId = 0
 """The server's number in message headers; no client or helper may have it."""
@@ -49,12 +50,17 @@ class SumConfig:
         session_id: 16 to 64 bytes, fresh for every sum.
         context: digest of everything that clients received before this sum (backbone, model, previous layers),
             at most 64 bytes.
+        identities: Ed25519 public keys, aligned with ``clients``, from a roster that the operator distributes. With
+            them every message of every party is signed; a mode says what it then promises against a server that lies.
+        server_identity: the server's Ed25519 public key; goes with ``identities``, and so do those of helpers.
     """
 
     layout: Layout
     clients: tuple[PartyId, ...]
     session_id: bytes
     context: bytes = b""
+    identities: tuple[bytes, ...] = field(default=(), repr=False)
+    server_identity: bytes = field(default=b"", repr=False)
     digest: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +84,7 @@ class SumConfig:
         if len(self.context) > 64:
             raise ConfigurationError(f"the context is a digest of at most 64 bytes, not {len(self.context)}")
         self._check()
+        self._check_identities()
         object.__setattr__(self, "digest", hashlib.sha256(self._canonical()).digest())
 
     @property
@@ -92,8 +99,47 @@ class SumConfig:
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """None, but in a mode that says otherwise."""
-        return {}
+        """Identities of clients and server where there are some; a mode adds its helpers'."""
+        return self._signing_keys()
+
+    def _signing_keys(self) -> dict[str, Mapping[PartyId, bytes]]:
+        return {
+            CLIENT_ROLE: dict(zip(self.clients, self.identities, strict=True)) if self.identities else {},
+            SERVER_ROLE: {SERVER: self.server_identity} if self.server_identity else {},
+        }
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether every party signs what it says."""
+        return bool(self.identities)
+
+    @property
+    def signature_bytes(self) -> int:
+        """How long the signature at a message's end is."""
+        return SIGNATURE_BYTES if self.is_authenticated else 0
+
+    def digest_of(self, type_: MessageType | None) -> bytes:
+        """Return the digest in the header of messages of a type: the configuration's, unless a mode differs."""
+        return self.digest
+
+    def identity(self, party: PartyId) -> bytes:
+        """A client's public signing key."""
+        return self.identities[self.index(party)]
+
+    def helper_identity(self, helper: PartyId) -> bytes:
+        """The public signing key of one of ``helpers``; empty where it has none."""
+        return b""
+
+    def identity_of(self, party: PartyId) -> bytes:
+        """Return the key that a party's messages are signed with; empty where nobody signs, and for strangers."""
+        if not self.is_authenticated:
+            return b""
+        if party == SERVER:
+            return self.server_identity
+        if party in self.helpers:
+            return self.helper_identity(party)
+        place = bisect_left(self.clients, party)
+        return self.identities[place] if self.clients[place : place + 1] == (party,) else b""
 
     def helper(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
@@ -101,16 +147,17 @@ class SumConfig:
         """Refuse: this sum has no helpers, but in a mode that says otherwise."""
         raise ConfigurationError(f"a {self.name} sum has no helpers; party {party} has no part in it")
 
-    def signer(self, role: str, party: PartyId, secrets: PartySecrets) -> IdentityKey | None:
-        """Return the signing key of a party of one role; None where the sum knows no key of it.
+    def signer(self, party: PartyId, secrets: PartySecrets) -> IdentityKey | None:
+        """Return the signing key of a party; None where nobody signs.
 
         Raises:
-            ConfigurationError: the key is missing or another one than the sum's, or it serves no purpose.
+            ConfigurationError: the key is missing or another one than the sum's, or it serves no purpose (a helper's
+                may: it signs more than messages).
         """
-        public, identity = self.public_keys.get(role, {}).get(party), secrets.identity
-        whose = "the server" if role != CLIENT_ROLE else f"party {party}"
-        if public is None:
-            if identity is not None:
+        public, identity = self.identity_of(party), secrets.identity
+        whose = "the server" if party == SERVER else f"party {party}"
+        if not public:
+            if identity is not None and party not in self.helpers:
                 raise ConfigurationError(
                     f"this session has no roster of identities; a signing key of {whose} serves no purpose in it"
                 )
@@ -141,15 +188,36 @@ class SumConfig:
             self.session_id,
             self.context,
             self.layout.canonical(),
-            self._clients_bytes(),
+            *self._parties(),
             *self._own_parameters(),
         )
+
+    def _parties(self) -> tuple[bytes, ...]:
+        """Who takes part, and who signs."""
+        return self._clients_bytes(), b"".join(self.identities), self.server_identity
 
     def _clients_bytes(self) -> bytes:
         return b"".join(party.to_bytes(4, "big") for party in self.clients)
 
     def _check(self) -> None:
         """Refuse what a protocol adds and cannot serve; runs before anything is derived from it."""
+
+    def _check_identities(self) -> None:
+        """Refuse a sum in which some sign and others do not."""
+        if bool(self.identities) != bool(self.server_identity):
+            raise ConfigurationError("identities of clients and server go together: give both or neither")
+        if not self.identities:
+            return
+        if len(self.identities) != len(self.clients) or len(set(self.identities)) != len(self.identities):
+            raise ConfigurationError(
+                f"the roster needs one identity key a client, all different: {len(self.clients)} clients, "
+                f"{len(set(self.identities))} different keys"
+            )
+        of_helpers = [self.helper_identity(helper) for helper in self.helpers]
+        if not all(of_helpers):
+            raise ConfigurationError("where clients and server sign, helpers do: give an identity of each helper too")
+        if any(len(key) != IDENTITY_BYTES for key in (*self.identities, self.server_identity, *of_helpers)):
+            raise ConfigurationError(f"an Ed25519 public key has {IDENTITY_BYTES} bytes")
 
     def _own_parameters(self) -> tuple[bytes, ...]:
         """What a protocol adds to the digest."""

@@ -32,12 +32,15 @@ class PartyCost:
     vector_bytes: int
 
     @classmethod
-    def of_payloads(cls, up: Sequence[int], down: Sequence[int], *, vector_bytes: int) -> Self:
-        """The cost of messages with payloads of these sizes in bytes."""
+    def of_payloads(
+        cls, up: Sequence[int], down: Sequence[int], *, vector_bytes: int, signature_bytes: int = 0
+    ) -> Self:
+        """The cost of messages with payloads of these sizes in bytes, each with a header and a signature."""
+        beside = HEADER_BYTES + signature_bytes
         return cls(
             messages_up=len(up),
-            bytes_up=sum(up) + len(up) * HEADER_BYTES,
-            bytes_down=sum(down) + len(down) * HEADER_BYTES,
+            bytes_up=sum(up) + len(up) * beside,
+            bytes_down=sum(down) + len(down) * beside,
             vector_bytes=vector_bytes,
         )
 

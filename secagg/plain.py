@@ -15,12 +15,13 @@ from secagg.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
+from secagg.party import Party
 from secagg.ring import RingVector
 from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
 from secagg.snapshots import CLIENT, SpeaksOnce, Spoken, binding
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
-from secagg.wire import MessageType, Reader, seal_frame
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, Knowledge, PartySecrets, Upload
+from secagg.wire import MessageType, Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +59,6 @@ class PlainSum(CarriedSum):
         return self.min_survivors
 
     @property
-    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """The carrier's."""
-        return self.carrier.public_keys
-
-    @property
     def guarantee(self) -> Guarantee:
         """In the clear nothing but the number of vectors in a total; encrypted, no more than the key holder keeps."""
         return Guarantee(
@@ -79,7 +75,9 @@ class PlainSum(CarriedSum):
     @property
     def costs(self) -> Mapping[str, PartyCost]:
         """A client's, and of whom the carrier needs."""
-        client = PartyCost.of_payloads([self.vector_bytes], [], vector_bytes=self.vector_bytes)
+        client = PartyCost.of_payloads(
+            [self.vector_bytes], [], vector_bytes=self.vector_bytes, signature_bytes=self.signature_bytes
+        )
         return {CLIENT_ROLE: client, **self.carrier.helper_costs(self)}
 
     def explain(self) -> str:
@@ -96,13 +94,11 @@ class PlainSum(CarriedSum):
         entropy: Entropy = os_entropy,
     ) -> ClientSession:
         """Return a client that sends its vector with its first message; it draws no entropy (SEAL draws its own)."""
-        self.signer(CLIENT_ROLE, party, secrets)
-        return PlainClient(self, party, contribution)
+        return PlainClient(self, party, contribution, secrets=secrets)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
-        """Return a server that adds what arrives; it draws no entropy and holds no key."""
-        self.signer(SERVER_ROLE, SERVER, secrets)
-        return PlainServer(self)
+        """Return a server that adds what arrives; it draws no entropy."""
+        return PlainServer(self, secrets=secrets)
 
     def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
         """Return what the carrier gives away: in the clear the vector, else what a coalition can decrypt."""
@@ -113,15 +109,17 @@ class PlainSum(CarriedSum):
         return *self.carrier.digested, needed, *filter(None, [self.carrier.holder_identity])
 
 
-class PlainClient(SpeaksOnce):
+class PlainClient(Party, SpeaksOnce):
     """Sends one message and expects none."""
 
-    def __init__(self, config: PlainSum, party: PartyId, contribution: Contribution) -> None:
+    _config: PlainSum
+
+    def __init__(self, config: PlainSum, party: PartyId, contribution: Contribution, *, secrets: PartySecrets) -> None:
         config.index(party)
         check_now(config.layout, contribution)
-        self._config = config
+        Party.__init__(self, config, party, secrets)
         self._contribution = contribution
-        self.party, self._kept = party, Spoken()
+        self._kept = Spoken()
 
     @property
     def bound_to(self) -> bytes:
@@ -136,7 +134,7 @@ class PlainClient(SpeaksOnce):
         vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
         payload = config.carrier.encode(vector, config)
         self._kept.has_spoken, self._contribution = True, None
-        return seal_frame(config.carrier.input_type, payload, digest=config.digest, sender=self.party, recipient=SERVER)
+        return self._say(config.carrier.input_type, payload)
 
     def receive(self, message: bytes) -> bytes | None:
         """Refuse everything: this client is asked nothing."""
@@ -156,14 +154,14 @@ class PlainServer(ServerRounds[PlainServerState]):
 
     _config: PlainSum
 
-    def __init__(self, config: PlainSum) -> None:
-        first = Round.of(config.digest, config.carrier.input_type, config.clients)
-        ServerRounds.__init__(self, config, PlainServerState(round=first, sum=config.carrier.begin(config)))
+    def __init__(self, config: PlainSum, *, secrets: PartySecrets) -> None:
+        first = Round.of(config.carrier.input_type, config.clients)
+        ServerRounds.__init__(self, config, PlainServerState(round=first, sum=config.carrier.begin(config)), secrets)
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take a client's vector or the key holder's answer, or refuse it and stay as before."""
         with self._taking() as round_:
-            frame = round_.open(sender, message)
+            frame = self._due(round_, sender, message)
             if round_.answer is MessageType.DECRYPTED_SUM:
                 self._kept.sum.take_answer(Reader(frame.payload, peer=sender))
             else:
@@ -195,9 +193,5 @@ class PlainServer(ServerRounds[PlainServerState]):
         if question is None:
             return None
         (holder,) = config.helpers
-        self._kept.round = Round.of(config.digest, MessageType.DECRYPTED_SUM, config.helpers)
-        return {
-            holder: seal_frame(
-                MessageType.DECRYPTION_REQUEST, question, digest=config.digest, sender=SERVER, recipient=holder
-            )
-        }
+        self._kept.round = Round.of(MessageType.DECRYPTED_SUM, config.helpers)
+        return {holder: self._say(MessageType.DECRYPTION_REQUEST, question, holder)}

@@ -9,7 +9,7 @@ from secagg.config import SERVER
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.assumptions import Assumptions
 from secagg.sessions import PartyId
-from secagg.sums import CLIENT_ROLE, SERVER_ROLE, SumProtocol
+from secagg.sums import CLIENT_ROLE, SERVER_ROLE, SIGNING_HELPER_ROLE, SumProtocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +27,10 @@ class ClientPolicy:
             that key. Empty accepts sessions without identities (semi-honest: for simulations only).
         helpers: the operator's helpers and key holders, public key by number; every party that a sum needs beside
             clients and server must be in it with that key. Empty accepts whatever helpers a sum has.
+        helper_identities: the keys with which helpers sign that have others too (a committee's); likewise.
+        server_identity: the key with which the server signs. Empty accepts any.
         accept_confirmed_guesses: whether a key holder may be able to confirm a guess of this site's whole vector, as in
             ``ckks``.
-        server_identity: the key with which a server signs (a committee's signs its survivors). Empty accepts any.
     """
 
     modes: frozenset[str] = frozenset({"masked"})
@@ -38,6 +39,7 @@ class ClientPolicy:
     min_corruption: float = 0.0
     identities: Mapping[PartyId, bytes] = field(default_factory=dict)
     helpers: Mapping[PartyId, bytes] = field(default_factory=dict)
+    helper_identities: Mapping[PartyId, bytes] = field(default_factory=dict)
     server_identity: bytes = b""
     accept_confirmed_guesses: bool = False
 
@@ -79,7 +81,8 @@ class ClientPolicy:
     def _check_keys(self, role: str, keys: Mapping[PartyId, bytes]) -> None:
         """Refuse parties of a role whose keys are not those that this site knows of it, if it knows any."""
         server = {SERVER: self.server_identity} if self.server_identity else {}
-        known = {CLIENT_ROLE: self.identities, SERVER_ROLE: server}.get(role, self.helpers)
+        pinned = {CLIENT_ROLE: self.identities, SERVER_ROLE: server, SIGNING_HELPER_ROLE: self.helper_identities}
+        known = pinned.get(role, self.helpers)
         if not known:
             return
         if not keys:

@@ -17,11 +17,13 @@ from secagg.errors import (
     SecureSumError,
     TooFewSurvivorsError,
 )
+from secagg.party import Party
 from secagg.ring import RingVector
 from secagg.sessions import PartyId, SumResult
 from secagg.snapshots import SERVER as SERVER_KIND
 from secagg.snapshots import Stored, binding
-from secagg.wire import Frame, MessageType, open_frame
+from secagg.sums import PartySecrets
+from secagg.wire import Frame, MessageType
 
 
 @dataclass(slots=True, eq=False)
@@ -29,29 +31,26 @@ class Round:
     """The answers of one round. A refused message changes nothing.
 
     Args:
-        digest: the session's configuration digest.
         answer: the type of message that is due.
         asked: who may answer, once each.
         answered: who did, with the hash of its message.
     """
 
-    digest: bytes
     answer: MessageType
     asked: frozenset[PartyId]
     answered: dict[PartyId, bytes] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, digest: bytes, answer: MessageType, asked: Iterable[PartyId]) -> Round:
+    def of(cls, answer: MessageType, asked: Iterable[PartyId]) -> Round:
         """Return a round that nobody has answered yet."""
-        return cls(digest, answer, frozenset(asked))
+        return cls(answer, frozenset(asked))
 
-    def open(self, sender: PartyId, message: bytes) -> Frame:
-        """The frame of a message that is due from its sender. Call ``accept`` once its content is checked too.
+    def check(self, sender: PartyId, frame: Frame) -> None:
+        """Refuse what is not due from its sender. Call ``accept`` once a message's content is checked too.
 
         Raises:
-            RemoteProtocolError: a stranger, a repetition, a message of another session or of another round.
+            RemoteProtocolError: a stranger, a repetition, or a message of another round.
         """
-        frame = open_frame(message, digest=self.digest, sender=sender, recipient=SERVER)
         if sender not in self.asked:
             raise RemoteProtocolError(
                 f"only the {len(self.asked)} parties that took part in the previous round may send "
@@ -66,7 +65,6 @@ class Round:
             )
         if sender in self.answered:
             raise RepeatedMessageError(f"its {self.answer.name} was taken already and counts once", peer=sender)
-        return frame
 
     def accept(self, sender: PartyId, message: bytes) -> None:
         """Count the sender as having answered, and keep its message's hash for the transcript."""
@@ -114,16 +112,20 @@ class RoundState:
 R = TypeVar("R", bound=RoundState)
 
 
-class ServerRounds(Stored[R]):
+class ServerRounds(Party, Stored[R]):
     """A server that is in one round after the other; its class says what else it keeps.
 
     Args:
         config: the sum.
         kept: the state that a session begins with.
+        secrets: its signing key, if the sum has identities.
     """
 
-    def __init__(self, config: SumConfig, kept: R) -> None:
-        self._config, self._kept = config, kept
+    _config: SumConfig
+
+    def __init__(self, config: SumConfig, kept: R, secrets: PartySecrets) -> None:
+        Party.__init__(self, config, SERVER, secrets)
+        self._kept = kept
 
     @property
     def bound_to(self) -> bytes:
@@ -164,6 +166,16 @@ class ServerRounds(Stored[R]):
         except BaseException:
             self._kept.round = None
             raise
+
+    def _due(self, round_: Round, sender: PartyId, message: bytes) -> Frame:
+        """The frame of a message that is due from its sender.
+
+        Raises:
+            RemoteProtocolError: a message of another session, forged, of another round, repeated, or a stranger's.
+        """
+        frame = self._hear(message, sender)
+        round_.check(sender, frame)
+        return frame
 
     def _end(
         self, words: RingVector, survivors: Iterable[PartyId], *, disputes: Iterable[tuple[PartyId, PartyId]] = ()

@@ -14,10 +14,12 @@ from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
-from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, MessageType, message_type, sender_of
+from secagg.wire import CARRIES_VECTOR, MessageType, message_type, payload_of, sender_of
 
-CLIENT_ROLE, SERVER_ROLE = "client", "server"
-"""The roles that every sum has. A mode names the role of its helpers itself."""
+CLIENT_ROLE, SERVER_ROLE, SIGNING_HELPER_ROLE = "client", "server", "signing helper"
+"""The roles that every sum has, and that of helpers by the keys that they sign with where they have others too. A mode
+names the role of its helpers itself.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +27,7 @@ class PartySecrets:
     """What one party alone knows. A sum takes what it needs and refuses a signing key that serves no purpose in it.
 
     Args:
-        identity: its Ed25519 signing key.
+        identity: its Ed25519 signing key, with which it signs every message where the sum has identities.
         agreement: its X25519 key pair (a committee's helper has one).
         decryption: the secret context of a session (a key holder has one).
     """
@@ -120,13 +122,13 @@ class Knowledge:
         """Sender and payload of each message of one kind."""
         for message in self.messages:
             if message_type(message) is type_:
-                yield sender_of(message), message[HEADER_BYTES:]
+                yield sender_of(message), payload_of(message)
 
     def upload(self, sender: PartyId) -> bytes | None:
         """The payload of a client's one heavy message; None if the coalition did not see it."""
         for message in self.messages:
             if message_type(message) in CARRIES_VECTOR and sender_of(message) == sender:
-                return message[HEADER_BYTES:]
+                return payload_of(message)
         return None
 
     def upload_as_sent(self, sender: PartyId, layout: Layout) -> RingVector | None:
@@ -171,6 +173,10 @@ class SumProtocol(Protocol):
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
         """Role -> party -> public key, for every role that has keys in this mode; no parties where it runs without."""
+        ...
+
+    def identity_of(self, party: PartyId) -> bytes:
+        """Return the key that a party's messages are signed with; empty where nobody signs, and for strangers."""
         ...
 
     @property

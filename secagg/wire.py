@@ -1,22 +1,27 @@
 """The frame of every message, and a reader that refuses whatever is not exactly one message.
 
-    magic 4 | version 1 | type 1 | configuration digest 32 | sender 4 | recipient 4 | payload
+    magic 4 | version 1 | type 1 | digest 32 | sender 4 | recipient 4 | signature's length 1 | payload | signature
 
-Numbers are big-endian, vectors little-endian. The server's number is 0.
+Numbers are big-endian, vectors little-endian. The server's number is 0. Where a sum has identities every message ends
+in its sender's Ed25519 signature over all that stands before it; elsewhere none does.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
 from secagg.errors import MalformedMessageError
+from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, statement, verifies
 from secagg.sessions import PartyId
 
 MAGIC = b"SAGG"
-VERSION = 1
-HEADER_BYTES = 46
+VERSION = 2
+"""1 signed some messages, each in its own way; its messages are refused."""
+HEADER_BYTES = 47
+_LABEL = "message"
 PART_SIZE_BYTES = 8
 """The length before each message of a bundle."""
 MAX_ENTRIES = 2**20
@@ -43,6 +48,7 @@ class MessageType(IntEnum):
     ENCRYPTED_INPUT = 48
     DECRYPTION_REQUEST = 49
     DECRYPTED_SUM = 50
+    PRESENCE = 56
 
 
 CARRIES_VECTOR = frozenset(
@@ -57,19 +63,52 @@ class Frame:
 
     type: MessageType
     payload: memoryview
+    signature: bytes = b""
 
 
-def seal_frame(type_: MessageType, payload: bytes, *, digest: bytes, sender: PartyId, recipient: PartyId) -> bytes:
-    """The bytes of one message."""
-    header = MAGIC + bytes([VERSION, type_]) + digest + sender.to_bytes(4, "big") + recipient.to_bytes(4, "big")
-    return header + payload
+def seal_frame(
+    type_: MessageType,
+    payload: bytes,
+    *,
+    digest: bytes,
+    sender: PartyId,
+    recipient: PartyId,
+    identity: IdentityKey | None = None,
+) -> bytes:
+    """The bytes of one message, signed by its sender's ``identity`` where it has one."""
+    header = _header(type_, digest, sender, recipient, SIGNATURE_BYTES if identity else 0)
+    return header + payload + (identity.sign(_LABEL, *_said(header, payload)) if identity else b"")
 
 
-def open_frame(message: bytes, *, digest: bytes, sender: PartyId, recipient: PartyId) -> Frame:
+def signed_statement(
+    type_: MessageType, payload: bytes, *, digest: bytes, sender: PartyId, recipient: PartyId
+) -> bytes:
+    """What the signature of such a message is over, for whom it is passed on to."""
+    return statement(_LABEL, *_said(_header(type_, digest, sender, recipient, SIGNATURE_BYTES), payload))
+
+
+def _header(type_: MessageType, digest: bytes, sender: PartyId, recipient: PartyId, signature_bytes: int) -> bytes:
+    parties = sender.to_bytes(4, "big") + recipient.to_bytes(4, "big")
+    return MAGIC + bytes([VERSION, type_]) + digest + parties + bytes([signature_bytes])
+
+
+def _said(header: bytes | memoryview, payload: bytes | memoryview) -> tuple[bytes, bytes]:
+    return bytes(header), hashlib.sha256(payload).digest()
+
+
+def open_frame(message: bytes, *, digest: bytes, sender: PartyId, recipient: PartyId, public: bytes = b"") -> Frame:
     """The frame of a message that belongs here.
 
+    Args:
+        message: what came.
+        digest: of this session.
+        sender: who is said to have sent it.
+        recipient: who it came to.
+        public: the sender's Ed25519 public key; empty in a session without identities.
+
     Raises:
-        MalformedMessageError: no message of this version, of another session or configuration, or between others.
+        MalformedMessageError: no message of this version, of another session or configuration, between others, or not
+            signed by its sender.
     """
     if len(message) < HEADER_BYTES or message[:4] != MAGIC:
         raise MalformedMessageError(f"these {len(message)} bytes are no message of this protocol", peer=sender)
@@ -82,7 +121,7 @@ def open_frame(message: bytes, *, digest: bytes, sender: PartyId, recipient: Par
     type_ = message_type(message)
     if type_ is None:
         raise MalformedMessageError(f"message type {message[5]} does not exist in version {VERSION}", peer=sender)
-    if message[6:38] != digest:
+    if digest_in(message) != digest:
         raise MalformedMessageError(
             f"this {type_.name} belongs to another session or another configuration; check that both sides agree on "
             "session id, cohort, layout, threshold and on everything that clients received",
@@ -94,7 +133,32 @@ def open_frame(message: bytes, *, digest: bytes, sender: PartyId, recipient: Par
             f"this {type_.name} says it goes from {came_from} to {sent_to}, but it came from {sender} to {recipient}",
             peer=sender,
         )
-    return Frame(type=type_, payload=memoryview(message)[HEADER_BYTES:])
+    return _checked(type_, message, sender, public)
+
+
+def _checked(type_: MessageType, message: bytes, sender: PartyId, public: bytes) -> Frame:
+    """The frame, if it is signed where it must be, and nowhere else."""
+    needed, came = SIGNATURE_BYTES if public else 0, message[HEADER_BYTES - 1]
+    if came != needed or len(message) < HEADER_BYTES + needed:
+        raise MalformedMessageError(
+            f"a {type_.name} of this party ends in a signature of {needed} bytes, this one in one of {came}; both "
+            "sides need the same roster of identities, or none",
+            peer=sender,
+        )
+    whole = memoryview(message)
+    payload, signature = whole[HEADER_BYTES : len(whole) - needed], bytes(whole[len(whole) - needed :])
+    if public and not verifies(public, signature, statement(_LABEL, *_said(whole[:HEADER_BYTES], payload))):
+        raise MalformedMessageError(
+            f"this {type_.name} is not signed by the identity of its sender: it was changed on the way, or somebody "
+            "else made it",
+            peer=sender,
+        )
+    return Frame(type=type_, payload=payload, signature=signature)
+
+
+def payload_of(message: bytes) -> bytes:
+    """What stands between a framed message's header and its signature."""
+    return message[HEADER_BYTES : len(message) - message[HEADER_BYTES - 1]]
 
 
 def message_type(message: bytes) -> MessageType | None:
@@ -103,6 +167,11 @@ def message_type(message: bytes) -> MessageType | None:
         return MessageType(message[5])
     except (IndexError, ValueError):
         return None
+
+
+def digest_in(message: bytes) -> bytes:
+    """The digest of the session that a framed message says it belongs to."""
+    return message[6:38]
 
 
 def sender_of(message: bytes) -> PartyId:

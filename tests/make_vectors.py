@@ -50,8 +50,8 @@ def parameters(
     assumptions: Json | None = None,
     is_authenticated: bool = False,
 ) -> tuple[Json, dict[int, IdentityKey]]:
-    """Public parameters in JSON, and the signing keys if there are identities."""
-    keys = {p: IdentityKey(fixed(f"{name} identity {p}", 32)) for p in clients} if is_authenticated else {}
+    """Public parameters in JSON, and the signing keys, the server's under 0, if there are identities."""
+    keys = {p: IdentityKey(fixed(f"{name} identity {p}", 32)) for p in [0, *clients]} if is_authenticated else {}
     return {
         "layout": [list(segment) for segment in layout],
         "clients": list(clients),
@@ -61,7 +61,8 @@ def parameters(
         "degree": degree,
         "graph_seed": fixed(f"{name} graph", 16).hex() if degree else "",
         "assumptions": assumptions,
-        "identities": [key.public.hex() for key in keys.values()],
+        "identities": [keys[p].public.hex() for p in clients] if keys else [],
+        "server_identity": keys[0].public.hex() if keys else "",
     }, keys
 
 
@@ -86,6 +87,7 @@ def _common(known: Json) -> Json:
         "graph_seed": bytes.fromhex(known["graph_seed"]),
         "assumptions": Assumptions(**known["assumptions"]) if known["assumptions"] else None,
         "identities": tuple(map(bytes.fromhex, known["identities"])),
+        "server_identity": bytes.fromhex(known["server_identity"]),
     }
 
 
@@ -100,7 +102,7 @@ def one_sum(
         p: config.client(p, np.array(vectors[p], dtype=np.int64), entropy=entropy[p], secrets=own[p])
         for p in known["clients"]
     }
-    server = config.server()
+    server = config.server(secrets=PartySecrets(identity=keys.get(0)))
     said = run(clients, server, messages_sent)
     assert server.result is not None
     vector = {
@@ -119,21 +121,22 @@ def one_sum(
         "transcript": server.transcript.hex(),  # type: ignore[attr-defined]
     }
     if keys:
-        signer = IdentityKey(fixed(f"{name} server identity", 32))
-        receipt = Receipt.issue(server, config, signer)  # type: ignore[arg-type]
-        vector["receipt"] = {"server_secret": signer.secret.hex(), "bytes": receipt.to_bytes().hex()}
+        receipt = Receipt.issue(server, config, keys[0])  # type: ignore[arg-type]
+        vector["receipt"] = receipt.to_bytes().hex()
     return vector
 
 
-def series_of_two() -> Json:
+def series_of_two(name: str, *, is_authenticated: bool) -> Json:
     """The vector of a series of two sums."""
     about = "Two sums of one cohort; in the second a client sends its masked vector and vanishes."
-    name, clients = "series", (2, 5, 9)
-    known, _ = parameters(name, clients, 2)
+    clients = (2, 5, 9, 11)
+    known, keys = parameters(name, clients, 3, is_authenticated=is_authenticated)
+    own = {p: PartySecrets(identity=keys.get(p)) for p in [0, *clients]}
     known = {k: v for k, v in known.items() if k not in ("layout", "session_id", "context")}
     known["series_id"] = fixed("series id", 16).hex()
     series, entropy = fast_series(known), {p: Recorded(SEED, f"{name} client {p}") for p in clients}
-    sessions, server = {p: SeriesClient(series, p, entropy=entropy[p]) for p in clients}, SeriesServer(series)
+    sessions = {p: SeriesClient(series, p, secrets=own[p], entropy=entropy[p]) for p in clients}
+    server = SeriesServer(series, secrets=own[0])
     sums = []
     for index, (layout, sent) in enumerate([(SMALL, {}), ([("other", 2, 70_000)], {9: 1})]):
         vectors, context = vectors_for(f"{name} {index}", layout, clients), fixed(f"series context {index}", 32)
@@ -154,7 +157,14 @@ def series_of_two() -> Json:
             }
         )
     drawn = {str(p): entropy[p].drawn.hex() for p in clients}
-    return {"about": about, "parameters": known, "entropy": drawn, "digest": series.digest.hex(), "sums": sums}
+    return {
+        "about": about,
+        "parameters": known,
+        "identity_secrets": {str(p): key.secret.hex() for p, key in keys.items()},
+        "entropy": drawn,
+        "digest": series.digest.hex(),
+        "sums": sums,
+    }
 
 
 def all_scenarios() -> dict[str, Json]:
@@ -186,7 +196,9 @@ def all_scenarios() -> dict[str, Json]:
     add("sparse_dropouts", about, range(101, 113), 4, sent, degree=6, assumptions=promised)
     add("every_width", "Entries of 1 to 8 bytes, totals at both ends of the bound.", (1, 2, 3), 2, {3: 2},
         layout=every_width("one beyond a byte"))  # fmt: skip
-    return scenarios | {"series_of_two.json": series_of_two()}
+    scenarios["series_of_two.json"] = series_of_two("series", is_authenticated=False)
+    scenarios["series_signed.json"] = series_of_two("signed series", is_authenticated=True)
+    return scenarios
 
 
 def to_text(vector: Json) -> str:

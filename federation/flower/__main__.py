@@ -19,7 +19,7 @@ from federation.console.process import run_as_process
 from federation.datasets import BUNDLED, bundled
 from federation.errors import UsageError
 from federation.flower.trial import MIN_SITES, Trial, check_address, copy_template
-from federation.modes import MODES, HelperRole, helper_roles
+from federation.modes import MODES, HelperRole, KeyKind, helper_roles
 from federation.site.errors import RunSettingsError, SiteFileError
 from federation.site.key_files import write_secret
 from federation.site.roster import Roster
@@ -27,8 +27,6 @@ from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.strict_models import read_toml
 from secagg import os_entropy
-from secagg.primitives.agreement import KeyPair
-from secagg.primitives.identity import IdentityKey
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,10 +104,10 @@ def _needs_the_extra(what: str) -> Iterator[None]:
         ) from error
 
 
-def _make_key(kind: type[IdentityKey] | type[KeyPair], options: KeyOptions) -> int:
-    key = kind.generate(os_entropy)
-    write_secret(options.file, key.secret)
-    print(key.public.hex())
+def _make_key(kind: KeyKind, options: KeyOptions) -> int:
+    secret = os_entropy(32)
+    write_secret(options.file, secret)
+    print(kind.public(kind.secrets(secret)).hex())
     return 0
 
 
@@ -246,16 +244,16 @@ trial/server/models/rehearsal.
       the printed half goes into the roster; the file stays on this host, readable by its owner alone
 """,
         options=KeyOptions,
-        run=partial(_make_key, IdentityKey),
+        run=partial(_make_key, KeyKind.IDENTITY),
     ),
     Command(
         name="helper-key",
-        summary="make a committee helper's key; print its public half",
+        summary="make a committee helper's keys, to agree on secrets and to sign; print their public halves",
         examples="""example:
   python -m federation.flower helper-key helper.key
 """,
         options=KeyOptions,
-        run=partial(_make_key, KeyPair),
+        run=partial(_make_key, KeyKind.AGREEMENT),
     ),
     Command(
         name="roster",

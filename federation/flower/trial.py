@@ -17,12 +17,11 @@ from analytic.row_format import RowFormat
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.flower.certificates import loopback_certificates, node_key_pair
-from federation.modes import MODES
+from federation.modes import HELPERS, MODES, HelperRole
 from federation.site.errors import SiteFileError
 from federation.site.key_files import write_new, write_secret
 from federation.site.roster import Roster
 from secagg import PartyId, os_entropy
-from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 
 FIRST_HELPER: PartyId = 101
@@ -123,13 +122,13 @@ class Trial:
         _fit_app(folder / "app" / "pyproject.toml", dataset, n_sites)
         server = IdentityKey.generate(os_entropy)
         identities = {party: IdentityKey.generate(os_entropy) for party in range(1, n_sites + 1)}
-        helpers = {FIRST_HELPER + place: KeyPair.generate(os_entropy) for place in range(n_helpers)}
+        helpers = {FIRST_HELPER + place: os_entropy(32) for place in range(n_helpers)}
         key_holder = IdentityKey.generate(os_entropy)
         roster = Roster(
             server=server.public,
             clients={party: key.public for party, key in identities.items()},
             beside={
-                "helpers": {party: keys.public for party, keys in helpers.items()},
+                "helpers": {party: _public(HELPERS, secret) for party, secret in helpers.items()},
                 "key_holder": {KEY_HOLDER_PARTY: key_holder.public},
             },
         )
@@ -236,7 +235,7 @@ def _write_server(folder: Path, identity: IdentityKey, roster: Roster) -> None:
 def _write_site(
     folder: Path,
     identity: IdentityKey,
-    helper: tuple[PartyId, KeyPair] | None,
+    helper: tuple[PartyId, bytes] | None,
     roster: Roster,
     rows: ClientRows,
     party: PartyId,
@@ -246,7 +245,7 @@ def _write_site(
     modes = ", ".join(f'"{mode}"' for mode in PRIVATE_MODES)
     text = SITE.format(party=party, n_sites=len(roster.clients), modes=modes, min_survivors=MIN_SURVIVORS)
     if helper is not None:
-        write_secret(folder / "helper.key", helper[1].secret)
+        write_secret(folder / "helper.key", helper[1])
         text += HELPER.format(party=helper[0])
     (folder / "site.toml").write_text(text)
     (folder / "roster.toml").write_text(roster.to_toml())
@@ -254,6 +253,11 @@ def _write_site(
     secret, public = node_key_pair()
     write_new(folder / "node", secret)
     (folder / "node.pub").write_bytes(public)
+
+
+def _public(role: HelperRole, secret: bytes) -> bytes:
+    """What the roster lists of a helper with this secret."""
+    return role.key.public(role.key.secrets(secret))
 
 
 def _add_key_holder(folder: Path, identity: IdentityKey) -> None:

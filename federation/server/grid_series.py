@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from federation.server.exchange import Deadlines, SessionExchange
 from federation.server.grid_sum import GridSum, Seats
+from federation.server.server_file import ServerFile
 from federation.site.errors import DeploymentError
 from federation.site.invitation import Invitation
-from federation.site.roster import Roster
-from secagg import SumResult
+from secagg import PartySecrets, SumResult
 from secagg.errors import LocalProtocolError, TooFewSurvivorsError
 
 
@@ -20,16 +20,17 @@ class GridSeries:
 
     Args:
         first: the invitation to the first sum.
-        roster: the server's own.
+        server: the server's own roster and key.
         exchange: the way to the nodes for this series.
         deadlines: of every exchange.
     """
 
-    def __init__(self, first: Invitation, roster: Roster, exchange: SessionExchange, deadlines: Deadlines) -> None:
-        mode, setup = first.setup(roster)
+    def __init__(self, first: Invitation, server: ServerFile, exchange: SessionExchange, deadlines: Deadlines) -> None:
+        mode, setup = first.setup(server.roster)
         self._first, self._setup = first, setup
-        self._server = mode.series(setup).server()
-        self._roster, self._exchange, self._deadlines = roster, exchange, deadlines
+        self._series = mode.series(setup)
+        self._server = self._series.server(secrets=PartySecrets(identity=server.identity))
+        self._roster, self._exchange, self._deadlines = server.roster, exchange, deadlines
         self._seats = Seats()
 
     def run_first(self) -> SumResult:
@@ -39,7 +40,8 @@ class GridSeries:
             SecureSumError: too few clients stayed, or another reason for which no total is released.
         """
         session = self._server.begin_sum(self._setup.layout, self._setup.context)
-        return GridSum(session, self._exchange, self._deadlines, seats=self._seats).begin(self._first)
+        sum_ = GridSum(self._series.first, session, self._exchange, self._deadlines, seats=self._seats)
+        return sum_.begin(self._first)
 
     def run_next(self, invitation: Invitation) -> SumResult:
         """The next sum, of those who were set up for it.
@@ -54,5 +56,5 @@ class GridSeries:
             requests = session.close_round()
         except (LocalProtocolError, TooFewSurvivorsError) as error:
             raise SeriesOverError(str(error)) from error
-        sum_ = GridSum(session, self._exchange, self._deadlines, seats=self._seats)
+        sum_ = GridSum(self._series.first, session, self._exchange, self._deadlines, seats=self._seats)
         return sum_.go_on(invitation, requests)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from federation.server.context_request import ask_for_context
-from federation.server.exchange import Deadlines, NodeId, SessionExchange, Take
+from federation.server.exchange import Deadlines, NodeId, SessionExchange
 from federation.server.server_file import ServerFile
-from federation.site.errors import UnreachableError, WireError
+from federation.site.errors import UnreachableError
 from federation.site.invitation import Invitation
 from federation.site.messages import INVITE, STEP, write_invitation, write_messages
-from federation.site.signed_messages import open_message, signers
+from federation.site.presence import check_present
 from federation.site.terms import Terms
-from secagg import PartyId, PartySecrets, ServerSession, SumResult
-from secagg.config import SERVER
+from secagg import PartyId, PartySecrets, ServerSession, SumProtocol, SumResult
 from secagg.errors import RemoteProtocolError
-from secagg.sums import SERVER_ROLE
 from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, message_type
 
 
@@ -41,38 +39,36 @@ def run_sum(invitation: Invitation, server: ServerFile, exchange: SessionExchang
         UnreachableError: a helper of the committee or the key holder is not there.
         SecureSumError: too few clients stayed, or another reason for which no total is released.
     """
-    mode, setup = invitation.setup(server.roster)
+    mode, _ = invitation.setup(server.roster)
     if mode.announce is not None:
         invitation = ask_for_context(invitation, server.roster, exchange, deadlines)
     protocol = invitation.agree(server.roster).protocol
-    signs = SERVER in protocol.public_keys.get(SERVER_ROLE, {})
-    session = protocol.server(secrets=PartySecrets(identity=server.identity if signs else None))
-    return GridSum(session, exchange, deadlines, protocol.helpers, signers(mode, setup)).begin(invitation)
+    session = protocol.server(secrets=PartySecrets(identity=server.identity))
+    return GridSum(protocol, session, exchange, deadlines).begin(invitation)
 
 
 class GridSum:
     """One sum.
 
     Args:
+        protocol: the sum.
         session: the server's.
         exchange: the way to the nodes.
         deadlines: of every exchange.
-        helpers: who must be there beside clients.
-        signers: who signs what it says, with its public key (``signers``).
         seats: in a series, where the parties are that were met before; they are kept up to date.
     """
 
     def __init__(
         self,
+        protocol: SumProtocol,
         session: ServerSession,
         exchange: SessionExchange,
         deadlines: Deadlines,
-        helpers: Sequence[PartyId] = (),
-        signers: Mapping[PartyId, bytes] | None = None,
         seats: Seats | None = None,
     ) -> None:
-        self._session, self._exchange, self._deadlines, self._helpers = session, exchange, deadlines, helpers
-        self._signers, self._seats = signers or {}, seats or Seats()
+        self._protocol, self._helpers = protocol, protocol.helpers
+        self._session, self._exchange, self._deadlines = session, exchange, deadlines
+        self._seats = seats or Seats()
 
     def begin(self, invitation: Invitation) -> SumResult:
         """The sum, from its invitation on. Every node is invited that is there by now.
@@ -85,7 +81,7 @@ class GridSum:
         n_parties = len(Terms.from_bytes(invitation.terms).clients) + len(self._helpers)
         self._seats.n_invited = min(len(contents), n_parties)
         deadlines = replace(self._deadlines, of=self._seats.n_invited, complete=lambda: not self._helpers_missing())
-        self._exchange.ask("INVITATION", INVITE, contents, self._signed(self._take_first), deadlines)
+        self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
         if missing := self._helpers_missing():
             raise UnreachableError(
                 f"{len(missing)} of the {len(self._helpers)} helpers did not answer (party "
@@ -102,7 +98,7 @@ class GridSum:
         """
         contents = {node: write_invitation(invitation, asked) for node, asked in self._by_node(requests).items()}
         deadlines = replace(self._deadlines, of=self._n_client_nodes)
-        self._exchange.ask("INVITATION", INVITE, contents, self._signed(self._take), deadlines)
+        self._exchange.ask("INVITATION", INVITE, contents, self._take, deadlines)
         return self._finish()
 
     def _finish(self) -> SumResult:
@@ -123,7 +119,7 @@ class GridSum:
             deadlines = replace(self._deadlines, of=self._n_client_nodes)
         else:
             deadlines = replace(self._deadlines, quorum=1.0, complete=lambda: not self._session.waiting_for)
-        self._exchange.ask(_name(next(iter(requests.values()))), STEP, contents, self._signed(self._take), deadlines)
+        self._exchange.ask(_name(next(iter(requests.values()))), STEP, contents, self._take, deadlines)
 
     @property
     def _n_client_nodes(self) -> int:
@@ -132,25 +128,11 @@ class GridSum:
         helping = {node for party, node in node_of.items() if party in helpers}
         return self._seats.n_invited - len(helping - {node for party, node in node_of.items() if party not in helpers})
 
-    def _signed(self, take: Take) -> Take:
-        """``take`` for what a party signed, where it has to."""
-
-        def take_signed(node: NodeId, party: PartyId, said: bytes) -> None:
-            try:
-                public = self._signers.get(party)
-                message = said if public is None else open_message(public, self._exchange.session, party, said)
-            except WireError as error:
-                self._exchange.refuse(node, str(error))
-            else:
-                take(node, party, message)
-
-        return take_signed
-
     def _take_first(self, node: NodeId, party: PartyId, message: bytes) -> None:
         """A party belongs to the first node whose message for it was good; a helper only says that it is there."""
         if party in self._seats.node_of:
             self._take(node, party, message)
-        elif (message or party in self._helpers) and self._feed(node, party, message):
+        elif message and self._feed(node, party, message):
             self._seats.node_of[party] = node
 
     def _take(self, node: NodeId, party: PartyId, message: bytes) -> None:
@@ -160,11 +142,14 @@ class GridSum:
             self._feed(node, party, message)
 
     def _feed(self, node: NodeId, party: PartyId, message: bytes) -> bool:
-        """Whether the session took it; nothing said is nothing wrong."""
+        """Whether it was taken; nothing said is nothing wrong. That a helper is here is no message of the sum."""
         if not message:
             return True
         try:
-            self._session.receive(party, message)
+            if party in self._helpers and party not in self._seats.node_of:
+                check_present(self._protocol, party, message)
+            else:
+                self._session.receive(party, message)
         except RemoteProtocolError as error:
             self._exchange.refuse(node, str(error))
             return False

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, field_validator
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner
 from analytic.row_format import RowFormat
-from federation.console.options import parse_options
+from federation.console.arguments import parse_options
 from federation.errors import UsageError
 from federation.learners import LEARNERS, LearnerSettings
 from federation.modes import MODES

@@ -24,6 +24,7 @@ from federation.site.errors import UnreachableError
 from federation.site.invitation import Invitation
 from federation.site.messages import END, write_messages
 from federation.site.terms import Terms
+from federation.totals import totals_to_bytes
 from secagg import SumResult, new_session_id
 
 
@@ -37,7 +38,7 @@ def train(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Any:
-    """Return the model of one run over an engine's nodes; ``folder`` holds it, a summary and a log of all rounds.
+    """Return the model of one run over an engine's nodes; ``folder`` holds it, its totals, a summary and a log.
 
     Args:
         run_config: the run's public settings (``RunSettings``), with hyphens in their names.
@@ -88,6 +89,7 @@ class Training:
         self._federation = Federation(learner, release=settings.release_policy)
         self._session = b""
         self._series: tuple[Terms, GridSeries] | None = None
+        self._totals: list[SumResult] = []
 
     def run(self, folder: Path) -> Any:
         """The complete model, saved under ``folder``.
@@ -110,7 +112,9 @@ class Training:
         """Go on with a total, unless the settings' release policy refuses it."""
         number = len(self._federation.sums) + 1
         self._progress.say("sum", number=number, survivors=list(result.survivors))
-        for concern in self._federation.take(result).concerns:
+        concerns = self._federation.take(result).concerns
+        self._totals.append(result)
+        for concern in concerns:
             self._progress.say("concern", gate=concern.gate.value, reason=concern.message)
 
     def _end(self) -> None:
@@ -146,7 +150,7 @@ class Training:
         exchange = SessionExchange(terms.session, self._exchange, self._progress)
         if not terms.place:
             return run_sum(invitation, self._server, exchange, self._deadlines)
-        series = GridSeries(invitation, self._server.roster, exchange, self._deadlines)
+        series = GridSeries(invitation, self._server, exchange, self._deadlines)
         self._series = terms, series
         return series.run_first()
 
@@ -172,6 +176,7 @@ class Training:
     def _save(self, folder: Path, seconds: float) -> None:
         learner, model = self._federation.learner, self._federation.model
         save_model(folder / "model.safetensors", learner, model)
+        OutputFile(folder / "totals.safetensors").fill(lambda file: file.write(totals_to_bytes(self._totals)))
         weights = hashlib.sha256(learner.weights_bytes(model)).hexdigest()
         summary = {
             "mode": self._settings.mode,

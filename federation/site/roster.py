@@ -15,13 +15,14 @@ from federation.modes import HelperRole, helper_roles
 from federation.site.strict_models import StrictModel, text
 from secagg import PartyId
 from secagg.encoding import length_prefixed
+from secagg.primitives.identity import IDENTITY_BYTES
 
 
 def _key(value: object, whose: str = "the server") -> bytes:
     if isinstance(value, bytes):
         return value
-    if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
-        raise ValueError(f"the public key of {whose} must be 64 hexadecimal digits")
+    if not isinstance(value, str) or not re.fullmatch("([0-9a-f]{64}){1,2}", value):
+        raise ValueError(f"the public key of {whose} must be 64 hexadecimal digits, or 128 of a helper with two keys")
     return bytes.fromhex(value)
 
 
@@ -66,6 +67,8 @@ class Roster(StrictModel):
 
     @model_validator(mode="after")
     def _check_parties(self) -> Self:
+        if len(self.server) != IDENTITY_BYTES:
+            raise ValueError(f"the public key of the server must be {2 * IDENTITY_BYTES} hexadecimal digits")
         if not self.clients:
             raise ValueError("the roster needs clients and lists none; add them under [clients]")
         roles = {role.table: role for role in helper_roles()}
@@ -76,6 +79,11 @@ class Roster(StrictModel):
             if most is not None and len(keys) > most:
                 allowed = "one party" if most == 1 else f"{most} parties"
                 raise ValueError(f"[{table}] names {allowed}, not {len(keys)}; leave {'one' if most == 1 else most}")
+        sizes = {"clients": IDENTITY_BYTES} | {table: role.key.public_bytes for table, role in roles.items()}
+        for table, keys in self._tables():
+            for party, key in keys.items():
+                if len(key) != sizes[table]:
+                    raise ValueError(f"the public key of party {party} must be {2 * sizes[table]} hexadecimal digits")
         numbers = Counter(party for _, keys in self._tables() for party in keys)
         if twice := [party for party, times in numbers.items() if times > 1]:
             raise ValueError(f"every party needs a number of its own; {twice[0]} stands in two tables")

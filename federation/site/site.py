@@ -11,7 +11,7 @@ from federation.site.errors import DeclinedError, NoSessionError
 from federation.site.invitation import Agreement, Invitation
 from federation.site.key_pair import SessionKeyPair
 from federation.site.parties import KEY_PAIR, parties_of
-from federation.site.signed_messages import sign_message, signers
+from federation.site.presence import say_present
 from federation.site.site_file import OwnRole, SiteFile
 from federation.site.state import SessionFolder
 from federation.site.terms import Terms
@@ -78,8 +78,8 @@ class Site:
             self._folder.begin(invitation)
             sessions = self._parties(agreement)
             if terms.place > 1:
-                return self._signed(agreement, _answers(sessions, requests or {}))
-            return self._signed(agreement, {party: session.start() or b"" for party, session in sessions.items()})
+                return _answers(sessions, requests or {})
+            return {party: session.start() or self._present(agreement, party) for party, session in sessions.items()}
 
     def answer(self, session: bytes, requests: Messages) -> Messages:
         """The answers to the server's requests; the same ones if this was asked last.
@@ -91,7 +91,7 @@ class Site:
         with self._folder.locked():
             self._sweep(spare=session)
             agreement = self._agree(self._folder.invitation(session))
-            return self._signed(agreement, _answers(self._parties(agreement), requests))
+            return _answers(self._parties(agreement), requests)
 
     def end(self, session: bytes) -> None:
         """Forget a session's secrets; one that is not running is left as it is."""
@@ -139,18 +139,10 @@ class Site:
             raise DeclinedError("this site has no part in this sum: none of its parties is in its terms")
         return found
 
-    def _signed(self, agreement: Agreement, messages: Messages) -> Messages:
-        """What this site's parties say, with signatures where the mode has parties sign."""
-        signing, client = signers(agreement.mode, agreement.setup), self._file.client
-        keys = {own.party: own.secrets.identity for own in self._file.helpers}
-        if client is not None:
-            keys[client.party] = client.identity
-        return {
-            party: sign_message(identity, agreement.terms.session, party, message)
-            if party in signing and (identity := keys[party]) is not None
-            else message
-            for party, message in messages.items()
-        }
+    def _present(self, agreement: Agreement, party: PartyId) -> bytes:
+        """What a helper says first, which a sum's own messages do not bring."""
+        (own,) = (own for own in self._file.helpers if own.party == party)
+        return say_present(agreement.protocol, party, own.secrets.identity)
 
     def _end_what_is_over(self, terms: Terms) -> None:
         """The sessions of a server that is gone, and this run's sum before."""

@@ -206,8 +206,10 @@ class SiteFile(StrictModel):
 
     @property
     def policy(self) -> ClientPolicy:
-        """What it demands of a sum, over the clients of its own roster."""
-        return ClientPolicy(**self.demands.model_dump(), identities=self.roster.clients)
+        """What it demands of a sum, over the clients and the server of its own roster."""
+        return ClientPolicy(
+            **self.demands.model_dump(), identities=self.roster.clients, server_identity=self.roster.server
+        )
 
     @property
     def _role_secrets(self) -> list[bytes]:

@@ -263,6 +263,15 @@ class CarriedSum(SumConfig):
         return self.carrier.helpers
 
     @property
+    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
+        """Identities of clients and server where there are some, and the carrier's keys."""
+        return {**self._signing_keys(), **self.carrier.public_keys}
+
+    def helper_identity(self, helper: PartyId) -> bytes:
+        """The key holder's."""
+        return self.carrier.holder_identity
+
+    @property
     def vector_bytes(self) -> int:
         """Bytes of a client's vector as it travels."""
         return self.carrier.vector_bytes(self)

@@ -127,7 +127,12 @@ class Encrypted:
     def helper_costs(self, config: CarriedSum) -> Mapping[str, PartyCost]:
         """The key holder's."""
         survivors, vector = COUNT_BYTES + len(config.clients) * PARTY_BYTES, config.layout.wire_bytes
-        cost = PartyCost.of_payloads([vector], [survivors + self.vector_bytes(config)], vector_bytes=vector)
+        cost = PartyCost.of_payloads(
+            [vector],
+            [survivors + self.vector_bytes(config)],
+            vector_bytes=vector,
+            signature_bytes=config.signature_bytes,
+        )
         return {HOLDER_ROLE: cost}
 
     def encode(self, vector: RingVector, config: CarriedSum) -> bytes:
@@ -156,7 +161,7 @@ class Encrypted:
             party=party,
             cipher=self.cipher(config),
             survivors_needed=config.survivors_needed,
-            secret_context=secrets.decryption,
+            secrets=secrets,
         )
 
     def opened(self, config: CarriedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:

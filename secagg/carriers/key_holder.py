@@ -10,12 +10,20 @@ from enum import Enum
 from secagg.carriers.seal import load_secret
 from secagg.carriers.vector_cipher import VectorCipher
 from secagg.config import SERVER, SumConfig
-from secagg.errors import LocalProtocolError, RemoteProtocolError, RepeatedMessageError, SumOutOfBoundsError
+from secagg.errors import (
+    LocalProtocolError,
+    MalformedMessageError,
+    RemoteProtocolError,
+    RepeatedMessageError,
+    SumOutOfBoundsError,
+)
 from secagg.layout import Layout
+from secagg.party import Party
 from secagg.ring import RingVector
 from secagg.sessions import PartyId
 from secagg.snapshots import HELPER, Stored, binding
-from secagg.wire import MessageType, Reader, open_frame, seal_frame, write_parties
+from secagg.sums import PartySecrets
+from secagg.wire import MessageType, Reader, write_parties
 
 
 def write_request(survivors: Iterable[PartyId], encrypted_sum: bytes) -> bytes:
@@ -54,7 +62,7 @@ class KeyHolderKept:
     error: float | None = None
 
 
-class KeyHolder(Stored[KeyHolderKept]):
+class KeyHolder(Party, Stored[KeyHolderKept]):
     """Answers one request and forgets the key. A fault of the server ends it too.
 
     Args:
@@ -62,11 +70,13 @@ class KeyHolder(Stored[KeyHolderKept]):
         party: the key holder's number.
         cipher: how the sum travels.
         survivors_needed: fewest clients in a sum that it decrypts, by its own policy.
-        secret_context: the secret key.
+        secrets: the secret key, and its signing key where there are identities.
 
     Raises:
-        ConfigurationError: no secret context of the cipher's parameters.
+        ConfigurationError: no secret context of the cipher's parameters, or not its signing key.
     """
+
+    _config: SumConfig
 
     def __init__(
         self,
@@ -75,12 +85,12 @@ class KeyHolder(Stored[KeyHolderKept]):
         party: PartyId,
         cipher: VectorCipher,
         survivors_needed: int,
-        secret_context: bytes,
+        secrets: PartySecrets,
     ) -> None:
-        load_secret(cipher.parameters, secret_context)
-        self.party, self._kept = party, KeyHolderKept()
-        self._config, self._cipher, self._needed = config, cipher, survivors_needed
-        self._secret_context: bytes | None = secret_context
+        load_secret(cipher.parameters, secrets.decryption)
+        Party.__init__(self, config, party, secrets)
+        self._kept, self._cipher, self._needed = KeyHolderKept(), cipher, survivors_needed
+        self._secret_context: bytes | None = secrets.decryption
 
     @property
     def state(self) -> KeyHolderState:
@@ -116,7 +126,7 @@ class KeyHolder(Stored[KeyHolderKept]):
             LocalProtocolError: the session is over.
             RemoteProtocolError: too few survivors, strangers, or no sum of honest ciphertexts; the session is aborted.
         """
-        frame = open_frame(message, digest=self._config.digest, sender=SERVER, recipient=self.party)
+        frame = self._hear(message)
         asked = hashlib.sha256(message).digest()
         if asked == self._kept.answered:
             raise RepeatedMessageError("this request was answered already; a sum is decrypted once", peer=SERVER)
@@ -133,13 +143,7 @@ class KeyHolder(Stored[KeyHolderKept]):
             raise
         self._kept.answered = asked
         self._forget(KeyHolderState.DONE)
-        return seal_frame(
-            MessageType.DECRYPTED_SUM,
-            words.to_bytes(),
-            digest=self._config.digest,
-            sender=self.party,
-            recipient=SERVER,
-        )
+        return self._say(MessageType.DECRYPTED_SUM, words.to_bytes())
 
     def _decrypt(self, reader: Reader, secret_context: bytes) -> RingVector:
         survivors, encrypted_sum = read_request(reader, self._cipher)
@@ -156,6 +160,8 @@ class KeyHolder(Stored[KeyHolderKept]):
             decrypted = self._cipher.decrypt(encrypted_sum, secret_context)
         except SumOutOfBoundsError as error:
             raise RemoteProtocolError(str(error), peer=SERVER) from error
+        except MalformedMessageError as error:
+            raise MalformedMessageError(str(error), peer=SERVER) from error
         self._kept.error = decrypted.error
         return decrypted.vector
 

@@ -33,10 +33,20 @@ class ContextPair:
 
 def generate_contexts(parameters: EncryptionParameters) -> ContextPair:
     """A fresh key pair. SEAL draws it from the operating system by itself; no ``Entropy`` is used."""
+    context = _fresh(parameters)
+    _check_parameters(context, parameters)
+    keys = {"save_public_key": True, "save_galois_keys": False, "save_relin_keys": False}
+    return ContextPair(
+        public_context=context.serialize(save_secret_key=False, **keys),
+        secret_context=context.serialize(save_secret_key=True, **keys),
+    )
+
+
+def _fresh(parameters: EncryptionParameters) -> Any:
+    """A TenSEAL context of these parameters with keys of its own."""
     ts = tenseal()
-    scheme = ts.SCHEME_TYPE.BFV if parameters.scheme == "bfv" else ts.SCHEME_TYPE.CKKS
     context = ts.context(
-        scheme,
+        ts.SCHEME_TYPE.BFV if parameters.scheme == "bfv" else ts.SCHEME_TYPE.CKKS,
         poly_modulus_degree=parameters.degree,
         plain_modulus=parameters.plain_modulus,
         coeff_mod_bit_sizes=list(parameters.all_prime_bits),
@@ -44,12 +54,17 @@ def generate_contexts(parameters: EncryptionParameters) -> ContextPair:
     )
     if parameters.scheme == "ckks":
         context.global_scale = 2.0**parameters.scale_bits
-    _check_parameters(context, parameters)
-    keys = {"save_public_key": True, "save_galois_keys": False, "save_relin_keys": False}
-    return ContextPair(
-        public_context=context.serialize(save_secret_key=False, **keys),
-        secret_context=context.serialize(save_secret_key=True, **keys),
-    )
+    return context
+
+
+@lru_cache(maxsize=16)
+def _opening(parameters: EncryptionParameters) -> bytes:
+    """The bytes with which every context of these parameters begins: TenSEAL's first field, SEAL's parameters."""
+    keys = ("public_key", "secret_key", "galois_keys", "relin_keys")
+    serialised: bytes = _fresh(parameters).serialize(**{f"save_{key}": False for key in keys})
+    assert serialised[0] == 0x0A, "field 1, with a length"
+    assert serialised[1] < 0x80, "of one byte"
+    return serialised[: 2 + serialised[1]]
 
 
 @lru_cache(maxsize=4)
@@ -103,6 +118,14 @@ def _load(parameters: EncryptionParameters, data: bytes) -> Any:
     most = 64 * parameters.degree * len(parameters.all_prime_bits)
     if not 0 < len(data) <= most:
         raise ConfigurationError(f"a context of these parameters takes 1 to {most} bytes, not {len(data)}")
+    # A hundred bytes of others can name a ring for which SEAL builds tables of hundreds of megabytes.
+    if not data.startswith(_opening(parameters)):
+        raise ConfigurationError(
+            "this is no TenSEAL context, or one of other parameters than the session's, or written by another version "
+            f"of TenSEAL; the session's are {parameters.scheme}, degree {parameters.degree}, primes of "
+            f"{parameters.all_prime_bits} bits, plain modulus {parameters.plain_modulus}: generate it with "
+            "generate_contexts(parameters) and the same version on all hosts"
+        )
     try:
         context = tenseal().context_from(data, n_threads=1)
     except ConfigurationError:

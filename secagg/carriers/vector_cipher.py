@@ -96,14 +96,6 @@ class VectorCipher:
         """A running sum; the server's part, which takes no key."""
         return CiphertextSum(self.parameters, self.n_ciphertexts)
 
-    def check(self, encrypted_sum: bytes | memoryview) -> None:
-        """Refuse what is no encrypted vector of these parameters.
-
-        Raises:
-            MalformedMessageError: another size, or numbers beyond the modulus.
-        """
-        read_ciphertexts(encrypted_sum, self.parameters, self.n_ciphertexts)
-
     def decrypt(self, encrypted_sum: bytes | memoryview, secret_context: bytes) -> DecryptedSum:
         """The total of the vectors in an encrypted sum.
 

@@ -9,21 +9,24 @@ from secagg.config import SERVER
 from secagg.contribution import check_now, resolve
 from secagg.entropy import Entropy
 from secagg.errors import LocalProtocolError, RemoteProtocolError
+from secagg.party import Party
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import seal
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId
 from secagg.snapshots import CLIENT, SpeaksOnce, Spoken, binding
-from secagg.sums import CLIENT_ROLE, PartySecrets
-from secagg.wire import MessageType, seal_frame
+from secagg.sums import PartySecrets
+from secagg.wire import MessageType
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
 
 
-class CommitteeClient(SpeaksOnce):
+class CommitteeClient(Party, SpeaksOnce):
     """Masks its vector with a fresh seed for each helper and seals each seed to that helper."""
+
+    _config: CommitteeSum
 
     def __init__(
         self,
@@ -36,9 +39,8 @@ class CommitteeClient(SpeaksOnce):
     ) -> None:
         config.index(party)
         check_now(config.layout, contribution)
-        self.party = party
-        self._config, self._entropy = config, entropy
-        self._identity = config.signer(CLIENT_ROLE, party, secrets)
+        Party.__init__(self, config, party, secrets)
+        self._entropy = entropy
         self._contribution = contribution
         self._kept = Spoken()
 
@@ -59,13 +61,7 @@ class CommitteeClient(SpeaksOnce):
         message = CommitteeInput(
             seeds={helper: self._sealed(helper, seed) for helper, seed in seeds.items()}, vector=vector.to_bytes()
         )
-        return seal_frame(
-            MessageType.COMMITTEE_INPUT,
-            message.to_payload(),
-            digest=config.digest,
-            sender=self.party,
-            recipient=SERVER,
-        )
+        return self._say(MessageType.COMMITTEE_INPUT, message.to_payload())
 
     def receive(self, message: bytes) -> bytes | None:
         """Refuse everything: a client of a committee is asked nothing."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from secagg.committee.messages import entry_bytes
 from secagg.config import harmless_colluders
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
-from secagg.primitives.identity import SIGNATURE_BYTES
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
@@ -17,15 +16,14 @@ def client_cost(config: CommitteeSum) -> PartyCost:
     """A client's; a test holds it against a real run."""
     vector = config.layout.wire_bytes
     seeds = COUNT_BYTES + len(config.helper_keys) * (PARTY_BYTES + entry_bytes(config))
-    return PartyCost.of_payloads([seeds + vector], [], vector_bytes=vector)
+    return PartyCost.of_payloads([seeds + vector], [], vector_bytes=vector, signature_bytes=config.signature_bytes)
 
 
 def helper_cost(config: CommitteeSum) -> PartyCost:
     """A helper's; a test holds it against a real run."""
     n, vector = len(config.clients), config.layout.wire_bytes
-    signature = SIGNATURE_BYTES if config.is_authenticated else 0
-    request = COUNT_BYTES + n * (PARTY_BYTES + entry_bytes(config)) + signature
-    return PartyCost.of_payloads([COUNT_BYTES + n * PARTY_BYTES + vector], [request], vector_bytes=vector)
+    request, answer = COUNT_BYTES + n * (PARTY_BYTES + entry_bytes(config)), COUNT_BYTES + n * PARTY_BYTES + vector
+    return PartyCost.of_payloads([answer], [request], vector_bytes=vector, signature_bytes=config.signature_bytes)
 
 
 def explain(config: CommitteeSum) -> str:
@@ -33,7 +31,7 @@ def explain(config: CommitteeSum) -> str:
     n_helpers = len(config.helper_keys)
     helpers, all_helpers = ("1 helper", "the helper") if n_helpers == 1 else (f"{n_helpers} helpers", "all helpers")
     server = (
-        "the server may lie: seeds are signed by the roster's identities, and helpers count only those"
+        "the server may lie: the roster's identities sign all that is said, and helpers count only seeds so signed"
         if config.guarantee.server_may_lie
         else "SEMI-HONEST: the server may look on but not lie; there are no identities (for simulations)"
     )

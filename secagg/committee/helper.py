@@ -13,19 +13,18 @@ from secagg.committee.messages import (
     seed_binding,
     seed_is_signed,
     seed_key,
-    survivors_statement,
 )
 from secagg.config import SERVER
 from secagg.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError, RepeatedMessageError
+from secagg.party import Party
 from secagg.primitives.agreement import BadPublicKeyError, KeyPair
-from secagg.primitives.identity import is_signed
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError, open_sealed
 from secagg.ring import RingVector
 from secagg.sessions import PartyId
 from secagg.snapshots import HELPER, Stored, binding
 from secagg.sums import PartySecrets
-from secagg.wire import MessageType, Reader, open_frame, seal_frame
+from secagg.wire import MessageType, Reader
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
@@ -39,7 +38,7 @@ class HelperKept:
     """The hash of the request that it answered; empty before."""
 
 
-class CommitteeHelper(Stored[HelperKept]):
+class CommitteeHelper(Party, Stored[HelperKept]):
     """Answers one request a session, and only for as many survivors as the parameters ask for.
 
     A request that it refuses reveals nothing, so it may still answer a better one.
@@ -48,6 +47,8 @@ class CommitteeHelper(Stored[HelperKept]):
     long as the key lives (``DurableClient`` does).
     """
 
+    _config: CommitteeSum
+
     def __init__(self, config: CommitteeSum, party: PartyId, *, secrets: PartySecrets) -> None:
         keys, public = secrets.agreement, config.helper_key(party)
         if keys is None or keys.public != public:
@@ -55,8 +56,7 @@ class CommitteeHelper(Stored[HelperKept]):
                 f"the secret key of helper {party} is needed, and "
                 + ("none was given" if keys is None else "this is another one: its public key differs")
             )
-        self.party = party
-        self._config = config
+        Party.__init__(self, config, party, secrets)
         self._keys: KeyPair | None = keys
         self._kept = HelperKept()
 
@@ -78,7 +78,7 @@ class CommitteeHelper(Stored[HelperKept]):
     def receive(self, message: bytes) -> bytes:
         """The sum of its masks over the survivors."""
         config = self._config
-        frame = open_frame(message, digest=config.digest, sender=SERVER, recipient=self.party)
+        frame = self._hear(message)
         fingerprint = hashlib.sha256(message).digest()
         if fingerprint == self._kept.answered:
             raise RepeatedMessageError("this request was answered already", peer=SERVER)
@@ -94,9 +94,7 @@ class CommitteeHelper(Stored[HelperKept]):
         add_masks(vector, [(seed, 1) for seed in seeds], config.digest)
         answer = MaskSum(survivors=tuple(request.seeds), vector=vector.to_bytes())
         self._kept.answered, self._keys = fingerprint, None
-        return seal_frame(
-            MessageType.MASK_SUM, answer.to_payload(), digest=config.digest, sender=self.party, recipient=SERVER
-        )
+        return self._say(MessageType.MASK_SUM, answer.to_payload())
 
     def _check(self, request: MaskRequest) -> None:
         config, survivors = self._config, tuple(request.seeds)
@@ -110,9 +108,6 @@ class CommitteeHelper(Stored[HelperKept]):
             )
         if not config.is_authenticated:
             return
-        statement = survivors_statement(config, survivors)
-        if not is_signed(config.server_identity, request.signature, "committee survivors", *statement):
-            raise RemoteProtocolError("the survivor set is not signed by this sum's server", peer=SERVER)
         for client, seed in request.seeds.items():
             if not seed_is_signed(config, seed, client, self.party):
                 raise RemoteProtocolError(f"the seed of client {client} is not signed by its identity", peer=SERVER)

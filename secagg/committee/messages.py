@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from secagg.primitives.agreement import PUBLIC_KEY_BYTES, KeyPair
-from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, is_signed
+from secagg.primitives.identity import IdentityKey, is_signed
 from secagg.primitives.sealing import OVERHEAD_BYTES
 from secagg.sessions import PartyId
 from secagg.wire import Reader, write_entries, write_parties
@@ -43,7 +43,7 @@ class SealedSeed:
 
 def entry_bytes(config: CommitteeSum) -> int:
     """The length of a ``SealedSeed``."""
-    return PUBLIC_KEY_BYTES + SEALED_SEED_BYTES + (SIGNATURE_BYTES if config.is_authenticated else 0)
+    return PUBLIC_KEY_BYTES + SEALED_SEED_BYTES + config.signature_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,22 +68,20 @@ class CommitteeInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskRequest:
-    """Server to helper: the survivors, each with its sealed seed, and the server's signature on who they are."""
+    """Server to helper: the survivors, each with its sealed seed."""
 
     seeds: dict[PartyId, SealedSeed]
-    signature: bytes
 
     def to_payload(self) -> bytes:
         """The payload."""
-        return write_entries({party: seed.to_bytes() for party, seed in self.seeds.items()}) + self.signature
+        return write_entries({party: seed.to_bytes() for party, seed in self.seeds.items()})
 
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum) -> Self:
         """Take the payload apart."""
         seeds = {p: SealedSeed.from_bytes(entry) for p, entry in reader.entries(entry_bytes(config)).items()}
-        message = cls(seeds=seeds, signature=reader.take(SIGNATURE_BYTES if config.is_authenticated else 0))
         reader.end()
-        return message
+        return cls(seeds=seeds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +122,6 @@ def seed_is_signed(config: CommitteeSum, seed: SealedSeed, client: PartyId, help
     """Whether ``client`` vouches for this seed."""
     statement = (seed_binding(config.digest, client, helper), seed.ephemeral, seed.sealed)
     return is_signed(config.identity(client), seed.signature, "committee seed", *statement)
-
-
-def survivors_statement(config: CommitteeSum, survivors: tuple[PartyId, ...]) -> tuple[bytes, bytes]:
-    """What the server signs when it names the survivors."""
-    return config.digest, write_parties(survivors)
 
 
 def _number(party: PartyId) -> bytes:

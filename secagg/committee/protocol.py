@@ -13,7 +13,6 @@ from secagg.committee.helper import CommitteeHelper
 from secagg.committee.server import CommitteeServer
 from secagg.config import (
     MAX_PARTY,
-    SERVER,
     SumConfig,
     check_min_survivors,
     free_numbers,
@@ -26,10 +25,9 @@ from secagg.errors import ConfigurationError
 from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
 from secagg.primitives.agreement import PUBLIC_KEY_BYTES, BadPublicKeyError, KeyPair, check_public_key
-from secagg.primitives.identity import IDENTITY_BYTES
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, SIGNING_HELPER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
 
 HELPER_ROLE = "helper"
 
@@ -48,17 +46,14 @@ class CommitteeSum(SumConfig):
         helper_keys: X25519 public key of each helper, by party number; the numbers differ from the clients'. A
             helper may well be a client's organisation, under another number.
         min_survivors: fewest vectors for which a helper takes its masks off; at least 2.
-        identities: Ed25519 public keys aligned with ``clients``: helpers then count only clients that signed their
-            seeds, so that a lying server cannot fill a cohort with inventions of its own. Without them the server
-            must be semi-honest.
-        server_identity: the server's Ed25519 public key; it signs the survivor set it hands out. Goes with
-            ``identities``.
+        helper_identities: Ed25519 public key of each helper, by party number; goes with ``identities``. With these
+            helpers count only clients that signed their seeds, so that a lying server cannot fill a cohort with
+            inventions of its own; without, the server must be semi-honest.
     """
 
     helper_keys: tuple[tuple[PartyId, bytes], ...]
     min_survivors: int
-    identities: tuple[bytes, ...] = field(default=(), repr=False)
-    server_identity: bytes = b""
+    helper_identities: tuple[tuple[PartyId, bytes], ...] = field(default=(), repr=False)
 
     def _check(self) -> None:
         parties = [party for party, _ in self.helper_keys]
@@ -73,7 +68,14 @@ class CommitteeSum(SumConfig):
         if len({key for _, key in self.helper_keys}) != len(parties):
             raise ConfigurationError("two helpers with one key are one party: give each helper a key of its own")
         check_min_survivors(self.min_survivors, self.clients)
-        self._check_identities()
+        signing = [party for party, _ in self.helper_identities]
+        if signing != (parties if self.identities else []):
+            raise ConfigurationError(
+                "where clients and server have identities each helper has one of its own, and elsewhere none does; the "
+                f"helpers are {parties[:10]}, identities came for {signing[:10]}"
+            )
+        if len({key for _, key in self.helper_identities}) != len(signing):
+            raise ConfigurationError("two helpers with one identity are one party: give each helper one of its own")
 
     @property
     def name(self) -> str:
@@ -107,11 +109,6 @@ class CommitteeSum(SumConfig):
         )
 
     @property
-    def is_authenticated(self) -> bool:
-        """Whether clients and server sign what they say to the helpers."""
-        return bool(self.identities)
-
-    @property
     def survivors_needed(self) -> int:
         """Fewest clients whose vectors a released total holds."""
         return self.min_survivors
@@ -127,19 +124,9 @@ class CommitteeSum(SumConfig):
             raise ConfigurationError(f"party {helper} is no helper of this sum; its helpers are {sorted(keys)}")
         return keys[helper]
 
-    def identity(self, party: PartyId) -> bytes:
-        """A client's public signing key."""
-        return self.identities[self.index(party)]
-
-    def _check_identities(self) -> None:
-        if bool(self.identities) != bool(self.server_identity):
-            raise ConfigurationError("identities of clients and server go together: give both or neither")
-        if not self.identities:
-            return
-        if len(self.identities) != len(self.clients) or len(set(self.identities)) != len(self.identities):
-            raise ConfigurationError(f"the roster needs one identity key for each of {len(self.clients)} clients")
-        if any(len(key) != IDENTITY_BYTES for key in (*self.identities, self.server_identity)):
-            raise ConfigurationError(f"an Ed25519 public key has {IDENTITY_BYTES} bytes")
+    def helper_identity(self, helper: PartyId) -> bytes:
+        """A helper's public signing key."""
+        return dict(self.helper_identities).get(helper, b"")
 
     @property
     def helpers(self) -> tuple[PartyId, ...]:
@@ -148,11 +135,11 @@ class CommitteeSum(SumConfig):
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """Identities of clients and server where there are some, and every helper's X25519 key."""
+        """Identities where there are some, and every helper's X25519 key."""
         return {
-            CLIENT_ROLE: dict(zip(self.clients, self.identities, strict=True)) if self.identities else {},
-            SERVER_ROLE: {SERVER: self.server_identity} if self.server_identity else {},
+            **self._signing_keys(),
             HELPER_ROLE: dict(self.helper_keys),
+            SIGNING_HELPER_ROLE: dict(self.helper_identities),
         }
 
     @property
@@ -205,8 +192,7 @@ class CommitteeSum(SumConfig):
         return (
             b"".join(party.to_bytes(4, "big") + key for party, key in self.helper_keys),
             self.min_survivors.to_bytes(4, "big"),
-            b"".join(self.identities),
-            self.server_identity,
+            b"".join(party.to_bytes(4, "big") + key for party, key in self.helper_identities),
         )
 
 

@@ -13,16 +13,14 @@ from secagg.committee.messages import (
     MaskSum,
     SealedSeed,
     seed_is_signed,
-    survivors_statement,
 )
-from secagg.config import SERVER
 from secagg.errors import RemoteProtocolError
 from secagg.primitives.agreement import BadPublicKeyError, check_public_key
 from secagg.ring import RingVector
 from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import PartyId
-from secagg.sums import SERVER_ROLE, PartySecrets
-from secagg.wire import MessageType, Reader, seal_frame
+from secagg.sums import PartySecrets
+from secagg.wire import MessageType, Reader
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
@@ -42,14 +40,13 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
     _config: CommitteeSum
 
     def __init__(self, config: CommitteeSum, *, secrets: PartySecrets) -> None:
-        self._identity = config.signer(SERVER_ROLE, SERVER, secrets)
-        first = Round.of(config.digest, MessageType.COMMITTEE_INPUT, config.clients)
-        ServerRounds.__init__(self, config, CommitteeServerState(round=first, sum=RingSum(config.layout)))
+        first = Round.of(MessageType.COMMITTEE_INPUT, config.clients)
+        ServerRounds.__init__(self, config, CommitteeServerState(round=first, sum=RingSum(config.layout)), secrets)
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one client's vector or one helper's mask sum."""
         with self._taking() as round_:
-            frame = round_.open(sender, message)
+            frame = self._due(round_, sender, message)
             reader = Reader(frame.payload, peer=sender, max_entries=len(self._config.clients))
             if round_.answer is MessageType.COMMITTEE_INPUT:
                 self._take_vector(sender, CommitteeInput.read(reader, self._config))
@@ -89,20 +86,13 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         config = self._config
         round_.need(config.min_survivors)
         survivors = tuple(sorted(self._kept.seeds))
-        signature = b""
-        if self._identity is not None:
-            signature = self._identity.sign("committee survivors", *survivors_statement(config, survivors))
         helpers = [helper for helper, _ in config.helper_keys]
-        self._kept.round = Round.of(config.digest, MessageType.MASK_SUM, helpers)
+        self._kept.round = Round.of(MessageType.MASK_SUM, helpers)
         return {
-            helper: seal_frame(
+            helper: self._say(
                 MessageType.MASK_REQUEST,
-                MaskRequest(
-                    seeds={party: self._kept.seeds[party][helper] for party in survivors}, signature=signature
-                ).to_payload(),
-                digest=config.digest,
-                sender=SERVER,
-                recipient=helper,
+                MaskRequest(seeds={party: self._kept.seeds[party][helper] for party in survivors}).to_payload(),
+                helper,
             )
             for helper in helpers
         }

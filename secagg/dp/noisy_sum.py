@@ -58,6 +58,10 @@ class _OverSum:
         """The keys of the sum under it."""
         return self.protocol.public_keys
 
+    def identity_of(self, party: PartyId) -> bytes:
+        """The key that a party of the sum under it signs with."""
+        return self.protocol.identity_of(party)
+
     @property
     def guarantee(self) -> Guarantee:
         """What the sum under it promises."""
@@ -204,6 +208,7 @@ class CentralNoisySum(_OverSum):
     def _checked(self, contribution: Contribution) -> Contribution:
         """The contribution, if it is zero where nothing is released; a call's vector is looked at when it is made."""
         if not callable(contribution):
+            check_now(self.layout, contribution)
             self.noise.check_withheld(contribution)
             return contribution
 

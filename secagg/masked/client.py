@@ -28,21 +28,21 @@ from secagg.masked.secrets import (
     seal_binding,
     sealing_key,
     self_mask_commitment,
-    sign_keys,
     sign_survivors,
     survivors_statement,
 )
-from secagg.masked.states import AUTHENTICATED_CLIENT, SEMI_HONEST_CLIENT, SETUP_MESSAGES, ClientState
+from secagg.masked.states import AUTHENTICATED_CLIENT, SEMI_HONEST_CLIENT, ClientState
+from secagg.party import Party
 from secagg.primitives.agreement import BadPublicKeyError, KeyPair
-from secagg.primitives.identity import SIGNATURE_BYTES, verifies
+from secagg.primitives.identity import verifies
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.primitives.shamir import SHARE_BYTES, split
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId
 from secagg.snapshots import CLIENT, Stored, binding
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, PartySecrets
-from secagg.wire import MessageType, Reader, message_type, open_frame, seal_frame
+from secagg.sums import NO_SECRETS, PartySecrets
+from secagg.wire import MessageType, Reader
 
 if TYPE_CHECKING:
     from secagg.masked.protocol import MaskedSum
@@ -74,7 +74,7 @@ class MaskedClientState:
     """The hashes of the messages that it answered."""
 
 
-class MaskedClient(Stored[MaskedClientState]):
+class MaskedClient(Party, Stored[MaskedClientState]):
     """u's side of Bonawitz et al. 2017, Fig. 4. Every fault but a foreign or repeated message aborts it.
 
     Args:
@@ -84,6 +84,8 @@ class MaskedClient(Stored[MaskedClientState]):
         secrets: its signing key, if the session has identities.
         entropy: where its keys, seeds and shares come from.
     """
+
+    _config: MaskedSum
 
     def __init__(
         self,
@@ -97,11 +99,9 @@ class MaskedClient(Stored[MaskedClientState]):
         config.index(party)
         if contribution is not None:
             check_now(config.layout, contribution)
-        self.party = party
-        self._config = config
+        Party.__init__(self, config, party, secrets)
         self._table = AUTHENTICATED_CLIENT if config.is_authenticated else SEMI_HONEST_CLIENT
         self._entropy = entropy
-        self._identity = config.signer(CLIENT_ROLE, party, secrets)
         self._contribution = contribution
         secrets_ = ClientSecrets(sealing=KeyPair.generate(entropy), masking=KeyPair.generate(entropy))
         self._kept = MaskedClientState(secrets=secrets_)
@@ -123,11 +123,12 @@ class MaskedClient(Stored[MaskedClientState]):
             self._contribution = None
 
     def start(self) -> bytes:
-        """Round 0, AdvertiseKeys: two fresh public keys, signed where there are identities."""
+        """Round 0, AdvertiseKeys: two fresh public keys."""
         if self.state is not ClientState.READY:
             raise LocalProtocolError(f"start() begins a session once; this one is {self.state.value}")
         self._kept.state = ClientState.KEYS_SENT
-        return self._message(MessageType.ADVERTISED_KEYS, self._advertised().to_payload())
+        keys = AdvertisedKeys(sealing_key=self._own.sealing.public, masking_key=self._own.masking.public)
+        return self._say(MessageType.ADVERTISED_KEYS, keys.to_payload())
 
     def begin_sum(self, config: MaskedSum, contribution: Contribution) -> None:
         """Give a client that was set up ahead the layout and context of its sum, and its vector.
@@ -145,8 +146,7 @@ class MaskedClient(Stored[MaskedClientState]):
 
     def receive(self, message: bytes) -> bytes:
         """Answer the server's next message."""
-        digest = self._digest(message_type(message))
-        frame = open_frame(message, digest=digest, sender=SERVER, recipient=self.party)
+        frame = self._hear(message)
         fingerprint = hashlib.sha256(message).digest()
         if fingerprint in self._kept.taken:
             raise RepeatedMessageError(f"this {frame.type.name} was answered already", peer=SERVER)
@@ -166,7 +166,7 @@ class MaskedClient(Stored[MaskedClientState]):
         self._kept.state = next_state
         if next_state is ClientState.DONE:
             self._forget(ClientState.DONE)
-        return self._message(answer_type, payload)
+        return self._say(answer_type, payload)
 
     def _answers(self) -> dict[MessageType, Callable[[Reader], bytes]]:
         return {
@@ -176,20 +176,10 @@ class MaskedClient(Stored[MaskedClientState]):
             MessageType.SURVIVOR_PROOF: self._check_proof_and_reveal,
         }
 
-    # Round 0, AdvertiseKeys
-
-    def _advertised(self) -> AdvertisedKeys:
-        keys = AdvertisedKeys(sealing_key=self._own.sealing.public, masking_key=self._own.masking.public)
-        if self._identity is None:
-            return keys
-        signature = sign_keys(self._identity, keys, self._config.setup_digest, self.party)
-        return AdvertisedKeys(sealing_key=keys.sealing_key, masking_key=keys.masking_key, signature=signature)
-
     # Round 1, ShareKeys: shares of s^SK and of a fresh self-mask seed b, sealed to each neighbour
 
     def _share_secrets(self, reader: Reader) -> bytes:
-        signature_bytes = SIGNATURE_BYTES if self._config.is_authenticated else 0
-        self._kept.roster = Roster.read(reader, signature_bytes=signature_bytes).keys
+        self._kept.roster = Roster.read(reader, signature_bytes=self._config.signature_bytes).keys
         self._check_roster()
         own = self._own
         own.self_mask_seed = self._entropy(32)
@@ -353,12 +343,6 @@ class MaskedClient(Stored[MaskedClientState]):
             return sealing_key(self._own.sealing, peer_key, setup, sender, recipient)
         except BadPublicKeyError as error:
             raise RemoteProtocolError(f"party {peer}'s sealing key is no safe key", peer=SERVER) from error
-
-    def _digest(self, type_: MessageType | None) -> bytes:
-        return self._config.setup_digest if type_ in SETUP_MESSAGES else self._config.digest
-
-    def _message(self, type_: MessageType, payload: bytes) -> bytes:
-        return seal_frame(type_, payload, digest=self._digest(type_), sender=self.party, recipient=SERVER)
 
     @property
     def _own(self) -> ClientSecrets:

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 def client_cost(config: MaskedSum) -> PartyCost:
     """The cost from the message formats; a test holds it against a real run."""
     neighbours = config.holders - 1
-    keys = 2 * PUBLIC_KEY_BYTES + (SIGNATURE_BYTES if config.is_authenticated else 0)
+    keys = 2 * PUBLIC_KEY_BYTES
     sealed = COUNT_BYTES + neighbours * (PARTY_BYTES + SEALED_BYTES)
     revealed = 2 * COUNT_BYTES + (neighbours + 1) * (PARTY_BYTES + SHARE_BYTES)
     up = [keys, COMMITMENT_BYTES + sealed, config.vector_bytes, revealed]
-    down = [COUNT_BYTES + neighbours * (PARTY_BYTES + keys), sealed, COUNT_BYTES]
+    down = [COUNT_BYTES + neighbours * (PARTY_BYTES + keys + config.signature_bytes), sealed, COUNT_BYTES]
     if config.is_authenticated:
         up.append(SIGNATURE_BYTES)
         down.append(COUNT_BYTES + config.signatures_needed * (PARTY_BYTES + SIGNATURE_BYTES))
-    return PartyCost.of_payloads(up, down, vector_bytes=config.vector_bytes)
+    return PartyCost.of_payloads(up, down, vector_bytes=config.vector_bytes, signature_bytes=config.signature_bytes)
 
 
 def later_cost(config: MaskedSum) -> PartyCost:
@@ -38,12 +38,13 @@ def later_cost(config: MaskedSum) -> PartyCost:
     the unmask request, its roster beside that request.
     """
     alone, further_rounds = client_cost(config), 1 if config.is_authenticated else 0
+    beside = HEADER_BYTES + config.signature_bytes
     bundles, parts_up, parts_down = 2 + further_rounds, 4 + further_rounds, 3 + further_rounds
     return replace(
         alone,
         messages_up=bundles,
-        bytes_up=alone.bytes_up + parts_up * PART_SIZE_BYTES + bundles * HEADER_BYTES,
-        bytes_down=alone.bytes_down + parts_down * PART_SIZE_BYTES + bundles * HEADER_BYTES,
+        bytes_up=alone.bytes_up + parts_up * PART_SIZE_BYTES + bundles * beside,
+        bytes_down=alone.bytes_down + parts_down * PART_SIZE_BYTES + bundles * beside,
     )
 
 
@@ -74,7 +75,7 @@ def _cohort(config: MaskedSum) -> str:
 
 def _guarantees(config: MaskedSum) -> list[str]:
     server = (
-        "the server may lie: keys and survivor sets are signed by the roster's identities"
+        "the server may lie: the roster's identities sign all that is said, and who survives"
         if config.guarantee.server_may_lie
         else "SEMI-HONEST: the server may look on but not lie; there are no identities (for simulations)"
     )

@@ -18,9 +18,10 @@ SEALED_BYTES = 2 * SHARE_BYTES + OVERHEAD_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvertisedKeys:
-    """Client to server, round 0: c^PK, to seal shares with, s^PK, to agree on masks with, and who says so.
+    """Client to server, round 0: c^PK, to seal shares with, and s^PK, to agree on masks with.
 
-    The signature is empty in a session without identities.
+    The signature is the one at the end of this message, which the server passes on with the keys; empty in a session
+    without identities.
     """
 
     sealing_key: bytes
@@ -29,12 +30,17 @@ class AdvertisedKeys:
 
     def to_payload(self) -> bytes:
         """The payload."""
-        return self.sealing_key + self.masking_key + self.signature
+        return self.sealing_key + self.masking_key
+
+    @property
+    def entry(self) -> bytes:
+        """What a roster says of them."""
+        return self.to_payload() + self.signature
 
     @classmethod
-    def read(cls, reader: Reader, *, signature_bytes: int) -> Self:
-        """Take the payload apart."""
-        keys = cls.parse(reader.take(2 * PUBLIC_KEY_BYTES + signature_bytes))
+    def read(cls, reader: Reader, *, signature: bytes) -> Self:
+        """Take the payload apart; the signature stands after it."""
+        keys = cls.parse(reader.take(2 * PUBLIC_KEY_BYTES) + signature)
         reader.end()
         return keys
 
@@ -53,7 +59,7 @@ class Roster:
 
     def to_payload(self) -> bytes:
         """The payload."""
-        return write_entries({party: keys.to_payload() for party, keys in self.keys.items()})
+        return write_entries({party: keys.entry for party, keys in self.keys.items()})
 
     @classmethod
     def read(cls, reader: Reader, *, signature_bytes: int) -> Self:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from secagg.carriers.carrier import CarriedSum
-from secagg.config import SERVER, harmless_colluders, two_thirds
+from secagg.config import harmless_colluders, two_thirds
 from secagg.costs import PartyCost
 from secagg.encoding import length_prefixed
 from secagg.entropy import Entropy, os_entropy
@@ -20,10 +20,11 @@ from secagg.masked.client import MaskedClient
 from secagg.masked.explain import client_cost, explain
 from secagg.masked.graph import harary_neighbours
 from secagg.masked.server import MaskedServer
-from secagg.primitives.identity import IDENTITY_BYTES
+from secagg.masked.states import SETUP_MESSAGES
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, Knowledge, PartySecrets, Upload
+from secagg.wire import MessageType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +42,7 @@ class MaskedSum(CarriedSum):
         graph_seed: public seed of the sparse graph, 16 to 64 bytes, fixed by nobody who could gain from it: a server
             that chooses it after it knows whom it controls can surround a client.
         assumptions: what the cohort is promised to be. None promises nothing beyond what the threshold implies.
-        identities: Ed25519 public keys, aligned with ``clients``, from a roster that the operator distributes. With
-            them keys and survivor sets are signed and the server may be malicious; without, it must be
+        identities: with them survivor sets are signed too and the server may be malicious; without, it must be
             semi-honest: it may look, but not lie.
     """
 
@@ -52,14 +52,13 @@ class MaskedSum(CarriedSum):
     degree: int | None = None
     graph_seed: bytes = b""
     assumptions: Assumptions | None = None
-    identities: tuple[bytes, ...] = field(default=(), repr=False)
     setup_digest: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.clients) < 2:
             raise ConfigurationError("masks need at least 2 clients: the sum of one client is its vector")
         CarriedSum.__post_init__(self)
-        setup = length_prefixed(b"masked set-up", self.session_id, self._clients_bytes(), *self._own_parameters())
+        setup = length_prefixed(b"masked set-up", self.session_id, *self._parties(), *self._own_parameters())
         object.__setattr__(self, "setup_digest", hashlib.sha256(setup).digest())
 
     @classmethod
@@ -73,6 +72,7 @@ class MaskedSum(CarriedSum):
         context: bytes = b"",
         graph_seed: bytes = b"",
         identities: tuple[bytes, ...] = (),
+        server_identity: bytes = b"",
     ) -> Self:
         """The sum on the sparsest graph that meets the assumptions; the complete graph where none does."""
         found = plan(len(clients), assumptions)
@@ -86,6 +86,7 @@ class MaskedSum(CarriedSum):
             graph_seed=b"" if found.is_complete else graph_seed,
             assumptions=assumptions,
             identities=identities,
+            server_identity=server_identity,
         )
 
     @property
@@ -93,10 +94,9 @@ class MaskedSum(CarriedSum):
         """The mode's name."""
         return self.carrier.name_of("masked")
 
-    @property
-    def is_authenticated(self) -> bool:
-        """Whether identities protect against a server that lies."""
-        return bool(self.identities)
+    def digest_of(self, type_: MessageType | None) -> bytes:
+        """Return the set-up's digest for its messages: they may travel before layout and context are known."""
+        return self.setup_digest if type_ in SETUP_MESSAGES else self.digest
 
     @property
     def holders(self) -> int:
@@ -147,16 +147,6 @@ class MaskedSum(CarriedSum):
         """Where a client's Shamir shares are evaluated: its place in the cohort, from 1."""
         return self.index(party) + 1
 
-    def identity(self, party: PartyId) -> bytes:
-        """A client's public signing key."""
-        return self.identities[self.index(party)]
-
-    @property
-    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """The clients' identities, where there are some, and the carrier's keys."""
-        clients = dict(zip(self.clients, self.identities, strict=True)) if self.identities else {}
-        return {CLIENT_ROLE: clients, **self.carrier.public_keys}
-
     @property
     def guarantee(self) -> Guarantee:
         """Uploads open to the server with as many clients as hold a secret's threshold, and with the key holder."""
@@ -195,9 +185,8 @@ class MaskedSum(CarriedSum):
         return MaskedClient(self, party, contribution, secrets=secrets, entropy=entropy)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
-        """Return the server's session; it holds no secret and draws no entropy."""
-        self.signer(SERVER_ROLE, SERVER, secrets)
-        return MaskedServer(self)
+        """Return the server's session; it draws no entropy."""
+        return MaskedServer(self, secrets=secrets)
 
     def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
         """Return the upload, as far as its carrier opens, less every mask whose seed the coalition can rebuild."""
@@ -214,7 +203,7 @@ class MaskedSum(CarriedSum):
 
     def _check(self) -> None:
         self._check_graph()
-        self._check_identities()
+        self._check_server()
         self._check_threshold()
         self.carrier.check(self)
 
@@ -236,7 +225,7 @@ class MaskedSum(CarriedSum):
                 f"{len(self.graph_seed)} bytes; MaskedSum.planned finds the threshold"
             )
 
-    def _check_identities(self) -> None:
+    def _check_server(self) -> None:
         if not self.identities:
             if self.assumptions is not None and self.assumptions.malicious_server:
                 raise ConfigurationError("against a malicious server every client needs an identity key in the roster")
@@ -245,13 +234,6 @@ class MaskedSum(CarriedSum):
             raise ConfigurationError(
                 "identities are for a server that may lie; state malicious_server=True, so that the threshold is right"
             )
-        if len(self.identities) != len(self.clients) or len(set(self.identities)) != len(self.identities):
-            raise ConfigurationError(
-                f"the roster needs one identity key a client, all different: {len(self.clients)} clients, "
-                f"{len(set(self.identities))} different keys"
-            )
-        if any(len(identity) != IDENTITY_BYTES for identity in self.identities):
-            raise ConfigurationError(f"an Ed25519 public key has {IDENTITY_BYTES} bytes")
 
     def _check_threshold(self) -> None:
         n, needed = len(self.clients), self.shares_needed
@@ -284,6 +266,5 @@ class MaskedSum(CarriedSum):
             self.graph_seed,
             self.survivors_needed.to_bytes(4, "big"),
             self.signatures_needed.to_bytes(4, "big"),
-            b"".join(self.identities),
             *([*self.carrier.digested, self.carrier.holder_identity] if self.carrier.digested else []),
         )

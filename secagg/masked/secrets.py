@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from secagg.config import SERVER
 from secagg.masked.messages import AdvertisedKeys
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.derivation import derive_key
-from secagg.primitives.identity import IdentityKey, is_signed, statement
+from secagg.primitives.identity import IdentityKey, statement, verifies
 from secagg.sessions import PartyId
+from secagg.wire import MessageType, signed_statement
 
 if TYPE_CHECKING:
     from secagg.masked.protocol import MaskedSum
@@ -50,15 +52,12 @@ def self_mask_commitment(seed: bytes, setup_digest: bytes, party: PartyId) -> by
     return derive_key(seed, "self-mask commitment", setup_digest, _number(party))
 
 
-def sign_keys(identity: IdentityKey, keys: AdvertisedKeys, setup_digest: bytes, party: PartyId) -> bytes:
-    """A client's word that these are its keys in this session."""
-    return identity.sign("advertised keys", *_keys_statement(keys, setup_digest, party))
-
-
 def keys_are_signed(config: MaskedSum, keys: AdvertisedKeys, party: PartyId) -> bool:
-    """Whether the roster's identity of ``party`` vouches for these keys."""
-    parts = _keys_statement(keys, config.setup_digest, party)
-    return is_signed(config.identity(party), keys.signature, "advertised keys", *parts)
+    """Whether ``party`` signed the message that brought the server these keys, as the server passes them on."""
+    said = signed_statement(
+        MessageType.ADVERTISED_KEYS, keys.to_payload(), digest=config.setup_digest, sender=party, recipient=SERVER
+    )
+    return verifies(config.identity(party), keys.signature, said)
 
 
 def sign_survivors(identity: IdentityKey, dropouts: Iterable[PartyId], digest: bytes) -> bytes:
@@ -69,10 +68,6 @@ def sign_survivors(identity: IdentityKey, dropouts: Iterable[PartyId], digest: b
 def survivors_statement(dropouts: Iterable[PartyId], digest: bytes) -> bytes:
     """What each survivor signs; made once, since a client checks as many signatures as half the cohort."""
     return statement("survivors", digest, *map(_number, sorted(dropouts)))
-
-
-def _keys_statement(keys: AdvertisedKeys, setup_digest: bytes, party: PartyId) -> tuple[bytes, ...]:
-    return setup_digest, _number(party), keys.sealing_key, keys.masking_key
 
 
 def _number(party: PartyId) -> bytes:

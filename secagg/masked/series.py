@@ -24,21 +24,24 @@ from secagg.errors import (
     ConfigurationError,
     LocalProtocolError,
     RemoteProtocolError,
+    RepeatedMessageError,
     SnapshotError,
     TooFewSurvivorsError,
 )
 from secagg.layout import Layout
 from secagg.masked.assumptions import Assumptions
-from secagg.masked.bundles import open_bundle, seal_bundle
+from secagg.masked.bundles import read_bundle, write_bundle
 from secagg.masked.client import MaskedClient
 from secagg.masked.explain import explain_series
 from secagg.masked.protocol import MaskedSum
 from secagg.masked.server import MaskedServer
 from secagg.masked.states import ClientState
+from secagg.party import Party
+from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
 from secagg.snapshots import CLIENT, binding, read, write
 from secagg.sums import NO_SECRETS, PartySecrets
-from secagg.wire import MessageType, message_type
+from secagg.wire import MessageType, digest_in, message_type
 
 NOT_YET = Layout.of([("not yet agreed", 1, 0)])
 """Stands for the layout of a sum that is only being set up."""
@@ -59,15 +62,33 @@ class MaskedSeries:
     graph_seed: bytes = b""
     assumptions: Assumptions | None = None
     identities: tuple[bytes, ...] = field(default=(), repr=False)
-    digest: bytes = field(init=False, repr=False, compare=False)
-    """What the bundles of this series are bound to."""
+    server_identity: bytes = field(default=b"", repr=False)
+    first: MaskedSum = field(init=False, repr=False, compare=False)
+    """Its first sum before anything of it is agreed on but the parties."""
 
     def __post_init__(self) -> None:
         if type(self.series_id) is not bytes:
             raise ConfigurationError(f"a series id is bytes, not {type(self.series_id).__name__}; draw a fresh one")
         if not 16 <= len(self.series_id) <= 64:
             raise ConfigurationError(f"a series id takes 16 to 64 bytes, not {len(self.series_id)}; draw a fresh one")
-        object.__setattr__(self, "digest", self.sum(0, NOT_YET, b"").setup_digest)
+        object.__setattr__(self, "first", self.sum(0, NOT_YET, b""))
+
+    @property
+    def digest(self) -> bytes:
+        """What the bundles of this series are bound to."""
+        return self.first.setup_digest
+
+    def digest_of(self, type_: MessageType | None) -> bytes:
+        """The same: of its own a series has bundles alone."""
+        return self.digest
+
+    def identity_of(self, party: PartyId) -> bytes:
+        """Return the key that a party signs with; empty where nobody does, and for strangers."""
+        return self.first.identity_of(party)
+
+    def signer(self, party: PartyId, secrets: PartySecrets) -> IdentityKey | None:
+        """Return the signing key of a party, as each of its sums does."""
+        return self.first.signer(party, secrets)
 
     def client(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
@@ -90,9 +111,9 @@ class MaskedSeries:
         client = SeriesClient(self, party, secrets=secrets, entropy=entropy)
         return SeriesMember(client, number, layout, context, contribution)
 
-    def server(self) -> SeriesServer:
+    def server(self, *, secrets: PartySecrets = NO_SECRETS) -> SeriesServer:
         """Return the server's side of the series."""
-        return SeriesServer(self)
+        return SeriesServer(self, secrets=secrets)
 
     def explain(self, layout: Layout) -> str:
         """What the series guarantees and what a sum of this layout costs in it, in words and numbers."""
@@ -111,10 +132,11 @@ class MaskedSeries:
             graph_seed=self.graph_seed,
             assumptions=self.assumptions,
             identities=self.identities,
+            server_identity=self.server_identity,
         )
 
 
-class SeriesClient:
+class SeriesClient(Party):
     """One client's side of a series. ``begin_sum`` gives the session of the next sum.
 
     A client that misses a sum's masked vector or its unmasking has no part in the next one's set-up, and stays out
@@ -129,7 +151,7 @@ class SeriesClient:
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> None:
-        self.party = party
+        Party.__init__(self, series, party, secrets)
         self._series, self._secrets, self._entropy = series, secrets, entropy
         self._index = -1
         self._current: MaskedClient | None = None
@@ -210,9 +232,11 @@ class SeriesClient:
         """Answer what concerns this sum; what concerns the next one's set-up may fail without harm to this one."""
         current = _the(self._current)
         answers: list[bytes] = []
-        for part in open_bundle(message, digest=self._series.digest, sender=SERVER, recipient=self.party):
-            if message_type(part) is MessageType.ROSTER and self._next is not None:
-                answers += self._set_up(part)
+        own_roster = self._series.sum(self._index, NOT_YET, b"").setup_digest
+        for part in read_bundle(self._hear(message), peer=SERVER):
+            of_next = message_type(part) is MessageType.ROSTER and digest_in(part) != own_roster
+            if self._next is not None and of_next:
+                answers += self._set_up(self._next, part)
             else:
                 answers.append(current.receive(part))
         if any(message_type(answer) is MessageType.MASKED_INPUT for answer in answers):
@@ -224,15 +248,17 @@ class SeriesClient:
         self._next = MaskedClient(upcoming, self.party, None, secrets=self._secrets, entropy=self._entropy)
         return self._next.start()
 
-    def _set_up(self, roster: bytes) -> list[bytes]:
+    def _set_up(self, upcoming: MaskedClient, roster: bytes) -> list[bytes]:
         try:
-            return [_the(self._next).receive(roster)]
+            return [upcoming.receive(roster)]
+        except RepeatedMessageError:
+            raise
         except RemoteProtocolError:
             self._next = None  # this client is out of the next sum; the current one goes on
             return []
 
     def _bundle(self, parts: list[bytes]) -> bytes:
-        return seal_bundle(parts, digest=self._series.digest, sender=self.party, recipient=SERVER)
+        return self._say(MessageType.BUNDLE, write_bundle(parts))
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
@@ -303,11 +329,12 @@ class SeriesMember:
             self._contribution = None
 
 
-class SeriesServer:
+class SeriesServer(Party):
     """The server's side of a series. ``begin_sum`` gives the session of the next sum."""
 
-    def __init__(self, series: MaskedSeries) -> None:
-        self._series = series
+    def __init__(self, series: MaskedSeries, *, secrets: PartySecrets = NO_SECRETS) -> None:
+        Party.__init__(self, series, SERVER, secrets)
+        self._series, self._secrets = series, secrets
         self._index = -1
         self._next: MaskedServer | None = None
 
@@ -319,9 +346,9 @@ class SeriesServer:
         """
         index = self._index + 1
         config = self._series.sum(index, layout, context)
-        upcoming = MaskedServer(self._series.sum(index + 1, NOT_YET, b""))
+        upcoming = MaskedServer(self._series.sum(index + 1, NOT_YET, b""), secrets=self._secrets)
         if index == 0:
-            current = MaskedServer(config)
+            current = MaskedServer(config, secrets=self._secrets)
         elif self._next is None:
             raise LocalProtocolError("too few clients finished the set-up of this sum; begin a new series")
         else:
@@ -339,6 +366,14 @@ class SeriesServer:
     def upcoming(self) -> MaskedServer | None:
         """The next sum's server, while its set-up goes well."""
         return self._next
+
+    def parts(self, sender: PartyId, message: bytes) -> list[bytes]:
+        """The messages in a client's bundle."""
+        return read_bundle(self._hear(message, sender), peer=sender)
+
+    def bundle(self, party: PartyId, parts: list[bytes]) -> bytes:
+        """Messages to a client as one."""
+        return self._say(MessageType.BUNDLE, write_bundle(parts), party)
 
     def take_set_up(self, sender: PartyId, message: bytes) -> None:
         """A message of the next sum's set-up. A bad one leaves its sender out of that sum and harms nothing else."""
@@ -378,7 +413,7 @@ class _SeriesServerSession:
         return frozenset() if self._is_set_up else self._current.waiting_for
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        parts = open_bundle(message, digest=self._series.digest, sender=sender, recipient=SERVER)
+        parts = self._series.parts(sender, message)
         self._current.receive(sender, parts[0])
         for part in parts[1:]:
             self._series.take_set_up(sender, part)
@@ -389,10 +424,7 @@ class _SeriesServerSession:
         if any(message_type(parts[0]) is MessageType.UNMASK_REQUEST for parts in requests.values()):
             for party, roster in self._rosters().items():
                 requests.setdefault(party, []).append(roster)
-        return {
-            party: seal_bundle(parts, digest=self._series.digest, sender=SERVER, recipient=party)
-            for party, parts in requests.items()
-        }
+        return {party: self._series.bundle(party, parts) for party, parts in requests.items()}
 
     def _rosters(self) -> Mapping[PartyId, bytes]:
         """The next sum's rosters; they travel with this sum's unmask requests."""

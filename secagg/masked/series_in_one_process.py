@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from secagg.config import SERVER
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError
 from secagg.in_memory import InOneProcess
@@ -20,7 +21,7 @@ class SeriesInOneProcess:
 
     Args:
         series: what its sums share, which is public.
-        secrets: what each client alone knows.
+        secrets: what each client, and the server, alone knows.
         entropy: where everybody's keys, seeds and shares come from.
     """
 
@@ -32,7 +33,7 @@ class SeriesInOneProcess:
         entropy: Entropy = os_entropy,
     ) -> None:
         self.series, self._secrets, self._n_begun = series, secrets or {}, 0
-        self.server = series.server()
+        self.server = series.server(secrets=self._secrets.get(SERVER, NO_SECRETS))
         self.parties = {
             party: series.client(party, secrets=self._secrets.get(party, NO_SECRETS), entropy=entropy)
             for party in series.clients

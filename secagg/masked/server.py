@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from secagg.carriers.carrier import RunningSum
-from secagg.config import SERVER
 from secagg.errors import (
     ConfigurationError,
     LocalProtocolError,
@@ -28,7 +28,6 @@ from secagg.masked.messages import (
     UnmaskShares,
 )
 from secagg.masked.secrets import (
-    keys_are_signed,
     pairwise_seed,
     pairwise_sign,
     self_mask_commitment,
@@ -36,12 +35,13 @@ from secagg.masked.secrets import (
 )
 from secagg.masked.states import SETUP_MESSAGES
 from secagg.primitives.agreement import BadPublicKeyError, KeyPair, check_public_key
-from secagg.primitives.identity import SIGNATURE_BYTES, verifies
+from secagg.primitives.identity import verifies
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.shamir import BadSharesError, Interpolation, combine, decode, is_share, without_one
 from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import PartyId
-from secagg.wire import MessageType, Reader, seal_frame
+from secagg.sums import NO_SECRETS, PartySecrets
+from secagg.wire import Frame, MessageType, Reader
 
 if TYPE_CHECKING:
     from secagg.masked.protocol import MaskedSum
@@ -70,9 +70,9 @@ class MaskedServer(ServerRounds[MaskedServerState]):
 
     _config: MaskedSum
 
-    def __init__(self, config: MaskedSum) -> None:
-        first = Round.of(config.setup_digest, MessageType.ADVERTISED_KEYS, config.clients)
-        ServerRounds.__init__(self, config, MaskedServerState(round=first, sum=config.carrier.begin(config)))
+    def __init__(self, config: MaskedSum, *, secrets: PartySecrets = NO_SECRETS) -> None:
+        first = Round.of(MessageType.ADVERTISED_KEYS, config.clients)
+        ServerRounds.__init__(self, config, MaskedServerState(round=first, sum=config.carrier.begin(config)), secrets)
         self._public_keys: set[bytes] = set()
         self._begun = False
         self._statement = b""
@@ -105,9 +105,9 @@ class MaskedServer(ServerRounds[MaskedServerState]):
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one client's message of the current round, or refuse it and stay as before."""
         with self._taking() as round_:
-            frame = round_.open(sender, message)
+            frame = self._due(round_, sender, message)
             reader = Reader(frame.payload, peer=sender, max_entries=len(self._config.clients))
-            self._takers()[round_.answer](sender, reader)
+            self._takers(frame)[round_.answer](sender, reader)
             round_.accept(sender, message)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
@@ -117,9 +117,9 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             self._kept.transcript.append(round_.transcript())
             return self._closers()[round_.answer](frozenset(round_.answered))
 
-    def _takers(self) -> dict[MessageType, Callable[[PartyId, Reader], None]]:
+    def _takers(self, frame: Frame) -> dict[MessageType, Callable[[PartyId, Reader], None]]:
         return {
-            MessageType.ADVERTISED_KEYS: self._take_keys,
+            MessageType.ADVERTISED_KEYS: partial(self._take_keys, signature=frame.signature),
             MessageType.SEALED_SHARES: self._take_sealed_shares,
             MessageType.MASKED_INPUT: self._take_masked_vector,
             MessageType.SURVIVOR_SIGNATURE: self._take_survivor_signature,
@@ -139,11 +139,8 @@ class MaskedServer(ServerRounds[MaskedServerState]):
 
     # Round 0, AdvertiseKeys
 
-    def _take_keys(self, sender: PartyId, reader: Reader) -> None:
-        signature_bytes = SIGNATURE_BYTES if self._config.is_authenticated else 0
-        keys = AdvertisedKeys.read(reader, signature_bytes=signature_bytes)
-        if signature_bytes and not keys_are_signed(self._config, keys, sender):
-            raise RemoteProtocolError("its keys are not signed by its identity for this session", peer=sender)
+    def _take_keys(self, sender: PartyId, reader: Reader, *, signature: bytes) -> None:
+        keys = AdvertisedKeys.read(reader, signature=signature)
         both = {keys.sealing_key, keys.masking_key}
         if len(both - self._public_keys) < 2:
             raise RemoteProtocolError("it advertised a public key that is in use already", peer=sender)
@@ -160,10 +157,10 @@ class MaskedServer(ServerRounds[MaskedServerState]):
     def _send_rosters(self, advertised: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
         self._ask(MessageType.SEALED_SHARES, advertised)
         return {
-            party: self._message(
-                party,
+            party: self._say(
                 MessageType.ROSTER,
                 Roster(keys={peer: self._kept.keys[peer] for peer in self._near(party, advertised)}).to_payload(),
+                party,
             )
             for party in sorted(advertised)
         }
@@ -183,12 +180,12 @@ class MaskedServer(ServerRounds[MaskedServerState]):
     def _deliver_shares(self, shared: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
         self._ask(MessageType.MASKED_INPUT, shared)
         return {
-            party: self._message(
-                party,
+            party: self._say(
                 MessageType.SHARE_DELIVERY,
                 ShareDelivery(
                     sealed={peer: self._kept.sealed[peer].sealed[party] for peer in self._near(party, shared)}
                 ).to_payload(),
+                party,
             )
             for party in sorted(shared)
         }
@@ -204,7 +201,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             MessageType.SURVIVOR_SIGNATURE if self._config.is_authenticated else MessageType.UNMASK_SHARES, survivors
         )
         request = UnmaskRequest(dropouts=self._dropouts).to_payload()
-        return {party: self._message(party, MessageType.UNMASK_REQUEST, request) for party in sorted(survivors)}
+        return {party: self._say(MessageType.UNMASK_REQUEST, request, party) for party in sorted(survivors)}
 
     # Round 3, ConsistencyCheck (with identities only)
 
@@ -218,7 +215,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         self._ask(MessageType.UNMASK_SHARES, signed)
         enough = sorted(signed)[: self._config.signatures_needed]
         proof = SurvivorProof(signatures={party: self._kept.signatures[party] for party in enough}).to_payload()
-        return {party: self._message(party, MessageType.SURVIVOR_PROOF, proof) for party in sorted(signed)}
+        return {party: self._say(MessageType.SURVIVOR_PROOF, proof, party) for party in sorted(signed)}
 
     # Round 4, Unmasking
 
@@ -245,7 +242,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             return self._release(helped)
         (holder,) = self._config.helpers  # asked last, when it is certain that its answer gives a total
         self._ask(MessageType.DECRYPTED_SUM, [holder])
-        return {holder: self._message(holder, MessageType.DECRYPTION_REQUEST, question)}
+        return {holder: self._say(MessageType.DECRYPTION_REQUEST, question, holder)}
 
     # Where vectors are encrypted too: the key holder decrypts the masked sum, which is short of its masks by now
 
@@ -361,7 +358,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         return tuple(party for party in self._config.clients if party not in self._kept.survivors)
 
     def _ask(self, answer: MessageType, parties: Iterable[PartyId]) -> None:
-        self._kept.round = Round.of(self._digest(answer), answer, parties)
+        self._kept.round = Round.of(answer, parties)
 
     def _need_enough(self, round_: Round) -> None:
         """Every round before the last needs all that the total must hold; the last one a secret's threshold."""
@@ -374,9 +371,3 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             MessageType.UNMASK_SHARES: config.shares_needed,
         }.get(round_.answer, config.survivors_needed)
         round_.need(needed)
-
-    def _digest(self, type_: MessageType) -> bytes:
-        return self._config.setup_digest if type_ in SETUP_MESSAGES else self._config.digest
-
-    def _message(self, recipient: PartyId, type_: MessageType, payload: bytes) -> bytes:
-        return seal_frame(type_, payload, digest=self._digest(type_), sender=SERVER, recipient=recipient)

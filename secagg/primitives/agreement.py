@@ -12,6 +12,7 @@ from secagg.primitives.derivation import derive_key
 
 PUBLIC_KEY_BYTES = 32
 SECRET_KEY_BYTES = 32
+_P = 2**255 - 19
 
 
 class BadPublicKeyError(ValueError):
@@ -48,8 +49,8 @@ class KeyPair:
 
     def _exchange(self, peer_public: bytes) -> bytes:
         """The Diffie-Hellman result, computed once a peer: it goes through HKDF for each use."""
-        if len(peer_public) == PUBLIC_KEY_BYTES and peer_public[-1] >> 7:
-            raise BadPublicKeyError("the peer's X25519 key sets the bit that X25519 ignores, so it has a twin")
+        if len(peer_public) == PUBLIC_KEY_BYTES and int.from_bytes(peer_public, "little") >= _P:
+            raise BadPublicKeyError("the peer's X25519 key is not below 2^255 - 19, so other bytes are the same key")
         if peer_public not in self._shared:
             try:
                 self._shared[peer_public] = self._private.exchange(X25519PublicKey.from_public_bytes(peer_public))

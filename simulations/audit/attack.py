@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -16,10 +16,10 @@ from federation.modes import MODES, Mode
 from secagg import PartyId
 from secagg.layout import IntVector
 from simulations.audit.evaluate import Picture, Score, paired
-from simulations.audit.population import IntRows, Labels, Truth
-from simulations.audit.recorder import RecordedSum, view_of
-from simulations.audit.view import SERVER_ALONE, AdversaryView, Coalition
+from simulations.audit.population import EnteringRows, IntRows, Labels, Truth
+from simulations.audit.view import SERVER_ALONE, AdversaryView, Coalition, Reading, RecordedSum, reading_of, view_of
 from simulations.audit.workbench import Bench, Run
+from simulations.report.document import Natural, Record, computed
 
 G = TypeVar("G")
 
@@ -45,27 +45,23 @@ class NotTriedError(Exception):
     """An attack could not be tried, for the reason that a report then gives instead of a verdict."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoalitionScore:
-    """What a coalition achieved against every client outside it.
-
-    Args:
-        mode: of the sum.
-        coalition: in words.
-        members: how many parties beside the server.
-        should_break: whether the protocol's own statement says that this coalition is too large.
-        score: over the clients outside.
-    """
+class CoalitionScore(Record, title="coalition"):
+    """What a coalition achieved."""
 
     mode: str
+    """The mode."""
     coalition: str
-    members: int
+    """Who pooled secrets, in words."""
+    members: Natural
+    """Parties beside the server."""
     should_break: bool
+    """Whether the protocol states that this coalition is too large."""
     score: Score
+    """Over the clients outside the coalition."""
 
-    @property
+    @computed
     def as_stated(self) -> bool:
-        """Whether it broke exactly where the protocol says."""
+        """Whether it opened all messages or none, as stated."""
         return self.score.hits == (self.score.trials if self.should_break else 0)
 
 
@@ -189,6 +185,50 @@ class MessageAttack(Attack, Guesser[G]):
         return Score.pooled(scores)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReadingAttack(MessageAttack[Any]):
+    """An attack that takes a message, or a total, for a Gram and a cross-correlation: all of it is in its fields.
+
+    Args:
+        name, title, explanation, on_totals, by_cohort, by_rows: as of every attack on a message.
+        read: what a reading says, to an adversary that knows candidate rows.
+        scored: how good that is; it gets None where there was no reading.
+        sure: whether it wins over every message in the clear.
+    """
+
+    name: str
+    title: str
+    explanation: str
+    read: Callable[[Reading, EnteringRows], Any]
+    scored: Callable[[Any, Truth, np.random.Generator], Score]
+    on_totals: bool = False
+    by_cohort: bool = False
+    by_rows: bool = False
+    sure: bool = True
+
+    def expected(self, mode: Mode | None) -> Expectation | None:
+        """As every attack on a message; nothing is promised in the clear where it is not sure."""
+        return Expectation.OPEN if mode and not self.sure and in_the_clear(mode) else super().expected(mode)
+
+    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Any:
+        """What the reading says; None where there is none."""
+        reading = reading_of(view, target)
+        return None if reading is None else self.read(reading, view.known.rows)
+
+    def score(self, guess: Any, truth: Truth, rng: np.random.Generator) -> Score:
+        """How good that is."""
+        return self.scored(guess, truth, rng)
+
+
+class VectorGuesser(Guesser[IntVector | None]):
+    """Whoever guesses a client's whole contribution."""
+
+    def score(self, guess: IntVector | None, truth: Truth, rng: np.random.Generator) -> Score:
+        """One trial, every number of it. A blind guess hits less often than a row of the pool."""
+        hit = guess is not None and np.array_equal(guess, truth.vector)
+        return Score(hits=int(hit), trials=1, chance=1 / truth.pool_size)
+
+
 class VictimAttack(Attack, Guesser[G]):
     """An attack on one client of a small cohort, another cohort for each trial.
 
@@ -231,12 +271,6 @@ def in_the_clear(mode: Mode) -> bool:
 # Ways to score that several attacks share
 
 
-def score_vector(guess: IntVector | None, truth: Truth) -> Score:
-    """One trial: the whole contribution, every entry of it. A blind guess hits less often than a row of the pool."""
-    hit = guess is not None and np.array_equal(guess, truth.vector)
-    return Score(hits=int(hit), trials=1, chance=1 / truth.pool_size)
-
-
 def score_members(guess: NDArray[np.float64] | None, truth: Truth, rng: np.random.Generator) -> Score:
     """Pairs of a row that was used and one that was not, by a guess that gives every candidate a score."""
     scores = np.zeros(len(truth.is_member)) if guess is None else guess
@@ -258,7 +292,7 @@ class RebuiltRows:
     certified: bool
 
 
-def score_rows(guess: RebuiltRows | None, truth: Truth) -> Score:
+def score_rows(guess: RebuiltRows | None, truth: Truth, rng: np.random.Generator) -> Score:
     """One trial a true row: is it among the guessed rows, every entry and its label?
 
     A blind guess that names as many rows of the pool as the target holds is right about that part of them.

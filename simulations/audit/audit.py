@@ -2,26 +2,168 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field, PlainSerializer
 
 from analytic.row_format import RowFormat
+from federation.console.arguments import budgets, count, items, natural, whole, wholes
+from federation.console.declaration import option
 from federation.datasets import Dataset
 from federation.errors import UsageError
-from federation.learners import LearnerSettings
+from federation.learners import LEARNERS, LearnerEntry, LearnerSettings
 from federation.modes import MODES, Mode
+from secagg.config import MAX_CLIENTS
 from simulations.audit.attack import MASKED, Attack, CoalitionScore, Expectation, NotTriedError
-from simulations.audit.attacks.membership import Membership
-from simulations.audit.catalogue import ATTACKS
-from simulations.audit.evaluate import Score, Verdict
+from simulations.audit.attacks.membership import MEMBERSHIP
+from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
+from simulations.audit.evaluate import ALPHA, CONFIDENCE, Score, Verdict
 from simulations.audit.negative_controls import Control, negative_controls
 from simulations.audit.noisy_totals import NoiseEvidence, noise_evidence
-from simulations.audit.population import Population
-from simulations.audit.settings import AuditSettings
+from simulations.audit.population import MAX_CANDIDATES, Population
 from simulations.audit.workbench import Bench
+from simulations.command_line.shared_arguments import format_option, modes_option
+from simulations.report.document import (
+    Count,
+    DatasetRecord,
+    FormatName,
+    Natural,
+    NotNegative,
+    Part,
+    Positive,
+    Record,
+    computed,
+    versions,
+)
+
+MOST_COLLUDERS = 6
+"""Of the seven clients of the sum that coalitions are tried on, one is attacked."""
+
+AtLeastTwo = Annotated[int, Field(ge=2)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSettings:
+    """What to audit, as the command line takes it; ``row_counts`` are the rows per client of the curve of what a plain
+    message gives away.
+
+    Raises:
+        UsageError: a number out of range, or nothing to do.
+    """
+
+    learner: LearnerEntry = option("the closed form", choices=LEARNERS, default=LEARNERS["afl"], shown="afl")
+    modes: tuple[Mode, ...] = modes_option()
+    attacks: frozenset[str] = option(
+        f"out of {', '.join(NAMES)}",
+        lambda text: choose_attacks(items(text)),
+        default=choose_attacks(None),
+        metavar="NAME,...",
+        shown="all",
+    )
+    clients: int = option("clients of a cohort", lambda text: whole(text, at_least=2, at_most=MAX_CLIENTS), default=20)
+    rows_per_client: int = option(
+        "rows of a client, on average",
+        lambda text: whole(text, at_least=2, at_most=MAX_CANDIDATES),
+        flag="--rows",
+        default=12,
+    )
+    cohorts: tuple[int, ...] = option(
+        "cohort sizes whose totals are attacked",
+        lambda text: wholes(text, at_least=2, at_most=MAX_CLIENTS),
+        default=(2, 5, 20, 100),
+        metavar="N,...",
+    )
+    row_counts: tuple[int, ...] = (3, 6, 12, 24, 40, 60, 100)
+    coalitions: tuple[int, ...] | None = option(
+        "numbers of clients that collude with the server of a masked sum, in a cohort of its own of 7 clients, "
+        "whatever --clients says",
+        lambda text: wholes(text, at_least=0, at_most=MOST_COLLUDERS),
+        default=None,
+        metavar="T,...",
+        shown="all",
+    )
+    sessions: int = option(
+        "cohorts that every attack on a message is tried on: more of them notice smaller leaks", count, default=2
+    )
+    trials: int = option("sums made for each attack that needs its own", count, default=5)
+    epsilon: tuple[float, ...] = option(
+        "attack totals with noise for these as well; none leaves them out",
+        lambda text: () if text == "none" else budgets(text),
+        default=(1.0, 8.0),
+        metavar="E,...",
+    )
+    feature_format: RowFormat | None = format_option("all rows")
+    seed: int = option(
+        "deals rows and tosses coins; keys, masks and noise come from the operating system",
+        natural,
+        default=0,
+    )
+
+    def __post_init__(self) -> None:
+        if not self.modes or not self.attacks:
+            raise UsageError("an audit needs at least one mode and one attack")
+        if not all(math.isfinite(epsilon) and epsilon > 0 for epsilon in self.epsilon):
+            raise UsageError(f"an epsilon is a finite number above 0, not {self.epsilon}")
+        numbers = (self.clients - 1, self.rows_per_client - 1, self.sessions, self.trials, self.seed + 1)
+        if min(numbers) < 1 or min((*self.cohorts, 2)) < 2 or min((*self.row_counts, 1)) < 1:
+            raise UsageError(
+                "an audit needs at least 2 clients a cohort, 2 rows per client, 1 session, 1 trial and a seed >= 0"
+            )
+
+
+class SettingsRecord(Record, title="settings"):
+    """The settings of an audit."""
+
+    learner: str
+    """The closed form: afl, fedhip, deepafl, safle."""
+    modes: tuple[str, ...] = Field(min_length=1)
+    """Modes audited."""
+    clients: AtLeastTwo
+    """Clients of a cohort."""
+    rows_per_client: AtLeastTwo
+    """Mean rows of a client."""
+    cohorts: tuple[AtLeastTwo, ...]
+    """Cohort sizes whose totals were attacked."""
+    row_counts: tuple[Count, ...]
+    """Rows per client of the curve of plain messages."""
+    coalitions: tuple[Natural, ...] | None
+    """Numbers of clients that colluded with the server of a masked sum; null for all."""
+    sessions: Count
+    """Cohorts that each cell of an attack on a message pools."""
+    trials: Count
+    """Sums made for each attack that needs its own."""
+    format: FormatName
+    """Fixed-point format of the features."""
+    format_chosen_from_rows: bool
+    """Whether the format was chosen by looking at all training rows, which only a simulation can do."""
+    epsilon: tuple[Positive, ...]
+    """Epsilons of the totals with noise."""
+    seed: Natural
+    """Seed of who holds which rows and of the attackers' coins."""
+    confidence: Part
+    """Confidence of the intervals."""
+    alpha: Part
+    """How often a cell that leaks nothing is called a leak, at most."""
+
+    @classmethod
+    def of(cls, settings: AuditSettings, feature_format: RowFormat) -> SettingsRecord:
+        """State the settings of an audit whose rows have this format."""
+        same = {one.name for one in fields(settings)} & cls.model_fields.keys() - {"learner", "modes"}
+        return cls(
+            learner=settings.learner.name,
+            modes=tuple(mode.name for mode in settings.modes),
+            format=str(feature_format),
+            format_chosen_from_rows=settings.feature_format is None,
+            confidence=CONFIDENCE,
+            alpha=ALPHA,
+            **{name: getattr(settings, name) for name in same},
+        )
+
 
 TOTAL = "total"
 """The column of what everybody may see: the sum over the default cohort, whatever mode made it."""
@@ -33,25 +175,40 @@ SMALL = 5
 """Clients of a point of the curve of plain messages."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cell:
-    """A cell of the verdict matrix.
+def _json_name(attack: str) -> str:
+    """Return the name that reports have always had for an attack, whatever it is called now."""
+    return ATTACKS[attack].json_name if attack in ATTACKS else attack
 
-    Args:
-        attack: its name.
-        mode: a mode, or ``TOTAL``.
-        score: what was achieved; None where it does not apply.
-        expectation: what a protocol that keeps its promise makes of it.
-    """
 
-    attack: str
+AttackName = Annotated[str, PlainSerializer(_json_name)]
+
+
+class AttackRecord(Record, title="attack"):
+    """An attack that was chosen."""
+
+    name: AttackName
+    """Name on the command line."""
+    title: str
+    """What is attacked, in words."""
+    explanation: str
+    """How, what counts as success, and what chance is."""
+
+
+class Cell(Record, title="cell"):
+    """A cell of the verdict matrix."""
+
+    attack: AttackName
+    """Name of the attack."""
     mode: str
+    """A mode, or total (the exact sum of a cohort), or private total (a sum with noise)."""
     score: Score | None
+    """The numbers; null where the attack does not apply."""
     expectation: Expectation
+    """What must come of it: leaks, hidden, or open where nothing is promised."""
 
-    @property
+    @computed
     def verdict(self) -> Verdict:
-        """In fixed words."""
+        """What came of it."""
         return Verdict.DOES_NOT_APPLY if self.score is None else self.score.verdict
 
     @property
@@ -59,7 +216,7 @@ class Cell:
         """Whether the attack won."""
         return self.verdict in (Verdict.LEAKS, Verdict.RECOVERED)
 
-    @property
+    @computed
     def as_expected(self) -> bool:
         """Whether nothing leaked that must be hidden, and the attack won where it must."""
         if self.verdict in (Verdict.DOES_NOT_APPLY, Verdict.TOO_FEW) or self.expectation is Expectation.OPEN:
@@ -67,49 +224,76 @@ class Cell:
         return self.leaked == (self.expectation is Expectation.LEAKS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CurvePoint:
-    """An attack at one size.
+class CurvePoint(Record, title="curve_point"):
+    """An attack at one size."""
 
-    Args:
-        attack: its name.
-        clients: in the sum.
-        rows: in the sum, or, for a plain message, of one client on average.
-        score: what was achieved.
-    """
-
-    attack: str
-    clients: int
-    rows: int
+    attack: AttackName
+    """Name of the attack."""
+    clients: Count
+    """Clients in the sum."""
+    rows: Count
+    """Rows in the sum; for a plain message those of one client on average."""
     score: Score
+    """What was achieved."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Audit:
-    """All that a report says."""
+class DeepPoint(Record, title="deep_point"):
+    """Membership by how many of a deep learner's sums are used."""
 
-    settings: AuditSettings
-    dataset: Dataset
-    feature_format: RowFormat
-    cells: list[Cell] = field(default_factory=list)
-    cohort_curve: list[CurvePoint] = field(default_factory=list)
-    row_curve: list[CurvePoint] = field(default_factory=list)
-    deep_curve: dict[int, Score] = field(default_factory=dict)
-    coalitions: list[CoalitionScore] = field(default_factory=list)
-    controls: list[Control] = field(default_factory=list)
-    privacy: list[NoiseEvidence] = field(default_factory=list)
-    not_tested: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+    sums: Count
+    """How many of the learner's sums were used."""
+    score: Score
+    """What was achieved."""
 
-    @property
-    def attacks(self) -> tuple[Attack, ...]:
-        """Those that were chosen, in the order of the catalogue."""
-        return tuple(attack for name, attack in ATTACKS.items() if name in self.settings.attacks)
+
+class Audit(Record, title="Report of python -m simulations audit", frozen=False):
+    """Readers must ignore names that they do not know."""
+
+    kind: Literal["analytic-secagg/audit"] = Field(default="analytic-secagg/audit", serialization_alias="schema")
+    """Says what kind of document this is."""
+    schema_version: Literal[1] = 1
+    """Raised when a name changes its meaning or goes away; new names do not raise it."""
+    versions: dict[str, str] = Field(default_factory=versions)
+    """Versions of Python and of the packages that decide the numbers."""
+    dataset: DatasetRecord
+    """The rows."""
+    settings: SettingsRecord
+    """What was audited."""
+    attacks: tuple[AttackRecord, ...] = Field(min_length=1)
+    """The attacks that were chosen."""
+    cells: list[Cell] = Field(default=[])
+    """The verdict matrix; a cell that is missing does not apply."""
+    cohort_curve: list[CurvePoint] = Field(default=[])
+    """Attacks on exact totals, by the size of the cohort."""
+    row_curve: list[CurvePoint] = Field(default=[])
+    """Attacks on plain messages, by rows of a client."""
+    deep_curve: list[DeepPoint] = Field(default=[])
+    """Membership against a deep learner, by how many of its sums are used."""
+    coalitions: list[CoalitionScore] = Field(default=[])
+    """Who can open a client's message together."""
+    controls: list[Control] = Field(default=[])
+    """Planted faults in masks."""
+    noise: list[NoiseEvidence] = Field(default=[])
+    """Totals with noise: claim, evidence and planted faults."""
+    not_tested: list[str] = Field(default=[], min_length=1)
+    """What this report says nothing about."""
+    seconds: NotNegative = 0.0
+    """Time of the audit."""
+
+    @computed
+    def holds(self) -> bool:
+        """Whether every cell turned out as expected, every coalition as stated, and every planted fault was caught."""
+        return (
+            all(cell.as_expected for cell in self.cells)
+            and all(point.as_stated for point in self.coalitions)
+            and all(control.caught for control in self.controls)
+            and all(one.as_expected for one in self.noise)
+        )
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Of the matrix."""
-        return (*(mode.name for mode in self.settings.modes), TOTAL, *((PRIVATE_TOTAL,) if self.privacy else ()))
+        return (*self.settings.modes, TOTAL, *((PRIVATE_TOTAL,) if self.noise else ()))
 
     def cell(self, attack: str, mode: str) -> Cell:
         """One cell; one that was not filled does not apply."""
@@ -117,16 +301,6 @@ class Audit:
             if (cell.attack, cell.mode) == (attack, mode):
                 return cell
         return Cell(attack=attack, mode=mode, score=None, expectation=Expectation.OPEN)
-
-    @property
-    def holds(self) -> bool:
-        """Whether everything turned out as the protocols promise and every control was caught."""
-        return (
-            all(cell.as_expected for cell in self.cells)
-            and all(point.as_stated for point in self.coalitions)
-            and all(control.caught for control in self.controls)
-            and all(one.as_expected for one in self.privacy)
-        )
 
 
 Tick = Callable[[str], None]
@@ -159,13 +333,18 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
         sessions=settings.sessions,
         coalitions=settings.coalitions,
     )
-    report = Audit(settings=settings, dataset=dataset, feature_format=feature_format)
+    attacks = [attack for name, attack in ATTACKS.items() if name in settings.attacks]
+    report = Audit(
+        dataset=DatasetRecord.of(dataset),
+        settings=SettingsRecord.of(settings, feature_format),
+        attacks=tuple(map(AttackRecord.model_validate, attacks)),
+    )
     for mode in (*settings.modes, None):
-        _column(report, bench, mode, tick)
-    _cohort_curve(report, bench, tick)
-    _row_curve(report, bench, tick)
+        _column(report, bench, attacks, mode, tick)
+    _cohort_curve(report, bench, attacks, tick)
+    _row_curve(report, bench, attacks, tick)
     tick("controls")
-    report.controls = list(negative_controls(bench, max(3, settings.trials)))
+    report.controls += negative_controls(bench, max(3, settings.trials))
     if settings.epsilon:
         tick("totals with noise")
         _noise(report, bench)
@@ -186,10 +365,10 @@ def _learner_settings(
     )
 
 
-def _column(report: Audit, bench: Bench, mode: Mode | None, tick: Tick) -> None:
+def _column(report: Audit, bench: Bench, attacks: list[Attack], mode: Mode | None, tick: Tick) -> None:
     """Every attack that applies to a mode, or, for none, to the total."""
     column = TOTAL if mode is None else mode.name
-    for attack in report.attacks:
+    for attack in attacks:
         expectation = attack.expected(mode)
         if expectation is None:
             continue
@@ -201,10 +380,10 @@ def _column(report: Audit, bench: Bench, mode: Mode | None, tick: Tick) -> None:
             continue
         report.cells.append(Cell(attack=attack.name, mode=column, score=outcome.score, expectation=expectation))
         report.coalitions += outcome.coalitions
-        report.deep_curve |= outcome.by_sums
+        report.deep_curve += (DeepPoint(sums=sums, score=score) for sums, score in outcome.by_sums.items())
 
 
-def _cohort_curve(report: Audit, bench: Bench, tick: Tick) -> None:
+def _cohort_curve(report: Audit, bench: Bench, attacks: list[Attack], tick: Tick) -> None:
     """What stays in a total as the cohort grows."""
     for n_clients in report.settings.cohorts:
         tick(f"totals of {n_clients} clients")
@@ -215,13 +394,13 @@ def _cohort_curve(report: Audit, bench: Bench, tick: Tick) -> None:
             report.not_tested.append(f"totals of {n_clients} clients: {error}")
             continue
         rows = sum(len(indices) for indices in cohort.values())
-        for attack in report.attacks:
+        for attack in attacks:
             if attack.by_cohort:
                 score = attack.play(point, None, report.settings.trials).score
                 report.cohort_curve.append(CurvePoint(attack=attack.name, clients=n_clients, rows=rows, score=score))
 
 
-def _row_curve(report: Audit, bench: Bench, tick: Tick) -> None:
+def _row_curve(report: Audit, bench: Bench, attacks: list[Attack], tick: Tick) -> None:
     """What a plain message gives away as a client grows."""
     for rows in report.settings.row_counts:
         tick(f"plain messages of {rows} rows")
@@ -229,17 +408,17 @@ def _row_curve(report: Audit, bench: Bench, tick: Tick) -> None:
             report.not_tested.append(f"plain messages of {rows} rows: not enough training rows")
             continue
         point = replace(bench, clients=SMALL, sessions=1, rows_per_client=rows)
-        for attack in report.attacks:
+        for attack in attacks:
             if attack.by_rows:
                 score = attack.play(point, MODES["plain"], report.settings.trials).score
                 report.row_curve.append(CurvePoint(attack=attack.name, clients=1, rows=rows, score=score))
 
 
 def _noise(report: Audit, bench: Bench) -> None:
-    report.privacy = list(noise_evidence(bench.population, tuple(sorted(report.settings.epsilon)), bench.rng))
-    if Membership.name in report.settings.attacks:
-        score = report.privacy[0].membership
-        cell = Cell(attack=Membership.name, mode=PRIVATE_TOTAL, score=score, expectation=Expectation.OPEN)
+    report.noise += noise_evidence(bench.population, tuple(sorted(report.settings.epsilon)), bench.rng)
+    if MEMBERSHIP.name in {attack.name for attack in report.attacks}:
+        score = report.noise[0].membership
+        cell = Cell(attack=MEMBERSHIP.name, mode=PRIVATE_TOTAL, score=score, expectation=Expectation.OPEN)
         report.cells.append(cell)
 
 

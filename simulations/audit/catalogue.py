@@ -1,4 +1,4 @@
-"""The attacks by name. A further one is its file and a line here."""
+"""The attacks by name. A further one is an object and a line here."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from simulations.audit.attack import Attack
 from simulations.audit.attacks.afl_upload import AflUpload
 from simulations.audit.attacks.collusion import Collusion
 from simulations.audit.attacks.confirmation import Confirmation
-from simulations.audit.attacks.dictionary import Dictionary
-from simulations.audit.attacks.differencing import Differencing, InsiderDifferencing, MaskReuse
-from simulations.audit.attacks.different_models import DifferentModels
+from simulations.audit.attacks.differencing import Differencing, DifferentModels, InsiderDifferencing, MaskReuse
 from simulations.audit.attacks.distinguishing import Distinguishing, Uniformity
-from simulations.audit.attacks.lattice_rows import LatticeRows
-from simulations.audit.attacks.membership import ManySums, Membership
-from simulations.audit.attacks.peeling import Peeling
+from simulations.audit.attacks.membership import DICTIONARY, MEMBERSHIP, ManySums
+from simulations.audit.attacks.rows import LATTICE_ROWS, PEELING
 from simulations.audit.attacks.statistics import CLASS_MEANS, LABEL_HISTOGRAM, LONE_ROWS, ROW_COUNT
 
 ATTACKS: Mapping[str, Attack] = {
@@ -25,10 +22,10 @@ ATTACKS: Mapping[str, Attack] = {
         ROW_COUNT,
         CLASS_MEANS,
         LONE_ROWS,
-        LatticeRows(),
-        Peeling(),
-        Dictionary(),
-        Membership(),
+        LATTICE_ROWS,
+        PEELING,
+        DICTIONARY,
+        MEMBERSHIP,
         Distinguishing(),
         Uniformity(),
         MaskReuse(),

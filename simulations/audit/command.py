@@ -13,11 +13,9 @@ from federation.console.declaration import Command, option, part
 from federation.console.output_files import OutputFile, refuse_same_file
 from federation.console.printing import print_tables
 from federation.errors import UsageError
-from simulations.audit.audit import audit
-from simulations.audit.settings import AuditSettings
+from simulations.audit.audit import AuditSettings, audit
 from simulations.command_line.shared_arguments import DataOptions
 from simulations.report.audit_findings import findings, print_audit
-from simulations.report.audit_json import report_of
 
 WIDTH_WITHOUT_TERMINAL = 240
 """The matrix has a column for each mode."""
@@ -63,7 +61,7 @@ def run(options: AuditOptions) -> int:
         report = audit(dataset, options.settings, lambda what: status.update(f"audit: {what}"))
     try:
         if json_file:
-            json_file.write(report_of(report).to_json())
+            json_file.write(report.to_json())
         if html_file:
             from simulations.report.audit_html import to_html  # draws, and so loads matplotlib
 

@@ -10,12 +10,17 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 from scipy import stats
+
+from simulations.report.document import Natural, Part, Record, computed
 
 CONFIDENCE = 0.95
 ALPHA = 1e-6
 """False alarms of one verdict: an attack that learns nothing is called a leak this often at most."""
 POWER = 0.9
+FALSE_POSITIVE_RATES = (0.001, 0.01)
+"""At which a report says what part of the used rows is found."""
 
 
 class Verdict(StrEnum):
@@ -37,29 +42,40 @@ class Picture:
     exact: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Score:
-    """What an attack achieved.
+class RocPoint(Record, title="true_positive_rate"):
+    """Membership at a low rate of false alarms."""
 
-    Args:
-        hits: trials in which its guess was right.
-        trials: trials.
-        chance: how often a guess that saw no message is right.
-        members: scores that it gave to rows that were used (for attacks that answer with scores).
-        others: scores that it gave to rows that were not.
-        pictures: some rows, rebuilt.
-    """
+    false_positive_rate: Part
+    """Largest part of the other rows that is accused."""
+    rate: Part
+    """Part of the used rows that is found."""
+    low: Part
+    """Lower end of its exact interval."""
+    high: Part
+    """Upper end."""
 
-    hits: int
-    trials: int
-    chance: float
-    members: tuple[float, ...] = field(default=(), repr=False)
-    others: tuple[float, ...] = field(default=(), repr=False)
-    pictures: tuple[Picture, ...] = field(default=(), repr=False)
 
-    def __post_init__(self) -> None:
-        if not (0 <= self.hits <= self.trials and 0.0 <= self.chance <= 1.0):
-            raise ValueError(f"a score needs 0 <= hits <= trials and a chance, not {self}")
+class Score(Record, title="score", arbitrary_types_allowed=True):
+    """What an attack achieved. No row of anybody is in its report."""
+
+    hits: Natural
+    """Trials in which the attack was right."""
+    trials: Natural
+    """Trials."""
+    chance: Part
+    """How often a guess that saw no message is right."""
+    members: tuple[float, ...] = Field(default=(), repr=False, exclude=True)
+    """Scores that it gave to rows that were used, for attacks that answer with scores."""
+    others: tuple[float, ...] = Field(default=(), repr=False, exclude=True)
+    """Scores that it gave to rows that were not."""
+    pictures: tuple[Picture, ...] = Field(default=(), repr=False, exclude=True)
+    """Some rows, rebuilt."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.hits > self.trials:
+            raise ValueError(f"a score needs 0 <= hits <= trials, not {self.hits} of {self.trials}")
+        return self
 
     @classmethod
     def pooled(cls, scores: Iterable[Score]) -> Self:
@@ -75,9 +91,9 @@ class Score:
             pictures=tuple(picture for part in parts for picture in part.pictures),
         )
 
-    @property
-    def rate(self) -> float:
-        """Part of the trials that succeeded."""
+    @computed
+    def rate(self) -> Part:
+        """Hits / trials; 0 without trials."""
         return self.hits / self.trials if self.trials else 0.0
 
     @property
@@ -85,29 +101,59 @@ class Score:
         """Clopper and Pearson's exact interval for the success rate."""
         return clopper_pearson(self.hits, self.trials)
 
-    @property
-    def p_value(self) -> float:
+    @computed
+    def low(self) -> Part:
+        """Lower end of the exact (Clopper-Pearson) interval of the success rate."""
+        return self.interval[0]
+
+    @computed
+    def high(self) -> Part:
+        """Its upper end."""
+        return self.interval[1]
+
+    @computed
+    def p_value(self) -> Part:
         """How often a guess that saw no message does at least as well."""
         return float(stats.binom.sf(self.hits - 1, self.trials, self.chance)) if self.trials else 1.0
 
-    @property
+    @computed
     def verdict(self) -> Verdict:
-        """The score in words."""
+        """The score in fixed words; none of them says that something is safe."""
         if self.trials == 0:
             return Verdict.DOES_NOT_APPLY
         if self.p_value < ALPHA:
             return Verdict.RECOVERED if self.rate >= 0.9 else Verdict.LEAKS
         return Verdict.TOO_FEW if self.smallest_noticed is None else Verdict.NO_EVIDENCE
 
-    @property
-    def smallest_noticed(self) -> float | None:
-        """The smallest true success rate that such a test calls a leak nine times out of ten; None: not even 1."""
+    @computed
+    def smallest_noticed(self) -> Part | None:
+        """The smallest true success rate that would have been called a leak nine times out of ten; null where no rate
+        would, or without trials.
+        """
+        if not self.trials:
+            return None
         needed = int(stats.binom.isf(ALPHA, self.trials, self.chance)) + 1
         while needed <= self.trials and stats.binom.sf(needed - 1, self.trials, self.chance) >= ALPHA:
             needed += 1  # rounding: the verdict asks for strictly less
         if needed > self.trials:
             return None
         return float(stats.beta.ppf(POWER, needed, self.trials - needed + 1))
+
+    @property
+    def has_curve(self) -> bool:
+        """Whether the attack gave scores to rows of both kinds."""
+        return bool(self.members and self.others)
+
+    @computed
+    def auc(self) -> Part | None:
+        """Area under the ROC curve, for attacks that give every candidate a score; null for others."""
+        return area_under_roc(self.members, self.others) if self.has_curve else None
+
+    @computed
+    def true_positive_rates(self) -> tuple[RocPoint, ...]:
+        """Part of the used rows that are found at low rates of false alarms; empty where auc is null."""
+        rates = FALSE_POSITIVE_RATES if self.has_curve else ()
+        return tuple(roc_point(self.members, self.others, rate) for rate in rates)
 
 
 def clopper_pearson(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -118,25 +164,13 @@ def clopper_pearson(hits: int, trials: int, confidence: float = CONFIDENCE) -> t
     return low, high
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RocPoint:
-    """A threshold's true positive rate, with its interval, at no more than a stated rate of false alarms."""
-
-    false_positive_rate: float
-    true_positive_rate: float
-    low: float
-    high: float
-
-
 def roc_point(members: Sequence[float], others: Sequence[float], false_positive_rate: float) -> RocPoint:
     """The part of members above all but ``false_positive_rate`` of the others (Carlini et al., S&P 2022)."""
     allowed = int(np.floor(false_positive_rate * len(others)))
     threshold = np.sort(np.asarray(others))[::-1][allowed]
     above = int(np.count_nonzero(np.asarray(members) > threshold))
     low, high = clopper_pearson(above, len(members))
-    return RocPoint(
-        false_positive_rate=false_positive_rate, true_positive_rate=above / len(members), low=low, high=high
-    )
+    return RocPoint(false_positive_rate=false_positive_rate, rate=above / len(members), low=low, high=high)
 
 
 def area_under_roc(members: Sequence[float], others: Sequence[float]) -> float:

@@ -13,35 +13,31 @@ from secagg import InsecureSeededEntropy, PartyId
 from secagg.in_memory import Envelope
 from secagg.layout import IntVector
 from secagg.ring import RingVector
-from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, message_type
+from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, message_type, payload_of
 from simulations.audit.attack import MASKED, MessageAttack
-from simulations.audit.attacks.differencing import MaskReuse
-from simulations.audit.attacks.different_models import DifferentModels
+from simulations.audit.attacks.differencing import DifferentModels, MaskReuse
 from simulations.audit.attacks.distinguishing import Distinguishing, Uniformity
 from simulations.audit.evaluate import Score, Verdict
-from simulations.audit.recorder import RecordedSum, record_sum
+from simulations.audit.view import RecordedSum, record_sum
 from simulations.audit.workbench import Bench
+from simulations.report.document import Record, computed
 
 DICE, WORLDS = Uniformity(), Distinguishing()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
-    """A planted fault and what each attack made of it.
-
-    Args:
-        name: in JSON.
-        title: in words.
-        scores: by the attack's name in JSON.
-    """
+class Control(Record, title="control"):
+    """A planted fault in masks."""
 
     name: str
+    """Name of the planted fault."""
     title: str
+    """What it is."""
     scores: dict[str, Score]
+    """By attack."""
 
-    @property
+    @computed
     def caught(self) -> bool:
-        """Whether at least one attack noticed."""
+        """Whether an attack noticed it."""
         return any(score.verdict in (Verdict.LEAKS, Verdict.RECOVERED) for score in self.scores.values())
 
 
@@ -100,14 +96,15 @@ def with_fault(recorded: RecordedSum, fault: MaskFault) -> RecordedSum:
 def _spoiled(recorded: RecordedSum, fault: MaskFault, envelope: Envelope) -> Envelope:
     if message_type(envelope.message) not in CARRIES_VECTOR:
         return envelope
-    layout = recorded.protocol.layout
-    head = len(envelope.message) - layout.wire_bytes
+    layout, message = recorded.protocol.layout, envelope.message
+    end = HEADER_BYTES + len(payload_of(message))
+    head = end - layout.wire_bytes
     assert head >= HEADER_BYTES
     vector = RingVector.encode(layout, recorded.inputs[envelope.sender])
-    mask = RingVector.from_bytes(layout, envelope.message[head:]).copy()
+    mask = RingVector.from_bytes(layout, message[head:end]).copy()
     mask.subtract(vector)
     vector.add(fault.spoil(mask))
-    return replace(envelope, message=envelope.message[:head] + vector.to_bytes())
+    return replace(envelope, message=message[:head] + vector.to_bytes() + message[end:])
 
 
 def _truncated(mask: RingVector) -> RingVector:

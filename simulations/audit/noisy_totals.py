@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy import stats
 
 from analytic.afl import AFL
@@ -21,7 +22,8 @@ from secagg.layout import IntVector
 from secagg.sessions import ClientSession, Contribution
 from simulations.audit.evaluate import Score, epsilon_lower_bound, guess_canaries, paired
 from simulations.audit.population import Population
-from simulations.audit.recorder import record_sum
+from simulations.audit.view import record_sum
+from simulations.report.document import Natural, NotNegative, Part, Positive, Record, computed
 
 CLIENTS, MAX_CANARIES = 10, 600
 DRAWS = 25_000
@@ -33,55 +35,53 @@ ALPHA = 1e-6
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NoiseEvidence:
-    """What was claimed of a noisy total and what was found.
-
-    Args:
-        name: in JSON.
-        title: in words.
-        fault: what was planted, empty for the honest run.
-        epsilon: claimed, at most.
-        delta: claimed.
-        lower_bound: of epsilon, by attack, at 95 % confidence.
-        canaries: rows that a coin put in or left out.
-        guesses: how many of them were guessed.
-        correct: how many guesses were right.
-        noise_ratio: variance found over variance claimed, with its interval ``noise_low`` to ``noise_high``.
-        too_little: whether the claim of at least this much noise is refuted.
-        lattice_p_value: how likely noise of whole lattice units has such low bits.
-        membership: the same attack in pairs, like in the other columns.
-    """
+class NoiseEvidence(Record, title="noise"):
+    """A total with noise: claim and evidence."""
 
     name: str
+    """honest, or the name of the planted fault."""
     title: str
-    fault: str
-    epsilon: float
-    delta: float
-    lower_bound: float
-    canaries: int
-    guesses: int
-    correct: int
-    noise_ratio: float
-    noise_low: float
-    noise_high: float
-    too_little: bool
-    lattice_p_value: float
-    membership: Score = field(repr=False)
+    """In words."""
+    fault: str = Field(exclude=True)
+    """What was planted, empty for the honest run."""
+    epsilon: Positive
+    """Claimed epsilon, an upper bound by proof."""
+    delta: Part
+    """Claimed delta."""
+    lower_bound: NotNegative
+    """Epsilon at least, by attack in one run, at 95 % confidence (Steinke et al. 2023)."""
+    canaries: Natural
+    """Rows that a coin put in or left out."""
+    guesses: Natural
+    """How many of them were guessed."""
+    correct: Natural
+    """How many guesses were right."""
+    noise_ratio: NotNegative
+    """Variance of the noise found, over the claimed one."""
+    noise_low: NotNegative
+    """Lower end of its interval."""
+    noise_high: NotNegative
+    """Upper end."""
+    too_little: bool = Field(exclude=True)
+    """Whether the claim of at least this much noise is refuted."""
+    lattice_p_value: Part
+    """How likely noise of whole units has such low bits; floating-point noise has not."""
+    membership: Score
+    """The same attack in pairs."""
 
-    @property
+    @computed
     def planted(self) -> bool:
         """Whether a fault was planted."""
         return bool(self.fault)
 
-    @property
+    @computed
     def refuted(self) -> bool:
         """Whether anything contradicts the claim."""
         return self.lower_bound > self.epsilon or self.too_little or self.lattice_p_value < ALPHA
 
-    @property
+    @computed
     def as_expected(self) -> bool:
-        """Whether the honest run stands and a planted fault was caught."""
+        """Whether the honest run stands, or the planted fault was caught."""
         return self.refuted == bool(self.fault)
 
     @property
@@ -164,9 +164,7 @@ class _Setting:
             rng=rng,
         )
 
-    def parties(
-        self, spoil: Callable[[NoisySum], InOneProcess] = lambda sum_: InOneProcess(protocol=sum_)
-    ) -> InOneProcess:
+    def parties(self, fault: Callable[[CoordinateNoise], Spoil] | None = None) -> InOneProcess:
         """All parties of a masked sum under the noise, in a session of its own, honest ones or spoiled."""
         masked = MaskedSum(
             layout=make_room(self.layout, CLIENTS, self.noise),
@@ -174,7 +172,10 @@ class _Setting:
             session_id=new_session_id(),
             threshold=CLIENTS,
         )
-        return spoil(NoisySum(protocol=masked, layout=self.layout, noise=self.noise))
+        noisy = NoisySum(protocol=masked, layout=self.layout, noise=self.noise)
+        if fault is None:
+            return InOneProcess(protocol=noisy)
+        return _Faulty(protocol=noisy, exact=masked, spoil=fault(self.noise.share))
 
     def evidence(self, name: str, title: str, fault: str, make: Callable[[], InOneProcess]) -> NoiseEvidence:
         """One release attacked, and several rehearsals compared with their exact sum."""
@@ -228,7 +229,9 @@ def _release(parties: InOneProcess, vectors: Mapping[PartyId, IntVector]) -> Int
     return record_sum(parties, vectors).released().total
 
 
-# Planted faults
+# Planted faults: what a client sends in place of its vector with an honest share of noise
+
+Spoil = Callable[[PartyId, IntVector], IntVector]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,38 +239,26 @@ class _Faulty(InOneProcess):
     """All parties of a noisy sum whose clients' vectors are spoiled by something else."""
 
     exact: SumProtocol
-    spoil: Callable[[PartyId, IntVector], IntVector]
-
-    @classmethod
-    def of(cls, honest: NoisySum, spoil: Callable[[PartyId, IntVector], IntVector]) -> InOneProcess:
-        return cls(protocol=honest, exact=honest.protocol, spoil=spoil)
+    spoil: Spoil
 
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
         assert not callable(contribution)
         return self.exact.client(party, self.spoil(party, contribution), entropy=entropy)
 
 
-def _halved(honest: NoisySum) -> InOneProcess:
-    share = honest.noise.share
+def _halved(share: CoordinateNoise) -> Spoil:
     half = replace(share, variances=tuple(max(1, variance // 4) for variance in share.variances))
-    return _Faulty.of(honest, lambda party, vector: vector + half.draw())
+    return lambda party, vector: vector + half.draw()
 
 
-def _one_silent(honest: NoisySum) -> InOneProcess:
-    share = honest.noise.share
-    return _Faulty.of(honest, lambda party, vector: vector if party == 1 else vector + share.draw())
+def _one_silent(share: CoordinateNoise) -> Spoil:
+    return lambda party, vector: vector if party == 1 else vector + share.draw()
 
 
-def _float32(honest: NoisySum) -> InOneProcess:
+def _float32(share: CoordinateNoise) -> Spoil:
     """Enough of it (2 % more scale), so that only its low bits give it away: float32 has 24 bits."""
-    share = honest.noise.share
     rng = np.random.default_rng(int.from_bytes(os_entropy(8), "big"))
-    sigma = np.sqrt(np.array([0.0, *map(float, share.variances)]))[share.levels]
-
-    def spoil(party: PartyId, vector: IntVector) -> IntVector:
-        drawn: IntVector = (
-            rng.standard_normal(len(sigma), dtype=np.float32) * (1.02 * sigma).astype(np.float32)
-        ).astype(np.int64)
-        return vector + drawn
-
-    return _Faulty.of(honest, spoil)
+    sigma = 1.02 * np.sqrt(np.array([0.0, *map(float, share.variances)]))[share.levels]
+    return lambda party, vector: (
+        vector + (rng.standard_normal(len(sigma), dtype=np.float32) * sigma.astype(np.float32)).astype(np.int64)
+    )

@@ -29,12 +29,10 @@ class SideInformation:
     Args:
         rows: candidates, of which some were used and some were not (does the adversary see which?), and public rows of
             the same population, which nobody used.
-        n_classes: labels are 0 to n_classes - 1.
         worlds: for some clients two vectors, one of which it contributed.
     """
 
     rows: EnteringRows = field(repr=False)
-    n_classes: int
     worlds: Mapping[PartyId, tuple[IntVector, IntVector]] = field(default_factory=dict, repr=False)
 
 
@@ -111,24 +109,6 @@ class Population:
         """Each public row alone."""
         x, y = self.dataset.x_test[self.public], self.dataset.y_test[self.public]
         return tuple(ClientRows(x[[place]], y[[place]]) for place in range(len(self.public)))
-
-    def is_member(self, indices: Indices) -> NDArray[np.bool_]:
-        """For each candidate whether it is among these."""
-        return np.isin(self.candidates, indices)
-
-    def truth(self, indices: Indices, entering: EnteringRows, vector: IntVector, *, rows_per_client: int) -> Truth:
-        """What is true of a client, or of a cohort, with these rows."""
-        is_member = self.is_member(indices)
-        low, high = sizes(rows_per_client)
-        return Truth(
-            rows=entering.candidates[is_member],
-            labels=entering.candidate_labels[is_member],
-            vector=vector,
-            is_member=is_member,
-            pool_size=len(self.candidates),
-            row_counts=high - low + 1,
-            n_classes=self.dataset.n_classes,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

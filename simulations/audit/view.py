@@ -1,20 +1,33 @@
-"""What an adversary saw of real sums: the messages, and the inputs and random tapes of the parties it controls."""
+"""What an adversary saw of real sums, cut out of recordings of everything, and how it reads statistics in it.
+
+Any vector of the right size is taken for a Gram and a cross-correlation.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from secagg import Layout, PartyId, PartySecrets, SumProtocol, SumResult
+from analytic.learner import AnalyticLearner, ClientRows
+from analytic.row_format import FloatMatrix
+from analytic.statistics import Statistics
+from federation.federation import Federation
+from federation.modes import Mode
+from federation.release import RANK_TOLERANCE, gram_rank
+from secagg import InOneProcess, Layout, PartyId, PartySecrets, SumProtocol, SumResult, run_in_memory
 from secagg.config import SERVER
-from secagg.in_memory import Envelope
+from secagg.entropy import Entropy, os_entropy
+from secagg.errors import SecureSumError
+from secagg.in_memory import Envelope, Network, Parties
 from secagg.layout import IntVector
 from secagg.ring import RingVector
+from secagg.sessions import ClientSession, Contribution, ServerSession
 from secagg.sums import Knowledge
-from secagg.wire import HEADER_BYTES, MessageType, message_type
+from secagg.wire import MessageType, message_type, payload_of
 from simulations.audit.population import SideInformation
 
 
@@ -111,7 +124,7 @@ class SumView:
         if not self.protocol.guarantee.helpers_learn_total:
             return None
         for envelope in self.messages_of(MessageType.DECRYPTED_SUM):
-            return read_integers(self.layout, envelope.message[HEADER_BYTES:])
+            return read_integers(self.layout, payload_of(envelope.message))
         return None
 
 
@@ -143,3 +156,220 @@ def read_integers(layout: Layout, data: bytes) -> IntVector:
         shift = np.int64(64 - 8 * segment.wire_bytes)
         vector[place] = entries.astype(np.uint64).view(np.int64) << shift >> shift
     return vector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordedSum:
+    """One sum with every message, every party's input and every byte that it drew.
+
+    Args:
+        parties: the sum, and what each of its parties alone knows.
+        model: what the parties knew of the model.
+        envelopes: every message, in the order in which it was sent.
+        inputs: each client's vector.
+        tapes: each client's random bytes.
+        result: the released total, None if the sum failed.
+        failure: why it failed.
+    """
+
+    parties: InOneProcess
+    model: Any
+    envelopes: tuple[Envelope, ...] = field(repr=False)
+    inputs: Mapping[PartyId, IntVector] = field(repr=False)
+    tapes: Mapping[PartyId, bytes] = field(repr=False)
+    result: SumResult | None = field(repr=False)
+    failure: SecureSumError | None = None
+
+    @property
+    def protocol(self) -> SumProtocol:
+        """The sum, which is public."""
+        return self.parties.protocol
+
+    def released(self) -> SumResult:
+        """The total with its survivors.
+
+        Raises:
+            secagg.errors.SecureSumError: the sum failed.
+        """
+        if self.failure is not None:
+            raise self.failure
+        assert self.result is not None
+        return self.result
+
+    def view(self, coalition: Coalition) -> SumView:
+        """What the coalition saw of it, and nothing else."""
+        members = coalition.parties
+        return SumView(
+            protocol=self.protocol,
+            model=self.model,
+            messages=tuple(envelope for envelope in self.envelopes if coalition.sees(envelope)),
+            result=self.result if coalition.server or coalition.given_total else None,
+            inputs={party: vector for party, vector in self.inputs.items() if party in members},
+            tapes={party: tape for party, tape in self.tapes.items() if party in members},
+            secrets={party: secrets for party, secrets in self.parties.secrets.items() if party in members},
+        )
+
+
+def view_of(sums: tuple[RecordedSum, ...], coalition: Coalition, known: SideInformation) -> AdversaryView:
+    """What the coalition saw of several sums."""
+    return AdversaryView(coalition=coalition, sums=tuple(one.view(coalition) for one in sums), known=known)
+
+
+def record_sum(
+    parties: InOneProcess,
+    vectors: Mapping[PartyId, IntVector],
+    *,
+    model: Any = None,
+    network: Network | None = None,
+    entropy: Entropy = os_entropy,
+) -> RecordedSum:
+    """Run one sum on the in-memory network and keep all of it; a sum that fails is kept too."""
+    envelopes: list[Envelope] = []
+    tapes: dict[PartyId, bytearray] = {}
+    result, failure = None, None
+    try:
+        result = run_in_memory(
+            _Taped(parties, tapes),
+            vectors,
+            network=network,
+            entropy=entropy,
+            record=envelopes.append,
+        ).result
+    except SecureSumError as error:
+        failure = error
+    return RecordedSum(
+        parties=parties,
+        model=model,
+        envelopes=tuple(envelopes),
+        inputs=dict(vectors),
+        tapes={party: bytes(tape) for party, tape in tapes.items()},
+        result=result,
+        failure=failure,
+    )
+
+
+def record_federation(
+    learner: AnalyticLearner[Any],
+    clients: Mapping[PartyId, ClientRows],
+    mode: Mode,
+    *,
+    entropy: Entropy = os_entropy,
+) -> tuple[RecordedSum, ...]:
+    """Every sum of a learner's dialogue over ``mode``, each in a session of its own.
+
+    Raises:
+        secagg.errors.SecureSumError: a sum failed.
+    """
+    federation, recorded, sums = Federation(learner, release=None), list[RecordedSum](), mode.sums(tuple(clients))
+    while (step := federation.next_sum) is not None:
+        parties = sums.next_sum(step.layout, step.context)
+        vectors = {party: step.vector(rows) for party, rows in clients.items()}
+        one = record_sum(parties, vectors, model=step.model, entropy=entropy)
+        federation.take(one.released())
+        recorded.append(one)
+    return tuple(recorded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taped:
+    """The same parties, whose clients' random bytes are written down as they draw them."""
+
+    honest: Parties
+    tapes: dict[PartyId, bytearray]
+
+    @property
+    def clients(self) -> tuple[PartyId, ...]:
+        return self.honest.clients
+
+    @property
+    def helpers(self) -> tuple[PartyId, ...]:
+        return self.honest.helpers
+
+    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+        tape = self.tapes.setdefault(party, bytearray())
+
+        def taped(n_bytes: int) -> bytes:
+            drawn = entropy(n_bytes)
+            tape.extend(drawn)
+            return drawn
+
+        return self.honest.client(party, contribution, entropy=taped)
+
+    def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
+        return self.honest.helper(party, entropy=entropy)
+
+    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+        return self.honest.server(entropy=entropy)
+
+
+IntMatrix = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reading:
+    """What ``StatisticsSpec`` and ``CountSpec`` put into a vector, unchecked: it may be noise.
+
+    Args:
+        gram: shape (d, d), symmetric by construction.
+        cross: shape (d, c).
+        count: number of rows.
+    """
+
+    gram: IntMatrix = field(repr=False)
+    cross: IntMatrix = field(repr=False)
+    count: int
+
+    @classmethod
+    def of(cls, layout: Layout, vector: IntVector) -> Self:
+        """Take a vector of segments gram (upper triangle), cross and count apart."""
+        parts = {segment.name: vector[place] for segment, place in layout.slices()}
+        d = width_of(len(parts["gram"]))
+        gram = np.zeros((d, d), dtype=np.int64)
+        gram[np.triu_indices(d)] = parts["gram"]
+        gram += np.triu(gram, 1).T
+        return cls(gram=gram, cross=parts["cross"].reshape(d, -1), count=int(parts["count"][0]))
+
+    @property
+    def scale(self) -> int:
+        """The power of two that all rows seem to be multiples of: rows coarser than their format show it."""
+        common = int(np.gcd.reduce(np.abs(self.cross), axis=None))
+        squared = int(np.gcd.reduce(np.abs(self.gram), axis=None))
+        scale = common & -common if common else 1
+        while squared % (scale * scale):
+            scale //= 2
+        return scale
+
+    @property
+    def unit(self) -> float:
+        """The length of the longest feature where that is above 1: no entry of a Gram is larger than its square."""
+        return max(1.0, float(np.sqrt(np.abs(self.gram.diagonal()).max(initial=1))))
+
+    def scaled(self) -> tuple[FloatMatrix, FloatMatrix]:
+        """Gram and cross-correlation in float64, in units in which a typical entry is near 1."""
+        unit = self.unit
+        return self.gram / unit**2, self.cross / unit
+
+    @property
+    def rank(self) -> int:
+        """Numerical rank of the Gram."""
+        return gram_rank(Statistics(gram=self.gram, cross=self.cross, count=0))
+
+    def class_counts(self) -> NDArray[np.int64] | None:
+        """Rows of each class: H^T G^+ H = Y^T Y, as long as the rows are linearly independent; None if they are not."""
+        gram, cross = self.scaled()
+        product = cross.T @ np.linalg.pinv(gram, rcond=RANK_TOLERANCE, hermitian=True) @ cross
+        counts = np.round(product.diagonal())
+        if not np.isfinite(product).all() or np.abs(product - np.diag(counts)).max() > 0.01 or counts.min() < 0:
+            return None
+        return counts.astype(np.int64)
+
+
+def width_of(n_upper: int) -> int:
+    """The d of a d x d Gram whose upper triangle has this many entries."""
+    return (int(np.sqrt(8 * n_upper + 1)) - 1) // 2
+
+
+def reading_of(view: AdversaryView, target: PartyId | None) -> Reading | None:
+    """A client's upload in the last sum, or, for no client, that sum's total; None if the adversary saw neither."""
+    vector = view.read(target)
+    return None if vector is None else Reading.of(view.sums[-1].layout, vector)

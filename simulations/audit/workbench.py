@@ -17,8 +17,8 @@ from federation.modes import Mode
 from secagg import InOneProcess, Layout, PartyId, SumResult, new_session_id
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
-from simulations.audit.population import EnteringRows, Indices, Population, SideInformation, Truth
-from simulations.audit.recorder import RecordedSum, record_sum
+from simulations.audit.population import EnteringRows, Indices, Population, SideInformation, Truth, sizes
+from simulations.audit.view import RecordedSum, record_sum
 
 Cohort = dict[PartyId, Indices]
 Run = tuple[Cohort, RecordedSum]
@@ -131,7 +131,7 @@ class Bench:
 
     def known(self, worlds: Mapping[PartyId, tuple[IntVector, IntVector]] | None = None) -> SideInformation:
         """What the adversary is granted."""
-        return SideInformation(rows=self.entering, n_classes=self.population.dataset.n_classes, worlds=worlds or {})
+        return SideInformation(rows=self.entering, worlds=worlds or {})
 
     def worlds(self, vectors: Mapping[PartyId, IntVector]) -> dict[PartyId, tuple[IntVector, IntVector]]:
         """For each client its own vector and its neighbour's, in an order drawn at random."""
@@ -144,7 +144,17 @@ class Bench:
 
     def truth(self, indices: Indices, vector: IntVector) -> Truth:
         """What is true of a client, or a cohort, with these rows."""
-        return self.population.truth(indices, self.entering, vector, rows_per_client=self.rows_per_client)
+        is_member = np.isin(self.population.candidates, indices)
+        low, high = sizes(self.rows_per_client)
+        return Truth(
+            rows=self.entering.candidates[is_member],
+            labels=self.entering.candidate_labels[is_member],
+            vector=vector,
+            is_member=is_member,
+            pool_size=len(self.population.candidates),
+            row_counts=high - low + 1,
+            n_classes=self.population.dataset.n_classes,
+        )
 
 
 def _first_gram(learner: AnalyticLearner[Any], population: Population) -> tuple[Any, SumSpec[Any]]:

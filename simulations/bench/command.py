@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,20 +14,21 @@ from federation.console.arguments import file, items
 from federation.console.declaration import Command, option, part
 from federation.console.output_files import OutputFile
 from federation.errors import UsageError
-from simulations.bench import cohorts, learning, masks, mode_costs, whole_client, wire_bytes
-from simulations.bench.machine import describe_machine, one_thread
-from simulations.bench.measure import Figure, Row, Section, Settings, Spread, spaced
+from simulations.bench import learning
+from simulations.bench.masked_client import MASKING, WHOLE_CLIENT, WIRE_BYTES
+from simulations.bench.measure import Figure, Row, Section, Settings, Spread, describe_machine, one_thread, spaced
+from simulations.bench.sessions import BY_COHORT_SIZE, BY_MODE
 from simulations.report.document import Record
 
 SECTIONS: Mapping[str, Section] = {
     section.letter: section
     for section in (
-        masks.SECTION,
-        whole_client.SECTION,
-        wire_bytes.SECTION,
+        MASKING,
+        WHOLE_CLIENT,
+        WIRE_BYTES,
         *learning.SECTIONS,
-        cohorts.SECTION,
-        mode_costs.SECTION,
+        BY_COHORT_SIZE,
+        BY_MODE,
     )
 }
 """Every section by its letter."""
@@ -55,6 +56,11 @@ class SectionRecord(Record, title="section"):
     """What exactly is compared with what."""
     rows: tuple[Row, ...]
     """A row for each case."""
+
+    @classmethod
+    def of(cls, section: Section, rows: Iterable[Row]) -> SectionRecord:
+        """Put what was measured below its question."""
+        return cls(section=section.letter, title=section.title, method=section.method, rows=tuple(rows))
 
 
 class BenchReport(Record, title="Report of python -m simulations bench"):
@@ -99,42 +105,33 @@ def run(options: BenchOptions) -> int:
     machine = describe_machine()
     facts = (f"| {name} | {fact} |" for name, fact in machine.items())
     print("| machine | |", "| --- | --- |", *facts, sep="\n", flush=True)
-    results: list[tuple[Section, list[Row]]] = []
+    found: list[SectionRecord] = []
     with one_thread():
         for section in options.sections:
-            results.append((section, list(section.run(options.settings))))
-            print(f"\n{section_table(*results[-1])}", flush=True)
+            found.append(SectionRecord.of(section, section.run(options.settings)))
+            print(f"\n{section_table(found[-1])}", flush=True)
     load = f"{os.getloadavg()[0]:.2f}"
-    verdicts = [row.met for _, rows in results for row in rows if row.met is not None]
+    verdicts = [row.met for one in found for row in one.rows if row.met is not None]
     print(f"\n{sum(verdicts)} of {len(verdicts)} goals met; load at the end {load}")
     if output is not None:
-        output.write(report_of(options.settings, {**machine, "load after": load}, results).to_json())
+        report = BenchReport(
+            settings=SettingsRecord.model_validate(options.settings),
+            machine={**machine, "load after": load},
+            sections=tuple(found),
+        )
+        output.write(report.to_json())
     return 0
 
 
-def report_of(
-    settings: Settings, machine: Mapping[str, str], results: Sequence[tuple[Section, Sequence[Row]]]
-) -> BenchReport:
-    """Return everything that was measured."""
-    return BenchReport(
-        settings=SettingsRecord.model_validate(settings),
-        machine=machine,
-        sections=tuple(
-            SectionRecord(section=section.letter, title=section.title, method=section.method, rows=tuple(rows))
-            for section, rows in results
-        ),
-    )
-
-
-def section_table(section: Section, rows: Sequence[Row]) -> str:
+def section_table(found: SectionRecord) -> str:
     """Return one section's heading, method and table."""
-    columns = list(dict.fromkeys(name for row in rows for name in row.figures))
+    columns = list(dict.fromkeys(name for row in found.rows for name in row.figures))
     header = ["case", *columns]
-    if any(row.ratio is not None for row in rows):
+    if any(row.ratio is not None for row in found.rows):
         header += ["ratio", "goal", ""]
-    lines = [f"### {section.letter}. {section.title}", "", section.method, ""]
+    lines = [f"### {found.section}. {found.title}", "", found.method, ""]
     lines += [f"| {' | '.join(header)} |", "| --- |" + " ---: |" * (len(header) - 1)]
-    for row in rows:
+    for row in found.rows:
         cells = [row.case, *(_text(row.figures.get(name, "")) for name in columns)]
         cells += ["" if row.ratio is None else _text(row.ratio), str(row.goal or ""), VERDICTS[row.met]]
         lines.append(f"| {' | '.join(cells[: len(header)])} |")

@@ -1,19 +1,25 @@
-"""Measuring side by side: every candidate once a round, so that a noisy machine disturbs all of them alike."""
+"""Measuring side by side, a candidate after the other, so that a noisy machine disturbs all alike; and that machine."""
 
 from __future__ import annotations
 
+import os
+import platform
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Self, TypeVar
 
-from pydantic import PlainSerializer, computed_field
+import scipy.linalg  # noqa: F401  (brings a BLAS of its own, which must be there before the pools are counted)
+from pydantic import PlainSerializer
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from federation.console.arguments import whole
 from federation.console.declaration import option
 from federation.errors import UsageError
-from simulations.report.document import Record
+from simulations.report.document import Record, computed, versions
 
 T = TypeVar("T")
 
@@ -95,8 +101,7 @@ class Row(Record, title="row"):
     goal: Annotated[Goal | None, PlainSerializer(lambda goal: goal and str(goal), return_type=str | None)] = None
     """Such as `<= 1.25`, for the ratio's median; null where the ratio is for information only."""
 
-    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorators on properties
-    @property
+    @computed
     def met(self) -> bool | None:
         """Whether it is; null without a goal."""
         return None if self.goal is None or self.ratio is None else self.goal.is_met(self.ratio)
@@ -168,3 +173,43 @@ def _timed(work: Callable[[], object], clock: Callable[[], float]) -> Timed:
         return clock() - started
 
     return timed
+
+
+PACKAGES = ("numpy", "scipy", "cryptography", "tenseal", "flwr")
+THREADS = "BLAS pools held at one thread (threadpoolctl); subprocesses get OMP_NUM_THREADS=1; CPU seconds unless stated"
+
+
+one_thread = partial(threadpool_limits, limits=1)
+"""Hold every BLAS and OpenMP pool of this process at one thread, as a context."""
+
+
+def describe_machine() -> Mapping[str, str]:
+    """What a reader needs to judge the figures: facts by name."""
+    return {
+        "processor": _processor(),
+        "cores": str(os.cpu_count()),
+        "load before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        **versions(PACKAGES),
+        "openssl": _openssl(),
+        "blas": _blas(),
+        "threads": THREADS,
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown"
+
+
+def _openssl() -> str:
+    from cryptography.hazmat.backends.openssl import backend
+
+    return backend.openssl_version_text()
+
+
+def _blas() -> str:
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    return ", ".join(sorted({f"{p['internal_api']} {p['version']} {p.get('architecture', '')}".strip() for p in pools}))

@@ -12,9 +12,9 @@ only add noise.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,11 @@ from analytic.learner import ClientRows
 from analytic.row_format import FloatMatrix
 from analytic.solve import one_blas_thread
 from analytic.statistics import one_hot
+from federation.console.arguments import Option, Reader
+from federation.datasets import Dataset
 from federation.errors import FederationError, UsageError
-from simulations.compare.accuracy import accuracy
+from simulations.compare.reference import accuracy
+from simulations.report.document import Count, NotNegative, Part, Positive, Record
 
 FEDPROX_MU = 0.01
 """FedProx's default mu. It is ours: the papers at hand compare with FedProx without saying theirs."""
@@ -69,41 +72,18 @@ class GradientSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BaselineResult:
-    """What a gradient baseline reached and what it cost.
+class Trained:
+    """What training reached.
 
     Args:
-        name: fedavg or fedprox.
-        settings: how it trained.
         weights: the last head, shape (c, d + 1), the bias last; read-only.
         accuracies: test accuracy after each round.
-        bytes_up_per_client: what each client sent over all rounds, parameters only.
-        bytes_down_per_client: what each client received.
         seconds: wall-clock time of training and testing.
     """
 
-    name: str
-    settings: GradientSettings
     weights: FloatMatrix
     accuracies: tuple[float, ...]
-    bytes_up_per_client: int
-    bytes_down_per_client: int
     seconds: float
-
-    @property
-    def rounds(self) -> int:
-        """Rounds of communication."""
-        return len(self.accuracies)
-
-    @property
-    def test_accuracy(self) -> float:
-        """After the last round."""
-        return self.accuracies[-1]
-
-    @property
-    def best_test_accuracy(self) -> float:
-        """The best of all rounds, which AFL's table 1 reports; it is chosen by the test rows and so flatters."""
-        return max(self.accuracies)
 
 
 def train(
@@ -114,7 +94,7 @@ def train(
     *,
     settings: GradientSettings,
     tick: Callable[[], None] = lambda: None,
-) -> BaselineResult:
+) -> Trained:
     """Federated averaging (McMahan et al., AISTATS 2017) of linear heads under softmax cross-entropy, or FedProx.
 
     Each round every client trains the common head on its own rows by SGD; the next common head is the average of
@@ -156,16 +136,7 @@ def train(
             )
         tick()
     weights.setflags(write=False)
-    sent = settings.rounds * weights.size * PARAMETER_BYTES
-    return BaselineResult(
-        name=name,
-        settings=settings,
-        weights=weights,
-        accuracies=tuple(accuracies),
-        bytes_up_per_client=sent,
-        bytes_down_per_client=sent,
-        seconds=time.perf_counter() - started,
-    )
+    return Trained(weights=weights, accuracies=tuple(accuracies), seconds=time.perf_counter() - started)
 
 
 def _round(
@@ -222,3 +193,112 @@ def _with_constant(features: NDArray[Any]) -> FloatMatrix:
     rows = np.ones((len(features), features.shape[1] + 1))
     rows[:, :-1] = features
     return rows
+
+
+# As a comparison runs them: on the same rows as the closed forms, and marked as what they are
+
+
+class BaselineRecord(Record, title="baseline"):
+    """One gradient baseline on one partition and cohort; sums in the clear, and no bitwise law."""
+
+    mode: Literal["baseline"] = "baseline"
+    """Marks it as no privacy mode and no closed form."""
+    learner: str
+    """The gradient method: fedavg or fedprox."""
+    clients: Count
+    """Clients of the cohort."""
+    partition: str
+    """How training rows were dealt: iid, dirichlet:ALPHA or shards:S."""
+    survivors: Count
+    """Clients that took part in every round: those whose vectors are in a closed form's first sum."""
+    rounds: Count
+    """Rounds of communication."""
+    local_epochs: Count
+    """Passes of a client over its own rows in a round."""
+    batch_size: Count
+    """Rows in a step."""
+    learning_rate: Positive
+    """Step length of SGD."""
+    mu: NotNegative
+    """FedProx's pull toward the common head; 0 for FedAvg."""
+    test_accuracy: Part
+    """Part of the test rows that the last head classifies correctly."""
+    best_test_accuracy: Part
+    """The same for the best round, which the test rows themselves chose."""
+    bytes_up_per_client: Count
+    """Bytes of the heads that a client sent, as float32."""
+    bytes_down_per_client: Count
+    """Bytes of the heads that it received."""
+    wall_seconds: NotNegative
+    """Time of training and testing in one process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """A baseline as the command line names it.
+
+    Args:
+        name: the name in ``--baselines`` and in reports.
+        options: its own parameters, each with what reads it from text.
+        values: those that differ from the defaults of ``GradientSettings``.
+    """
+
+    name: str
+    options: Mapping[str, Reader]
+    values: Mapping[str, Option] = field(default_factory=dict)
+
+    def with_values(self, values: Mapping[str, Option]) -> Self:
+        """The same with options that were asked for."""
+        return replace(self, values={**self.values, **values})
+
+    def settings(self, seed: int) -> GradientSettings:
+        """How it trains.
+
+        Raises:
+            UsageError: a number out of range.
+        """
+        return GradientSettings(seed=seed, **self.values)
+
+    def run(
+        self,
+        dataset: Dataset,
+        clients: Sequence[ClientRows],
+        *,
+        n_clients: int,
+        partition: str,
+        seed: int,
+        tick: Callable[[], None],
+    ) -> BaselineRecord:
+        """Train on the rows of the clients that stay, and test on the common test rows.
+
+        Raises:
+            UsageError, FederationError: as ``train`` says.
+        """
+        settings = self.settings(seed)
+        trained = train(self.name, clients, dataset.x_test, dataset.y_test, settings=settings, tick=tick)
+        sent = settings.rounds * trained.weights.size * PARAMETER_BYTES
+        return BaselineRecord(
+            learner=self.name,
+            clients=n_clients,
+            partition=partition,
+            survivors=len(clients),
+            rounds=settings.rounds,
+            local_epochs=settings.local_epochs,
+            batch_size=settings.batch_size or 0,
+            learning_rate=settings.learning_rate,
+            mu=settings.mu,
+            test_accuracy=trained.accuracies[-1],
+            best_test_accuracy=max(trained.accuracies),
+            bytes_up_per_client=sent,
+            bytes_down_per_client=sent,
+            wall_seconds=trained.seconds,
+        )
+
+
+_OPTIONS: Mapping[str, Reader] = {"rounds": int, "local_epochs": int, "batch_size": int, "learning_rate": float}
+
+BASELINES: Mapping[str, Baseline] = {
+    "fedavg": Baseline(name="fedavg", options=_OPTIONS),
+    "fedprox": Baseline(name="fedprox", options={**_OPTIONS, "mu": float}, values={"mu": FEDPROX_MU}),
+}
+"""Every baseline by name."""

@@ -7,23 +7,20 @@ from collections.abc import Callable, Iterator, Mapping
 
 from rich.console import Console
 
+from federation.console.arguments import Configurable, Option, parse_options
 from federation.console.declaration import Command
-from federation.console.options import Configurable, Option, parse_options
 from federation.console.output_files import OutputFile
 from federation.console.printing import print_tables
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.learners import LEARNERS, ChosenLearner
 from simulations.command_line.progress import progress_bar
-from simulations.compare.baseline_runs import ENTRIES as BASELINES
-from simulations.compare.baseline_runs import ChosenBaseline
+from simulations.compare.baselines import BASELINES
 from simulations.compare.comparison import CompareSettings, Comparison, compare
 from simulations.compare.options import CompareOptions
-from simulations.compare.private_comparison import PrivateSettings, without_depth
-from simulations.compare.private_report import print_private, settings_from
+from simulations.compare.private import PrivateSettings, settings_from, without_depth
 from simulations.report.findings import findings
-from simulations.report.json_report import report_of
-from simulations.report.table import print_comparison
+from simulations.report.table import print_comparison, print_private
 
 
 def run(options: CompareOptions) -> int:
@@ -46,7 +43,7 @@ def run(options: CompareOptions) -> int:
     for fine, finding in findings(comparison):
         if not fine:
             print(f"error: {finding}", file=sys.stderr)
-    return 0 if comparison.all_bitwise_equal else 1
+    return 0 if comparison.all_bitwise_equal_to_pooled else 1
 
 
 def _draw(comparison: Comparison, console: Console) -> None:
@@ -61,7 +58,7 @@ def _files(options: CompareOptions) -> Iterator[tuple[OutputFile, Callable[[Comp
         federation.errors.OutputError: a place that cannot be written to.
     """
     output = options.output
-    for path, render in ((output.json, _json), (output.html, _page), (output.plot, _plot)):
+    for path, render in ((output.json, Comparison.to_json), (output.html, _page), (output.plot, _plot)):
         if path:
             yield OutputFile(path), render
 
@@ -71,7 +68,7 @@ def _settings(options: CompareOptions, dataset: Dataset) -> CompareSettings:
     own = parse_options(learning.own, (*learning.learner, *learning.baselines))
     return CompareSettings(
         learners=tuple(ChosenLearner(entry=entry, options=own[entry.name]) for entry in learning.learner),
-        baselines=tuple(ChosenBaseline(entry=entry, options=own[entry.name]) for entry in learning.baselines),
+        baselines=tuple(entry.with_values(own[entry.name]) for entry in learning.baselines),
         modes=federation.modes,
         n_clients=federation.clients,
         partitions=federation.partitions,
@@ -100,10 +97,6 @@ def _private(
                 yield settings
                 if settings.terms.n_layers:
                     yield without_depth(settings)
-
-
-def _json(comparison: Comparison) -> str:
-    return report_of(comparison).to_json()
 
 
 def _page(comparison: Comparison) -> str:

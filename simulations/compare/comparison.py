@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field, WithJsonSchema
 
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import RowFormat
@@ -15,14 +16,14 @@ from federation.errors import UsageError
 from federation.learners import ChosenLearner, LearnerSettings
 from federation.modes import Mode
 from secagg import PartyId
-from simulations.compare.baseline_runs import ChosenBaseline
+from simulations.compare.baselines import Baseline, BaselineRecord
 from simulations.compare.dropouts import NO_DROPOUTS, Dropouts
 from simulations.compare.personal import split_locally
-from simulations.compare.private_comparison import PrivateComparison, PrivateSettings, compare_private
-from simulations.compare.records import BaselineRecord, RunRecord
+from simulations.compare.private import PrivateComparison, PrivateSettings, compare_private
 from simulations.compare.reference import Float64Ridges, References
-from simulations.compare.runs import Case, Deal
+from simulations.compare.runs import Case, Deal, RunRecord
 from simulations.data.partitions import Partition
+from simulations.report.document import DatasetRecord, FormatName, Natural, NotNegative, Record, computed, versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class CompareSettings:
     modes: tuple[Mode, ...]
     n_clients: tuple[int, ...] = (20,)
     partitions: tuple[Partition, ...]
-    baselines: tuple[ChosenBaseline, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
     feature_format: RowFormat | None = None
     ridge: float = 0.0
     ri_gamma: float = 0.0
@@ -84,25 +85,55 @@ class CompareSettings:
         return self.feature_format or RowFormat.covering(dataset.x_train)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """All runs, what they ran on, and the format that every client used.
+Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
+"""Written as it came: 1 does not become 1.0."""
 
-    Args:
-        explanations: (which learner, mode and cohort; what its protocol says about its largest sum).
-    """
 
-    settings: CompareSettings
-    dataset: Dataset
-    feature_format: RowFormat
-    runs: tuple[RunRecord, ...]
-    baselines: tuple[BaselineRecord, ...] = ()
-    explanations: tuple[tuple[str, str], ...] = ()
-    private: tuple[PrivateComparison, ...] = ()
+class Comparison(Record, title="Report of python -m simulations compare"):
+    """Readers must ignore names that they do not know."""
 
-    @property
-    def all_bitwise_equal(self) -> bool:
-        """Whether every run gave its pooled model's bytes, personal models included."""
+    kind: Literal["analytic-secagg/compare"] = Field(default="analytic-secagg/compare", serialization_alias="schema")
+    """Says what kind of document this is."""
+    schema_version: Literal[3] = 3
+    """Raised when a name changes its meaning or goes away; new names do not raise it."""
+    versions: dict[str, str] = Field(
+        default_factory=versions, json_schema_extra={"required": ["python", "analytic-secagg", "numpy"]}
+    )
+    """Versions of Python and of the packages that decide the numbers."""
+    dataset: DatasetRecord
+    """The rows, the same in all runs."""
+    learner_options: Mapping[str, Mapping[str, str | Number | bool | tuple[Number, ...]]]
+    """For each learner the parameters of its own that were set; others have their defaults."""
+    format: FormatName
+    """Fixed-point format of the features."""
+    format_chosen_from_rows: bool
+    """Whether the format was chosen by looking at all training rows, which only a simulation can do."""
+    ridge: NotNegative
+    """Penalty of the solve, in the features' own units squared."""
+    ri_gamma: NotNegative
+    """What each client added to its Gram's diagonal."""
+    dropout_rate: Annotated[float, Field(ge=0, lt=1)]
+    """Part of each cohort that vanished before its vector was sent."""
+    dropout_anew: bool
+    """Whether every sum lost other clients (inconsistent participation) or all the same ones."""
+    seed: Natural
+    """Seed of partitions, dropouts, clients' own test rows and baselines."""
+    runs: tuple[RunRecord, ...] = Field(min_length=1)
+    """One entry a run: every learner, partition, cohort and mode."""
+    baselines: tuple[BaselineRecord, ...]
+    """Gradient methods on the same rows, for comparison only: one entry for each, partition and cohort. No bitwise law
+    holds for them."""
+    private: tuple[PrivateComparison, ...]
+    """Accuracy by privacy budget, one entry for each learner that has a private form, cohort and partition; empty
+    without --epsilon."""
+    explanations: tuple[tuple[str, str], ...] = Field(default=(), exclude=True)
+    """(Which learner, mode and cohort; what its protocol says about its largest sum)."""
+
+    @computed
+    def all_bitwise_equal_to_pooled(self) -> bool:
+        """Whether bitwise_equal_to_pooled is true in every run, and personalised_bitwise_equal_to_pooled in none
+        false.
+        """
         return all(run.equal_to_pooled for run in self.runs)
 
     @property
@@ -112,6 +143,10 @@ class Comparison:
         for run in self.runs:
             found.setdefault(run.learner, set()).add(run.weights_sha256)
         return found
+
+    def among_runs(self, what: str) -> tuple[Any, ...]:
+        """The different values of one field of the runs, in their order."""
+        return tuple(dict.fromkeys(getattr(run, what) for run in self.runs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,9 +190,15 @@ def compare(dataset: Dataset, settings: CompareSettings, progress: Progress | No
             if settings.explain and key not in explanations:
                 explanations[key] = case.mode.explain(layout, case.deal.clients) or "(says nothing of itself)"
     return Comparison(
-        settings=settings,
-        dataset=dataset,
-        feature_format=feature_format,
+        dataset=DatasetRecord.of(dataset),
+        learner_options={learner.name: learner.options for learner in settings.learners},
+        format=str(feature_format),
+        format_chosen_from_rows=settings.feature_format is None,
+        ridge=settings.ridge,
+        ri_gamma=settings.ri_gamma,
+        dropout_rate=settings.dropouts.rate,
+        dropout_anew=settings.dropouts.anew,
+        seed=settings.seed,
         runs=tuple(runs),
         baselines=baselines,
         explanations=tuple(explanations.items()),

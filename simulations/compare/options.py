@@ -16,8 +16,7 @@ from federation.learners import LEARNERS, LearnerEntry
 from federation.modes import Mode
 from secagg.config import MAX_CLIENTS
 from simulations.command_line.shared_arguments import DataOptions, format_option, modes_option
-from simulations.compare.baseline_runs import ENTRIES as BASELINES
-from simulations.compare.baseline_runs import BaselineEntry
+from simulations.compare.baselines import BASELINES, Baseline
 from simulations.compare.dropouts import Dropouts
 from simulations.data.partitions import Partition, parse_partition
 
@@ -92,7 +91,7 @@ class LearningOptions:
         metavar="NAME,...",
         shown="afl",
     )
-    baselines: tuple[BaselineEntry, ...] = option(
+    baselines: tuple[Baseline, ...] = option(
         f"gradient methods on the same rows, for comparison only: {', '.join(BASELINES)}, or all",
         lambda text: named(text, "baseline", BASELINES),
         default=(),

@@ -11,7 +11,7 @@ import numpy as np
 from analytic.learner import AnalyticLearner, ClientRows
 from federation.learners import Personalise
 from secagg import PartyId
-from simulations.compare.accuracy import accuracy
+from simulations.compare.reference import accuracy
 from simulations.data.partitions import Indices
 
 LOCAL_TEST_FRACTION = 0.2

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from analytic.learner import AnalyticLearner, ClientRows
 from federation.datasets import Dataset
@@ -17,14 +18,92 @@ from federation.in_process import Cost, FederatedRun, run_federation
 from federation.learners import ChosenLearner
 from federation.modes import Mode
 from secagg import Layout, PartyId
-from simulations.compare.accuracy import accuracy
 from simulations.compare.dropouts import Dropouts
-from simulations.compare.float64_federation import Float64Deviation
 from simulations.compare.memory import forget_peak, peak_rss_bytes
 from simulations.compare.personal import LocalSplit, personal_scores
-from simulations.compare.records import RunRecord
-from simulations.compare.reference import Reference, References, largest_deviation
+from simulations.compare.reference import Float64Deviation, Reference, References, accuracy, largest_deviation
 from simulations.data.partitions import Indices
+from simulations.report.document import Count, Natural, NotNegative, Part, Record, Sha256
+
+
+class RunRecord(Record, title="run"):
+    """One closed form over one mode, partition and cohort."""
+
+    mode: str
+    """How the sums were made: plain, masked, ..."""
+    learner: str
+    """The closed form: afl, fedhip, deepafl, safle."""
+    clients: Count
+    """Clients of the cohort."""
+    partition: str
+    """How training rows were dealt: iid, dirichlet:ALPHA or shards:S."""
+    survivors: Count
+    """Clients whose vectors are in a sum; the fewest of any sum where they differ."""
+    sums: Count
+    """Sums that the learner asked for."""
+    messages_per_client: Count
+    """Messages a client sent over all sums; the most of any client that took part."""
+    heavy_messages_per_client: Count
+    """Those of them that carry a vector of the learner's size."""
+    messages_per_sum: tuple[Count, ...] = Field(min_length=1)
+    """Messages of a client in each sum, in order; the most of any client whose vector is in it. Fewer from the second
+    on where sums carry each other's set-up."""
+    test_accuracy: Part
+    """Part of the test rows that the federated model classifies correctly."""
+    weights_sha256: Sha256
+    """SHA-256 of everything that the model learned."""
+    bitwise_equal_to_pooled: bool
+    """Whether these bytes are those of the same closed form solved on the survivors' pooled rows."""
+    max_abs_weight_deviation: NotNegative | None
+    """Largest absolute difference of a weight from the pooled model's; 0 when the bytes are equal, null when no number
+    says it (weights of another number, or NaN)."""
+    float64_ridge_test_accuracy: Part
+    """Accuracy of an unquantised float64 linear ridge on the same pooled rows (those of the first sum)."""
+    float64_ridge_max_abs_weight_deviation: NotNegative | None
+    """Largest absolute difference of a weight from that ridge's: what fixed-point rows cost. null for learners that are
+    no linear map of the features."""
+    float64_gram_sum_max_abs_weight_deviation: NotNegative
+    """Largest absolute difference of a weight from a float64 ridge on the pooled rows' Gram matrix when the clients of
+    the first sum send float64 Gram matrices, which are added and solved; 0 where products of rows are exact in
+    float64."""
+    float64_solved_weights_max_abs_weight_deviation: NotNegative
+    """The same when they send solved weights with gamma 1 on the diagonal, as AFL's authors do."""
+    local_test_accuracy: Part | None
+    """Accuracy of the global model on a fifth of each client's own rows that it kept for testing; mean over clients
+    that took part and hold such rows. null for learners without personal models."""
+    personalised_test_accuracy: Mapping[str, Part] | None
+    """The same for each client's personal model, by alpha as text. null for learners without personal models."""
+    personalised_bitwise_equal_to_pooled: bool | None
+    """Whether the personal weights of every client that took part, for every alpha, have the bytes of those that follow
+    from the survivors' pooled total. null for learners without personal models."""
+    bytes_up_per_client: Count
+    """Bytes a client sent over all sums, headers included; the most of any client that took part."""
+    bytes_down_per_client: Natural
+    """Bytes a client received as messages of its sums; the most of any client that took part. The model that clients
+    receive between sums and at the end is not in it: it is the same in every mode."""
+    client_seconds: NotNegative
+    """Time a client computed, its statistics included, over all sums; mean over clients that took part."""
+    client_statistics_seconds: NotNegative
+    """The part of it that is the learner's and not the mode's; mean over clients that took part."""
+    server_seconds: NotNegative
+    """Time of the server's sessions and of the solves."""
+    helpers: Natural
+    """Parties beside clients and server that the mode needs."""
+    helper_bytes_up: Natural
+    """Bytes a helper sent; the most of any, 0 without helpers."""
+    helper_bytes_down: Natural
+    """Bytes a helper received; the most of any, 0 without helpers."""
+    helper_seconds: NotNegative
+    """Time a helper computed; the most of any, 0 without helpers."""
+    wall_seconds: NotNegative
+    """Time of the whole run in one process, without its reference."""
+    peak_rss_bytes: Count
+    """Largest resident memory of the process during the run (where the system cannot start anew, up to its end)."""
+
+    @property
+    def equal_to_pooled(self) -> bool:
+        """Whether the global weights, and the personal ones where there are any, have their pooled bytes."""
+        return self.bitwise_equal_to_pooled and self.personalised_bitwise_equal_to_pooled is not False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -36,7 +36,7 @@ def findings(audit: Audit) -> Iterator[tuple[bool, str]]:
 
 
 def _about_modes(audit: Audit) -> Iterator[tuple[bool, str]]:
-    for mode in (mode.name for mode in audit.settings.modes):
+    for mode in audit.settings.modes:
         cells = [cell for cell in audit.cells if cell.mode == mode and cell.score is not None]
         hidden = [cell for cell in cells if cell.expectation is Expectation.HIDDEN]
         broken = [cell.attack for cell in hidden if not cell.as_expected]
@@ -83,7 +83,7 @@ def _about_coalitions(audit: Audit) -> Iterator[tuple[bool, str]]:
 
 
 def _about_noise(audit: Audit) -> Iterator[tuple[bool, str]]:
-    for one in audit.privacy:
+    for one in audit.noise:
         if not one.as_expected:
             yield False, f"{one.title}: {one.words}"
         elif not one.fault:
@@ -92,7 +92,7 @@ def _about_noise(audit: Audit) -> Iterator[tuple[bool, str]]:
                 f"{one.title}: an attack shows epsilon to be at least {one.lower_bound:.2f}, the claim is at most "
                 f"{one.epsilon:g}; noise found is {one.noise_ratio:.3f} of what was claimed",
             )
-    planted = [one for one in audit.privacy if one.fault]
+    planted = [one for one in audit.noise if one.fault]
     if planted and all(one.as_expected for one in planted):
         yield True, f"all {len(planted)} planted faults of noise were caught"
 
@@ -101,8 +101,8 @@ def print_audit(audit: Audit, console: Console) -> None:
     """The matrix and the sentences."""
     settings = audit.settings
     console.print(
-        f"audit of {settings.learner.name} on {audit.dataset.name}: {settings.sessions} cohorts of {settings.clients} "
-        f"clients with about {settings.rows_per_client} rows each, format {audit.feature_format}, seed {settings.seed}"
+        f"audit of {settings.learner} on {audit.dataset.name}: {settings.sessions} cohorts of {settings.clients} "
+        f"clients with about {settings.rows_per_client} rows each, format {settings.format}, seed {settings.seed}"
     )
     table = Table(show_edge=False, pad_edge=False, box=None)
     table.add_column("attack")

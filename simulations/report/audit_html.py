@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from analytic.row_format import RowFormat
 from simulations.audit.audit import Audit, Cell, CurvePoint
 from simulations.audit.catalogue import ATTACKS
-from simulations.audit.evaluate import ALPHA, Score, Verdict, area_under_roc, roc_curve
+from simulations.audit.evaluate import ALPHA, FALSE_POSITIVE_RATES, Score, Verdict, roc_curve
 from simulations.report.audit_findings import findings
-from simulations.report.audit_json import FALSE_POSITIVE_RATES, ScoreRecord, report_of
-from simulations.report.audit_plots import LineChart, row_picture
-from simulations.report.page import render
+from simulations.report.page import render, row_picture
+from simulations.report.plots import Line, LineChart
 
 COLUMN_TITLES = {
     "plain": "no protection (plain)",
@@ -55,7 +55,7 @@ def to_html(audit: Audit, *, pictures: bool = True) -> str:
     return render(
         "audit.html",
         filters={"percent": percent},
-        title=f"Privacy audit: {audit.settings.learner.name} on {audit.dataset.name}",
+        title=f"Privacy audit: {audit.settings.learner} on {audit.dataset.name}",
         audit=audit,
         settings=audit.settings,
         findings=list(findings(audit)),
@@ -69,7 +69,7 @@ def to_html(audit: Audit, *, pictures: bool = True) -> str:
         roc_rows=list(_roc_rows(audit)),
         found_at=[f"Found at {percent(rate)} false alarms" for rate in FALSE_POSITIVE_RATES],
         alpha=ALPHA,
-        document=report_of(audit).to_json(),
+        document=audit.to_json(),
     )
 
 
@@ -114,52 +114,48 @@ def charts(audit: Audit) -> Iterator[LineChart]:
         yield LineChart(
             title="Membership: rows found against false alarms",
             x_label="false alarms (part of the rows that were not used)",
-            y_label="rows found",
             series={name: _visible(score) for name, score in rocs.items()},
-            words=" ".join(
-                f"{name}: area under the curve {area_under_roc(score.members, score.others):.3f}."
-                for name, score in rocs.items()
-            ),
-            diagonal=True,
+            words=" ".join(f"{name}: area under the curve {score.auc:.3f}." for name, score in rocs.items()),
+            guessing=True,
         )
 
 
 def _curve(points: list[CurvePoint], x: Callable[[CurvePoint], int], title: str, x_label: str) -> LineChart:
     names = list(dict.fromkeys(point.attack for point in points))
     series = {
-        name: ([x(p) for p in points if p.attack == name], [p.score.rate for p in points if p.attack == name])
+        name: Line(x=[x(p) for p in points if p.attack == name], y=[p.score.rate for p in points if p.attack == name])
         for name in names
     }
     words = " ".join(
-        f"{name}: " + ", ".join(f"{at:g}: {percent(rate)}" for at, rate in zip(*values, strict=True)) + "."
-        for name, values in series.items()
+        f"{name}: " + ", ".join(f"{at:g}: {percent(rate)}" for at, rate in zip(line.x, line.y, strict=True)) + "."
+        for name, line in series.items()
     )
-    return LineChart(title=title, x_label=x_label, y_label="success", series=series, words=words)
+    return LineChart(title=title, x_label=x_label, series=series, words=words)
 
 
 def _rocs(audit: Audit) -> Iterator[tuple[str, Score]]:
     for cell in audit.cells:
         shown = cell.mode in ("plain", "masked", "total", "private total")
-        if cell.score is not None and cell.score.members and cell.score.others and shown:
+        if cell.score is not None and cell.score.has_curve and shown:
             yield f"{cell.attack}, {COLUMN_TITLES[cell.mode]}", cell.score
 
 
-def _visible(score: Score) -> tuple[list[float], list[float]]:
+def _visible(score: Score) -> Line:
     """A ROC curve from 1e-4 on, which a logarithmic axis can show."""
     false, true = roc_curve(score.members, score.others)
     step = max(1, len(false) // 400)
     kept = [place for place in range(len(false)) if place % step == 0 or false[place] < 0.02 or place == len(false) - 1]
-    return [max(1e-4, float(false[place])) for place in kept], [float(true[place]) for place in kept]
+    return Line(x=[max(1e-4, float(false[place])) for place in kept], y=[float(true[place]) for place in kept])
 
 
-def _roc_rows(audit: Audit) -> Iterator[tuple[str, str, ScoreRecord]]:
+def _roc_rows(audit: Audit) -> Iterator[tuple[str, str, Score]]:
     for cell in audit.cells:
-        if cell.score is not None and cell.score.members and cell.score.others:
-            yield cell.attack, COLUMN_TITLES.get(cell.mode, cell.mode), ScoreRecord.of(cell.score)
+        if cell.score is not None and cell.score.has_curve:
+            yield cell.attack, COLUMN_TITLES.get(cell.mode, cell.mode), cell.score
 
 
 def _galleries(audit: Audit) -> Iterator[tuple[str, list[PicturePair]]]:
-    largest = audit.feature_format.magnitude
+    largest = RowFormat.parse(audit.settings.format).magnitude
     top = max((int(p.true.max()) for c in audit.cells if c.score for p in c.score.pictures), default=largest)
     for mode in ("plain", "masked"):
         for name in ("lone_rows", "lattice_rows"):

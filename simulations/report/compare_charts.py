@@ -5,16 +5,55 @@ from __future__ import annotations
 import statistics
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
 from simulations.compare.comparison import Comparison
-from simulations.compare.private_comparison import PrivateComparison, Trust
-from simulations.compare.records import RunRecord
+from simulations.compare.private import PrivateComparison, Trust
+from simulations.compare.runs import RunRecord
 from simulations.report.findings import error_text, human_bytes, verdict
-from simulations.report.plots import BarChart, BudgetChart, Chart, DeviationChart, SlopeChart
-from simulations.report.published import PUBLISHED
-from simulations.report.svg import as_file, to_svg
+from simulations.report.page import as_file, to_svg
+from simulations.report.plots import BarChart, Chart, DeviationChart, Line, LineChart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedError:
+    """One number of somebody else's.
+
+    Args:
+        name: whose, in few words.
+        value: the number.
+        measure: what it is the size of.
+        source: where it stands.
+    """
+
+    name: str
+    value: float
+    measure: str
+    source: str
+
+
+FLOWER_RANGE, FLOWER_LEVELS = 2 * 8.0, 2**22
+"""Defaults ``clipping_range=8.0`` (both signs) and ``quantization_range=4194304``."""
+
+_AFL_SOURCE = "Zhuang et al., Analytic Federated Learning, arXiv:2405.16240, table 1, row with RI"
+_AFL_MEASURE = (
+    "sum of absolute differences between aggregated and jointly trained weights, 512 random features, float64"
+)
+
+PUBLISHED = (
+    PublishedError(name="AFL's authors, 2 clients", value=4.94e-14, measure=_AFL_MEASURE, source=_AFL_SOURCE),
+    PublishedError(name="AFL's authors, 100 clients", value=7.57e-10, measure=_AFL_MEASURE, source=_AFL_SOURCE),
+    PublishedError(
+        name="Flower SecAgg+, rounding step",
+        value=FLOWER_RANGE / FLOWER_LEVELS,
+        measure="step to which each entry of an update is rounded with default settings, calculated as 16 / 2^22",
+        source="Flower 1.41, reference of SecAggPlusWorkflow: clipping_range, quantization_range",
+    ),
+)
+"""Other data and other measures than ours: good for powers of ten, and for nothing finer."""
+
 
 TRUST_TITLES: Mapping[Trust, str] = {
     "distributed": "distributed (secure sum)",
@@ -26,10 +65,10 @@ OVERVIEW_INCHES = (10.6, 4.3)
 
 def accuracy_charts(comparison: Comparison) -> Iterator[Chart]:
     """For each cohort the closed forms and the gradient baselines over the ways to deal the rows."""
-    cohorts = dict.fromkeys(run.clients for run in comparison.runs)
+    cohorts = comparison.among_runs("clients")
     for n_clients in cohorts:
         closed, gradient = _closed_forms(comparison, n_clients), _baselines(comparison, n_clients)
-        partitions = list(dict.fromkeys(run.partition for run in comparison.runs))
+        partitions = list(comparison.among_runs("partition"))
         where = f"{n_clients} clients: " if len(cohorts) > 1 else ""
         if len(partitions) == 1:
             named = {name: values[0] for name, values in (closed | gradient).items()}
@@ -40,20 +79,24 @@ def accuracy_charts(comparison: Comparison) -> Iterator[Chart]:
                 label=lambda part: f"{part:.2%}",
             )
         else:
-            yield SlopeChart(
+            lines = closed | gradient
+            ticks: dict[float, str] = dict(enumerate(partitions))
+            yield LineChart(
                 title=f"{where}{_over_partitions(closed, gradient)}",
-                cases=partitions,
-                series=closed | gradient,
-                dashed=frozenset(gradient),
+                series={name: Line(x=list(ticks), y=values, aside=name in gradient) for name, values in lines.items()},
+                words=_words({name: zip(partitions, map("{:.2%}".format, lines[name]), strict=True) for name in lines}),
+                ticks=ticks,
+                logarithmic=False,
+                zoomed=True,
                 x_label=f"test accuracy by how rows are dealt to {n_clients} clients",
             )
 
 
 def cost_charts(comparison: Comparison) -> Iterator[Chart]:
     """For each learner the bytes and the seconds of its modes."""
-    for learner in comparison.settings.learners:
-        runs = [run for run in comparison.runs if run.learner == learner.name]
-        whose = f"{learner.name}: " if len(comparison.settings.learners) > 1 else ""
+    for learner in comparison.learner_options:
+        runs = [run for run in comparison.runs if run.learner == learner]
+        whose = f"{learner}: " if len(comparison.learner_options) > 1 else ""
         yield bytes_chart(runs, whose)
         client = _by_mode(runs, lambda run: run.client_seconds)
         fastest, slowest = min(client, key=client.__getitem__), max(client, key=client.__getitem__)
@@ -85,7 +128,7 @@ def deviation_chart(comparison: Comparison) -> DeviationChart:
     ours = max((run.max_abs_weight_deviation or 0.0 for run in runs), default=0.0)
     by_gram = max(run.float64_gram_sum_max_abs_weight_deviation for run in runs)
     by_weights = max(run.float64_solved_weights_max_abs_weight_deviation for run in runs)
-    if comparison.all_bitwise_equal:
+    if comparison.all_bitwise_equal_to_pooled:
         title = (
             "Federated minus pooled is exactly 0 in every run; in float64 the same rows end up to "
             f"{error_text(max(by_gram, by_weights))} apart"
@@ -108,42 +151,50 @@ def distinct(comparison: Comparison) -> Iterator[tuple[str, PrivateComparison]]:
     groups: dict[tuple[object, ...], list[PrivateComparison]] = {}
     for one in comparison.private:
         measured = tuple(record.accuracies for record in one.records)
-        groups.setdefault((one.settings.learner, one.settings.n_clients, measured), []).append(one)
+        groups.setdefault((one.terms.name, one.clients, measured), []).append(one)
     for group in groups.values():
-        first = group[0].settings
-        partitions = ", ".join(one.settings.partition.name for one in group)
-        yield f"{first.learner}, {first.n_clients} clients, {partitions}", group[0]
+        partitions = ", ".join(one.partition for one in group)
+        yield f"{group[0].terms.name}, {group[0].clients} clients, {partitions}", group[0]
 
 
-def budget_chart(who: str, private: PrivateComparison) -> BudgetChart:
+def budget_chart(who: str, private: PrivateComparison) -> LineChart:
     """Accuracy over epsilon under every kind of trust."""
-    settings = private.settings
-    budgets = sorted(set(settings.epsilons))
+    terms, budgets = private.terms, private.budgets
 
     def mean(trust: Trust, epsilon: float | None) -> float:
         return private.of(trust, epsilon).accuracy_mean
 
     most = max(budgets, key=lambda epsilon: mean("distributed", epsilon) - mean("local", epsilon))
-    return BudgetChart(
-        title=f"{who}: at epsilon {most:g}, {mean('distributed', most):.1%} with a secure sum, "
-        f"{mean('local', most):.1%} without; no noise {mean('non-private', None):.1%}",
-        series={
-            title: (
-                budgets,
-                [mean(trust, epsilon) for epsilon in budgets],
-                [private.of(trust, epsilon).accuracy_spread for epsilon in budgets],
-            )
-            for trust, title in TRUST_TITLES.items()
-        },
-        reference=("no noise", mean("non-private", None)),
-        x_label=f"epsilon at delta {settings.terms.delta:g}, one {settings.terms.unit}, {settings.terms.adjacency}; "
-        f"{settings.n_seeds} repetitions",
+    found = {title: [private.of(trust, epsilon) for epsilon in budgets] for trust, title in TRUST_TITLES.items()}
+    exact = mean("non-private", None)
+    words = _words(
+        {
+            name: [(f"epsilon {r.target_epsilon:g}", f"{r.accuracy_mean:.2%} +- {r.accuracy_spread:.2%}") for r in own]
+            for name, own in found.items()
+        }
     )
+    return LineChart(
+        title=f"{who}: at epsilon {most:g}, {mean('distributed', most):.1%} with a secure sum, "
+        f"{mean('local', most):.1%} without; no noise {exact:.1%}",
+        series={
+            name: Line(x=budgets, y=[r.accuracy_mean for r in records], spread=[r.accuracy_spread for r in records])
+            for name, records in found.items()
+        },
+        words=f"no noise: {exact:.2%}. {words}",
+        ticks={budget: f"{budget:g}" for budget in budgets},
+        reference=("no noise", exact),
+        x_label=f"epsilon at delta {terms.delta:g}, one {terms.unit}, {terms.adjacency}; {private.seeds} repetitions",
+    )
+
+
+def _words(lines: Mapping[str, Iterable[tuple[str, str]]]) -> str:
+    """Every point by line."""
+    return " ".join(f"{name}: {', '.join(map(' '.join, points))}." for name, points in lines.items())
 
 
 def overview(comparison: Comparison) -> str:
     """One picture as an SVG file: accuracy by partition and bytes by mode of the first cohort and learner."""
-    learner = comparison.settings.learners[0].name
+    learner = comparison.runs[0].learner
     cohort = comparison.runs[0].clients
     runs = [run for run in comparison.runs if (run.learner, run.clients) == (learner, cohort)]
     charts = (next(accuracy_charts(comparison)), bytes_chart(runs, down=False))
@@ -162,14 +213,14 @@ def overview(comparison: Comparison) -> str:
 def _closed_forms(comparison: Comparison, n_clients: int) -> dict[str, list[float]]:
     """Accuracies by line; a learner's modes are one line as long as they agree."""
     lines: dict[str, list[float]] = {}
-    for learner in comparison.settings.learners:
+    for learner in comparison.learner_options:
         by_mode: dict[str, list[float]] = {}
         for run in comparison.runs:
-            if (run.learner, run.clients) == (learner.name, n_clients):
+            if (run.learner, run.clients) == (learner, n_clients):
                 by_mode.setdefault(run.mode, []).append(run.test_accuracy)
         for modes, values in _merged(by_mode):
             which = f"all {len(modes)} modes" if len(modes) == len(by_mode) else ", ".join(modes)
-            lines[f"{learner.name}, {which}" if len(by_mode) > 1 else learner.name] = values
+            lines[f"{learner}, {which}" if len(by_mode) > 1 else learner] = values
     return lines
 
 

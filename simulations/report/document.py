@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Callable, Iterable
 from importlib import metadata
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 from pydantic.json_schema import GenerateJsonSchema
 
 from federation.datasets import Dataset
@@ -21,6 +22,8 @@ Positive = Annotated[float, Field(gt=0)]
 Part = Annotated[float, Field(ge=0, le=1)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 FormatName = Annotated[str, Field(pattern=r"^U?Q[0-9]+\.[0-9]+$")]
+
+T = TypeVar("T")
 
 
 class _Untitled(GenerateJsonSchema):
@@ -57,6 +60,16 @@ class Record(BaseModel):
         return json.dumps(self.to_document(), indent=2, allow_nan=False) + "\n"
 
 
+def computed(method: Callable[[Any], T]) -> T:
+    """Declare a property of a record that stands in its report too; its docstring is its meaning there."""
+    return cast(T, computed_field(json_schema_extra=_writable)(property(method)))
+
+
+def _writable(schema: Any) -> None:
+    """Take off what pydantic says of a property: who reads a report needs not know which fields are computed."""
+    schema.pop("readOnly", None)
+
+
 class DatasetRecord(Record, title="dataset"):
     """The rows of a report."""
 
@@ -86,10 +99,10 @@ class DatasetRecord(Record, title="dataset"):
         )
 
 
-def versions() -> dict[str, str]:
+def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
     """Return what ran: Python and the packages that decide the numbers, by name."""
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in packages:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:  # run from a source tree that was never installed

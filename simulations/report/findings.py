@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from simulations.compare.comparison import Comparison
-from simulations.compare.records import RunRecord
+from simulations.compare.runs import RunRecord
 
 
 def findings(comparison: Comparison) -> Iterator[tuple[bool, str]]:
@@ -89,7 +89,7 @@ def _messages(comparison: Comparison) -> Iterator[tuple[bool, str]]:
         asked = f"heavy messages {run.heavy_messages_per_client}, messages {run.messages_per_client}{sums}"
         said.setdefault(f"{run.mode}: {asked}", []).append(run.learner)
     for asked, learners in said.items():
-        whose = f" [{', '.join(dict.fromkeys(learners))}]" if len(comparison.settings.learners) > 1 else ""
+        whose = f" [{', '.join(dict.fromkeys(learners))}]" if len(comparison.learner_options) > 1 else ""
         yield True, f"{asked}{whose}"
 
 

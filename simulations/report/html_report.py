@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from simulations.compare.comparison import Comparison
-from simulations.compare.private_comparison import TRUSTS
-from simulations.compare.private_report import accuracy_text, depth_verdicts, statement
-from simulations.compare.records import RunRecord
-from simulations.report.compare_charts import accuracy_charts, budget_chart, cost_charts, deviation_chart, distinct
+from simulations.compare.private import NOISY, depth_verdicts
+from simulations.compare.runs import RunRecord
+from simulations.report.compare_charts import (
+    PUBLISHED,
+    accuracy_charts,
+    budget_chart,
+    cost_charts,
+    deviation_chart,
+    distinct,
+)
 from simulations.report.findings import error_text, findings, human_bytes, verdict
-from simulations.report.json_report import report_of
 from simulations.report.page import render
 from simulations.report.plots import Chart
-from simulations.report.published import PUBLISHED
-from simulations.report.table import baseline_rows, describe, personal_rows, run_rows
+from simulations.report.table import accuracy_text, baseline_rows, describe, personal_rows, run_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,47 +41,24 @@ class Section:
     missing: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryRow:
-    """All modes of one learner on one partition and cohort.
-
-    Args:
-        runs: one for each mode.
-    """
-
-    runs: tuple[RunRecord, ...]
-
-    @property
-    def equal(self) -> int:
-        """Modes whose weights, personal ones included, have the pooled bytes."""
-        return sum(run.equal_to_pooled for run in self.runs)
-
-    @property
-    def accuracy(self) -> str:
-        """One number, or the range where modes differ."""
-        found = [run.test_accuracy for run in self.runs]
-        return f"{min(found):.2%}" if min(found) == max(found) else f"{min(found):.2%} to {max(found):.2%}"
-
-    @property
-    def upload(self) -> str:
-        """The smallest and the largest upload of a client."""
-        found = [human_bytes(run.bytes_up_per_client) for run in self.runs]
-        order = sorted(range(len(found)), key=lambda place: self.runs[place].bytes_up_per_client)
-        low, high = found[order[0]], found[order[-1]]
-        return low if low == high else f"{low} to {high}"
-
-
 def to_html(comparison: Comparison) -> str:
     """The page as text. It needs no network, no script and no other file."""
     private = list(distinct(comparison))
     return render(
         "compare.html",
-        filters={"human_bytes": human_bytes, "percent": "{:.2%}".format, "error": error_text, "svg": _svg},
-        title=f"{', '.join(learner.name for learner in comparison.settings.learners)} on {comparison.dataset.name}",
+        filters={
+            "human_bytes": human_bytes,
+            "percent": "{:.2%}".format,
+            "error": error_text,
+            "svg": _svg,
+            "accuracies": lambda values: _span(values, "{:.2%}".format),
+            "uploads": lambda values: _span(values, human_bytes),
+        },
+        title=f"{', '.join(comparison.learner_options)} on {comparison.dataset.name}",
         description=describe(comparison),
         verdict=verdict(comparison),
         findings=list(findings(comparison)),
-        summary=list(_summary(comparison)),
+        groups=_groups(comparison.runs),
         sections=list(sections(comparison)),
         published=PUBLISHED,
         run_table=run_rows(comparison.runs),
@@ -85,25 +66,24 @@ def to_html(comparison: Comparison) -> str:
         baseline_table=baseline_rows(comparison.baselines),
         baselines=comparison.baselines,
         private=private,
-        trusts=[trust for trust in TRUSTS if trust != "non-private"],
+        trusts=list(NOISY),
         accuracy_text=accuracy_text,
-        statements=list(dict.fromkeys(sentence for _, one in private for sentence in statement(one))),
+        statements=list(dict.fromkeys(sentence for _, one in private for sentence in one.statement)),
         depth=[(who, said) for deep, said in depth_verdicts(comparison.private) for who, one in private if one is deep],
         explanations=comparison.explanations,
-        document=report_of(comparison).to_json(),
+        document=comparison.to_json(),
     )
 
 
 def sections(comparison: Comparison) -> Iterator[Section]:
     """The four groups of plots, each with what the run lacks."""
-    settings = comparison.settings
     yield Section(
         anchor="accuracy",
         heading="Accuracy by partition",
         charts=tuple(accuracy_charts(comparison)),
         missing=tuple(_missing_from_accuracy(comparison)),
     )
-    alone = len(settings.modes) == 1
+    alone = len(comparison.among_runs("mode")) == 1
     yield Section(
         anchor="costs",
         heading="Bytes and seconds by mode",
@@ -121,7 +101,7 @@ def sections(comparison: Comparison) -> Iterator[Section]:
 
 
 def _missing_from_accuracy(comparison: Comparison) -> Iterator[str]:
-    if len(comparison.settings.partitions) == 1:
+    if len(comparison.among_runs("partition")) == 1:
         yield (
             "Only one way to deal the rows: --partition iid --partition dirichlet:0.1 --partition dirichlet:0.01 shows "
             "what heterogeneity does."
@@ -130,12 +110,19 @@ def _missing_from_accuracy(comparison: Comparison) -> Iterator[str]:
         yield "No gradient baselines in this run: --baselines all adds FedAvg and FedProx on the same rows."
 
 
-def _summary(comparison: Comparison) -> Iterator[SummaryRow]:
-    rows: dict[tuple[str, int, str], list[RunRecord]] = {}
-    for run in comparison.runs:
-        rows.setdefault((run.learner, run.clients, run.partition), []).append(run)
-    for runs in rows.values():
-        yield SummaryRow(runs=tuple(runs))
+def _groups(runs: tuple[RunRecord, ...]) -> list[list[RunRecord]]:
+    """Return all modes of one learner on one partition and cohort together."""
+    groups: dict[tuple[str, int, str], list[RunRecord]] = {}
+    for run in runs:
+        groups.setdefault((run.learner, run.clients, run.partition), []).append(run)
+    return list(groups.values())
+
+
+def _span(values: Iterable[float], text: Callable[[float], str]) -> str:
+    """One number, or the smallest and the largest."""
+    found = sorted(values)
+    low, high = text(found[0]), text(found[-1])
+    return low if low == high else f"{low} to {high}"
 
 
 def _svg(chart: Chart) -> Markup:

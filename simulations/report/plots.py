@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from simulations.report.findings import error_text
-from simulations.report.svg import COLOURS, GRID, INK, MARKERS, MUTED, to_svg
+from simulations.report.page import COLOURS, GRID, INK, MARKERS, MUTED, to_svg
 
 WIDTH_INCHES = 5.2
 BAR_INCHES, DOT_INCHES = 0.19, 0.33
@@ -110,79 +110,111 @@ class BarChart(Chart):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlopeChart(Chart):
-    """How a part of 1 changes from one case to the next; every line carries its name and last number.
+class Line:
+    """One line of a chart.
 
     Args:
-        cases: names along the horizontal axis.
-        series: for each line a part of 1 for each case.
-        dashed: names of lines that are drawn for comparison only.
-        x_label: what the cases are.
+        x: places along the horizontal axis.
+        y: values.
+        spread: what each value varies by; empty where nothing is known of that.
+        aside: whether it is drawn for comparison only.
     """
 
-    cases: Sequence[str]
-    series: Mapping[str, Sequence[float]]
-    dashed: frozenset[str] = frozenset()
+    x: Sequence[float]
+    y: Sequence[float]
+    spread: Sequence[float] = ()
+    aside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineChart(Chart):
+    """Parts of 1 over cases, budgets, sizes or false alarms, told apart by colour, marker and stroke.
+
+    Args:
+        series: lines by name.
+        words: all that they say, for readers who do not see them.
+        x_label: what the horizontal axis is.
+        ticks: its texts by place; empty leaves them to the numbers.
+        logarithmic: whether it is.
+        zoomed: whether the other axis shows no more than the values need, with names at the lines' right ends.
+        reference: (name, value) of a level line.
+        guessing: whether the lines are steps, beside what a guess would give.
+    """
+
+    series: Mapping[str, Line]
+    words: str
     x_label: str
+    ticks: Mapping[float, str] = field(default_factory=dict)
+    logarithmic: bool = True
+    zoomed: bool = False
+    reference: tuple[str, float] | None = None
+    guessing: bool = False
 
     @property
     def alt(self) -> str:
-        """Every point by line."""
-        return f"Line chart. {self.title}. " + " ".join(
-            f"{name}: {', '.join(f'{case} {value:.2%}' for case, value in zip(self.cases, values, strict=True))}."
-            for name, values in self.series.items()
-        )
+        """Title and words."""
+        return f"Line chart. {self.title}. {self.words}"
 
     @property
     def height(self) -> float:
         """Room for the lines' names below each other."""
-        return max(3.3, 0.9 + 2.3 * LINE_OF_TEXT * len(self.series))
+        return max(3.5, 0.9 + 2.3 * LINE_OF_TEXT * len(self.series))
 
     def draw(self, axes: Axes) -> None:
-        """Lines with their names at their right ends, instead of a legend."""
-        places = np.arange(len(self.cases))
-        for number, (name, values) in enumerate(self.series.items()):
-            axes.plot(
-                places,
-                values,
-                color=COLOURS[number % len(COLOURS)],
-                marker=MARKERS[number % len(MARKERS)],
-                markersize=5.5,
-                linewidth=1.6 if name in self.dashed else 2.4,
-                linestyle="--" if name in self.dashed else "-",
-            )
-        self._set_limits(axes)
-        self._name_lines(axes, places[-1])
-        axes.set_xticks(places, list(self.cases))
+        """Lines, with their names at their ends or in a legend below."""
+        if self.reference:
+            axes.axhline(self.reference[1], color=INK, linestyle=":", linewidth=1.5, label=self.reference[0])
+        for number, (name, line) in enumerate(self.series.items()):
+            axes.errorbar(
+                line.x, line.y, yerr=line.spread or None, label=name, color=COLOURS[number % len(COLOURS)],
+                marker="" if self.guessing else MARKERS[number % len(MARKERS)], markersize=5.5,
+                linewidth=1.6 if line.aside else 2.4, capsize=3, elinewidth=1,
+                drawstyle="steps-post" if self.guessing else "default", linestyle=self._stroke(number, line),
+            )  # fmt: skip
+        if self.guessing:
+            chance = np.geomspace(1e-4, 1, 50)
+            axes.plot(chance, chance, color=MUTED, linewidth=0.8, label="guessing")
+        if self.logarithmic:
+            axes.set_xscale("log")
+        if self.ticks:
+            axes.set_xticks(list(self.ticks), list(self.ticks.values()))
+            axes.set_xticks([], minor=True)
         axes.set_xlabel(self.x_label, color=MUTED, fontsize=9)
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
         axes.tick_params(axis="both", length=0, labelsize=9)
         axes.grid(visible=True, axis="y")
         axes.set_axisbelow(True)
         axes.spines["left"].set_visible(False)
+        if self.zoomed:
+            self._name_lines(axes)
+        else:
+            axes.set_ylim(-0.03, 1.05)
+            axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=2, fontsize=9)
 
-    def _set_limits(self, axes: Axes) -> None:
-        found = [value for values in self.series.values() for value in values]
+    def _stroke(self, number: int, line: Line) -> str:
+        if self.zoomed:
+            return "--" if line.aside else "-"
+        return ("-", "--", "-.", ":")[number % 4]
+
+    def _name_lines(self, axes: Axes) -> None:
+        """Names at right ends, instead of a legend."""
+        found = [value for line in self.series.values() for value in line.y]
         room = max(0.01, 0.08 * (max(found) - min(found)))
-        axes.set_ylim(max(-room, min(found) - room), max(found) + room)
-        axes.set_xlim(-0.25, len(self.cases) - 1 + 0.12 * len(self.cases))
-
-    def _name_lines(self, axes: Axes, last: float) -> None:
-        low, high = axes.get_ylim()
+        low, high = max(-room, min(found) - room), max(found) + room
+        axes.set_ylim(low, high)
+        axes.set_xlim(-0.25, len(self.ticks) - 1 + 0.12 * len(self.ticks))
         gap = (high - low) * 2.2 * LINE_OF_TEXT / (self.height - 0.7)
-        ends = [values[-1] for values in self.series.values()]
-        for number, (name, end, place) in enumerate(
-            zip(self.series, ends, spread(ends, gap, low=low, high=high), strict=True)
-        ):
+        places = spread([line.y[-1] for line in self.series.values()], gap, low=low, high=high)
+        for number, ((name, line), place) in enumerate(zip(self.series.items(), places, strict=True)):
             axes.annotate(
-                f"{name}\n{end:.2%}",
-                xy=(last, end),
+                f"{name}\n{line.y[-1]:.2%}",
+                xy=(line.x[-1], line.y[-1]),
                 xytext=(1.02, (place - low) / (high - low)),
                 textcoords="axes fraction",
                 va="center",
                 fontsize=9,
                 color=COLOURS[number % len(COLOURS)],
-                fontweight="normal" if name in self.dashed else "bold",
+                fontweight="normal" if line.aside else "bold",
                 annotation_clip=False,
             )
 
@@ -216,88 +248,31 @@ class DeviationChart(Chart):
         return 1.0 + DOT_INCHES * len(self.values)
 
     def draw(self, axes: Axes) -> None:
-        """A stem and a dot each; zero stands left of the axis's break."""
+        """A stem and a dot each, below one tenth of the smallest on a straight scale that starts at zero."""
         above = [value for value in self.values.values() if value > 0]
-        lowest = int(np.floor(np.log10(min(above, default=1e-12)))) - 1
-        highest = int(np.ceil(np.log10(max(above, default=1e-6)))) + 1
-        zero = lowest - 0.45 * (highest - lowest)
+        smallest, largest = min(above, default=1e-12), max(above, default=1e-6)
+        place = 0
         for number, (group, values) in enumerate(self.groups.items()):
-            axes.plot([], [], "o", markersize=7, color=COLOURS[number], label=group)
-            for name, value in values.items():
-                self._draw_dot(axes, list(self.values).index(name), value, zero, number)
-        step = max(1, round((highest - lowest) / 4))
-        ticks = list(range(lowest + 1, highest, step))
-        axes.set_xticks([zero, *ticks], ["0", *(f"1e{tick:+03d}" for tick in ticks)], fontsize=9)
-        axes.axvline(lowest, color=MUTED, linewidth=1, linestyle=(0, (2, 3)))
-        axes.set_xlim(zero - 0.4, highest + 0.15 * (highest - zero))
+            places = list(range(place, place := place + len(values)))
+            axes.hlines(places, 0, list(values.values()), color=GRID, linewidth=1.5, zorder=1)
+            axes.plot(list(values.values()), places, "o", markersize=8, color=COLOURS[number], label=group)
+            for at, value in zip(places, values.values(), strict=True):
+                axes.annotate(
+                    error_text(value), (value, at), xytext=(8, 0), textcoords="offset points", va="center", fontsize=9,
+                    fontweight="normal" if number else "bold",
+                )  # fmt: skip
+        axes.set_xscale("symlog", linthresh=smallest / 10)
+        axes.set_xlim(-smallest / 100, 1e4 * largest)
+        ticks = 10.0 ** np.linspace(np.log10(smallest), np.log10(largest), 3).round()
+        axes.set_xticks([0, *ticks], ["0", *map("{:.0e}".format, ticks)])
+        axes.set_xticks([], minor=True)
+        axes.tick_params(axis="x", labelsize=9)
         axes.set_yticks(range(len(self.values)), list(self.values), fontsize=9)
         axes.set_ylim(len(self.values) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel(self.x_label, color=MUTED, fontsize=9)
         axes.spines["left"].set_visible(False)
         axes.legend(loc="upper center", bbox_to_anchor=(0.35, -0.22), ncols=3, fontsize=9, handletextpad=0.2)
-
-    def _draw_dot(self, axes: Axes, place: int, value: float, zero: float, number: int) -> None:
-        at = np.log10(value) if value > 0 else zero
-        axes.plot([zero, at], [place, place], color=GRID, linewidth=1.5, zorder=1)
-        axes.plot([at], [place], marker="o", markersize=8, color=COLOURS[number], zorder=2)
-        axes.annotate(
-            error_text(value), (at, place), xytext=(8, 0), textcoords="offset points", va="center", fontsize=9,
-            fontweight="normal" if number else "bold",
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetChart(Chart):
-    """Accuracy over privacy budgets on a logarithmic axis, with the spread over repetitions.
-
-    Args:
-        series: for each line (budgets, means, spreads).
-        reference: (name, value) of the model without noise, a level line.
-        x_label: what epsilon refers to.
-    """
-
-    series: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[float]]]
-    reference: tuple[str, float]
-    x_label: str
-
-    @property
-    def alt(self) -> str:
-        """Every point by line."""
-        lines = (
-            f"{name}: "
-            + ", ".join(f"epsilon {x:g} {mean:.2%} +- {spread:.2%}" for x, mean, spread in zip(*points, strict=True))
-            + "."
-            for name, points in self.series.items()
-        )
-        return f"Line chart. {self.title}. {self.reference[0]}: {self.reference[1]:.2%}. {' '.join(lines)}"
-
-    @property
-    def height(self) -> float:
-        """The same for all."""
-        return 3.5
-
-    def draw(self, axes: Axes) -> None:
-        """Lines with error bars, the level line, a legend below."""
-        axes.axhline(self.reference[1], color=INK, linestyle=":", linewidth=1.5, label=self.reference[0])
-        for number, (name, (budgets, means, spreads)) in enumerate(self.series.items()):
-            axes.errorbar(
-                budgets, means, yerr=spreads, label=name, color=COLOURS[number % len(COLOURS)],
-                marker=MARKERS[number % len(MARKERS)], markersize=5.5, linewidth=2.0, capsize=3, elinewidth=1,
-                linestyle=("-", "--", "-.")[number % 3],
-            )  # fmt: skip
-        ticks = sorted({budget for budgets, _, _ in self.series.values() for budget in budgets})
-        axes.set_xscale("log")
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.set_xticks([], minor=True)
-        axes.set_ylim(0, 1.02)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
-        axes.set_xlabel(self.x_label, color=MUTED, fontsize=9)
-        axes.tick_params(axis="both", length=0, labelsize=9)
-        axes.grid(visible=True, axis="y")
-        axes.set_axisbelow(True)
-        axes.spines["left"].set_visible(False)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=2, fontsize=9)
 
 
 def spread(values: Sequence[float], gap: float, *, low: float, high: float) -> list[float]:

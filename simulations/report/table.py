@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from simulations.compare.baselines import BaselineRecord
 from simulations.compare.comparison import Comparison
-from simulations.compare.records import BaselineRecord, RunRecord
+from simulations.compare.private import NOISY, PrivateComparison, PrivateRecord, depth_verdicts
+from simulations.compare.runs import RunRecord
 from simulations.report.findings import error_text, findings, human_bytes
 
 HASH_DIGITS = 8
@@ -68,15 +71,15 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 
 def describe(comparison: Comparison) -> str:
     """One sentence on data and settings."""
-    data, settings = comparison.dataset, comparison.settings
-    chosen = "" if settings.feature_format else " (covers all rows; a deployment agrees on a format before it sees any)"
-    dropouts, anew = settings.dropouts, ", others in every sum" if settings.dropouts.anew else ""
-    vanish = f", {dropouts.rate:.0%} of the clients vanish{anew}" if dropouts.rate else ""
-    gamma = f", RI gamma {settings.ri_gamma:g}" if settings.ri_gamma else ""
+    data, looked = comparison.dataset, " (covers all rows; a deployment agrees on a format before it sees any)"
+    chosen = looked if comparison.format_chosen_from_rows else ""
+    anew = ", others in every sum" if comparison.dropout_anew else ""
+    vanish = f", {comparison.dropout_rate:.0%} of the clients vanish{anew}" if comparison.dropout_rate else ""
+    gamma = f", RI gamma {comparison.ri_gamma:g}" if comparison.ri_gamma else ""
     return (
-        f"{', '.join(learner.name for learner in settings.learners)} on {data.name}: {len(data.x_train)} training and "
-        f"{len(data.x_test)} test rows, {data.n_features} features, {data.n_classes} classes; format "
-        f"{comparison.feature_format}{chosen}, ridge {settings.ridge:g}{gamma}{vanish}, seed {settings.seed}"
+        f"{', '.join(comparison.learner_options)} on {data.name}: {data.train_rows} training and {data.test_rows} test "
+        f"rows, {data.features} features, {data.classes} classes; format {comparison.format}{chosen}, "
+        f"ridge {comparison.ridge:g}{gamma}{vanish}, seed {comparison.seed}"
     )
 
 
@@ -189,3 +192,33 @@ def _baseline_cells(baseline: BaselineRecord) -> Iterator[str]:
     yield human_bytes(baseline.bytes_down_per_client)
     yield NONE
     yield NONE
+
+
+def print_private(comparisons: Sequence[PrivateComparison], console: Console) -> None:
+    """Tables, each statement below the tables that it is about, and where a deep learner should have been flat."""
+    for said, group in groupby(comparisons, key=lambda one: one.statement):
+        for comparison in group:
+            console.print(_budget_table(comparison))
+        for sentence in said:
+            console.print(sentence)
+    for deep, sentence in depth_verdicts(comparisons):
+        console.print(f"{deep.title}: {sentence}")
+
+
+def _budget_table(comparison: PrivateComparison) -> Table:
+    """A row for each epsilon, a column for each kind of trust; mean and spread over seeds."""
+    exact = comparison.of("non-private", None)
+    table = Table(title=f"{comparison.dataset['name']}, {comparison.title}: non-private {accuracy_text(exact)}")
+    for name in ("epsilon", "tight", "rho", "sigma G", "sigma H", *NOISY):
+        table.add_column(name, justify="right")
+    for epsilon in comparison.budgets:
+        records = [comparison.of(trust, epsilon) for trust in NOISY]
+        first = records[0]
+        numbers = (first.epsilon, first.epsilon_tight, first.rho, first.sigma_gram, first.sigma_cross)
+        table.add_row(*(f"{number:.4g}" for number in numbers), *(accuracy_text(record) for record in records))
+    return table
+
+
+def accuracy_text(record: PrivateRecord) -> str:
+    """Mean and spread over repetitions."""
+    return f"{record.accuracy_mean:.3f} +- {record.accuracy_spread:.3f}"

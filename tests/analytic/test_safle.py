@@ -18,6 +18,7 @@ from sklearn.datasets import load_digits
 from support.learner_driver import steps
 
 from analytic import counts as counts_module
+from analytic import minimum_norm
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
 from analytic.counts import HISTOGRAM_VALUES, Counts, CountSpec
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
@@ -115,12 +116,13 @@ def test_the_solve_is_the_pseudo_inverse_or_ridge_solution(rows: Any, ridge: flo
         assert solution.rank == (np.linalg.matrix_rank(phi) if len(phi) else 0)
 
 
-def test_the_solve_needs_no_eigenvalues_in_general() -> None:
+def test_the_rank_of_one_hot_groups_is_proven_by_their_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minimum_norm, "BUDGET", 0)
     rng = np.random.default_rng(0)
     spec = CountSpec(n_groups=30, n_values=4, n_classes=2, max_rows=2000)
     indices, labels = rng.integers(0, 4, (2000, 30), dtype=np.uint16), rng.integers(0, 2, 2000)
     solution = solve_counts(Counts.from_blocks(spec, [(indices, labels)]), spec)
-    assert (solution.method, solution.rank) == ("cholesky", 30 * 3 + 1)
+    assert (solution.method, solution.rank, solution.certified) == ("minimum norm", 30 * 3 + 1, True)
 
 
 def small_learner(encoding: Encoding, thresholds: str) -> SAFLe:

@@ -1,4 +1,4 @@
-"""The float64 solves: residuals against rational numbers, minimum norm, and the same bits on any machine load."""
+"""The solves from outside: errors, reports, bad input, the same bits under any load; exactness is in test_certified."""
 
 from __future__ import annotations
 
@@ -7,130 +7,29 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
-from analytic.solve import one_blas_thread, sandwiched_least_squares, solve_ridge, triangular_factor
+from analytic.solve import one_blas_thread, sandwiched_least_squares, solve_ridge
 
 UNIT = 2.0**-53
 
 
-def rational(matrix: NDArray[Any]) -> NDArray[Any]:
-    """Every float as the fraction that it is."""
-    return np.array([[Fraction(float(x)) for x in row] for row in matrix], dtype=object)
-
-
-def solve_exactly(matrix: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
-    """Gauss-Jordan elimination in fractions."""
-    d = len(matrix)
-    work = np.hstack([matrix, right])
-    for column in range(d):
-        pivot = next(row for row in range(column, d) if work[row, column] != 0)
-        work[[column, pivot]] = work[[pivot, column]]
-        work[column] = work[column] / work[column, column]
-        for row in range(d):
-            if row != column:
-                work[row] = work[row] - work[row, column] * work[column]
-    return work[:, d:]
-
-
-def norm(matrix: NDArray[Any]) -> float:
-    return float(np.linalg.norm(matrix.astype(np.float64), 2)) if matrix.size else 0.0
-
-
-@st.composite
-def integer_rows(draw: st.DrawFn, *, wide: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """X and Y of integers; ``wide`` gives fewer rows than features."""
-    d = draw(st.integers(2 if wide else 1, 6))
-    n = draw(st.integers(1, d - 1) if wide else st.integers(d, 2 * d))
-    largest = draw(st.sampled_from([2, 50, 2**16]))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    return rng.integers(-largest, largest + 1, (n, d)), rng.integers(-9, 10, (n, draw(st.integers(1, 3))))
-
-
-class TestCholesky:
-    @given(integer_rows(wide=False), st.sampled_from([0.0, 0.5, 3.0, 1e6]))
-    def test_residual_is_within_the_backward_error_of_cholesky(
-        self, rows: tuple[NDArray[np.int64], NDArray[np.int64]], ridge: float
-    ) -> None:
-        x, y = rows
-        d, gram, cross = x.shape[1], (x.T @ x).astype(np.float64), (x.T @ y).astype(np.float64)
-        solution = solve_ridge(gram, cross, ridge=ridge)
-        assume(solution.method == "cholesky")
-        matrix = rational(gram) + Fraction(ridge) * np.eye(d, dtype=int)
-        residual = matrix @ rational(solution.weights) - rational(cross)
-        # Higham, Accuracy and Stability, Thm 10.4: (A + E) w = h with |E| <= 4 d (3 d + 1) u |A|, a column at a time;
-        # adding the ridge rounds the diagonal once more.
-        bound = (4 * d * (3 * d + 1) + 1) * UNIT * norm(matrix)
-        for r, w in zip(residual.T, solution.weights.T, strict=True):
-            assert norm(r[:, None]) <= bound * np.linalg.norm(w)
-
-    @given(integer_rows(wide=False), st.sampled_from([0.5, 3.0, 1e6]))
-    def test_close_to_the_rational_solution(
-        self, rows: tuple[NDArray[np.int64], NDArray[np.int64]], ridge: float
-    ) -> None:
-        x, y = rows
-        d, gram, cross = x.shape[1], (x.T @ x).astype(np.float64), (x.T @ y).astype(np.float64)
-        matrix = rational(gram) + Fraction(ridge) * np.eye(d, dtype=int)
-        relative = (4 * d * (3 * d + 1) + 1) * UNIT * float(np.linalg.cond(matrix.astype(np.float64)))
-        assume(relative < 0.1)
-        solution = solve_ridge(gram, cross, ridge=ridge)
-        exact = solve_exactly(matrix, rational(cross))
-        for w, e in zip(solution.weights.T, exact.T, strict=True):
-            # |w - e| <= kappa eta / (1 - kappa eta) |e|, with kappa eta < 0.1
-            assert np.linalg.norm(w - e.astype(np.float64)) <= (relative / 0.9 + UNIT) * norm(e[:, None])
-        assert (solution.method, solution.rank) == ("cholesky", d)
-
-    def test_reports_conditioning(self) -> None:
-        # Squares all along, so that the factor is exact.
-        assert solve_ridge(np.diag([1.0, 4.0]), np.ones((2, 1))).reciprocal_condition == 0.25
-        assert solve_ridge(np.diag([1.0, 13.0]), np.ones((2, 1)), ridge=3.0).reciprocal_condition == 0.25
+class TestReports:
+    def test_conditioning(self) -> None:
+        # powers of two bring both diagonals to one; the factor is that of a matrix some 1e-14 away
+        assert solve_ridge(np.diag([1.0, 4.0]), np.ones((2, 1))).reciprocal_condition == pytest.approx(1, abs=1e-12)
+        near = solve_ridge(np.array([[1.0, 0.5], [0.5, 1.0]]), np.ones((2, 1)))
+        assert near.reciprocal_condition == pytest.approx(1 / 3, abs=1e-12)
 
     def test_a_ridge_determines_what_the_rows_do_not(self) -> None:
         solution = solve_ridge(np.diag([3.0, 0.0]), np.array([[4.0], [0.0]]), ridge=1.0)
         assert (solution.weights.tolist(), solution.method) == ([[1.0], [0.0]], "cholesky")
-
-
-class TestMinimumNorm:
-    @given(integer_rows(wide=True))
-    @example((np.array([[0, 0, 1], [1, 0, 1]]), np.array([[1], [2]])))
-    @example((np.array([[-77, 805, 1534], [1936, 576, -199]]), np.array([[1], [2]])))  # null eigenvalue -3.05 eps |G|
-    @example((np.array([[-107, 1893, 1746], [-1523, -411, -257]]), np.array([[1], [2]])))  # null eigenvalue 10 eps |G|
-    def test_equals_the_rational_minimum_norm_and_the_pseudo_inverse(
-        self, rows: tuple[NDArray[np.int64], NDArray[np.int64]]
-    ) -> None:
-        x, y = rows
-        n, d = x.shape
-        kappa = float(np.linalg.cond(x)) ** 2 if np.linalg.matrix_rank(x) == n else np.inf
-        # The eigenvalues and vectors are those of G + E with |E| <= (d + 32) eps |G|; for h in the range of G that
-        # moves G^+ h by at most 2 kappa eta / (1 - kappa eta) (Wedin), and three products add 3 d eps kappa.
-        relative = 2 * UNIT * kappa * (2 * (d + 32) + 3 * d)
-        assume(relative < 0.01)
-        solution = solve_ridge((x.T @ x).astype(np.float64), (x.T @ y).astype(np.float64))
-        assert (solution.method, solution.rank) == ("minimum norm", n)
-        exact = x.T.astype(object) @ solve_exactly(rational(x @ x.T), rational(y))  # X^T (X X^T)^-1 Y
-        by_pinv = np.linalg.pinv(x.astype(np.float64)) @ y
-        for w, e, p in zip(solution.weights.T, exact.T, by_pinv.T, strict=True):
-            assert np.linalg.norm(w - e.astype(np.float64)) <= 1.1 * relative * norm(e[:, None])
-            assert np.linalg.norm(w - p) <= 1.2 * relative * norm(e[:, None])
-
-    @given(integer_rows(wide=True), st.integers(1, 5))
-    def test_a_gram_of_few_rows_is_never_called_indefinite_nor_regular(
-        self, rows: tuple[NDArray[np.int64], NDArray[np.int64]], copies: int
-    ) -> None:
-        x = np.vstack([rows[0]] * copies)
-        gram = (x.T @ x).astype(np.float64)
-        solution = solve_ridge(gram, gram[:, :1])
-        assert solution.method == "minimum norm"
-        assert solution.rank <= len(rows[0])
 
     def test_no_rows_give_zero_weights(self) -> None:
         solution = solve_ridge(np.zeros((3, 3)), np.zeros((3, 2)))
@@ -178,8 +77,6 @@ class TestInput:
         for same in (gram, np.asfortranarray(gram)):
             with pytest.raises(InvalidRowsError, match="finite"):
                 solve_ridge(same, np.ones((3, 1)))
-            with pytest.raises(InvalidRowsError, match="finite"):
-                triangular_factor(same, 0.0)
 
     def test_finite_entries_whose_norm_overflows_are_not_called_infinite(self) -> None:
         solution = solve_ridge(np.full((2, 2), 1e308), np.zeros((2, 1)))
@@ -235,11 +132,10 @@ class TestDeterminism:
             moved[:] = gram
             assert solve_ridge(moved, cross).weights.tobytes() == expected
 
-    @pytest.mark.parametrize("n", [200, 40])
-    def test_same_bits_in_any_memory_order_where_rounding_left_the_gram_not_quite_symmetric(self, n: int) -> None:
+    def test_same_bits_in_any_memory_order_where_rounding_left_the_gram_not_quite_symmetric(self) -> None:
         rng = np.random.default_rng(3)
-        x = rng.standard_normal((n, 70))
-        gram, cross = x.T @ x, x.T @ rng.standard_normal((n, 5))
+        x = rng.standard_normal((200, 70))
+        gram, cross = x.T @ x, x.T @ rng.standard_normal((200, 5))
         gram = np.tril(gram) + np.triu(np.nextafter(gram, 0.0), 1)
         assert (gram != gram.T).any()
         wide = np.zeros((140, 140))

@@ -11,8 +11,7 @@ from analytic.deepafl import DeepAFL
 from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
-from federation.console.arguments import named
-from federation.console.options import parse_options
+from federation.console.arguments import named, parse_options
 from federation.errors import UsageError
 from federation.in_process import run_federation
 from federation.learners import LEARNERS, ChosenLearner, LearnerSettings

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from rehearsed import CLIENTS as SITES
 from rehearsed import edit, invitation, is_exact, run_config, site
-from support.parties import registered
+from support.parties import garbled, knows, registered
 
 from analytic.afl import AFL
 from analytic.learner import ClientRows, fit_pooled
@@ -24,7 +24,7 @@ from federation.flower.trial import Trial
 from federation.in_process import federate
 from federation.modes import HelperRole, KeyKind, Mode
 from federation.site.errors import DeclinedError
-from federation.site.key_files import write_secret
+from federation.site.key_files import read_secret, write_secret
 from federation.site.roster import Roster
 from federation.sum_setup import SumSetup
 from secagg import Guarantee, Layout, PartyId, PartySecrets, SumResult, os_entropy, run_in_memory
@@ -34,15 +34,17 @@ from secagg.contribution import check_now, resolve
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.entropy import Entropy
 from secagg.errors import ConfigurationError, HelperMissingError, LocalProtocolError, PolicyError, RemoteProtocolError
+from secagg.party import Party
 from secagg.policy import ClientPolicy
 from secagg.primitives.agreement import PUBLIC_KEY_BYTES, KeyPair
+from secagg.primitives.identity import IdentityKey
 from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
 from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import ClientSession, Contribution, ServerSession
 from secagg.snapshots import CLIENT, HELPER, Stored, binding
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, Knowledge, Upload
-from secagg.wire import MessageType, Reader, open_frame, seal_frame, write_entries
+from secagg.wire import MessageType, Reader, write_entries
 from simulations.audit.attack import Expectation
 from simulations.audit.attacks.collusion import by_coalition
 from simulations.audit.catalogue import ATTACKS
@@ -58,13 +60,18 @@ class VeiledSum(SumConfig):
 
     veiler: PartyId
     veiler_key: bytes
+    veiler_identity: bytes = b""
     min_survivors: int
 
     def _check(self) -> None:
         check_min_survivors(self.min_survivors, self.clients)
 
     def _own_parameters(self) -> tuple[bytes, ...]:
-        return self.veiler.to_bytes(4, "big"), self.veiler_key, self.min_survivors.to_bytes(4, "big")
+        needed = self.min_survivors.to_bytes(4, "big")
+        return self.veiler.to_bytes(4, "big"), self.veiler_key, self.veiler_identity, needed
+
+    def helper_identity(self, helper: PartyId) -> bytes:
+        return self.veiler_identity
 
     @property
     def name(self) -> str:
@@ -80,7 +87,7 @@ class VeiledSum(SumConfig):
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        return {VEILER_ROLE: {self.veiler: self.veiler_key}}
+        return {**self._signing_keys(), VEILER_ROLE: {self.veiler: self.veiler_key}}
 
     @property
     def guarantee(self) -> Guarantee:
@@ -112,18 +119,17 @@ class VeiledSum(SumConfig):
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ClientSession:
-        self.signer(CLIENT_ROLE, party, secrets)
-        return VeiledClient(self, party, contribution, entropy)
+        return VeiledClient(self, party, contribution, secrets, entropy)
 
     def helper(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
     ) -> ClientSession:
         if party != self.veiler or secrets.agreement is None or secrets.agreement.public != self.veiler_key:
             raise ConfigurationError(f"the key of the veiler, party {self.veiler}, is needed")
-        return Veiler(self, secrets.agreement)
+        return Veiler(self, secrets)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
-        return VeiledServer(self)
+        return VeiledServer(self, secrets)
 
     def mask(self, own: KeyPair, other: bytes) -> bytes:
         return own.agree(other, "veil", self.digest)
@@ -141,12 +147,16 @@ class Spoken:
     has_spoken: bool = False
 
 
-class VeiledClient(Stored[Spoken]):
-    def __init__(self, config: VeiledSum, party: PartyId, contribution: Contribution, entropy: Entropy) -> None:
+class VeiledClient(Party, Stored[Spoken]):
+    _config: VeiledSum
+
+    def __init__(
+        self, config: VeiledSum, party: PartyId, contribution: Contribution, secrets: PartySecrets, entropy: Entropy
+    ) -> None:
         config.index(party)
         check_now(config.layout, contribution)
-        self.party, self._kept = party, Spoken()
-        self._config, self._contribution, self._entropy = config, contribution, entropy
+        Party.__init__(self, config, party, secrets)
+        self._kept, self._contribution, self._entropy = Spoken(), contribution, entropy
 
     @property
     def bound_to(self) -> bytes:
@@ -159,16 +169,19 @@ class VeiledClient(Stored[Spoken]):
         vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
         add_masks(vector, [(config.mask(own, config.veiler_key), 1)], config.digest)
         self._kept.has_spoken = True
-        return said(config, MessageType.COMMITTEE_INPUT, own.public + vector.to_bytes(), self.party, SERVER)
+        return self._say(MessageType.COMMITTEE_INPUT, own.public + vector.to_bytes())
 
     def receive(self, message: bytes) -> bytes | None:
         raise RemoteProtocolError("a veiled client is asked nothing", peer=SERVER)
 
 
-class Veiler(Stored[Spoken]):
-    def __init__(self, config: VeiledSum, keys: KeyPair) -> None:
-        self.party, self._kept = config.veiler, Spoken()
-        self._config, self._keys = config, keys
+class Veiler(Party, Stored[Spoken]):
+    _config: VeiledSum
+
+    def __init__(self, config: VeiledSum, secrets: PartySecrets) -> None:
+        Party.__init__(self, config, config.veiler, secrets)
+        assert secrets.agreement is not None
+        self._kept, self._keys = Spoken(), secrets.agreement
 
     @property
     def bound_to(self) -> bytes:
@@ -179,7 +192,7 @@ class Veiler(Stored[Spoken]):
 
     def receive(self, message: bytes) -> bytes:
         config = self._config
-        frame = open_frame(message, digest=config.digest, sender=SERVER, recipient=self.party)
+        frame = self._hear(message)
         if self._kept.has_spoken:
             raise LocalProtocolError("the veiler answers once")
         keys = Reader(frame.payload, peer=SERVER).entries(PUBLIC_KEY_BYTES)
@@ -188,7 +201,7 @@ class Veiler(Stored[Spoken]):
         veil = RingVector.zeros(config.layout)
         add_masks(veil, [(config.mask(self._keys, public), 1) for public in keys.values()], config.digest)
         self._kept.has_spoken = True
-        return said(config, MessageType.MASK_SUM, veil.to_bytes(), self.party, SERVER)
+        return self._say(MessageType.MASK_SUM, veil.to_bytes())
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -200,13 +213,13 @@ class VeiledState(RoundState):
 class VeiledServer(ServerRounds[VeiledState]):
     _config: VeiledSum
 
-    def __init__(self, config: VeiledSum) -> None:
-        first = Round.of(config.digest, MessageType.COMMITTEE_INPUT, config.clients)
-        ServerRounds.__init__(self, config, VeiledState(round=first, sum=RingSum(config.layout)))
+    def __init__(self, config: VeiledSum, secrets: PartySecrets) -> None:
+        first = Round.of(MessageType.COMMITTEE_INPUT, config.clients)
+        ServerRounds.__init__(self, config, VeiledState(round=first, sum=RingSum(config.layout)), secrets)
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         with self._taking() as round_:
-            payload = bytes(round_.open(sender, message).payload)
+            payload = bytes(self._due(round_, sender, message).payload)
             if round_.answer is MessageType.MASK_SUM:
                 self._kept.sum.words.subtract(RingVector.from_bytes(self._config.layout, payload))
             else:
@@ -218,9 +231,9 @@ class VeiledServer(ServerRounds[VeiledState]):
         config = self._config
         with self._closing() as round_:
             if round_.answer is MessageType.COMMITTEE_INPUT:
-                self._kept.round = Round.of(config.digest, MessageType.MASK_SUM, config.helpers)
+                self._kept.round = Round.of(MessageType.MASK_SUM, config.helpers)
                 asked = write_entries(self._kept.keys)
-                return {config.veiler: said(config, MessageType.MASK_REQUEST, asked, SERVER, config.veiler)}
+                return {config.veiler: self._say(MessageType.MASK_REQUEST, asked, config.veiler)}
             if round_.waiting_for:
                 raise HelperMissingError(missing=config.helpers)
             self._kept.result = SumResult(total=self._kept.sum.words.decode(), survivors=tuple(sorted(self._kept.keys)))
@@ -228,13 +241,15 @@ class VeiledServer(ServerRounds[VeiledState]):
             return {}
 
 
-def said(config: VeiledSum, type_: MessageType, payload: bytes, sender: PartyId, recipient: PartyId) -> bytes:
-    return seal_frame(type_, payload, digest=config.digest, sender=sender, recipient=recipient)
-
-
 def make(setup: SumSetup) -> VeiledSum:
     ((veiler, key),) = setup.helper_keys.items()
-    return VeiledSum(**setup.common, veiler=veiler, veiler_key=key, min_survivors=setup.survivors)
+    return VeiledSum(
+        **setup.common,
+        veiler=veiler,
+        veiler_key=key[:PUBLIC_KEY_BYTES],
+        veiler_identity=key[PUBLIC_KEY_BYTES:] if setup.identities else b"",
+        min_survivors=setup.survivors,
+    )
 
 
 ROLE = HelperRole(name="veiler", table="veilers", key=KeyKind.AGREEMENT, at_most=1)
@@ -289,13 +304,12 @@ def test_a_learner_runs_over_it(mode: Mode) -> None:
 
 def deployed(trial: Trial, *, modes: str = '"veiled"') -> None:
     """Give a trial a veiler: in every roster, and in the file of site 2."""
-    keys = KeyPair.generate(os_entropy)
+    secret = os_entropy(32)
+    public = ROLE.key.public(ROLE.key.secrets(secret))
     for path in trial.folder.glob("*/roster.toml"):
         roster = Roster.read(path)
-        path.write_text(
-            roster.model_copy(update={"beside": {**roster.beside, ROLE.table: {VEILER: keys.public}}}).to_toml()
-        )
-    write_secret(trial.folder / "site-2" / "veiler.key", keys.secret)
+        path.write_text(roster.model_copy(update={"beside": {**roster.beside, ROLE.table: {VEILER: public}}}).to_toml())
+    write_secret(trial.folder / "site-2" / "veiler.key", secret)
     with (trial.folder / "site-2" / "site.toml").open("a") as file:
         file.write(f'\n[veiler]\nparty = {VEILER}\nkey = "veiler.key"\n')
     for party in SITES:
@@ -315,15 +329,16 @@ def test_a_veiler_that_was_killed_answers_the_same_and_nothing_else(mode: Mode, 
     deployed(trial)
     proposed = invitation(mode="veiled", helpers=(VEILER,), min_survivors=3)
     joined = {party: message for number in SITES for party, message in site(trial, number).join(proposed).items()}
-    server = proposed.agree(Roster.read(trial.folder / "server" / "roster.toml")).protocol.server()
     agreed = proposed.agree(Roster.read(trial.folder / "server" / "roster.toml"))
+    own = IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
+    server = agreed.protocol.server(secrets=knows(own))
     for party in agreed.protocol.clients:
-        server.receive(party, joined[party][64:])  # the client's own signature stands before it
+        server.receive(party, joined[party])
     (request,) = server.close_round().values()
     answer = site(trial, 2).answer(proposed.session, {VEILER: request})
     assert site(trial, 2).answer(proposed.session, {VEILER: request}) == answer
     with pytest.raises(LocalProtocolError, match="answers once"):
-        site(trial, 2).answer(proposed.session, {VEILER: request[:-1] + bytes([request[-1] ^ 1])})
+        site(trial, 2).answer(proposed.session, {VEILER: garbled(request, -1, 1, {SERVER: own})})
 
 
 def test_a_site_that_does_not_list_the_mode_declines(mode: Mode, trial: Trial) -> None:

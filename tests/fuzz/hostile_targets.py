@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from support.memory_store import MemoryStore
-from support.parties import knows
+from support.parties import SERVER_KEY, knows, resealed
 
 from secagg.config import SERVER
 from secagg.durable import DurableClient, DurableServer
@@ -45,10 +45,10 @@ from secagg.primitives.identity import IdentityKey
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.receipts import Receipt
 from secagg.ring import RingVector
-from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type, open_frame, seal_frame
+from secagg.wire import MessageType, Reader, message_type, open_frame, payload_of, seal_frame
 
 Target = Callable[[bytes], None]
-DURABLE = b"SAGD\x02"
+DURABLE = b"SAGD\x03"
 """Before every stored record of this version."""
 
 LAYOUT = Layout.of([("gram", 3, 1000), ("three bytes", 2, 70_000), ("flags", 1, 1)])
@@ -62,6 +62,7 @@ SIGNED = MaskedSum(
     session_id=b"signed session 1",
     threshold=3,
     identities=tuple(key.public for key in IDENTITIES.values()),
+    server_identity=SERVER_KEY.public,
 )
 SERIES = MaskedSeries(clients=CLIENTS, series_id=b"a series of sums", threshold=2)
 VECTORS = {party: np.full(LAYOUT.size, index - 1, dtype=np.int64) for index, party in enumerate(CLIENTS)}
@@ -83,7 +84,7 @@ def _message(read: Callable[[Reader], Any], data: bytes) -> None:
 
 
 def _frame(data: bytes) -> None:
-    for message in (data, b"SAGG\1" + data):
+    for message in (data, b"SAGG\2" + data):
         message_type(message)
         try:
             frame = open_frame(message, digest=message[6:38], sender=5, recipient=SERVER)
@@ -136,7 +137,7 @@ def _client_snapshot(config: MaskedSum, data: bytes) -> None:
 def _server_snapshot(config: MaskedSum, data: bytes) -> None:
     """Also bytes with a good checksum."""
     with suppress(SnapshotError):
-        config.server().restore(data)
+        new_server(config).restore(data)
 
 
 def _durable_client(data: bytes) -> None:
@@ -177,11 +178,12 @@ def _spoiled(message: bytes, where: int, what: int) -> bytes:
 
 
 def _made_up(like: bytes, where: int, what: int) -> bytes:
-    """A good header of some type with any payload."""
+    """A good header of some type with any payload, as its sender may say it."""
     payload = bytes([what]) * (where % 300)
     types = list(MessageType)
     type_ = types[what % len(types)] if where % 2 else like[5]
-    return like[:5] + bytes([type_]) + like[6:HEADER_BYTES] + (where % 5).to_bytes(4, "big") + payload
+    head = like[:5] + bytes([type_]) + like[6:]
+    return resealed(head, (where % 5).to_bytes(4, "big") + payload, IDENTITIES)
 
 
 def _tell_server(server: Any, sender: int, message: bytes) -> bool:
@@ -210,7 +212,7 @@ def _tell_client(client: Any, message: bytes) -> bytes | None:
 def _server(config: Any, data: bytes) -> None:
     """Arbitrary messages in an arbitrary order; unless the server took a spoiled one its total is right."""
     said, script = pool(config)[0], pool(config)[2]
-    server = _new_server(config)
+    server = new_server(config)
     took_spoiled, at = False, 0
     for kind, which, where, what in _moves(data):
         sender, message = said[which % len(said)]
@@ -262,7 +264,7 @@ def _parts(answer: bytes | None) -> list[bytes]:
     """The messages of an answer, be it a bundle or one message."""
     if answer is None or message_type(answer) is not MessageType.BUNDLE:
         return [] if answer is None else [answer]
-    parts, rest = [], answer[HEADER_BYTES:]
+    parts, rest = [], payload_of(answer)
     while rest:
         size = int.from_bytes(rest[:8], "big")
         parts.append(rest[8 : 8 + size])
@@ -273,13 +275,15 @@ def _parts(answer: bytes | None) -> list[bytes]:
 def _reveals(answer: bytes) -> bool:
     if message_type(answer) is not MessageType.UNMASK_SHARES:
         return False
-    shares = UnmaskShares.read(Reader(memoryview(answer)[HEADER_BYTES:], peer=5))
+    shares = UnmaskShares.read(Reader(memoryview(payload_of(answer)), peer=5))
     assert not shares.mask_key_shares.keys() & shares.self_mask_shares.keys()
     return True
 
 
-def _new_server(config: Any) -> Any:
-    return SeriesServer(config).begin_sum(LAYOUT, b"") if isinstance(config, MaskedSeries) else config.server()
+def new_server(config: Any) -> Any:
+    if isinstance(config, MaskedSeries):
+        return SeriesServer(config).begin_sum(LAYOUT, b"")
+    return config.server(secrets=knows(SERVER_KEY if config.is_authenticated else None))
 
 
 def _new_client(config: Any, party: int) -> Any:
@@ -298,7 +302,7 @@ def pool(config: Any) -> Pool:
     said: list[tuple[int, bytes]] = []
     asked: list[bytes] = []
     script: list[tuple[int, bytes] | None] = []
-    server, clients = _new_server(config), {party: _new_client(config, party) for party in CLIENTS}
+    server, clients = new_server(config), {party: _new_client(config, party) for party in CLIENTS}
     answers: dict[int, bytes] = {party: client.start() for party, client in clients.items()}
     while answers:
         for party, answer in answers.items():
@@ -312,18 +316,13 @@ def pool(config: Any) -> Pool:
     return said, asked, script
 
 
-def _signed_key(reader: Reader) -> AdvertisedKeys:
-    return AdvertisedKeys.read(reader, signature_bytes=64)
-
-
-def _plain_key(reader: Reader) -> AdvertisedKeys:
-    return AdvertisedKeys.read(reader, signature_bytes=0)
+def _keys(reader: Reader) -> AdvertisedKeys:
+    return AdvertisedKeys.read(reader, signature=b"")
 
 
 DECODERS: dict[str, Target] = {
     "frame": _frame,
-    "advertised_keys": partial(_message, _plain_key),
-    "signed_keys": partial(_message, _signed_key),
+    "advertised_keys": partial(_message, _keys),
     "roster": partial(_message, lambda reader: Roster.read(reader, signature_bytes=0)),
     "signed_roster": partial(_message, lambda reader: Roster.read(reader, signature_bytes=64)),
     "sealed_shares": partial(_message, SealedShares.read),
@@ -361,10 +360,10 @@ def seeds() -> Iterator[bytes]:
     for config in (TRUSTING, SIGNED):
         for sender, message in pool(config)[0]:
             type_ = MessageType(message[5]).name.lower()
-            yield numbers.get(type_, numbers["frame"]) + message[HEADER_BYTES:]
+            yield numbers.get(type_, numbers["frame"]) + payload_of(message)
             yield numbers["frame"] + message.replace(message[38:42], (5).to_bytes(4, "big")) + bytes([sender])
         for message in pool(config)[1]:
-            yield numbers.get(MessageType(message[5]).name.lower(), numbers["frame"]) + message[HEADER_BYTES:]
+            yield numbers.get(MessageType(message[5]).name.lower(), numbers["frame"]) + payload_of(message)
     for name in ("server", "client"):
         for config, prefix in ((TRUSTING, ""), (SIGNED, "signed_")):
             yield from (numbers[f"{prefix}{name}_snapshot"] + body for body in good_snapshots(config, name))
@@ -376,7 +375,7 @@ def seeds() -> Iterator[bytes]:
 def good_snapshots(config: MaskedSum, role: str) -> tuple[bytes, ...]:
     """The bodies of snapshots at every step of a good run."""
     bodies = []
-    server, client = _new_server(config), _new_client(config, 5)
+    server, client = new_server(config), _new_client(config, 5)
     for move in pool(config)[2]:
         if move is None:
             server.close_round()

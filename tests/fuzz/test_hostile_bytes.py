@@ -24,6 +24,7 @@ from hostile_targets import (
     TRUSTING,
     VECTORS,
     entropy,
+    new_server,
     pool,
     seeds,
 )
@@ -87,7 +88,7 @@ def test_sessions_take_any_sequence_of_messages(name: str, script: bytes) -> Non
 @pytest.mark.parametrize("config", [TRUSTING, SIGNED], ids=["trusting", "signed"])
 def test_the_good_script_ends_in_a_sum(config: MaskedSum) -> None:
     """So that the scripts above can reach every state: moves of zeros run the protocol to its end."""
-    server = config.server()
+    server = new_server(config)
     for move in pool(config)[2]:
         if move is None:
             server.close_round()
@@ -102,7 +103,7 @@ def test_the_good_script_ends_in_a_sum(config: MaskedSum) -> None:
 @given(data=st.data())
 def test_a_server_snapshot_with_a_changed_byte_is_not_restored(config: MaskedSum, data: st.DataObject) -> None:
     store, moves = MemoryStore(), pool(config)[2]
-    server = DurableServer(store, config.server())
+    server = DurableServer(store, new_server(config))
     server.receive(*moves[0])
     for move in moves[1 : data.draw(st.integers(1, len(moves)))]:
         if move is None:
@@ -110,7 +111,7 @@ def test_a_server_snapshot_with_a_changed_byte_is_not_restored(config: MaskedSum
         else:
             server.receive(*move)
     with pytest.raises(SnapshotError):
-        DurableServer(MemoryStore(changed(store.record, data)), config.server())
+        DurableServer(MemoryStore(changed(store.record, data)), new_server(config))
 
 
 @given(data=st.data())

@@ -14,8 +14,20 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parent))
 
-from hostile_targets import DECODERS, IDENTITIES, LAYOUT, SERIES, SIGNED, STORED, TARGETS, VECTORS, entropy, pool
-from support.parties import knows
+from hostile_targets import (
+    DECODERS,
+    IDENTITIES,
+    LAYOUT,
+    SERIES,
+    SIGNED,
+    STORED,
+    TARGETS,
+    VECTORS,
+    entropy,
+    new_server,
+    pool,
+)
+from support.parties import knows, resealed
 
 from secagg.config import SERVER
 from secagg.errors import LocalProtocolError, MalformedMessageError, RemoteProtocolError
@@ -25,7 +37,7 @@ from secagg.masked.messages import Roster, UnmaskRequest, UnmaskShares
 from secagg.masked.series import SeriesClient, SeriesServer
 from secagg.masked.states import ClientState
 from secagg.ring import RingVector
-from secagg.wire import HEADER_BYTES, MAX_ENTRIES, MessageType, Reader, seal_frame
+from secagg.wire import MAX_ENTRIES, MessageType, Reader, seal_frame
 
 FIXED = 1 << 17
 """Bytes that any call may take: frames, exceptions with their tracebacks, small objects."""
@@ -117,13 +129,13 @@ BIG = 1 << 21
 
 
 def to_server(config: MaskedSum, type_: MessageType, payload: bytes) -> bytes:
-    digest = config.setup_digest if type_ in (MessageType.ADVERTISED_KEYS, MessageType.SEALED_SHARES) else config.digest
-    return seal_frame(type_, payload, digest=digest, sender=2, recipient=SERVER)
+    digest, identity = config.digest_of(type_), IDENTITIES[2] if config.is_authenticated else None
+    return seal_frame(type_, payload, digest=digest, sender=2, recipient=SERVER, identity=identity)
 
 
 def server_waiting_for(config: MaskedSum, type_: MessageType) -> Any:
     """A server whose round collects this type, with nobody's message in."""
-    server = config.server()
+    server = new_server(config)
     for move in pool(config)[2]:
         if move is None:
             server.close_round()
@@ -172,7 +184,7 @@ def test_a_large_message_costs_a_client_no_more_than_itself(step: int, kind: str
     client.start()
     for message in pool(SIGNED)[1][:step]:
         client.receive(message)
-    large = pool(SIGNED)[1][step][:HEADER_BYTES] + bulk(kind)
+    large = resealed(pool(SIGNED)[1][step], bulk(kind))
     assert peak(lambda: refuse(client.receive, large)) <= FIXED + len(large)
 
 

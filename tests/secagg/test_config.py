@@ -132,7 +132,7 @@ def test_each_protocol_and_its_own_parameters_count_too() -> None:
 def test_every_field_of_the_class_is_covered_here(kind: type) -> None:
     """A new public parameter must reach the digest; whoever adds one finds this test."""
     known = {"layout", "clients", "session_id", "context", "min_survivors", "carrier"}
-    known |= {"threshold", "degree", "graph_seed", "assumptions", "identities"}
+    known |= {"threshold", "degree", "graph_seed", "assumptions", "identities", "server_identity"}
     assert {field.name for field in dataclasses.fields(kind) if field.init} <= known
 
 
@@ -161,11 +161,14 @@ def test_the_graph_and_the_identities_count_too() -> None:
         make(MaskedSum, **sparse | {"degree": found.degree + 2, "threshold": found.threshold + 1}).digest,
         make(MaskedSum, clients=clients, threshold=134).digest,
         make(MaskedSum).digest,
-        make(MaskedSum, identities=roster[:3]).digest,
-        make(MaskedSum, identities=roster[1:]).digest,
-        make(MaskedSum, identities=roster[2::-1]).digest,
+        *(
+            make(kind, identities=clients, server_identity=server).digest
+            for kind in (MaskedSum, PlainSum)
+            for clients in (roster[:3], roster[1:], roster[2::-1])
+            for server in roster[:2]
+        ),
     }
-    assert len(digests) == 8
+    assert len(digests) == 5 + 12
 
 
 def test_bytes_cannot_move_from_one_field_to_the_next() -> None:
@@ -303,6 +306,7 @@ def test_the_signatures_that_are_needed_are_never_more_than_clients(
                 MaskedSum,
                 clients=tuple(range(1, n + 1)),
                 identities=identities,
+                server_identity=bytes(32),
                 threshold=threshold,
                 assumptions=promise,
             )

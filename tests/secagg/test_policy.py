@@ -19,7 +19,14 @@ LAYOUT = Layout.of([("counts", 3, 10)])
 CLIENTS = (1, 2, 3, 4, 5)
 IDENTITIES = tuple(bytes([party]) * 32 for party in CLIENTS)
 SEMI_HONEST = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16))
-SIGNED = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), threshold=4, identities=IDENTITIES)
+SIGNED = MaskedSum(
+    layout=LAYOUT,
+    clients=CLIENTS,
+    session_id=bytes(16),
+    threshold=4,
+    identities=IDENTITIES,
+    server_identity=bytes(32),
+)
 ROSTER = dict(zip(CLIENTS, IDENTITIES, strict=True))
 NOISE = CoordinateNoise(levels=np.ones(3, dtype=np.uint8), variances=(4,))
 COMMITTEE = CommitteeSum(
@@ -29,7 +36,12 @@ COMMITTEE = CommitteeSum(
     helper_keys=tuple((party, KeyPair(bytes([party]) * 32).public) for party in (6, 7)),
     min_survivors=4,
 )
-SIGNED_COMMITTEE = replace(COMMITTEE, identities=IDENTITIES, server_identity=bytes(32))
+SIGNED_COMMITTEE = replace(
+    COMMITTEE,
+    identities=IDENTITIES,
+    server_identity=bytes(32),
+    helper_identities=((6, b"6" * 32), (7, b"7" * 32)),
+)
 SERIES = MaskedSeries(clients=CLIENTS, series_id=bytes(16))
 
 
@@ -48,6 +60,11 @@ def accepts(*modes: str, identities: dict[int, bytes] = ROSTER) -> ClientPolicy:
     return ClientPolicy(modes=frozenset(modes), identities=identities)
 
 
+def accepts_signers(keys: dict[int, bytes]) -> ClientPolicy:
+    """A policy of committees whose helpers sign with these keys."""
+    return ClientPolicy(modes=frozenset({"committee"}), helper_identities=keys)
+
+
 def test_a_sum_that_keeps_the_policy_passes() -> None:
     ClientPolicy(min_clients=5, min_survivors=4, min_corruption=0.2, identities=ROSTER).check(SIGNED)
     accepts("committee").check(SIGNED_COMMITTEE)
@@ -55,7 +72,8 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
     ClientPolicy(modes=frozenset({"committee"}), min_corruption=0.4).check(COMMITTEE)
     knows_helpers({**dict(COMMITTEE.helper_keys), 99: bytes(32)}).check(COMMITTEE)
     ClientPolicy(modes={"committee"}, server_identity=bytes(32)).check(SIGNED_COMMITTEE)  # type: ignore[arg-type]
-    ClientPolicy(helpers={9: bytes(32)}, server_identity=bytes(32)).check(SEMI_HONEST)
+    ClientPolicy(helpers={9: bytes(32)}, server_identity=bytes(32)).check(SIGNED)
+    accepts_signers(dict(SIGNED_COMMITTEE.helper_identities)).check(SIGNED_COMMITTEE)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +119,19 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
             ClientPolicy(modes=frozenset({"committee"}), server_identity=b"s" * 32),
             COMMITTEE,
             "knows every server by its key; this sum has none",
+        ),
+        (ClientPolicy(server_identity=b"s" * 32), SIGNED, "1 of the 1 servers have another key"),
+        (ClientPolicy(server_identity=b"s" * 32), SEMI_HONEST, "knows every server by its key; this sum has none"),
+        (
+            accepts_signers({6: b"6" * 32}),
+            SIGNED_COMMITTEE,
+            r"1 of the 2 signing helpers have another key in this site's roster, or none: \[7\]",
+        ),
+        (accepts_signers({6: b"6" * 32}), COMMITTEE, "knows every signing helper by its key; this sum has none"),
+        (
+            accepts("plain"),
+            PlainSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), min_survivors=3),
+            "this sum has none and trusts the server",
         ),
         (ClientPolicy(identities=ROSTER), SEMI_HONEST, "this sum has none and trusts the server"),
         (ClientPolicy(identities=ROSTER | {2: IDENTITIES[2]}), SIGNED, "1 of the 5 clients have another key"),

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from support.memory_store import MemoryStore
 
-import secagg.committee.server
 import secagg.masked.server
-import secagg.plain
+import secagg.party
 from secagg import CommitteeSum, InOneProcess, Layout, MaskedSum, PlainSum
 from secagg.carriers import encrypted
 from secagg.carriers.residues import CiphertextSum
@@ -104,9 +103,9 @@ STOPS = [
     ("bfv", CiphertextSum, "add", ALL_CIPHERTEXTS),
     ("masked+bfv", CiphertextSum, "add", ALL_CIPHERTEXTS),
     ("masked", RingVector, "decode", nothing),
-    ("masked", secagg.masked.server, "seal_frame", nothing),
-    ("committee", secagg.committee.server, "seal_frame", nothing),
-    ("bfv", secagg.plain, "seal_frame", nothing),
+    ("masked", secagg.party, "seal_frame", nothing),
+    ("committee", secagg.party, "seal_frame", nothing),
+    ("bfv", secagg.party, "seal_frame", nothing),
 ]
 NAMED = [pytest.param(*stop, id=f"{stop[0]}-{stop[2]}") for stop in STOPS]
 each_stop = pytest.mark.parametrize(("name", "owner", "function", "halfway"), NAMED)

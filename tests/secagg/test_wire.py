@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from hashlib import sha256
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from secagg.config import SERVER
 from secagg.errors import MalformedMessageError, RemoteProtocolError, SecureSumError
+from secagg.primitives.identity import IdentityKey, is_signed
 from secagg.wire import (
     HEADER_BYTES,
     MAGIC,
@@ -18,12 +20,14 @@ from secagg.wire import (
     Reader,
     message_type,
     open_frame,
+    payload_of,
     seal_frame,
     write_entries,
     write_parties,
 )
 
 DIGEST = bytes(range(32))
+KEY = IdentityKey(b"k" * 32)
 PARTY = 7
 types = st.sampled_from(MessageType)
 parties = st.integers(0, 2**32 - 1)
@@ -50,7 +54,30 @@ def test_frames_round_trip(type_: MessageType, payload: bytes, digest: bytes, se
 
 def test_the_header_is_as_documented() -> None:
     message = seal_frame(MessageType.ROSTER, b"xyz", digest=DIGEST, sender=0, recipient=2**32 - 1)
-    assert message == b"SAGG" + b"\1" + b"\x11" + DIGEST + bytes(4) + b"\xff" * 4 + b"xyz"
+    header = b"SAGG" + b"\2" + b"\x11" + DIGEST + bytes(4) + b"\xff" * 4
+    assert message == header + b"\0" + b"xyz"
+    signed = seal_frame(MessageType.ROSTER, b"xyz", digest=DIGEST, sender=0, recipient=2**32 - 1, identity=KEY)
+    assert signed[:-64] == header + b"\x40" + b"xyz"
+    assert is_signed(KEY.public, signed[-64:], "message", header + b"\x40", sha256(b"xyz").digest())
+    assert payload_of(message) == payload_of(signed) == b"xyz"
+
+
+def test_a_signed_message_is_opened_by_its_sender_s_key_alone() -> None:
+    message = seal_frame(
+        MessageType.MASKED_INPUT, b"payload", digest=DIGEST, sender=PARTY, recipient=SERVER, identity=KEY
+    )
+    said = {"digest": DIGEST, "sender": PARTY, "recipient": SERVER}
+    assert bytes(open_frame(message, **said, public=KEY.public).payload) == b"payload"
+    with pytest.raises(MalformedMessageError, match="not signed by the identity of its sender") as caught:
+        open_frame(message, **said, public=IdentityKey(b"o" * 32).public)
+    assert caught.value.peer == PARTY
+    with pytest.raises(MalformedMessageError, match="a signature of 0 bytes, this one in one of 64"):
+        open_frame(message, **said)
+    with pytest.raises(MalformedMessageError, match="a signature of 64 bytes, this one in one of 0"):
+        open_frame(framed(), **said, public=KEY.public)
+    for size in range(len(message)):
+        with pytest.raises(MalformedMessageError):
+            open_frame(message[:size], **said, public=KEY.public)
 
 
 def test_type_numbers_do_not_move() -> None:
@@ -78,7 +105,7 @@ def test_truncated_headers_are_refused(length: int) -> None:
     [
         (0, b"GGAS", "no message of this protocol"),
         (4, bytes([VERSION + 1]), f"speaks version {VERSION}"),
-        (4, b"\0", f"speaks version {VERSION}"),
+        (4, b"\1", "speaks version 2 of the message format, the message has version 1"),
         (5, b"\xff", "message type 255 does not exist"),
         (5, b"\0", "message type 0 does not exist"),
         (6, b"\xff", "another session or another configuration"),
@@ -86,6 +113,7 @@ def test_truncated_headers_are_refused(length: int) -> None:
         (38, b"\xff", "says it goes from"),
         (41, bytes([PARTY + 1]), f"says it goes from {PARTY + 1} to 0, but it came from {PARTY} to 0"),
         (45, b"\1", "to 1"),
+        (46, b"\1", "in a signature of 0 bytes, this one in one of 1"),
     ],
 )
 def test_foreign_headers_are_refused_by_name(start: int, bytes_: bytes, told: str) -> None:

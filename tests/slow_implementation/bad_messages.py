@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from slow_bytes import Cursor, Type, number, write_entries, write_frame, write_parties
+from slow_bytes import HEADER, SIGNATURE, Cursor, Type, number, write_entries, write_frame, write_parties
 from slow_client import SEALED_BYTES, survivors_statement
 from slow_curves import L, P, ed25519_sign
 from slow_session import Session
 from slow_shamir import PRIME
 
-HEADER = 46
 REMOTE, MALFORMED, REPEATED = "RemoteProtocolError", "MalformedMessageError", "RepeatedMessageError"
 GOES_ON, ABORTED = "goes on", "aborted"
 Scenario = Mapping[str, Any]
@@ -35,7 +34,16 @@ class Forge:
         return bytes.fromhex(self.messages[self.find(type_, party)]["message"])
 
     def payload(self, type_: str, party: int) -> bytes:
-        return self.message(type_, party)[HEADER:]
+        message = self.message(type_, party)
+        return message[HEADER : len(message) - message[HEADER - 1]]
+
+    def with_payload(self, message: bytes, change: Callable[[bytes], bytes]) -> bytes:
+        """The message with another payload, signed by its sender where messages are: it is the sender that lies."""
+        type_, digest, parties = message[5], message[6:38], message[38:46]
+        sender, recipient = int.from_bytes(parties[:4], "big"), int.from_bytes(parties[4:], "big")
+        payload = change(message[HEADER : len(message) - message[HEADER - 1]])
+        secret = bytes.fromhex(self.scenario["identity_secrets"].get(str(sender), ""))
+        return write_frame(type_, digest, sender, recipient, payload, secret)
 
     def bad(
         self,
@@ -51,7 +59,7 @@ class Forge:
     ) -> Bad:
         """The message of this type from or to this client with another payload; ``after``: that much later."""
         return self.raw(
-            about, type_, party, lambda m: m[:HEADER] + change(m[HEADER:]), error, afterwards, after=after, when=when
+            about, type_, party, lambda m: self.with_payload(m, change), error, afterwards, after=after, when=when
         )
 
     def raw(
@@ -132,11 +140,13 @@ def _frames(good: Forge) -> Iterator[tuple[str, Bad]]:
     changes: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
         "foreign_session": ("of another session id", lambda m: m[:6] + foreign + m[38:]),
         "wrong_magic": ("with another magic", lambda m: b"GGAS" + m[4:]),
-        "wrong_version": ("of version 2", lambda m: m[:4] + b"\2" + m[5:]),
+        "wrong_version": ("of version 3", lambda m: m[:4] + b"\3" + m[5:]),
+        "old_version": ("of version 1", lambda m: m[:4] + b"\1" + m[5:46] + m[47:]),
+        "needless_signature": ("with a signature where nobody signs", lambda m: m[:46] + b"\x40" + m[47:] + bytes(64)),
         "unknown_type": ("of a type that does not exist", lambda m: m[:5] + b"\xff" + m[6:]),
         "wrong_sender": ("that names another sender", lambda m: m[:38] + number(9) + m[42:]),
         "wrong_recipient": ("that names another recipient", lambda m: m[:42] + number(9) + m[46:]),
-        "truncated_header": ("cut within its header", lambda m: m[:45]),
+        "truncated_header": ("cut within its header", lambda m: m[:46]),
     }
     for name, (what, change) in changes.items():
         yield f"{name}_to_client", good.raw(f"A ROSTER {what}.", *to_client, change, MALFORMED, GOES_ON)
@@ -151,7 +161,7 @@ def _frames(good: Forge) -> Iterator[tuple[str, Bad]]:
     )
     yield (
         "shares_in_next_round",
-        good.raw("A late SEALED_SHARES of a client that has one in.", *to_server, same, MALFORMED, GOES_ON, after=8),
+        good.raw("A late SEALED_SHARES of a client that has one in.", *to_server, same, REMOTE, GOES_ON, after=8),
     )
 
 
@@ -197,13 +207,39 @@ def _keys(good: Forge, signed: Forge, sparse: Forge) -> Iterator[tuple[str, Bad]
                    ABORTED),
     )  # fmt: skip
     yield (
-        "forged_own_key_signature",
-        signed.bad("ADVERTISED_KEYS with a changed signature.", "ADVERTISED_KEYS", 2, flip, REMOTE, GOES_ON),
+        "forged_signature",
+        signed.raw("A MASKED_INPUT whose signature was changed.", "MASKED_INPUT", 2, flip, MALFORMED, GOES_ON),
     )
     yield (
-        "malleable_key_signature",
-        signed.bad("ADVERTISED_KEYS whose signature has S + L for S.", "ADVERTISED_KEYS", 2,
-                   lambda p: p[:-32] + (int.from_bytes(p[-32:], "little") + L).to_bytes(32, "little"), REMOTE, GOES_ON),
+        "changed_masked_input",
+        signed.raw("A MASKED_INPUT with one bit of its vector changed.", "MASKED_INPUT", 2, lambda m: flip(m, HEADER),
+                   MALFORMED, GOES_ON),
+    )  # fmt: skip
+    yield (
+        "changed_request",
+        signed.raw("An UNMASK_REQUEST with one bit changed.", "UNMASK_REQUEST", 2, lambda m: flip(m, HEADER + 3),
+                   MALFORMED, GOES_ON),
+    )  # fmt: skip
+    yield (
+        "missing_signature",
+        signed.raw("A MASKED_INPUT without a signature where everybody signs.", "MASKED_INPUT", 2,
+                   lambda m: m[:46] + b"\0" + m[47:-SIGNATURE], MALFORMED, GOES_ON),
+    )  # fmt: skip
+    yield (
+        "cut_signature",
+        signed.raw("A message that ends within its signature.", "MASKED_INPUT", 2, lambda m: m[:HEADER] + m[-63:],
+                   MALFORMED, GOES_ON),
+    )  # fmt: skip
+    yield (
+        "signed_by_another",
+        signed.raw("A MASKED_INPUT that another client signed.", "MASKED_INPUT", 2,
+                   lambda m: m[:-SIGNATURE] + signed.message("MASKED_INPUT", 5)[-SIGNATURE:], MALFORMED, GOES_ON),
+    )  # fmt: skip
+    yield (
+        "malleable_signature",
+        signed.raw("ADVERTISED_KEYS whose signature has S + L for S.", "ADVERTISED_KEYS", 2,
+                   lambda m: m[:-32] + (int.from_bytes(m[-32:], "little") + L).to_bytes(32, "little"), MALFORMED,
+                   GOES_ON),
     )  # fmt: skip
     yield (
         "repeated_key_in_roster",
@@ -447,7 +483,7 @@ def _bundles(good: Forge) -> Iterator[tuple[str, Bad]]:
         "empty_bundle": ("without a message", lambda p: b""),
         "overlong_part": ("whose part is longer than the bundle", lambda p: number(len(p), 8) + p[8:]),
         "huge_part": ("that claims a part of 2^64 - 1 bytes", lambda p: b"\xff" * 8 + p[8:]),
-        "part_below_a_header": ("with a part too short for a header", lambda p: number(45, 8) + p[8:53]),
+        "part_below_a_header": ("with a part too short for a header", lambda p: number(46, 8) + p[8:54]),
         "three_parts": ("with three messages", lambda p: p * 3),
         "truncated_part_size": ("that ends within a part's size", lambda p: p[:7]),
     }

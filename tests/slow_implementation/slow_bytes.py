@@ -6,8 +6,11 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
+from slow_curves import ed25519_sign, ed25519_verifies
+
 MAGIC = b"SAGG"
-VERSION = 1
+VERSION = 2
+HEADER, SIGNATURE = 47, 64
 SERVER = 0
 PROTOCOL = b"analytic-secagg/1"
 
@@ -46,15 +49,36 @@ def length_prefixed(*parts: bytes) -> bytes:
     return b"".join(number(len(part), 8) + part for part in parts)
 
 
-def write_frame(type_: Type, digest: bytes, sender: int, recipient: int, payload: bytes) -> bytes:
-    return MAGIC + bytes([VERSION, type_]) + digest + number(sender) + number(recipient) + payload
+def statement(label: str, *parts: bytes) -> bytes:
+    """What is signed."""
+    return length_prefixed(PROTOCOL, label.encode(), *parts)
 
 
-def read_frame(message: bytes, type_: Type, digest: bytes, sender: int, recipient: int) -> bytes:
+def write_header(type_: int, digest: bytes, sender: int, recipient: int, signature_bytes: int) -> bytes:
+    parties = number(sender) + number(recipient)
+    return MAGIC + bytes([VERSION, type_]) + digest + parties + number(signature_bytes, 1)
+
+
+def write_frame(type_: int, digest: bytes, sender: int, recipient: int, payload: bytes, secret: bytes = b"") -> bytes:
+    """A message; with its sender's Ed25519 secret also its signature."""
+    header = write_header(type_, digest, sender, recipient, SIGNATURE if secret else 0)
+    return header + payload + (ed25519_sign(secret, message_statement(header, payload)) if secret else b"")
+
+
+def message_statement(header: bytes, payload: bytes) -> bytes:
+    return statement("message", header, sha256(payload))
+
+
+def read_frame(message: bytes, type_: int, digest: bytes, sender: int, recipient: int, public: bytes = b"") -> bytes:
     """The payload of the one message that is due."""
-    header = write_frame(type_, digest, sender, recipient, b"")
-    need(message[: len(header)] == header, f"{type_.name} of this session from {sender} to {recipient} is due")
-    return message[len(header) :]
+    header = write_header(type_, digest, sender, recipient, SIGNATURE if public else 0)
+    need(message[:HEADER] == header, f"type {type_:d} of this session from {sender} to {recipient} is due")
+    if not public:
+        return message[HEADER:]
+    need(len(message) >= HEADER + SIGNATURE, "the message ends before its signature")
+    payload, signature = message[HEADER:-SIGNATURE], message[-SIGNATURE:]
+    need(ed25519_verifies(public, message_statement(header, payload), signature), "a forged message")
+    return payload
 
 
 def write_entries(entries: Mapping[int, bytes]) -> bytes:

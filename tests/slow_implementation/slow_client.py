@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from slow_bytes import SERVER, Cursor, Type, length_prefixed, need, number, read_frame, write_entries, write_frame
+from slow_bytes import (
+    SERVER,
+    SIGNATURE,
+    Cursor,
+    Type,
+    message_statement,
+    need,
+    number,
+    read_frame,
+    statement,
+    write_entries,
+    write_frame,
+    write_header,
+)
 from slow_curves import ed25519_sign, ed25519_verifies, x25519, x25519_public
-from slow_session import PROTOCOL, Session
+from slow_session import Session
 from slow_shamir import split
 from slow_symmetric import derive_key, open_sealed, seal
 
@@ -15,14 +28,14 @@ SEALED_BYTES = 12 + 66 + 16
 
 def agree(secret: bytes, peer_public: bytes, label: str, *context: bytes) -> bytes:
     """A key that two parties share for one purpose."""
-    need(is_safe_key(peer_public), "a public key of small order, or one that sets its highest bit")
+    need(is_safe_key(peer_public), "a public key of small order, or one that is not reduced")
     shared = x25519(secret, peer_public)
     return derive_key(shared, label, *sorted([x25519_public(secret), peer_public]), *context)
 
 
 def is_safe_key(public: bytes) -> bool:
     """Every scalar is a multiple of 8, so any one takes a point of small order to zero."""
-    return public[31] < 128 and any(x25519(bytes(32), public))
+    return int.from_bytes(public, "little") < 2**255 - 19 and any(x25519(bytes(32), public))
 
 
 def pairwise_mask(session: Session, secret: bytes, peer_public: bytes) -> list[list[int]]:
@@ -33,13 +46,11 @@ def commitment(session: Session, seed: bytes, party: int) -> bytes:
     return derive_key(seed, "self-mask commitment", session.setup_digest, number(party))
 
 
-def statement(label: str, *parts: bytes) -> bytes:
-    """What is signed."""
-    return length_prefixed(PROTOCOL, label.encode(), *parts)
-
-
 def keys_statement(session: Session, party: int, keys: bytes) -> bytes:
-    return statement("advertised keys", session.setup_digest, number(party), keys[:32], keys[32:64])
+    """What a client signed when it advertised its keys."""
+    return message_statement(
+        write_header(Type.ADVERTISED_KEYS, session.setup_digest, party, SERVER, SIGNATURE), keys[:64]
+    )
 
 
 def survivors_statement(session: Session, dropouts: Sequence[int]) -> bytes:
@@ -61,12 +72,11 @@ class SlowClient:
 
     def start(self) -> bytes:
         keys = x25519_public(self.sealing_secret) + x25519_public(self.masking_secret)
-        if self.session.identities:
-            keys += ed25519_sign(self.identity, keys_statement(self.session, self.party, keys))
         return self.say(Type.ADVERTISED_KEYS, keys)
 
     def receive(self, message: bytes) -> bytes:
-        payload = read_frame(message, self.due, self.session.digest_of(self.due), SERVER, self.party)
+        digest, server = self.session.digest_of(self.due), self.session.server_identity
+        payload = read_frame(message, self.due, digest, SERVER, self.party, server)
         answer = {
             Type.ROSTER: self.share,
             Type.SHARE_DELIVERY: self.mask,
@@ -162,4 +172,4 @@ class SlowClient:
         return self.session.setup_digest + parties + masking_key[sender] + masking_key[recipient]
 
     def say(self, type_: Type, payload: bytes) -> bytes:
-        return write_frame(type_, self.session.digest_of(type_), self.party, SERVER, payload)
+        return write_frame(type_, self.session.digest_of(type_), self.party, SERVER, payload, self.identity)

@@ -7,8 +7,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from slow_bytes import MAGIC, PROTOCOL, VERSION, Cursor, length_prefixed, need, number, sha256, write_entries
-from slow_client import agree, statement
+from slow_bytes import (
+    PROTOCOL,
+    Cursor,
+    length_prefixed,
+    need,
+    number,
+    read_frame,
+    sha256,
+    statement,
+    write_entries,
+    write_frame,
+)
+from slow_client import agree
 from slow_curves import ed25519_sign, ed25519_verifies, x25519_public
 from slow_driver import Drawn
 from slow_session import Session
@@ -24,8 +35,8 @@ class CommitteeSession(Session):
     """The public parameters; ring and masks are those of a masked sum."""
 
     helper_keys: Mapping[int, bytes]
+    helper_identities: Mapping[int, bytes]
     min_survivors: int
-    server_identity: bytes
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> CommitteeSession:
@@ -41,6 +52,7 @@ class CommitteeSession(Session):
             identities=tuple(map(bytes.fromhex, parameters["identities"])),
             promised=None,
             helper_keys={int(party): bytes.fromhex(key) for party, key in parameters["helper_keys"].items()},
+            helper_identities={int(p): bytes.fromhex(key) for p, key in parameters["helper_identities"].items()},
             min_survivors=parameters["min_survivors"],
             server_identity=bytes.fromhex(parameters["server_identity"]),
         )
@@ -56,20 +68,16 @@ class CommitteeSession(Session):
                 self.session_id,
                 self.context,
                 b"".join(segments),
-                b"".join(map(number, self.clients)),
+                *self.parties,
                 b"".join(number(party) + key for party, key in self.helper_keys.items()),
                 number(self.min_survivors),
-                b"".join(self.identities),
-                self.server_identity,
+                b"".join(number(party) + key for party, key in self.helper_identities.items()),
             )
         )
 
     @property
     def entry_bytes(self) -> int:
         return 32 + SEALED_BYTES + (64 if self.identities else 0)
-
-    def frame(self, type_: int, sender: int, recipient: int, payload: bytes) -> bytes:
-        return MAGIC + bytes([VERSION, type_]) + self.digest + number(sender) + number(recipient) + payload
 
 
 def upload(session: CommitteeSession, party: int, vector: list[int], drawn: Drawn, identity: bytes) -> bytes:
@@ -88,20 +96,16 @@ def upload(session: CommitteeSession, party: int, vector: list[int], drawn: Draw
         if identity:
             entry += ed25519_sign(identity, statement("committee seed", binding, entry[:32], sealed))
         entries[helper] = entry
-    return session.frame(COMMITTEE_INPUT, party, 0, write_entries(entries) + session.ring_to_bytes(ring))
+    payload = write_entries(entries) + session.ring_to_bytes(ring)
+    return write_frame(COMMITTEE_INPUT, session.digest, party, 0, payload, identity)
 
 
-def answer(session: CommitteeSession, helper: int, secret: bytes, request: bytes) -> bytes:
+def answer(session: CommitteeSession, helper: int, secret: bytes, identity: bytes, request: bytes) -> bytes:
     """A helper's sum of masks."""
-    header = session.frame(MASK_REQUEST, 0, helper, b"")
-    need(request[: len(header)] == header, "a request of this session")
-    cursor = Cursor(request[len(header) :])
+    cursor = Cursor(read_frame(request, MASK_REQUEST, session.digest, 0, helper, session.server_identity))
     entries = cursor.entries(session.entry_bytes)
     survivors = write_entries(dict.fromkeys(entries, b""))
     need(len(entries) >= session.min_survivors and set(entries) <= set(session.clients), "enough of the cohort")
-    if session.identities:
-        signed = statement("committee survivors", session.digest, survivors)
-        need(ed25519_verifies(session.server_identity, signed, cursor.take(64)), "signed survivors")
     cursor.end()
     masks = session.to_ring([0] * sum(size for _, size, _ in session.layout))
     for party, entry in entries.items():
@@ -113,7 +117,7 @@ def answer(session: CommitteeSession, helper: int, secret: bytes, request: bytes
         parties = (number(party), number(helper))
         key = agree(secret, ephemeral, "committee seed", session.digest, *parties)
         masks = session.add(masks, session.mask(open_sealed(key, sealed, binding)))
-    return session.frame(MASK_SUM, helper, 0, survivors + session.ring_to_bytes(masks))
+    return write_frame(MASK_SUM, session.digest, helper, 0, survivors + session.ring_to_bytes(masks), identity)
 
 
 def run(scenario: Mapping[str, Any]) -> tuple[list[Message], list[int], list[int]]:
@@ -130,20 +134,19 @@ def run(scenario: Mapping[str, Any]) -> tuple[list[Message], list[int], list[int
         message = upload(session, party, scenario["vectors"][str(party)], drawn, secrets.get(party, b""))
         need(not drawn.left, "all entropy is used")
         said.append((party, 0, message))
-        cursor = Cursor(message[len(session.frame(0, 0, 0, b"")) :])
+        cursor = Cursor(read_frame(message, COMMITTEE_INPUT, session.digest, party, 0, session.identity(party)))
         entries[party] = cursor.entries(session.entry_bytes)
         ring = session.add(ring, session.ring_from_bytes(cursor.rest))
     survivors = write_entries(dict.fromkeys(entries, b""))
-    signature = b""
-    if session.identities:
-        signed = statement("committee survivors", session.digest, survivors)
-        signature = ed25519_sign(bytes.fromhex(scenario["server_secret"]), signed)
+    server = bytes.fromhex(scenario["server_secret"])
     for helper in session.helper_keys:
         of_helper = write_entries({party: sealed[helper] for party, sealed in entries.items()})
-        said.append((0, helper, session.frame(MASK_REQUEST, 0, helper, of_helper + signature)))
+        said.append((0, helper, write_frame(MASK_REQUEST, session.digest, 0, helper, of_helper, server)))
     for _, helper, request in said[-len(session.helper_keys) :]:
-        message = answer(session, helper, bytes.fromhex(scenario["helper_secrets"][str(helper)]), request)
+        identity = secrets.get(helper, b"")
+        message = answer(session, helper, bytes.fromhex(scenario["helper_secrets"][str(helper)]), identity, request)
         said.append((helper, 0, message))
-        masks = session.ring_from_bytes(message[len(session.frame(0, 0, 0, b"")) + len(survivors) :])
+        payload = read_frame(message, MASK_SUM, session.digest, helper, 0, session.helper_identities.get(helper, b""))
+        masks = session.ring_from_bytes(payload[len(survivors) :])
         ring = session.add(ring, masks, -1)
     return said, sorted(entries), session.from_ring(ring)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from slow_bytes import number, sha256, write_parties
-from slow_client import statement
+from slow_bytes import number, sha256, statement, write_parties
 from slow_curves import ed25519_sign
 from slow_server import SlowServer
 

@@ -6,7 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from slow_bytes import SERVER, Cursor, Refused, Type, length_prefixed, need, number, read_frame, sha256, write_frame
+from slow_bytes import (
+    HEADER,
+    SERVER,
+    Cursor,
+    Refused,
+    Type,
+    length_prefixed,
+    need,
+    number,
+    read_frame,
+    sha256,
+    write_frame,
+)
 from slow_client import SlowClient
 from slow_server import SlowServer
 from slow_session import Session
@@ -20,15 +32,15 @@ def sum_of_series(parameters: Mapping[str, Any], index: int, layout: Layout = ()
     return replace(Session.of(known), layout=layout, context=context)
 
 
-def write_bundle(parts: Sequence[bytes], digest: bytes, sender: int, recipient: int) -> bytes:
-    return write_frame(Type.BUNDLE, digest, sender, recipient, b"".join(number(len(p), 8) + p for p in parts))
+def write_bundle(parts: Sequence[bytes], digest: bytes, sender: int, recipient: int, secret: bytes) -> bytes:
+    return write_frame(Type.BUNDLE, digest, sender, recipient, b"".join(number(len(p), 8) + p for p in parts), secret)
 
 
-def read_bundle(message: bytes, digest: bytes, sender: int, recipient: int) -> list[bytes]:
-    cursor, parts = Cursor(read_frame(message, Type.BUNDLE, digest, sender, recipient)), []
+def read_bundle(message: bytes, digest: bytes, sender: int, recipient: int, public: bytes) -> list[bytes]:
+    cursor, parts = Cursor(read_frame(message, Type.BUNDLE, digest, sender, recipient, public)), []
     while cursor.rest:
         parts.append(cursor.take(cursor.number(8)))
-        need(len(parts[-1]) >= 46 and len(parts) <= 2, "a bundle holds one or two messages")
+        need(len(parts[-1]) >= HEADER and len(parts) <= 2, "a bundle holds one or two messages")
     need(bool(parts), "an empty bundle")
     return parts
 
@@ -38,7 +50,8 @@ class SlowSeriesClient:
         self, parameters: Mapping[str, Any], party: int, draw: Callable[[int], bytes], identity: bytes = b""
     ) -> None:
         self.parameters, self.party, self.draw, self.identity = parameters, party, draw, identity
-        self.digest = sum_of_series(parameters, 0).setup_digest
+        first = sum_of_series(parameters, 0)
+        self.digest, self.server = first.setup_digest, first.server_identity
         self.index = -1
         self.next: SlowClient | None = None
 
@@ -56,7 +69,7 @@ class SlowSeriesClient:
         return self.bundle(self.current.start()) if self.index == 0 else None
 
     def receive(self, message: bytes) -> bytes:
-        first, *more = read_bundle(message, self.digest, SERVER, self.party)
+        first, *more = read_bundle(message, self.digest, SERVER, self.party, self.server)
         was_due = self.current.due
         answers = [self.current.receive(first)]
         if was_due is Type.SHARE_DELIVERY:
@@ -68,24 +81,25 @@ class SlowSeriesClient:
         return self.bundle(*answers)
 
     def bundle(self, *parts: bytes) -> bytes:
-        return write_bundle(parts, self.digest, self.party, SERVER)
+        return write_bundle(parts, self.digest, self.party, SERVER, self.identity)
 
 
 class SlowSeriesServer:
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
-        self.parameters, self.digest = parameters, sum_of_series(parameters, 0).setup_digest
+    def __init__(self, parameters: Mapping[str, Any], secret: bytes = b"") -> None:
+        self.parameters, self.secret, self.first = parameters, secret, sum_of_series(parameters, 0)
+        self.digest = self.first.setup_digest
         self.index = -1
         self.next: SlowServer | None = None
 
     def begin_sum(self, layout: Layout, context: bytes) -> None:
         self.index += 1
         session = sum_of_series(self.parameters, self.index, layout, context)
-        self.current = SlowServer(session) if self.next is None else self.next
+        self.current = SlowServer(session, self.secret) if self.next is None else self.next
         self.current.session = session
-        self.next = SlowServer(sum_of_series(self.parameters, self.index + 1))
+        self.next = SlowServer(sum_of_series(self.parameters, self.index + 1), self.secret)
 
     def receive(self, sender: int, message: bytes) -> None:
-        first, *more = read_bundle(message, self.digest, sender, SERVER)
+        first, *more = read_bundle(message, self.digest, sender, SERVER, self.first.identity(sender))
         self.current.receive(sender, first)
         for part in more:
             try:
@@ -101,7 +115,9 @@ class SlowSeriesServer:
         if sends_requests:
             for party, roster in self.next.close_round().items():
                 requests[party].append(roster)
-        return {party: write_bundle(parts, self.digest, SERVER, party) for party, parts in requests.items()}
+        return {
+            party: write_bundle(parts, self.digest, SERVER, party, self.secret) for party, parts in requests.items()
+        }
 
     @property
     def total(self) -> list[int] | None:

@@ -8,6 +8,7 @@ from itertools import combinations
 
 from slow_bytes import (
     SERVER,
+    SIGNATURE,
     Cursor,
     Refused,
     Type,
@@ -19,7 +20,7 @@ from slow_bytes import (
     write_frame,
     write_parties,
 )
-from slow_client import SEALED_BYTES, commitment, is_safe_key, keys_statement, pairwise_mask, survivors_statement
+from slow_client import SEALED_BYTES, commitment, is_safe_key, pairwise_mask, survivors_statement
 from slow_curves import ed25519_verifies, x25519_public
 from slow_session import Session
 from slow_shamir import combine
@@ -28,8 +29,8 @@ from slow_shamir import combine
 class SlowServer:
     """Keeps every message of the round, and computes when the round closes."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, session: Session, secret: bytes = b"") -> None:
+        self.session, self.secret = session, secret
         self.due: Type | None = Type.ADVERTISED_KEYS
         self.asked: Sequence[int] = session.clients
         self.payloads: dict[int, bytes] = {}
@@ -41,7 +42,10 @@ class SlowServer:
     def receive(self, sender: int, message: bytes) -> None:
         need(self.due is not None and sender in self.asked, "nothing is due from this party")
         assert self.due is not None
-        payload = read_frame(message, self.due, self.session.digest_of(self.due), sender, SERVER)
+        public = self.session.identity(sender)
+        payload = read_frame(message, self.due, self.session.digest_of(self.due), sender, SERVER, public)
+        if public and self.due is Type.ADVERTISED_KEYS:
+            payload += message[-SIGNATURE:]  # neighbours get it with the keys
         need(sender not in self.payloads, "its message counts once")
         check = {
             Type.ADVERTISED_KEYS: self.check_keys,
@@ -73,7 +77,9 @@ class SlowServer:
         payloads, self.payloads, self.hashes, self.asked = self.payloads, {}, {}, answered
         type_, messages = closer(payloads)
         digest = self.session.digest_of(type_)
-        return {party: write_frame(type_, digest, SERVER, party, messages[party]) for party in sorted(messages)}
+        return {
+            party: write_frame(type_, digest, SERVER, party, messages[party], self.secret) for party in sorted(messages)
+        }
 
     # Round 0
 
@@ -83,10 +89,7 @@ class SlowServer:
         taken = [key for other in self.payloads.values() for key in (other[:32], other[32:64])]
         need(len({*keys, *taken}) == len(keys) + len(taken), "a repeated key")
         for key in keys:
-            need(is_safe_key(key), "a key of small order, or one that sets its highest bit")
-        if self.session.identities:
-            signed = keys_statement(self.session, sender, payload)
-            need(ed25519_verifies(self.session.identity(sender), signed, payload[64:]), "a forged signature of keys")
+            need(is_safe_key(key), "a key of small order, or one that is not reduced")
 
     def rosters(self, payloads: dict[int, bytes]) -> tuple[Type, dict[int, bytes]]:
         self.keys, self.due = payloads, Type.SEALED_SHARES

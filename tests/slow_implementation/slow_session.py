@@ -25,6 +25,7 @@ class Session:
     degree: int
     graph_seed: bytes
     identities: tuple[bytes, ...]
+    server_identity: bytes
     promised: Mapping[str, Any] | None
 
     @classmethod
@@ -39,6 +40,7 @@ class Session:
             degree=parameters["degree"],
             graph_seed=bytes.fromhex(parameters["graph_seed"]),
             identities=tuple(map(bytes.fromhex, parameters["identities"])),
+            server_identity=bytes.fromhex(parameters["server_identity"]),
             promised=parameters["assumptions"],
         )
 
@@ -66,8 +68,11 @@ class Session:
             self.graph_seed,
             number(self.survivors_needed),
             number(self.signatures_needed),
-            b"".join(self.identities),
         )
+
+    @property
+    def parties(self) -> tuple[bytes, ...]:
+        return b"".join(map(number, self.clients)), b"".join(self.identities), self.server_identity
 
     @cached_property
     def digest(self) -> bytes:
@@ -80,18 +85,14 @@ class Session:
                 self.session_id,
                 self.context,
                 b"".join(segments),
-                b"".join(map(number, self.clients)),
+                *self.parties,
                 *self._own_parameters,
             )
         )
 
     @cached_property
     def setup_digest(self) -> bytes:
-        return sha256(
-            length_prefixed(
-                b"masked set-up", self.session_id, b"".join(map(number, self.clients)), *self._own_parameters
-            )
-        )
+        return sha256(length_prefixed(b"masked set-up", self.session_id, *self.parties, *self._own_parameters))
 
     def digest_of(self, type_: Type) -> bytes:
         return self.setup_digest if type_ in SET_UP else self.digest
@@ -103,7 +104,7 @@ class Session:
         return self.clients.index(party) + 1
 
     def identity(self, party: int) -> bytes:
-        return self.identities[self.clients.index(party)]
+        return self.identities[self.clients.index(party)] if self.identities else b""
 
     # The ring: a vector is one list of integers a segment, each modulo 2^(8 wire bytes)
 

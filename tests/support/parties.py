@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 from federation.modes import MODES, Mode, register
-from secagg import InOneProcess, PartyId, PartySecrets, SumProtocol
+from secagg import CommitteeSum, InOneProcess, PartyId, PartySecrets, SumProtocol
+from secagg.config import SERVER
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
+from secagg.wire import MessageType, payload_of, seal_frame, sender_of
+
+SERVER_KEY = IdentityKey(b"S" * 32)
+
+
+def key_of(party: PartyId) -> IdentityKey:
+    """Return the signing key that a party has where a test does not care which."""
+    return SERVER_KEY if party == SERVER else IdentityKey(party.to_bytes(32, "big"))
 
 
 def knows(identity: IdentityKey | None) -> PartySecrets:
@@ -27,8 +38,42 @@ def signing(keys: Mapping[PartyId, IdentityKey]) -> dict[PartyId, PartySecrets]:
 
 
 def identified(protocol: SumProtocol, keys: Mapping[PartyId, IdentityKey]) -> InOneProcess:
-    """Return all parties of a sum, each with its own signing key."""
-    return InOneProcess(protocol=protocol, secrets=signing(keys))
+    """Return all parties of a sum, each with its own signing key; the server has ``SERVER_KEY`` if none is given."""
+    return InOneProcess(protocol=protocol, secrets=signing({SERVER: SERVER_KEY, **keys}))
+
+
+def signed(parties: InOneProcess) -> InOneProcess:
+    """Return the same sum with identities of all its parties. (A key holder has its own already, or gets none.)"""
+    protocol: Any = parties.protocol
+    keys = {party: key_of(party) for party in (SERVER, *protocol.clients, *protocol.helpers)}
+    fields: dict[str, Any] = {
+        "identities": tuple(keys[party].public for party in protocol.clients),
+        "server_identity": SERVER_KEY.public,
+    }
+    if isinstance(protocol, CommitteeSum):
+        fields["helper_identities"] = tuple((party, keys[party].public) for party in protocol.helpers)
+    secrets = {party: replace(parties.of_party(party), identity=key) for party, key in keys.items()}
+    return InOneProcess(protocol=replace(protocol, **fields), secrets=secrets)
+
+
+def resealed(message: bytes, payload: bytes, keys: Mapping[PartyId, IdentityKey] | None = None) -> bytes:
+    """Return the message with another payload, signed by its sender where it was signed: it is the sender that lies."""
+    sender = sender_of(message)
+    return seal_frame(
+        MessageType(message[5]),
+        payload,
+        digest=message[6:38],
+        sender=sender,
+        recipient=int.from_bytes(message[42:46], "big"),
+        identity=(keys or {}).get(sender, key_of(sender)) if message[46] else None,
+    )
+
+
+def garbled(message: bytes, position: int, value: int, keys: Mapping[PartyId, IdentityKey] | None = None) -> bytes:
+    """Return the message with one byte of its payload changed by its sender."""
+    payload = bytearray(payload_of(message))
+    payload[position % len(payload)] ^= value
+    return resealed(message, bytes(payload), keys)
 
 
 @contextmanager

@@ -12,11 +12,9 @@ from secagg.config import SERVER
 from secagg.in_memory import Envelope
 from secagg.layout import IntVector
 from secagg.wire import MessageType, seal_frame
-from simulations.audit.attack import Attack, Expectation, NotTriedError, Outcome, attacked, in_the_clear, score_vector
+from simulations.audit.attack import Attack, Expectation, NotTriedError, Outcome, VectorGuesser, attacked, in_the_clear
 from simulations.audit.evaluate import Score
-from simulations.audit.population import Truth
-from simulations.audit.reading import Reading, width_of
-from simulations.audit.view import SERVER_ALONE, AdversaryView, SumView
+from simulations.audit.view import SERVER_ALONE, AdversaryView, Reading, SumView, width_of
 from simulations.audit.workbench import Bench
 
 LEARNERS = ("afl", "fedhip")
@@ -26,7 +24,7 @@ GAMMA = 1.0
 
 
 @dataclass(frozen=True)
-class AflUpload(Attack):
+class AflUpload(VectorGuesser, Attack):
     """H = C W, and gamma is the bottom of C's spectrum as long as there are fewer rows than features: G = C - gamma I.
 
     Args:
@@ -86,10 +84,6 @@ class AflUpload(Attack):
         cross = np.round(np.ldexp(regularised @ weights, self.fraction_bits)).astype(np.int64)
         count = Reading(gram=gram, cross=cross, count=0).rank
         return np.concatenate([gram[np.triu_indices(d)], cross.ravel(), [count]])
-
-    def score(self, guess: IntVector | None, truth: Truth, rng: np.random.Generator) -> Score:
-        """One trial a client."""
-        return score_vector(guess, truth)
 
 
 def _view_of_upload(bench: Bench, party: PartyId, payload: bytes) -> AdversaryView:

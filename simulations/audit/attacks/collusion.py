@@ -10,17 +10,23 @@ from federation.modes import Mode
 from secagg import Guarantee, PartyId
 from secagg.errors import ConfigurationError
 from secagg.layout import IntVector
-from simulations.audit.attack import Attack, CoalitionScore, NotTriedError, Outcome, attacked, score_vector
+from simulations.audit.attack import Attack, CoalitionScore, NotTriedError, Outcome, VectorGuesser, attacked
 from simulations.audit.evaluate import Score
-from simulations.audit.population import Truth
-from simulations.audit.recorder import RecordedSum, view_of
-from simulations.audit.view import SERVER_ALONE, WIRE_TAPPER, AdversaryView, Coalition, read_integers
+from simulations.audit.view import (
+    SERVER_ALONE,
+    WIRE_TAPPER,
+    AdversaryView,
+    Coalition,
+    RecordedSum,
+    read_integers,
+    view_of,
+)
 from simulations.audit.workbench import Bench
 
 COHORT = 7
 
 
-class Collusion(Attack):
+class Collusion(VectorGuesser, Attack):
     """The server with ever more clients or helpers takes off every mask whose seed they can rebuild together."""
 
     name = "collusion"
@@ -50,10 +56,6 @@ class Collusion(Attack):
         one = view.sums[-1]
         opened = None if target is None else one.protocol.opened_by(one.knowledge, target)
         return None if opened is None else read_integers(one.layout, opened.to_bytes())
-
-    def score(self, guess: IntVector | None, truth: Truth, rng: np.random.Generator) -> Score:
-        """Count one trial a coalition."""
-        return score_vector(guess, truth)
 
 
 def by_coalition(bench: Bench, mode: Mode, n_clients: int) -> Iterator[CoalitionScore]:

@@ -17,8 +17,7 @@ from secagg.wire import MessageType
 from simulations.audit.attack import PROBE, Attack, Expectation, Outcome, attacked
 from simulations.audit.evaluate import Score
 from simulations.audit.population import Truth
-from simulations.audit.recorder import view_of
-from simulations.audit.view import AdversaryView, Coalition, SumView
+from simulations.audit.view import AdversaryView, Coalition, SumView, view_of
 from simulations.audit.workbench import Bench
 
 LEVEL = 0.01

@@ -1,12 +1,14 @@
-"""Whether a given row was used: by the row space of a small sum, by leverage in a large one, and by many sums."""
+"""Which rows of a list are in a sum: by its exact moments, by its row space, by leverage, and by many sums."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 
 from analytic.deepafl import DeepAFL
 from analytic.learner import AnalyticLearner, ClientRows
@@ -18,49 +20,21 @@ from simulations.audit.attack import (
     MASKED,
     Attack,
     Expectation,
-    MessageAttack,
     NotTriedError,
     Outcome,
+    ReadingAttack,
     attacked,
     score_members,
 )
 from simulations.audit.evaluate import Score
-from simulations.audit.population import Truth
-from simulations.audit.reading import Reading, reading_of
-from simulations.audit.recorder import record_federation, view_of
-from simulations.audit.view import SERVER_ALONE, AdversaryView
+from simulations.audit.population import EnteringRows, Truth
+from simulations.audit.view import SERVER_ALONE, AdversaryView, Reading, record_federation, view_of
 from simulations.audit.workbench import Bench
 
 Floats = NDArray[np.float64]
+MAX_CANDIDATES = 2500
 IN_ROW_SPACE = 1e-6
 """A row whose part outside the row space is this much shorter than itself lies in it."""
-
-
-class Membership(MessageAttack[Floats | None]):
-    """Likelihood ratio of G with and without a row x, rows being normal with the public rows' second moment S.
-
-    log p(G | x in it) - log p(G) = (n - d - 2) / 2 log(1 - x^T G^-1 x) + x^T S^-1 x / 2 + constant (Wishart). Where G
-    is singular a row that was used lies in its row space, and hardly any other does.
-    """
-
-    name = "membership"
-    title = "Whether a given row was used"
-    explanation = (
-        "Somebody who has one row, and other rows of the same kind, asks whether it was used. A few rows span a small "
-        "space, which tells exactly; many rows leave a statistical trace (leverage). Success: of a row that was used "
-        "and one that was not, the right one. Chance: one half."
-    )
-    on_totals = True
-    by_cohort = True
-
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Floats | None:
-        """A score for each candidate."""
-        reading = reading_of(view, target)
-        return None if reading is None else _evidence(reading, view.known.rows.candidates, view.known.rows.public)
-
-    def score(self, guess: Floats | None, truth: Truth, rng: np.random.Generator) -> Score:
-        """Pairs of a row that was used and one that was not."""
-        return score_members(guess, truth, rng)
 
 
 def _evidence(reading: Reading, candidates: NDArray[Any], public: NDArray[Any]) -> Floats:
@@ -71,6 +45,10 @@ def _evidence(reading: Reading, candidates: NDArray[Any], public: NDArray[Any]) 
 
 def membership_scores(gram: Floats, rows: Floats, public: Floats, count: int) -> Floats:
     """For each row how much more likely the Gram is with it than without.
+
+    Rows are taken for normal with the public rows' second moment S, and then log p(G | x in it) - log p(G) =
+    (n - d - 2) / 2 log(1 - x^T G^-1 x) + x^T S^-1 x / 2 + constant (Wishart). Where G is singular a row that was used
+    lies in its row space, and hardly any other does.
 
     Args:
         gram: the sum's Gram.
@@ -100,6 +78,77 @@ def _inverse_moment_norms(rows: Floats, public: Floats) -> Floats:
     moment = public.T @ public / max(1, len(public))
     inverse = np.linalg.pinv(moment, rcond=1e-9, hermitian=True)
     return np.asarray(((rows @ inverse) * rows).sum(axis=1))
+
+
+MEMBERSHIP = ReadingAttack(
+    name="membership",
+    title="Whether a given row was used",
+    explanation=(
+        "Somebody who has one row, and other rows of the same kind, asks whether it was used. A few rows span a small "
+        "space, which tells exactly; many rows leave a statistical trace (leverage). Success: of a row that was used "
+        "and one that was not, the right one. Chance: one half."
+    ),
+    read=lambda reading, rows: _evidence(reading, rows.candidates, rows.public),
+    scored=score_members,
+    on_totals=True,
+    by_cohort=True,
+)
+
+
+# A list of rows, and a sum's moments
+
+
+def moment_scores(reading: Reading, known: EnteringRows) -> Floats | None:
+    """For each candidate how much of it is in the sum; None where there are too many.
+
+    Least squares of (G, H) on the candidates' own (x x^T, x y^T): s = K^+ b with K_ij = (x_i . x_j)^2 +
+    x_i . x_j [y_i = y_j] and b_i = x_i^T G x_i + x_i^T H y_i, in units of a mean row's length. With fewer candidates
+    than the d (d + 1) / 2 + d c numbers of a total, s is 1 for each row in it, 0 for any other.
+    """
+    if len(known.candidates) > MAX_CANDIDATES:
+        return None
+    basis = _basis_of(known)
+    rows, gram, cross = basis.rows, reading.gram / basis.unit**2, reading.cross / basis.unit
+    of_label = (rows @ cross)[np.arange(len(rows)), known.candidate_labels]
+    moments = ((rows @ gram) * rows).sum(axis=1) + of_label
+    return np.asarray(basis.vectors @ ((basis.vectors.T @ moments) / basis.values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Basis:
+    """The candidates in units of their mean length, and the eigenpairs of K that float64 can see."""
+
+    rows: Floats
+    unit: float
+    values: Floats
+    vectors: Floats
+
+
+@lru_cache(maxsize=4)
+def _basis_of(known: EnteringRows) -> _Basis:
+    rows = known.candidates.astype(np.float64)
+    unit = float(np.sqrt((rows**2).sum(axis=1).mean())) or 1.0
+    rows /= unit
+    inner = rows @ rows.T
+    labels = known.candidate_labels
+    values, vectors = eigh(inner**2 + inner * (labels[:, None] == labels))
+    kept = values > 1e-12 * values[-1]
+    return _Basis(rows=rows, unit=unit, values=values[kept], vectors=vectors[:, kept])
+
+
+DICTIONARY = ReadingAttack(
+    name="dictionary",
+    title="Which rows of a known list were used",
+    explanation=(
+        "Somebody who has a list of rows (a leaked or public data set) asks which of them were used, by solving for "
+        "the combination of listed rows that gives the observed sums. Success: of a row that was used and one that was "
+        "not, both from the list, the right one. Chance: one half."
+    ),
+    read=moment_scores,
+    scored=score_members,
+    on_totals=True,
+    by_cohort=True,
+)
 
 
 # A learner that asks for many sums

@@ -3,71 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.stats import multinomial
 
-from secagg import PartyId
-from simulations.audit.attack import PICTURES, MessageAttack
+from simulations.audit.attack import PICTURES, ReadingAttack
 from simulations.audit.evaluate import Picture, Score
-from simulations.audit.population import Truth
-from simulations.audit.reading import Reading, reading_of
-from simulations.audit.view import AdversaryView
+from simulations.audit.population import EnteringRows, Truth
+from simulations.audit.view import Reading
 
 Answers = Mapping[int, Any]
 """A number, or an array of whole numbers, for each thing asked."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Statistic(MessageAttack[Answers]):
-    """A question about a client with one trial for each thing asked, right if every number of the answer is exact.
+def scored(
+    true: Callable[[Truth], Answers], chance: Callable[[Truth], float], *, of_rows: bool = False
+) -> Callable[[Answers | None, Truth, np.random.Generator], Score]:
+    """What scores answers: one trial for each thing asked, right if every number of the answer is exact.
 
     Args:
-        read: the answers that a reading gives, some or all.
-        true: the right ones.
+        true: the right answers.
         chance: how often a guess that saw nothing is right.
         of_rows: whether an answer is a row, to be shown as a picture.
     """
 
-    name: str
-    title: str
-    explanation: str
-    read: Callable[[Reading], Answers]
-    true: Callable[[Truth], Answers]
-    chance: Callable[[Truth], float]
-    on_totals: bool = False
-    by_rows: bool = False
-    of_rows: bool = False
-
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Answers:
-        """The answers; none where the numbers cannot be statistics."""
-        reading = reading_of(view, target)
-        return {} if reading is None else self.read(reading)
-
-    def score(self, guess: Answers, truth: Truth, rng: np.random.Generator) -> Score:
-        """One trial for each thing asked."""
-        true = self.true(truth)
+    def score(guess: Answers | None, truth: Truth, rng: np.random.Generator) -> Score:
+        said = guess or {}
         found = [
-            Picture(true=answer, rebuilt=guess.get(asked), exact=np.array_equal(guess.get(asked, ()), answer))
-            for asked, answer in true.items()
+            Picture(true=answer, rebuilt=said.get(asked), exact=np.array_equal(said.get(asked, ()), answer))
+            for asked, answer in true(truth).items()
         ]
         return Score(
             hits=sum(one.exact for one in found),
             trials=len(found),
-            chance=self.chance(truth),
-            pictures=tuple(found[:PICTURES]) if self.of_rows else (),
+            chance=chance(truth),
+            pictures=tuple(found[:PICTURES]) if of_rows else (),
         )
 
+    return score
 
-def _histogram(reading: Reading) -> Answers:
+
+def _histogram(reading: Reading, rows: EnteringRows) -> Answers:
     """H^T G^+ H = Y^T Y = diag(n_c), exactly."""
     counts = reading.class_counts()
     return {} if counts is None else {0: counts}
 
 
-def _lone(reading: Reading) -> Answers:
+def _lone(reading: Reading, rows: EnteringRows) -> Answers:
     """A class with one row has that row as its column of H; h^T G^+ h = 1 certifies that it is one row."""
     counts = reading.class_counts()
     return {} if counts is None else {int(label): reading.cross[:, label] for label in np.flatnonzero(counts == 1)}
@@ -81,7 +64,7 @@ def _likeliest(truth: Truth) -> float:
     return float(multinomial.pmf(even, n_rows, np.full(n_classes, 1 / n_classes)))
 
 
-LABEL_HISTOGRAM = Statistic(
+LABEL_HISTOGRAM = ReadingAttack(
     name="label_histogram",
     title="How many rows of each class a client holds",
     explanation=(
@@ -90,36 +73,36 @@ LABEL_HISTOGRAM = Statistic(
         "how many rows there are."
     ),
     read=_histogram,
-    true=lambda truth: {0: np.bincount(truth.labels, minlength=truth.n_classes)},
-    chance=_likeliest,
+    scored=scored(lambda truth: {0: np.bincount(truth.labels, minlength=truth.n_classes)}, _likeliest),
     on_totals=True,
 )
 
-ROW_COUNT = Statistic(
+ROW_COUNT = ReadingAttack(
     name="row_count",
     title="How many rows a client holds",
     explanation=(
         "The rank of the Gram matrix is the number of rows, even where that number is not sent. Success: the exact "
         "number. Chance: one of the numbers of rows that clients of this audit may hold, all equally likely."
     ),
-    read=lambda reading: {0: reading.rank},
-    true=lambda truth: {0: len(truth.rows)},
-    chance=lambda truth: 1 / truth.row_counts,
+    read=lambda reading, rows: {0: reading.rank},
+    scored=scored(lambda truth: {0: len(truth.rows)}, lambda truth: 1 / truth.row_counts),
 )
 
-CLASS_MEANS = Statistic(
+CLASS_MEANS = ReadingAttack(
     name="class_means",
     title="The average row of each class of a client",
     explanation=(
         "Each column of H is the sum of the rows of one class. Success: the sum of a class that the client holds, "
         "every number exact. Chance: less than naming one row out of the pool."
     ),
-    read=lambda reading: dict(enumerate(reading.cross.T)),
-    true=lambda truth: {int(label): truth.rows[truth.labels == label].sum(axis=0) for label in np.unique(truth.labels)},
-    chance=lambda truth: 1 / truth.pool_size,
+    read=lambda reading, rows: dict(enumerate(reading.cross.T)),
+    scored=scored(
+        lambda truth: {int(one): truth.rows[truth.labels == one].sum(axis=0) for one in np.unique(truth.labels)},
+        lambda truth: 1 / truth.pool_size,
+    ),
 )
 
-LONE_ROWS = Statistic(
+LONE_ROWS = ReadingAttack(
     name="lone_rows",
     title="A row that is the only one of its class at a client",
     explanation=(
@@ -127,12 +110,14 @@ LONE_ROWS = Statistic(
         "Success: the row, every number exact. Chance: naming one row of that class out of the pool of all rows."
     ),
     read=_lone,
-    true=lambda truth: {
-        int(label): truth.rows[truth.labels == label][0]
-        for label in np.flatnonzero(np.bincount(truth.labels, minlength=truth.n_classes) == 1)
-    },
-    chance=lambda truth: min(1.0, truth.n_classes / truth.pool_size),
+    scored=scored(
+        lambda truth: {
+            int(label): truth.rows[truth.labels == label][0]
+            for label in np.flatnonzero(np.bincount(truth.labels, minlength=truth.n_classes) == 1)
+        },
+        lambda truth: min(1.0, truth.n_classes / truth.pool_size),
+        of_rows=True,
+    ),
     on_totals=True,
     by_rows=True,
-    of_rows=True,
 )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from federation.console.output_files import OutputFile
-from federation.errors import OutputError
+from federation.console.output_files import OutputFile, refuse_same_file
+from federation.errors import OutputError, UsageError
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -44,6 +44,10 @@ def test_places_that_cannot_be_written_are_refused_at_once(tmp_path: Path) -> No
         OutputFile(tmp_path / "missing" / "out.json")
     with pytest.raises(OutputError, match="it is a folder; name a file in it"):
         OutputFile(tmp_path)
+    with pytest.raises(OutputError, match="not a file; name a file"):
+        OutputFile(Path(os.devnull))
+    with pytest.raises(OutputError, match="File name too long"):
+        OutputFile(tmp_path / ("n" * 250))
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="does not exist"):
         OutputFile(tmp_path / "file" / "out.json")
@@ -56,3 +60,9 @@ def test_a_folder_that_goes_away_meanwhile_is_one_clear_error(tmp_path: Path) ->
     folder.rmdir()
     with pytest.raises(OutputError, match=r"cannot write .*out.json: No such file"):
         file.write("text")
+
+
+def test_one_file_for_two_arguments_is_refused(tmp_path: Path) -> None:
+    refuse_same_file({"--json": tmp_path / "a", "--html": tmp_path / "b", "--plot": None})
+    with pytest.raises(UsageError, match="--json and --html both name"):
+        refuse_same_file({"--json": tmp_path / "a", "--html": tmp_path / "b" / ".." / "a"})

@@ -6,7 +6,6 @@ import copy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from rehearsed import (
@@ -26,6 +25,7 @@ from rehearsed import (
     site,
     write_messages,
 )
+from support.parties import resealed
 
 from federation.flower import rehearsal
 from federation.flower.rehearsal import rehearse
@@ -35,14 +35,14 @@ from federation.modes import MODES
 from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError
 from federation.site.key_files import read_secret
+from federation.site.presence import say_present
 from federation.site.roster import Roster
-from federation.site.signed_messages import sign_message
-from secagg import CommitteeSum, Layout
+from secagg import Layout, SumProtocol
 from secagg.config import SERVER
 from secagg.encoding import length_prefixed
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
-from secagg.wire import MessageType, message_type, seal_frame
+from secagg.wire import MessageType, message_type, payload_of, seal_frame
 
 LIAR = 1
 VICTIM = 5
@@ -63,10 +63,15 @@ class LyingGrid(ForgedGrid):
         lie = self.lie(message, reply)
         return reply if lie is None else Message(lie, reply_to=message)
 
-    def signed(self, session: bytes, party: int, message: bytes) -> bytes:
-        """What the liar can make of a message: its own key is the only one it has."""
-        own = IdentityKey(read_secret(self.trial.folder / f"site-{LIAR}" / "identity.key"))
-        return sign_message(own, session, party, message)
+    @property
+    def own(self) -> IdentityKey:
+        """The only key that the liar has."""
+        return IdentityKey(read_secret(self.trial.folder / f"site-{LIAR}" / "identity.key"))
+
+    def protocol(self, message: Message) -> SumProtocol:
+        """The sum that an invitation is to."""
+        roster = Roster.read(self.trial.folder / "site-1" / "roster.toml")
+        return read_invitation(copy.deepcopy(message.content)).agree(roster).protocol
 
 
 def refusals(trial: Trial) -> list[tuple[str, str]]:
@@ -94,7 +99,7 @@ def test_no_other_node_answers_for_the_key_holder(
         def lie(self, message: Message, reply: Message) -> RecordDict | None:
             session, messages = read_messages(message.content if reply.has_error() else reply.content)
             if message.metadata.message_type == INVITE:
-                here = self.signed(session, KEY_HOLDER_PARTY, b"") if is_signed else b""
+                here = say_present(self.protocol(message), KEY_HOLDER_PARTY, self.own if is_signed else None)
                 return write_messages({**messages, KEY_HOLDER_PARTY: here}, session=session)
             if message_type(messages.get(KEY_HOLDER_PARTY, b"")) is not MessageType.DECRYPTION_REQUEST:
                 return None
@@ -110,7 +115,9 @@ def test_no_other_node_answers_for_the_key_holder(
     is_exact(trial, [1, 2, 3, 4, 5])
     ((node, reason),) = refusals(trial)
     assert node == str(node_of(LIAR))
-    assert f"party {KEY_HOLDER_PARTY} must sign" in reason
+    told = "is not signed by the identity" if is_signed else "in a signature of 64 bytes, this one in one of 0"
+    assert f"party {KEY_HOLDER_PARTY}: " in reason
+    assert told in reason
 
 
 @pytest.mark.parametrize("mode", ["plain", "ckks", "bfv", "committee"])
@@ -124,18 +131,13 @@ def test_no_node_surrounds_a_victim_with_its_own_vectors(
             if message.metadata.message_type != INVITE:
                 return None
             session, said = read_messages(reply.content)
-            protocol = read_invitation(copy.deepcopy(message.content)).agree(roster).protocol
+            own = said[LIAR]
             for party in (2, 3, 4):
-                if isinstance(protocol, CommitteeSum):  # whose clients sign inside; the liar has its own message alone
-                    own = said[LIAR][said[LIAR].index(b"SAGG") :]
-                    known = own[:38] + party.to_bytes(4, "big") + own[42:]
-                else:
-                    known = protocol.client(party, np.zeros(protocol.layout.size, np.int64)).start() or b""
-                said[party] = self.signed(session, party, known)
+                known = own[:38] + party.to_bytes(4, "big") + own[42:]
+                said[party] = resealed(known, payload_of(own), {party: self.own})
             return write_messages(said, session=session)
 
     edit_all(trial, ("modes = [", 'modes = ["plain", '))
-    roster = Roster.read(trial.folder / "site-1" / "roster.toml")
     Surrounding.trial = trial
     monkeypatch.setattr(rehearsal, "InProcessGrid", Surrounding)
     rehearse(trial.folder, run_config(tmp_path, mode=mode))

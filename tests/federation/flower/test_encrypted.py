@@ -43,6 +43,7 @@ from federation.modes import MODES
 from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, UnreachableError
 from federation.site.invitation import Invitation
+from federation.site.key_files import read_secret
 from federation.site.key_pair import SessionKeyPair
 from federation.site.roster import Roster
 from federation.site.state import SessionFolder
@@ -172,6 +173,7 @@ def test_a_helper_answers_one_request_whatever_process_is_asked(
     trial: Trial, tmp_path: Path, mode: str, party: int, type_: MessageType
 ) -> None:
     refused = []
+    server = IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
 
     def watch(node: int, message: Message, reply: Message) -> None:
         if message.metadata.message_type != STEP:
@@ -179,7 +181,7 @@ def test_a_helper_answers_one_request_whatever_process_is_asked(
         session, requests = read_messages(message.content)
         if message_type(requests.get(party, b"")) is type_:
             digest = requests[party][6:38]
-            other = seal_frame(type_, bytes(4), digest=digest, sender=SERVER, recipient=party)
+            other = seal_frame(type_, bytes(4), digest=digest, sender=SERVER, recipient=party, identity=server)
             for _ in range(2):
                 with pytest.raises(LocalProtocolError):
                     site(trial, node - 1000).answer(session, {party: other})
@@ -252,18 +254,20 @@ def test_a_ciphertext_of_another_session_is_refused(
 
 
 def test_a_party_is_at_one_node(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody signs ciphertexts inside `bfv`, so the app has every client sign, and no other speaks for it."""
+    """Every client signs its ciphertexts, and no other speaks for it."""
 
     def hear(node: int, message: Message, reply: Message) -> None:
-        if message.metadata.message_type == INVITE and node == node_of(4):
+        if message.metadata.message_type == INVITE and node == node_of(2):
             session, said = read_messages(reply.content)
-            reply.content = write_messages({**said, 3: said[4]}, session=session)
+            stolen = said[2][:38] + (3).to_bytes(4, "big") + said[2][42:]
+            reply.content = write_messages({**said, 3: stolen}, session=session)
 
     monkeypatch.setattr(ForgedGrid, "hear", staticmethod(hear))
     monkeypatch.setattr(rehearsal, "InProcessGrid", ForgedGrid)
     rehearse(trial.folder, run_config(tmp_path, mode="bfv"))
     is_exact(trial, [1, 2, 3, 4, 5])
-    assert any("party 3 must sign" in event["reason"] for event in events(trial) if event["event"] == "refused")
+    told = "party 3: this ENCRYPTED_INPUT is not signed by the identity of its sender"
+    assert any(told in event["reason"] for event in events(trial) if event["event"] == "refused")
 
 
 def test_a_context_is_made_once_for_one_proposal(trial: Trial) -> None:

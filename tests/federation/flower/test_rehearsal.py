@@ -37,8 +37,10 @@ from federation.flower.trial import Trial
 from federation.site.errors import REASONS, Refusal, UnreachableError
 from federation.site.key_files import write_secret
 from federation.site.roster import Roster
+from secagg import Layout
 from secagg.errors import TooFewSurvivorsError
-from secagg.primitives.identity import IdentityKey
+from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
+from secagg.wire import HEADER_BYTES
 
 LEAK = "row 3.14159265 of patient 4711"
 
@@ -222,10 +224,10 @@ def test_progress_counts_arrivals_bytes_and_deadlines(trial: Trial, tmp_path: Pa
     closed = {event["round"]: event for event in events(trial) if event["event"] == "round closes"}
     assert all((event["arrived"], event["expected"]) == (5, 5) for event in closed.values())
     learner = load_model(trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").learner
-    from secagg import Layout
-
     spec = learner.next_sum(learner.init())
     assert spec is not None
-    assert closed["SHARE_DELIVERY"]["bytes"] == 5 * (46 + Layout.of(spec.segments).wire_bytes)
+    assert closed["SHARE_DELIVERY"]["bytes"] == 5 * (
+        HEADER_BYTES + Layout.of(spec.segments).wire_bytes + SIGNATURE_BYTES
+    )
     deadlines = {event["deadline_seconds"] for event in events(trial) if event["event"] == "round opens"}
     assert deadlines == {120.0}

@@ -23,13 +23,16 @@ from rehearsed import (
     site,
     write_messages,
 )
+from support.parties import resealed
 
 from federation.flower import rehearsal
 from federation.flower.rehearsal import InProcessGrid, rehearse
 from federation.flower.trial import Trial
 from federation.site.errors import DeclinedError, NoSessionError
+from federation.site.key_files import read_secret
 from secagg.errors import TooFewSurvivorsError
-from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES
+from secagg.primitives.identity import IdentityKey
+from secagg.wire import PART_SIZE_BYTES, payload_of
 
 DEEP = {"learner": "deepafl", "options": "n_layers=2 d_phi=8 d_f=8", "ridge": 0.01}
 """Five sums."""
@@ -125,7 +128,7 @@ def test_a_new_series_begins_where_too_few_are_set_up(
             reply, party = super()._deliver(message), message.metadata.dst_node_id - 1000
             if len(survivors(deep_trial)) == 1 and party > 2 and message.metadata.message_type == STEP:
                 session, said = read_messages(reply.content)
-                reply.content = write_messages({party: first_part(said[party])}, session=session)
+                reply.content = write_messages({party: first_part(deep_trial, party, said[party])}, session=session)
             return reply
 
     monkeypatch.setattr(rehearsal, "InProcessGrid", Withholding)
@@ -137,10 +140,12 @@ def test_a_new_series_begins_where_too_few_are_set_up(
     assert all(kept(deep_trial, party) == {"over"} for party in deep_trial.rows)
 
 
-def first_part(bundle: bytes) -> bytes:
-    """A bundle with its first message alone."""
-    size = int.from_bytes(bundle[HEADER_BYTES : HEADER_BYTES + PART_SIZE_BYTES], "big")
-    return bundle[: HEADER_BYTES + PART_SIZE_BYTES + size]
+def first_part(trial: Trial, party: int, bundle: bytes) -> bytes:
+    """A site's bundle with its first message alone."""
+    payload = payload_of(bundle)
+    size = int.from_bytes(payload[:PART_SIZE_BYTES], "big")
+    own = IdentityKey(read_secret(trial.folder / f"site-{party}" / "identity.key"))
+    return resealed(bundle, payload[: PART_SIZE_BYTES + size], {party: own})
 
 
 def test_the_invitations_of_a_series_come_in_order(trial: Trial) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
+from federation.__main__ import main as verify
 from federation.flower.trial import Trial
 from federation.server.exchange import Lost
 from federation.server.server_file import ServerFile
@@ -113,6 +114,7 @@ def assert_exact(trial: Trial, survivors: list[int]) -> None:
     saved = load_model(output / "model.safetensors")
     pooled = fit_pooled(saved.learner, ClientRows.pool([trial.rows[party] for party in survivors]))
     assert saved.learner.weights_bytes(saved.model) == saved.learner.weights_bytes(pooled)
+    assert verify(["verify", str(output / "model.safetensors"), str(output / "totals.safetensors")]) == 0
     assert json.loads((output / "summary.json").read_text())["survivors"][-1] == survivors
     for path in trial.folder.glob("site-*/state"):
         folder = SessionFolder(path)

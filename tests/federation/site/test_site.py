@@ -74,7 +74,8 @@ def test_an_aborted_session_stays_aborted_in_the_next_process(trial: Trial) -> N
     site(trial, 1).join(proposed)
     protocol = proposed.agree(SiteFile.read(trial.folder / "site-1" / "site.toml").roster).protocol
     digest = protocol.digest  # type: ignore[attr-defined]
-    wrong = seal_frame(MessageType.UNMASK_REQUEST, bytes(4), digest=digest, sender=SERVER, recipient=1)
+    own = IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
+    wrong = seal_frame(MessageType.UNMASK_REQUEST, bytes(4), digest=digest, sender=SERVER, recipient=1, identity=own)
     with pytest.raises(RemoteProtocolError, match="ROSTER is due"):
         site(trial, 1).answer(proposed.session, {1: wrong})
     with pytest.raises(LocalProtocolError, match="aborted"):
@@ -86,7 +87,8 @@ def test_a_request_that_a_helper_refuses_tells_nothing(trial: Trial) -> None:
     proposed = invitation(mode="committee", helpers=(101, 102), min_survivors=3)
     site(trial, 1).join(proposed)
     protocol = proposed.agree(SiteFile.read(trial.folder / "site-1" / "site.toml").roster).protocol
-    wrong = seal_frame(MessageType.ROSTER, bytes(4), digest=protocol.digest, sender=SERVER, recipient=101)
+    own = IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
+    wrong = seal_frame(MessageType.ROSTER, bytes(4), digest=protocol.digest, sender=SERVER, recipient=101, identity=own)
     for _ in range(2):
         with pytest.raises(RemoteProtocolError, match="MASK_REQUEST is due"):
             site(trial, 1).answer(proposed.session, {101: wrong})

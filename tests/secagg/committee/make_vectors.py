@@ -47,6 +47,7 @@ def scenario(
     """One sum from its first message to its total."""
     keys = {party: IdentityKey(fixed(f"{name} identity {party}", 32)) for party in clients if is_authenticated}
     signer = IdentityKey(fixed(f"{name} server", 32)) if is_authenticated else None
+    signing = {party: IdentityKey(fixed(f"{name} identity {party}", 32)) for party in helpers if is_authenticated}
     pairs = {party: KeyPair(fixed(f"{name} helper {party}", 32)) for party in helpers}
     config = CommitteeSum(
         layout=Layout.of(layout),
@@ -57,6 +58,7 @@ def scenario(
         min_survivors=min_survivors,
         identities=tuple(key.public for key in keys.values()),
         server_identity=signer.public if signer else b"",
+        helper_identities=tuple((party, key.public) for party, key in signing.items()),
     )
     vectors, entropy = vectors_for(name, layout, clients), {p: Recorded(SEED, f"{name} client {p}") for p in clients}
     server = config.server(secrets=PartySecrets(identity=signer))
@@ -73,7 +75,8 @@ def scenario(
     requests = server.close_round()
     said += [(0, helper, request) for helper, request in sorted(requests.items())]
     for helper, request in sorted(requests.items()):
-        answer = config.helper(helper, secrets=PartySecrets(agreement=pairs[helper])).receive(request)
+        own = PartySecrets(agreement=pairs[helper], identity=signing.get(helper))
+        answer = config.helper(helper, secrets=own).receive(request)
         said.append((helper, 0, answer))
         server.receive(helper, answer)
     server.close_round()
@@ -89,9 +92,10 @@ def scenario(
             "min_survivors": min_survivors,
             "identities": [key.public.hex() for key in keys.values()],
             "server_identity": config.server_identity.hex(),
+            "helper_identities": {str(party): key.public.hex() for party, key in signing.items()},
         },
         "helper_secrets": {str(party): pair.secret.hex() for party, pair in pairs.items()},
-        "identity_secrets": {str(party): key.secret.hex() for party, key in keys.items()},
+        "identity_secrets": {str(party): key.secret.hex() for party, key in {**keys, **signing}.items()},
         "server_secret": signer.secret.hex() if signer else "",
         "silent": list(silent),
         "vectors": {str(party): vector for party, vector in vectors.items()},
@@ -118,7 +122,7 @@ def all_files() -> dict[str, str]:
         ),
         "committee_signed": scenario(
             "signed",
-            "Seeds and survivors are signed; a client never speaks; three helpers.",
+            "Seeds and messages are signed; a client never speaks; three helpers.",
             (2, 5, 9),
             (1, 6, 11),
             silent=(5,),

@@ -1,20 +1,19 @@
-"""A client speaks once; helpers answer once, for enough survivors; nothing comes out without all of them."""
+"""Committees: a helper answers once, for enough survivors, and what it takes to open a vector; their lies are in the
+contract.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.parties import knows
+from support.by_hand import ByHand, content_of, forged
 
 from secagg import CommitteeSum, InOneProcess, InsecureSeededEntropy, Layout, PartySecrets, run_in_memory
 from secagg.committee.helper import CommitteeHelper
-from secagg.committee.messages import CommitteeInput, MaskRequest, MaskSum, SealedSeed
-from secagg.config import SERVER
 from secagg.errors import (
     ConfigurationError,
     HelperMissingError,
@@ -27,13 +26,13 @@ from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey
 from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
-from secagg.sessions import ServerSession
-from secagg.wire import MessageType, Reader, open_frame, seal_frame
+from secagg.wire import MessageType
 
 LAYOUT = Layout.of([("narrow", 5, 100), ("wide", 7, 2**60)])
 CLIENTS = (1, 2, 3, 4, 5)
 HELPERS = {11: KeyPair(b"a" * 32), 12: KeyPair(b"b" * 32)}
-SECRETS = {party: PartySecrets(agreement=pair) for party, pair in HELPERS.items()}
+HELPER_IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in HELPERS}
+SECRETS = {party: PartySecrets(agreement=pair, identity=HELPER_IDENTITIES[party]) for party, pair in HELPERS.items()}
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 SERVER_KEY = IdentityKey(b"s" * 32)
 CONFIG = CommitteeSum(
@@ -43,32 +42,24 @@ CONFIG = CommitteeSum(
     helper_keys=tuple((party, pair.public) for party, pair in HELPERS.items()),
     min_survivors=3,
 )
-EVERYBODY = InOneProcess(protocol=CONFIG, secrets=SECRETS)
 SIGNED = replace(
     CONFIG,
     identities=tuple(IDENTITIES[party].public for party in CLIENTS),
     server_identity=SERVER_KEY.public,
+    helper_identities=tuple((party, key.public) for party, key in HELPER_IDENTITIES.items()),
 )
+SIGNERS = {"server_identity": SERVER_KEY.public, "helper_identities": SIGNED.helper_identities}
 
 
 def vector(party: int) -> np.ndarray:
     return np.arange(LAYOUT.size, dtype=np.int64) + party
 
 
-def uploads(config: CommitteeSum = CONFIG, parties: tuple[int, ...] = CLIENTS) -> dict[int, bytes]:
-    messages = {}
-    for party in parties:
-        identity = IDENTITIES[party] if config.is_authenticated else None
-        session = config.client(party, vector(party), entropy=InsecureSeededEntropy(party), secrets=knows(identity))
-        messages[party] = session.start()
-    return messages
-
-
-def asked(config: CommitteeSum = CONFIG, parties: tuple[int, ...] = CLIENTS) -> tuple[ServerSession, dict[int, bytes]]:
-    server = config.server(secrets=knows(SERVER_KEY if config.is_authenticated else None))
-    for party, message in uploads(config, parties).items():
-        server.receive(party, message)
-    return server, dict(server.close_round())
+def asked(parties: tuple[int, ...] = CLIENTS, config: CommitteeSum = CONFIG) -> ByHand:
+    """A sum whose helpers have been asked about these clients."""
+    hand = ByHand(InOneProcess(protocol=config, secrets=SECRETS), {party: vector(party) for party in parties})
+    hand.until(MessageType.MASK_REQUEST)
+    return hand
 
 
 @given(
@@ -90,142 +81,67 @@ def test_any_number_of_helpers_gives_the_plain_total(n_helpers: int, survivors: 
 
 
 def test_a_missing_helper_is_named_and_nothing_is_released() -> None:
-    server, requests = asked()
-    server.receive(11, CONFIG.helper(11, secrets=SECRETS[11]).receive(requests[11]))
+    hand = asked()
+    hand.requests.pop(12)
+    hand.to_parties()
     with pytest.raises(HelperMissingError, match="and 12 did not; no total is released") as caught:
-        server.close_round()
+        hand.to_server()
     assert caught.value.missing == (12,)
-    assert server.result is None
+    assert hand.server.result is None
     with pytest.raises(LocalProtocolError):
-        server.close_round()
+        hand.server.close_round()
 
 
 def test_too_few_clients_and_the_helpers_are_not_even_asked() -> None:
     with pytest.raises(TooFewSurvivorsError, match="2 of 5 parties answered and 3 are needed"):
-        asked(parties=(1, 2))
-
-
-def request_of(config: CommitteeSum, message: bytes, helper: int) -> MaskRequest:
-    frame = open_frame(message, digest=config.digest, sender=SERVER, recipient=helper)
-    return MaskRequest.read(Reader(frame.payload, peer=SERVER), config)
-
-
-def forged(config: CommitteeSum, request: MaskRequest, helper: int) -> bytes:
-    return seal_frame(
-        MessageType.MASK_REQUEST, request.to_payload(), digest=config.digest, sender=SERVER, recipient=helper
-    )
-
-
-def test_a_helper_answers_only_for_the_minimum_cohort() -> None:
-    _, requests = asked()
-    request = request_of(CONFIG, requests[11], 11)
-    few = MaskRequest(seeds={party: request.seeds[party] for party in (1, 2)}, signature=b"")
-    with pytest.raises(RemoteProtocolError, match="sums of at least 3 clients, the server names 2"):
-        CONFIG.helper(11, secrets=SECRETS[11]).receive(forged(CONFIG, few, 11))
+        asked((1, 2))
 
 
 def test_a_helper_answers_once_in_a_session() -> None:
-    _, requests = asked()
-    helper = CONFIG.helper(11, secrets=SECRETS[11])
-    helper.receive(requests[11])
+    hand = asked()
+    request = hand.requests[11]
+    hand.sessions[11].receive(request)
     with pytest.raises(RepeatedMessageError):
-        helper.receive(requests[11])
-    request = request_of(CONFIG, requests[11], 11)
-    fewer = MaskRequest(seeds={party: request.seeds[party] for party in (1, 2, 3)}, signature=b"")
+        hand.sessions[11].receive(request)
+    seeds = hand.read(request).seeds
+    fewer = forged(request, replace(hand.read(request), seeds={party: seeds[party] for party in (1, 2, 3)}))
     with pytest.raises(LocalProtocolError, match="has answered in this session"):
-        helper.receive(forged(CONFIG, fewer, 11))
-
-
-def test_a_server_cannot_invent_clients_for_signed_sums() -> None:
-    """It fills the cohort with seeds that it knows, to take one client's mask off alone."""
-    _, requests = asked(SIGNED)
-    request = request_of(SIGNED, requests[11], 11)
-    forger = replace(SIGNED, identities=(), server_identity=b"")
-    invented = forger.client(2, vector(2), entropy=InsecureSeededEntropy(99)).start()
-    frame = open_frame(invented, digest=forger.digest, sender=2, recipient=SERVER)
-    own = CommitteeInput.read(Reader(frame.payload, peer=2), forger).seeds[11]
-    seeds = request.seeds | {2: replace(own, signature=bytes(64))}
-    signature = SERVER_KEY.sign(
-        "committee survivors", SIGNED.digest, b"".join(n.to_bytes(4, "big") for n in (5, 1, 2, 3, 4, 5))
-    )
-    with pytest.raises(RemoteProtocolError, match="seed of client 2 is not signed by its identity"):
-        SIGNED.helper(11, secrets=SECRETS[11]).receive(
-            forged(SIGNED, MaskRequest(seeds=seeds, signature=signature), 11)
-        )
-
-
-def test_an_unsigned_survivor_set_is_refused() -> None:
-    _, requests = asked(SIGNED)
-    request = request_of(SIGNED, requests[11], 11)
-    with pytest.raises(RemoteProtocolError, match="not signed by this sum's server"):
-        SIGNED.helper(11, secrets=SECRETS[11]).receive(forged(SIGNED, replace(request, signature=bytes(64)), 11))
+        hand.sessions[11].receive(fewer)
 
 
 def test_helpers_told_different_survivors_do_not_make_a_total() -> None:
-    server, requests = asked()
-    request = request_of(CONFIG, requests[12], 12)
-    fewer = MaskRequest(seeds={party: request.seeds[party] for party in (1, 2, 3)}, signature=b"")
-    answer = CONFIG.helper(12, secrets=SECRETS[12]).receive(forged(CONFIG, fewer, 12))
+    hand = asked()
+    request = hand.read(hand.requests[12])
+    fewer = replace(request, seeds={party: request.seeds[party] for party in (1, 2, 3)})
+    hand.requests[12] = forged(hand.requests[12], fewer)
+    answer = hand.to_parties().pop(12)
     with pytest.raises(RemoteProtocolError, match="another survivor set than the one it was asked about"):
-        server.receive(12, answer)
+        hand.server.receive(12, answer)
     with pytest.raises(HelperMissingError):
-        server.close_round()
+        hand.to_server()
 
 
-def test_seeds_open_for_their_helper_and_session_only() -> None:
-    _, requests = asked()
-    for_11 = request_of(CONFIG, requests[11], 11)
-    for_12 = request_of(CONFIG, requests[12], 12)
-    swapped = MaskRequest(seeds=for_11.seeds | {1: for_12.seeds[1]}, signature=b"")
-    with pytest.raises(RemoteProtocolError, match="seed of client 1 does not open"):
-        CONFIG.helper(11, secrets=SECRETS[11]).receive(forged(CONFIG, swapped, 11))
-    other = replace(CONFIG, session_id=bytes(range(16)))
-    replayed = forged(other, for_11, 11)
+def test_seeds_open_for_their_session_only() -> None:
+    hand, other = asked(), asked(config=replace(CONFIG, session_id=bytes(range(16))))
     with pytest.raises(RemoteProtocolError, match="does not open: forged, replayed"):
-        other.helper(11, secrets=SECRETS[11]).receive(replayed)
-
-
-def test_a_replayed_upload_counts_once() -> None:
-    server = CONFIG.server()
-    message = uploads()[1]
-    server.receive(1, message)
-    with pytest.raises(RepeatedMessageError):
-        server.receive(1, message)
-    other = replace(CONFIG, session_id=bytes(range(16)))
-    with pytest.raises(RemoteProtocolError, match="another session"):
-        other.server().receive(1, message)
-
-
-def test_an_upload_without_a_seed_for_each_helper_is_refused() -> None:
-    frame = open_frame(uploads()[1], digest=CONFIG.digest, sender=1, recipient=SERVER)
-    message = CommitteeInput.read(Reader(frame.payload, peer=1), CONFIG)
-    half = CommitteeInput(seeds={11: message.seeds[11]}, vector=message.vector)
-    bad = seal_frame(MessageType.COMMITTEE_INPUT, half.to_payload(), digest=CONFIG.digest, sender=1, recipient=SERVER)
-    with pytest.raises(RemoteProtocolError, match="one seed for each helper"):
-        CONFIG.server().receive(1, bad)
+        other.sessions[11].receive(forged(other.requests[11], hand.read(hand.requests[11])))
 
 
 def test_clients_and_helpers_say_nothing_out_of_turn() -> None:
-    client = CONFIG.client(1, vector(1))
-    client.start()
+    hand = asked()
     with pytest.raises(LocalProtocolError, match="one session sends one vector"):
-        client.start()
+        hand.sessions[1].start()
     with pytest.raises(RemoteProtocolError, match="asks clients nothing"):
-        client.receive(b"anything")
-    helper = CONFIG.helper(11, secrets=SECRETS[11])
-    assert helper.start() is None
-    wrong = seal_frame(MessageType.MASK_SUM, b"", digest=CONFIG.digest, sender=SERVER, recipient=11)
+        hand.sessions[1].receive(b"anything")
+    assert hand.sessions[11].start() is None
+    request = hand.requests[11]
     with pytest.raises(RemoteProtocolError, match="MASK_REQUEST is due"):
-        helper.receive(wrong)
+        hand.sessions[11].receive(request[:5] + bytes([MessageType.MASK_SUM]) + request[6:])
 
 
 def test_one_helper_alone_sees_noise_and_all_together_with_the_server_see_the_vector() -> None:
     """The stated collusion bound: all helpers, and not one fewer."""
-    message = uploads()[1]
-    frame = open_frame(message, digest=CONFIG.digest, sender=1, recipient=SERVER)
-    upload = CommitteeInput.read(Reader(frame.payload, peer=1), CONFIG)
-    _, requests = asked(replace(CONFIG, min_survivors=2), parties=(1, 2))
-    del requests
+    upload = content_of(asked().sent[MessageType.COMMITTEE_INPUT][1], CONFIG)
     seeds = {
         helper: CommitteeHelper(CONFIG, helper, secrets=SECRETS[helper])._open(pair, 1, upload.seeds[helper])
         for helper, pair in HELPERS.items()
@@ -258,12 +174,22 @@ def test_one_helper_alone_sees_noise_and_all_together_with_the_server_see_the_ve
         ({"helper_keys": ((2**32, HELPERS[11].public),)}, "from 1 to 4294967295"),
         ({"helper_keys": (("11", HELPERS[11].public),)}, "from 1 to 4294967295"),
         ({"helper_keys": ((11, HELPERS[11].public), (12, HELPERS[11].public))}, "two helpers with one key"),
-        ({"identities": (*SIGNED.identities[:4], b"short"), "server_identity": SERVER_KEY.public}, "has 32 bytes"),
-        ({"identities": SIGNED.identities, "server_identity": b"short"}, "has 32 bytes"),
+        ({"identities": (*SIGNED.identities[:4], b"short"), **SIGNERS}, "has 32 bytes"),
+        ({"identities": SIGNED.identities, **SIGNERS, "server_identity": b"short"}, "has 32 bytes"),
         ({"min_survivors": 1}, "the sum of one client is its vector"),
         ({"min_survivors": 6}, "2 to the cohort's 5"),
-        ({"identities": SIGNED.identities}, "give both or neither"),
-        ({"identities": SIGNED.identities[:2], "server_identity": SERVER_KEY.public}, "one identity key"),
+        ({"identities": SIGNED.identities, **SIGNERS, "server_identity": b""}, "give both or neither"),
+        ({"identities": SIGNED.identities[:2], **SIGNERS}, "one identity key"),
+        ({"identities": SIGNED.identities, "server_identity": SERVER_KEY.public}, "each helper has one of its own"),
+        ({"helper_identities": SIGNED.helper_identities}, "each helper has one of its own"),
+        (
+            {
+                "identities": SIGNED.identities,
+                **SIGNERS,
+                "helper_identities": tuple((party, SERVER_KEY.public) for party in HELPERS),
+            },
+            "two helpers with one identity",
+        ),
     ],
 )
 def test_an_unsafe_committee_cannot_be_made(change: dict[str, object], complaint: str) -> None:
@@ -280,69 +206,12 @@ def test_keys_must_belong_together() -> None:
         CONFIG.helper(11)
     with pytest.raises(ConfigurationError, match="identity key of party 1"):
         SIGNED.client(1, vector(1))
+    for identity in (None, SERVER_KEY):
+        with pytest.raises(ConfigurationError, match="identity key of party 11 is needed"):
+            SIGNED.helper(11, secrets=replace(SECRETS[11], identity=identity))
     with pytest.raises(ConfigurationError, match="identity key of the server is needed"):
         SIGNED.server()
     assert "aaaa" not in repr(CONFIG)
-
-
-def test_masks_of_the_wrong_size_are_refused() -> None:
-    server, requests = asked()
-    answer = CONFIG.helper(11, secrets=SECRETS[11]).receive(requests[11])
-    frame = open_frame(answer, digest=CONFIG.digest, sender=11, recipient=SERVER)
-    masks = MaskSum.read(Reader(frame.payload, peer=11), CONFIG)
-    short = MaskSum(survivors=masks.survivors, vector=masks.vector[:-1])
-    message = seal_frame(MessageType.MASK_SUM, short.to_payload(), digest=CONFIG.digest, sender=11, recipient=SERVER)
-    with pytest.raises(RemoteProtocolError, match="1 bytes early"):
-        server.receive(11, message)
-
-
-@pytest.mark.parametrize("parties", [(1, 2, 9), (9,), (1, 2, 3, 9)])
-def test_a_helper_takes_no_masks_of_strangers_off(parties: tuple[int, ...]) -> None:
-    _, requests = asked()
-    request = request_of(CONFIG, requests[11], 11)
-    seeds = {party: request.seeds[min(party, 5)] for party in parties}
-    helper = CONFIG.helper(11, secrets=SECRETS[11])
-    with pytest.raises(RemoteProtocolError, match="names 1 parties outside the cohort"):
-        helper.receive(forged(CONFIG, MaskRequest(seeds=seeds, signature=b""), 11))
-    assert helper.receive(requests[11]), "a request that was refused reveals nothing, so the right one is answered"
-
-
-def changed_upload(config: CommitteeSum, party: int, change: Callable[[SealedSeed], SealedSeed]) -> bytes:
-    """A client's upload with another seed for helper 12."""
-    frame = open_frame(uploads(config)[party], digest=config.digest, sender=party, recipient=SERVER)
-    message = CommitteeInput.read(Reader(frame.payload, peer=party), config)
-    seeds = message.seeds | {12: change(message.seeds[12])}
-    payload = CommitteeInput(seeds=seeds, vector=message.vector).to_payload()
-    return seal_frame(MessageType.COMMITTEE_INPUT, payload, digest=config.digest, sender=party, recipient=SERVER)
-
-
-@pytest.mark.parametrize(
-    ("config", "change", "told"),
-    [
-        (SIGNED, lambda seed: replace(seed, signature=bytes(64)), "seed for helper 12 is not signed by its identity"),
-        (SIGNED, lambda seed: replace(seed, sealed=bytes(60)), "seed for helper 12 is not signed by its identity"),
-        (SIGNED, lambda seed: replace(seed, ephemeral=bytes(32)), "helper 12 with a key of small order"),
-        (CONFIG, lambda seed: replace(seed, ephemeral=bytes(32)), "helper 12 with a key of small order"),
-    ],
-    ids=["signature", "sealed", "order with identities", "order"],
-)
-def test_one_client_s_bad_seed_costs_it_its_place_and_nobody_the_sum(
-    config: CommitteeSum, change: Callable[[SealedSeed], SealedSeed], told: str
-) -> None:
-    """Taken, it would have every helper refuse the server's request, and the server blame the helpers."""
-    server = config.server(secrets=knows(SERVER_KEY if config.is_authenticated else None))
-    with pytest.raises(RemoteProtocolError, match=told) as caught:
-        server.receive(1, changed_upload(config, 1, change))
-    assert caught.value.peer == 1
-    assert 1 in server.waiting_for
-    for party, message in uploads(config, (2, 3, 4, 5)).items():
-        server.receive(party, message)
-    for helper, request in server.close_round().items():
-        server.receive(helper, config.helper(helper, secrets=SECRETS[helper]).receive(request))
-    server.close_round()
-    assert server.result is not None
-    assert server.result.survivors == (2, 3, 4, 5)
-    assert server.result.total.tobytes() == sum(map(vector, (2, 3, 4, 5))).tobytes()
 
 
 def test_one_colluder_more_than_stated_opens_a_vector_with_every_helper_honest() -> None:
@@ -351,29 +220,16 @@ def test_one_colluder_more_than_stated_opens_a_vector_with_every_helper_honest()
     assert f"at most {tolerated} of the 5 clients collude with the server" in CONFIG.explain()
     for n_colluders in (tolerated, tolerated + 1):
         named = tuple(range(1, CONFIG.min_survivors + 1))
-        colluders = named[1 : 1 + n_colluders]
-        server, requests = asked(parties=named)
-        for helper, request in requests.items():
-            server.receive(helper, CONFIG.helper(helper, secrets=SECRETS[helper]).receive(request))
-        server.close_round()
-        assert server.result is not None
-        left = server.result.total - sum(map(vector, colluders))
+        left = asked(named).finish().total - sum(map(vector, named[1 : 1 + n_colluders]))
         assert (left.tobytes() == vector(1).tobytes()) is (n_colluders > tolerated)
 
 
 def test_a_helper_that_lies_shifts_the_total_unnoticed() -> None:
     """What no committee protects from, and the threat model says so."""
-    server, requests = asked()
-    for helper, request in requests.items():
-        answer = CONFIG.helper(helper, secrets=SECRETS[helper]).receive(request)
-        if helper == 11:
-            frame = open_frame(answer, digest=CONFIG.digest, sender=11, recipient=SERVER)
-            masks = MaskSum.read(Reader(frame.payload, peer=11), CONFIG)
-            shifted = RingVector.from_bytes(LAYOUT, masks.vector).copy()
-            shifted.subtract(RingVector.encode(LAYOUT, np.full(LAYOUT.size, 3)))
-            lie = MaskSum(survivors=masks.survivors, vector=shifted.to_bytes()).to_payload()
-            answer = seal_frame(MessageType.MASK_SUM, lie, digest=CONFIG.digest, sender=11, recipient=SERVER)
-        server.receive(helper, answer)
-    server.close_round()
-    assert server.result is not None
-    assert server.result.total.tobytes() == (sum(map(vector, CLIENTS)) + 3).tobytes()
+    hand = asked()
+    said = hand.until(MessageType.MASK_SUM)
+    masks = hand.read(said[11])
+    shifted = RingVector.from_bytes(LAYOUT, masks.vector).copy()
+    shifted.subtract(RingVector.encode(LAYOUT, np.full(LAYOUT.size, 3)))
+    said[11] = forged(said[11], replace(masks, vector=shifted.to_bytes()))
+    assert hand.finish().total.tobytes() == (sum(map(vector, CLIENTS)) + 3).tobytes()

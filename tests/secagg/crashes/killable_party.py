@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
-from typing import Any
 
+from secagg import InOneProcess
 from secagg.durable import DurableClient, DurableServer, FileStore
 from secagg.errors import SecureSumError
 
@@ -58,9 +57,9 @@ def be_party(session: DurableClient) -> None:
             write(str(error).encode())
 
 
-def be_server(config: Any, store: FileStore) -> None:
+def be_server(parties: InOneProcess, store: FileStore) -> None:
     """The server: ``r`` brings a message, ``c`` closes the round, ``q`` asks what the last closed round sent."""
-    server = DurableServer(store, config.server())
+    server = DurableServer(store, parties.server())
     while True:
         command = read_exactly(1)
         if command == b"r":
@@ -86,12 +85,3 @@ def write_requests(server: DurableServer) -> None:
         for party, message in server.requests.items()
     ]
     write(b"Q" + b"".join(parts))
-
-
-def main(config: Any, durable: Any) -> None:
-    """Be the server, or the party of that number, with the store at the given path."""
-    role, store = sys.argv[1], KillingStore(Path(sys.argv[2]))
-    if role == "server":
-        be_server(config, store)
-    else:
-        be_party(durable(int(role), store))

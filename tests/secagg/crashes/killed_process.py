@@ -23,19 +23,18 @@ class KilledProcess:
     """A party that is started again when it dies.
 
     Args:
-        script: which party's.
-        role: its number, or ``server``.
+        role: its mode and its number, or ``server``: ``masked/2``.
         store: where it keeps its session.
         kill: ``before`` or ``after``, a colon, and the number of the save at which it dies.
     """
 
-    def __init__(self, script: str, role: str, store: Path, kill: str) -> None:
-        self.script, self.role, self.store, self.deaths = script, role, store, 0
+    def __init__(self, role: str, store: Path, kill: str) -> None:
+        self.role, self.store, self.deaths = role, store, 0
         self._start(kill)
 
     def _start(self, kill: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, self.script, self.role, str(self.store)],
+            [sys.executable, str(Path(__file__).with_name("party.py")), self.role, str(self.store)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "KILL": kill},
@@ -80,8 +79,8 @@ class KilledProcess:
 class KilledServer:
     """The server in such a process; the driver asks again, as a network would."""
 
-    def __init__(self, script: str, store: Path, kill: str) -> None:
-        self.process = KilledProcess(script, "server", store, kill)
+    def __init__(self, mode: str, store: Path, kill: str) -> None:
+        self.process = KilledProcess(f"{mode}/server", store, kill)
         self._requests = b"Q"
 
     def receive(self, party: int, message: bytes) -> None:

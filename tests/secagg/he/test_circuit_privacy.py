@@ -13,7 +13,6 @@ from secagg.carriers.noise import ROUNDING_WIDTH
 from secagg.carriers.parameters import Scheme
 from secagg.carriers.vector_cipher import VectorCipher
 from secagg.ring import RingVector
-from tests.secagg.he.he_parts import vectors_within
 
 LAYOUT = Layout.of([("gram", 16 * 4096, 2**18)])
 CLIENTS = (1, 2)
@@ -24,18 +23,19 @@ def played(scheme: Scheme, sums: int, *, layout: Layout = LAYOUT) -> list[list[f
     parameters = choose_parameters(layout, len(CLIENTS), scheme=scheme)
     cipher, keys = VectorCipher(layout=layout, parameters=parameters, n_clients=2), generate_contexts(parameters)
     found = []
-    for seed in range(sums):
-        vectors = [RingVector.encode(layout, vector) for vector in vectors_within(layout, CLIENTS, seed).values()]
-        wrong = RingVector.encode(layout, vectors_within(layout, (1, 2, 3), seed + 1000)[2])
-        right = RingVector.encode(layout, np.random.default_rng(seed).integers(-1000, 1000, layout.size))
+    rng = np.random.default_rng(0)
+    for _ in range(sums):
+        right, other, wrong = (
+            RingVector.encode(layout, rng.integers(-1000, 1000, layout.size)) for _ in range(len(CLIENTS) + 1)
+        )
         total = cipher.empty_sum()
-        for vector in (right, *vectors[1:]):
+        for vector in (right, other):
             total.add(cipher.encrypt(vector, keys.public_context))
-        encrypted = total.to_bytes()
+        encrypted_sum = total.to_bytes()
         expected = right.copy()
-        expected.add(vectors[1])
-        assert cipher.decrypt(encrypted, keys.secret_context).vector.to_bytes() == expected.to_bytes()
-        found.append([leaning(cipher, encrypted, keys.secret_context, guess) for guess in (right, wrong)])
+        expected.add(other)
+        assert cipher.decrypt(encrypted_sum, keys.secret_context).vector.to_bytes() == expected.to_bytes()
+        found.append([leaning(cipher, encrypted_sum, keys.secret_context, guess) for guess in (right, wrong)])
     return found
 
 

@@ -38,7 +38,7 @@ class TestContexts:
     def test_a_context_of_other_parameters_is_refused(self, scheme: Scheme) -> None:
         parameters = choose_parameters(LAYOUT, 5, scheme=scheme)
         other = choose_parameters(Layout.of([("s", 20, 2**30)]), 5, scheme=scheme)
-        with pytest.raises(ConfigurationError, match="session's parameters"):
+        with pytest.raises(ConfigurationError, match="of other parameters than the session's"):
             load_public(other, generate_contexts(parameters).public_context)
 
     @pytest.mark.parametrize("broken", [b"", b"\0" * 50, b"x" * 10_000, b"\x0a" * (1 << 20)])
@@ -46,6 +46,24 @@ class TestContexts:
         parameters = choose_parameters(LAYOUT, 5, scheme=scheme)
         with pytest.raises(ConfigurationError, match=r"no TenSEAL context|takes 1 to"):
             load_public(parameters, broken)
+
+    def test_a_ring_that_nobody_asked_for_is_refused_before_its_tables_are_built(
+        self, scheme: Scheme, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        parameters = choose_parameters(LAYOUT, 5, scheme=scheme)
+        large = tenseal().context(
+            tenseal().SCHEME_TYPE.BFV,
+            poly_modulus_degree=32768,
+            plain_modulus=786433,
+            coeff_mod_bit_sizes=[60] * 14,
+            n_threads=1,
+        )
+        data = large.serialize(False, False, False, False)
+        assert len(data) < 130
+        load_public(parameters, generate_contexts(parameters).public_context)
+        monkeypatch.setattr(tenseal(), "context_from", None)
+        with pytest.raises(ConfigurationError, match="of other parameters"):
+            load_public(parameters, data)
 
     def test_a_damaged_context_is_refused(self, scheme: Scheme) -> None:
         parameters = choose_parameters(LAYOUT, 5, scheme=scheme)

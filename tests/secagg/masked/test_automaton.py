@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.parties import knows
+from support.parties import SERVER_KEY, knows
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum
 from secagg.config import SERVER
@@ -24,18 +24,22 @@ from secagg.masked.diagram import state_diagram
 from secagg.masked.states import (
     AUTHENTICATED_CLIENT,
     SEMI_HONEST_CLIENT,
-    SETUP_MESSAGES,
     ClientState,
     ClientTable,
 )
 from secagg.primitives.identity import IdentityKey
+from secagg.sessions import ServerSession
 from secagg.wire import HEADER_BYTES, MessageType, seal_frame
 
 CLIENTS = (1, 2, 3, 4)
 LAYOUT = Layout.of([("counts", 5, 1000)])
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 SEMI_HONEST = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), threshold=3)
-AUTHENTICATED = replace(SEMI_HONEST, identities=tuple(IDENTITIES[party].public for party in CLIENTS))
+AUTHENTICATED = replace(
+    SEMI_HONEST,
+    identities=tuple(IDENTITIES[party].public for party in CLIENTS),
+    server_identity=SERVER_KEY.public,
+)
 CONFIGS = pytest.mark.parametrize("config", [SEMI_HONEST, AUTHENTICATED], ids=["semi-honest", "authenticated"])
 
 
@@ -58,10 +62,14 @@ def new_client(config: MaskedSum, party: int) -> MaskedClient:
     return MaskedClient(config, party, vector, entropy=InsecureSeededEntropy(party), secrets=knows(identity))
 
 
+def new_server(config: MaskedSum) -> ServerSession:
+    return config.server(secrets=knows(SERVER_KEY if config.is_authenticated else None))
+
+
 def script(config: MaskedSum) -> list[bytes]:
     """The messages that client 1 gets in an honest session, always the same ones."""
     clients = {party: new_client(config, party) for party in CLIENTS}
-    server = config.server()
+    server = new_server(config)
     answers, told = {party: client.start() for party, client in clients.items()}, []
     while True:
         for party, answer in answers.items():
@@ -92,8 +100,8 @@ def client_in(config: MaskedSum, state: ClientState) -> MaskedClient:
 
 
 def frame(config: MaskedSum, type_: MessageType, payload: bytes) -> bytes:
-    digest = config.setup_digest if type_ in SETUP_MESSAGES else config.digest
-    return seal_frame(type_, payload, digest=digest, sender=SERVER, recipient=1)
+    identity = SERVER_KEY if config.is_authenticated else None
+    return seal_frame(type_, payload, digest=config.digest_of(type_), sender=SERVER, recipient=1, identity=identity)
 
 
 def fingerprint(client: MaskedClient) -> tuple[object, ...]:
@@ -149,8 +157,8 @@ def test_every_type_out_of_turn_aborts_and_forgets(config: MaskedSum) -> None:
 def test_no_bit_of_a_due_message_can_change_unnoticed(config: MaskedSum) -> None:
     """Any flipped bit is refused, or leads to an answer; it never leads to a crash or to two answers.
 
-    Header bits are harmless refusals. Payload bits abort, unless they name other dropouts or other keys, which a
-    client cannot tell from an honest server's without identities; with them only the survivor set is left to choose.
+    With identities all are harmless refusals. Without, header bits are; payload bits abort, unless they name other
+    dropouts or other keys, which a client cannot tell from an honest server's.
     """
     for state, message in zip(table_of(config), script(config), strict=True):
         for bit in range(8 * len(message)):
@@ -161,15 +169,17 @@ def test_no_bit_of_a_due_message_can_change_unnoticed(config: MaskedSum) -> None
             try:
                 client.receive(bytes(changed))
             except (MalformedMessageError, RepeatedMessageError):
-                assert bit < 8 * HEADER_BYTES or client.state is ClientState.ABORTED
-                if bit < 8 * HEADER_BYTES:
+                is_harmless = config.is_authenticated or bit < 8 * HEADER_BYTES
+                assert is_harmless or client.state is ClientState.ABORTED
+                if is_harmless:
                     assert fingerprint(client) == before
             except SecureSumError:
                 assert client.state is ClientState.ABORTED
                 assert client._kept.secrets is None
+                assert not config.is_authenticated
             else:
-                due = table_of(config)[state][0]
-                assert due is MessageType.UNMASK_REQUEST or (due is MessageType.ROSTER and not config.is_authenticated)
+                assert table_of(config)[state][0] in (MessageType.UNMASK_REQUEST, MessageType.ROSTER)
+                assert not config.is_authenticated
 
 
 _SNAPSHOTS: dict[tuple[bytes, ClientState], bytes] = {}
@@ -197,14 +207,16 @@ def test_every_truncation_and_extension_is_refused(config: MaskedSum) -> None:
 def test_server_rounds_follow_the_table(config: MaskedSum) -> None:
     """In every round the server takes that round's message and refuses every other type without harm."""
     clients = {party: new_client(config, party) for party in CLIENTS}
-    server = config.server()
+    server = new_server(config)
     answers = {party: client.start() for party, client in clients.items()}
     for due in server_rounds(table_of(config)):
         for type_ in MessageType:
             if type_ is due:
                 continue
-            setup = config.setup_digest if due in SETUP_MESSAGES else config.digest
-            message = seal_frame(type_, b"", digest=setup, sender=1, recipient=SERVER)
+            identity = IDENTITIES[1] if config.is_authenticated else None
+            message = seal_frame(
+                type_, b"", digest=config.digest_of(type_), sender=1, recipient=SERVER, identity=identity
+            )
             with pytest.raises(RemoteProtocolError):
                 server.receive(1, message)
         for party, answer in answers.items():

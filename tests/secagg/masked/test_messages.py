@@ -1,18 +1,20 @@
-"""Attacks inside messages: everything here depends on the message classes of `secagg.masked`, and nothing elsewhere."""
+"""What masked sums' messages say and hide; the lies that can be told with one changed message are in the contract."""
 
 from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.parties import identified
+from support.by_hand import ByHand, forged
+from support.parties import signed
 
-from secagg import Assumptions, InsecureSeededEntropy, IntVector, Layout, MaskedSum, os_entropy
+from secagg import Assumptions, InOneProcess, InsecureSeededEntropy, IntVector, Layout, MaskedSum, os_entropy
 from secagg.config import SERVER
 from secagg.errors import (
     InvalidVectorError,
@@ -22,7 +24,6 @@ from secagg.errors import (
     SecureSumError,
     TooFewSurvivorsError,
 )
-from secagg.masked import client as client_module
 from secagg.masked.messages import (
     SEALED_BYTES,
     AdvertisedKeys,
@@ -37,116 +38,29 @@ from secagg.masked.messages import (
 from secagg.masked.secrets import pairwise_seed, pairwise_sign, seal_binding, sealing_key
 from secagg.masked.states import ClientState
 from secagg.primitives.agreement import KeyPair
-from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
+from secagg.primitives.identity import SIGNATURE_BYTES
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import seal
-from secagg.primitives.shamir import PRIME, SHARE_BYTES
+from secagg.primitives.shamir import SHARE_BYTES
 from secagg.ring import RingVector
-from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type
+from secagg.wire import MessageType, Reader
 
 LAYOUT = Layout.of([("s", 40, 2**16)])
 CLIENTS = (1, 2, 3, 4, 5)
-THRESHOLD = 4
-SESSION = bytes(range(16))
 VECTORS: dict[int, IntVector] = {
     p: np.random.default_rng(p).integers(-(2**13), 2**13, size=LAYOUT.size) for p in CLIENTS
 }
-SMALL_ORDER_KEYS = [
-    u.to_bytes(32, "little")
-    for u in (
-        0,
-        1,
-        2**255 - 20,
-        2**255 - 19,
-        2**255 - 18,
-        325606250916557431795983626356110631294008115727848805560023387167927233504,
-        39382357235489614581723060781553021112529911719440698176882885853963445705823,
-    )
-]
-Unsigned = dict[str, int]
-NO_SIGNATURE: Unsigned = {"signature_bytes": 0}
+CONFIG = MaskedSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(range(16)), threshold=4)
+SIGNED = signed(InOneProcess(protocol=CONFIG))
 
 
-def exact(survivors: Any) -> bytes:
-    """The survivors' sum."""
-    return np.sum([VECTORS[p] for p in survivors], axis=0).tobytes()
-
-
-class Cohort:
-    """Sessions driven by hand; ``gone`` maps a client to how many messages it says."""
-
-    def __init__(self, gone: dict[int, int] | None = None, identities: bool = False) -> None:
-        public: dict[str, Any] = {"layout": LAYOUT, "clients": CLIENTS, "session_id": SESSION, "threshold": THRESHOLD}
-        if identities:
-            keys = {party: IdentityKey.generate(InsecureSeededEntropy(party)) for party in CLIENTS}
-            self.config = MaskedSum(**public, identities=tuple(key.public for key in keys.values()))
-            protocol: Any = identified(self.config, keys)
-            self.keys = keys
-        else:
-            protocol = self.config = MaskedSum(**public)
-        self.protocol, self.gone = protocol, gone or {}
-        self.clients: dict[int, Any] = {p: protocol.client(p, VECTORS[p]) for p in CLIENTS}
-        self.server: Any = protocol.server()
-        self.requests: dict[int, bytes] = {}
-        self.said: dict[int, bytes] = {p: client.start() for p, client in self.clients.items()}
-        self.rounds = 0
-
-    def to_server(self) -> dict[int, bytes]:
-        """Deliver what clients said that have not vanished; the server's next requests."""
-        for party, message in self.said.items():
-            if self.gone.get(party, 99) > self.rounds:
-                self.server.receive(party, message)
-        self.rounds += 1
-        self.requests = dict(self.server.close_round())
-        return self.requests
-
-    def to_clients(self) -> dict[int, bytes]:
-        """Deliver the requests; what clients say."""
-        self.said = {party: self.clients[party].receive(message) for party, message in self.requests.items()}
-        return self.said
-
-    def until(self, due: MessageType) -> dict[int, bytes]:
-        """The requests of this type, made and not yet delivered."""
-        while True:
-            requests = self.to_server()
-            if message_type(next(iter(requests.values()))) is due:
-                return requests
-            self.to_clients()
-
-    def until_said(self, due: MessageType) -> dict[int, bytes]:
-        """What clients say of this type, not yet delivered."""
-        while message_type(next(iter(self.said.values()))) is not due:
-            self.to_server()
-            self.to_clients()
-        return self.said
-
-    def finish(self) -> bytes:
-        """The total if everybody goes on honestly."""
-        while True:
-            if not self.to_server():
-                return bytes(self.server.result.total.tobytes())
-            self.to_clients()
-
-
-def reader(message: bytes) -> Reader:
-    """A reader of a message's payload."""
-    return Reader(memoryview(message)[HEADER_BYTES:], peer=SERVER)
-
-
-def with_payload(message: bytes, payload: bytes) -> bytes:
-    """The same header with another payload: what a lying peer can always make."""
-    return message[:HEADER_BYTES] + payload
-
-
-def refuses(cohort: Cohort, party: int, message: bytes, told: str) -> RemoteProtocolError:
-    """That a client refuses a message, ends its session and has forgotten its secrets."""
-    client = cohort.clients[party]
+def refuses(hand: ByHand, message: bytes, told: str) -> None:
+    """That client 1 refuses a message, ends its session and has forgotten its secrets."""
     with pytest.raises(RemoteProtocolError, match=told) as caught:
-        client.receive(message)
-    assert client.state is ClientState.ABORTED
-    assert client._kept.secrets is None
+        hand.sessions[1].receive(message)
+    assert hand.sessions[1].state is ClientState.ABORTED
+    assert hand.sessions[1]._kept.secrets is None
     assert caught.value.peer == SERVER
-    return caught.value
 
 
 # Reading and writing
@@ -166,40 +80,31 @@ def signed_keys(signature_bytes: int) -> st.SearchStrategy[AdvertisedKeys]:
     return st.builds(AdvertisedKeys, sealing_key=keys, masking_key=keys, signature=signatures)
 
 
-MESSAGES: list[tuple[st.SearchStrategy[Any], Callable[[Reader], Any]]] = [
-    (signed_keys(0), lambda r: AdvertisedKeys.read(r, signature_bytes=0)),
-    (signed_keys(64), lambda r: AdvertisedKeys.read(r, signature_bytes=64)),
-    (st.builds(Roster, keys=st.dictionaries(parties, signed_keys(0))), lambda r: Roster.read(r, signature_bytes=0)),
-    (st.builds(Roster, keys=st.dictionaries(parties, signed_keys(64))), lambda r: Roster.read(r, signature_bytes=64)),
-    (st.builds(SealedShares, commitment=keys, sealed=entries(SEALED_BYTES)), SealedShares.read),
-    (st.builds(ShareDelivery, sealed=entries(SEALED_BYTES)), ShareDelivery.read),
-    (
+signatures = st.binary(min_size=SIGNATURE_BYTES, max_size=SIGNATURE_BYTES)
+MESSAGES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Reader], Any]]] = {
+    "keys": (signed_keys(0), lambda r: AdvertisedKeys.read(r, signature=b"")),
+    "roster": (
+        st.builds(Roster, keys=st.dictionaries(parties, signed_keys(0))),
+        lambda r: Roster.read(r, signature_bytes=0),
+    ),
+    "signed roster": (
+        st.builds(Roster, keys=st.dictionaries(parties, signed_keys(64))),
+        lambda r: Roster.read(r, signature_bytes=64),
+    ),
+    "sealed": (st.builds(SealedShares, commitment=keys, sealed=entries(SEALED_BYTES)), SealedShares.read),
+    "delivery": (st.builds(ShareDelivery, sealed=entries(SEALED_BYTES)), ShareDelivery.read),
+    "request": (
         st.builds(UnmaskRequest, dropouts=st.sets(parties, max_size=9).map(lambda ids: tuple(sorted(ids)))),
         UnmaskRequest.read,
     ),
-    (
-        st.builds(SurvivorSignature, signature=st.binary(min_size=SIGNATURE_BYTES, max_size=SIGNATURE_BYTES)),
-        SurvivorSignature.read,
-    ),
-    (st.builds(SurvivorProof, signatures=entries(SIGNATURE_BYTES)), SurvivorProof.read),
-    (
+    "signature": (st.builds(SurvivorSignature, signature=signatures), SurvivorSignature.read),
+    "proof": (st.builds(SurvivorProof, signatures=entries(SIGNATURE_BYTES)), SurvivorProof.read),
+    "shares": (
         st.builds(UnmaskShares, mask_key_shares=entries(SHARE_BYTES), self_mask_shares=entries(SHARE_BYTES)),
         UnmaskShares.read,
     ),
-]
-NAMES = [
-    "keys",
-    "signed keys",
-    "roster",
-    "signed roster",
-    "sealed",
-    "delivery",
-    "request",
-    "signature",
-    "proof",
-    "shares",
-]
-each_message = pytest.mark.parametrize(("messages", "read"), MESSAGES, ids=NAMES)
+}
+each_message = pytest.mark.parametrize(("messages", "read"), MESSAGES.values(), ids=MESSAGES)
 
 
 def payload_reader(payload: bytes) -> Reader:
@@ -209,19 +114,14 @@ def payload_reader(payload: bytes) -> Reader:
 
 @each_message
 @given(data=st.data())
-def test_messages_round_trip(messages: st.SearchStrategy[Any], read: Callable[[Reader], Any], data: Any) -> None:
-    message = data.draw(messages)
-    again = read(payload_reader(message.to_payload()))
-    assert again == message
-    assert again.to_payload() == message.to_payload()
-
-
-@each_message
-@given(data=st.data())
-def test_cut_and_lengthened_payloads_are_malformed(
+def test_messages_round_trip_and_cut_or_lengthened_ones_are_malformed(
     messages: st.SearchStrategy[Any], read: Callable[[Reader], Any], data: Any
 ) -> None:
-    payload = data.draw(messages).to_payload()
+    message = data.draw(messages)
+    payload = message.to_payload()
+    again = read(payload_reader(payload))
+    assert again == message
+    assert again.to_payload() == payload
     cut = data.draw(st.integers(0, len(payload) - 1))
     for broken in (payload[:cut], payload + b"\0"):
         with pytest.raises(MalformedMessageError):
@@ -253,428 +153,112 @@ def test_huge_counts_cost_no_memory(messages: st.SearchStrategy[Any], read: Call
     assert peak < 64 * 1024
 
 
-# A server that lies about the roster
+# What is noticed later than it is said, or by the cohort together
 
 
-def lie_about_roster(change: Callable[[dict[int, AdvertisedKeys]], None], told: str, identities: bool = False) -> None:
-    """Give client 1 a changed roster and see it refuse; the others' sum is still exact."""
-    cohort = Cohort(gone={1: 1}, identities=identities)
-    requests = cohort.until(MessageType.ROSTER)
-    signature_bytes = SIGNATURE_BYTES if identities else 0
-    listed = dict(Roster.read(reader(requests[1]), signature_bytes=signature_bytes).keys)
-    change(listed)
-    refuses(cohort, 1, with_payload(requests.pop(1), Roster(keys=listed).to_payload()), told)
-    cohort.to_clients()
-    assert cohort.finish() == exact((2, 3, 4, 5))
-
-
-def replaced(entry: AdvertisedKeys, **changes: bytes) -> AdvertisedKeys:
-    """An entry with other keys."""
-    fields = {"sealing_key": entry.sealing_key, "masking_key": entry.masking_key, "signature": entry.signature}
-    return AdvertisedKeys(**(fields | changes))
-
-
-def test_a_roster_with_a_stranger() -> None:
-    lie_about_roster(lambda listed: listed.update({9: listed[2]}), "1 parties that are no neighbours")
-
-
-def test_a_roster_with_the_client_itself() -> None:
-    lie_about_roster(lambda listed: listed.update({1: listed[2]}), "1 parties that are no neighbours")
-
-
-def test_a_roster_below_the_threshold() -> None:
-    def shrink(listed: dict[int, AdvertisedKeys]) -> None:
-        for party in (2, 3):
-            del listed[party]
-
-    lie_about_roster(shrink, "at least 4 clients must have advertised keys, the server names 3")
-
-
-@pytest.mark.parametrize("fields", [("sealing_key",), ("masking_key",), ("sealing_key", "masking_key")], ids="+".join)
-def test_a_roster_that_lists_a_key_twice(fields: tuple[str, ...]) -> None:
-    def repeat(listed: dict[int, AdvertisedKeys]) -> None:
-        listed[2] = replaced(listed[2], **{field: getattr(listed[3], field) for field in fields})
-
-    lie_about_roster(repeat, "one public key twice")
-
-
-def test_a_roster_with_one_key_for_both_purposes() -> None:
-    lie_about_roster(
-        lambda listed: listed.update({2: replaced(listed[2], masking_key=listed[2].sealing_key)}),
-        "one public key twice",
-    )
-
-
-def test_a_roster_that_gives_a_client_its_own_key_back() -> None:
-    cohort = Cohort()
-    own = AdvertisedKeys.read(reader(cohort.said[1]), **NO_SIGNATURE)
-    requests = cohort.until(MessageType.ROSTER)
-    listed = dict(Roster.read(reader(requests[1]), **NO_SIGNATURE).keys)
-    listed[2] = own
-    refuses(cohort, 1, with_payload(requests[1], Roster(keys=listed).to_payload()), "one public key twice")
-
-
-@pytest.mark.parametrize("key", SMALL_ORDER_KEYS, ids=range(len(SMALL_ORDER_KEYS)))
-def test_a_roster_with_a_sealing_key_of_small_order(key: bytes) -> None:
-    lie_about_roster(
-        lambda listed: listed.update({2: replaced(listed[2], sealing_key=key)}), "party 2's sealing key is no safe key"
-    )
-
-
-@pytest.mark.parametrize("key", SMALL_ORDER_KEYS, ids=range(len(SMALL_ORDER_KEYS)))
-def test_a_roster_with_a_masking_key_of_small_order_never_gets_a_vector(key: bytes) -> None:
-    """It is noticed before the masked vector leaves, at the latest."""
-    cohort = Cohort()
-    requests = cohort.until(MessageType.ROSTER)
-    listed = dict(Roster.read(reader(requests[1]), **NO_SIGNATURE).keys)
-    listed[2] = replaced(listed[2], masking_key=key)
-    requests[1] = with_payload(requests[1], Roster(keys=listed).to_payload())
-    cohort.to_clients()
-    request = cohort.to_server()[1]
-    with pytest.raises(RemoteProtocolError, match="party 2 sealed do not open"):
-        cohort.clients[1].receive(request)
-    assert cohort.clients[1].state is ClientState.ABORTED
-
-
-@pytest.mark.parametrize("field", ["sealing_key", "masking_key", "signature"])
-def test_with_identities_a_roster_with_swapped_keys(field: str) -> None:
-    other = {"signature": bytes(64)}.get(field, KeyPair.generate(os_entropy).public)
-    lie_about_roster(
-        lambda listed: listed.update({2: replaced(listed[2], **{field: other})}),
-        "party 2 are not signed by its identity",
-        identities=True,
-    )
-
-
-def test_with_identities_two_clients_entries_do_not_swap() -> None:
-    def swap(listed: dict[int, AdvertisedKeys]) -> None:
-        listed[2], listed[3] = listed[3], listed[2]
-
-    lie_about_roster(swap, "are not signed by its identity", identities=True)
-
-
-# A server that lies about shares
-
-
-def lie_about_shares(change: Callable[[dict[int, bytes]], None], told: str) -> None:
-    """Give client 1 a changed delivery and see it refuse; the others' sum is still exact."""
-    cohort = Cohort(gone={1: 2})
-    requests = cohort.until(MessageType.SHARE_DELIVERY)
-    sealed = dict(ShareDelivery.read(reader(requests[1])).sealed)
-    change(sealed)
-    refuses(cohort, 1, with_payload(requests.pop(1), ShareDelivery(sealed=sealed).to_payload()), told)
-    cohort.to_clients()
-    assert cohort.finish() == exact((2, 3, 4, 5))
-
-
-def test_a_delivery_with_two_senders_swapped() -> None:
-    def swap(sealed: dict[int, bytes]) -> None:
-        sealed[2], sealed[3] = sealed[3], sealed[2]
-
-    lie_about_shares(swap, "do not open: forged, replayed or changed")
-
-
-def test_a_delivery_of_shares_for_another_recipient() -> None:
-    cohort = Cohort()
-    requests = cohort.until(MessageType.SHARE_DELIVERY)
-    mine = dict(ShareDelivery.read(reader(requests[1])).sealed)
-    mine[3] = ShareDelivery.read(reader(requests[2])).sealed[3]
-    refuses(cohort, 1, with_payload(requests[1], ShareDelivery(sealed=mine).to_payload()), "party 3 sealed do not open")
-
-
-def test_a_delivery_of_the_clients_own_box() -> None:
-    """Reflected: what 1 sealed for 2 does not open as what 2 sealed for 1, though both share one agreement."""
-    cohort = Cohort()
-    from_1_to_2 = SealedShares.read(reader(cohort.until_said(MessageType.SEALED_SHARES)[1])).sealed[2]
-    requests = cohort.until(MessageType.SHARE_DELIVERY)
-    mine = ShareDelivery.read(reader(requests[1])).sealed | {2: from_1_to_2}
-    refuses(cohort, 1, with_payload(requests[1], ShareDelivery(sealed=mine).to_payload()), "party 2 sealed do not open")
+@pytest.mark.parametrize("plays_along", [False, True], ids=["a changed key", "a peer that the server plays"])
+@pytest.mark.parametrize("key", [bytes(32), (2**255 - 20).to_bytes(32, "little"), (1).to_bytes(32, "little")], ids=str)
+def test_a_masking_key_of_small_order_never_gets_a_vector(key: bytes, plays_along: bool) -> None:
+    """Boxes are bound to it; and without identities the server may be party 2 and seal a box that opens."""
+    hand = ByHand(CONFIG, VECTORS)
+    own = hand.read(hand.said[1])
+    roster, played = hand.read(hand.until(MessageType.ROSTER)[1]), KeyPair.generate(os_entropy)
+    changes = {"masking_key": key} | ({"sealing_key": played.public} if plays_along else {})
+    roster.keys[2] = replace(roster.keys[2], **changes)
+    hand.requests[1] = forged(hand.requests[1], roster)
+    delivery = hand.until(MessageType.SHARE_DELIVERY)[1]
+    told = "party 2 sealed do not open"
+    if plays_along:
+        setup, told = CONFIG.setup_digest, "party 2's masking key is no safe key"
+        agreed, binding = sealing_key(played, own.sealing_key, setup, 2, 1), seal_binding(setup, 2, 1, key,
+                                                                                         own.masking_key)  # fmt: skip
+        box = seal(agreed, bytes(2 * SHARE_BYTES), binding, entropy=os_entropy)
+        delivery = forged(delivery, ShareDelivery(sealed=hand.read(delivery).sealed | {2: box}))
+    refuses(hand, delivery, told)
 
 
 @given(st.integers(0, 8 * SEALED_BYTES - 1))
 def test_a_delivery_with_one_bit_flipped(bit: int) -> None:
-    def flip(sealed: dict[int, bytes]) -> None:
-        box = bytearray(sealed[4])
-        box[bit // 8] ^= 1 << bit % 8
-        sealed[4] = bytes(box)
-
-    lie_about_shares(flip, "party 4 sealed do not open")
-
-
-def test_a_delivery_from_a_stranger() -> None:
-    lie_about_shares(lambda sealed: sealed.update({9: sealed[2]}), "1 parties outside the roster")
-
-
-def test_a_delivery_from_the_client_itself() -> None:
-    lie_about_shares(lambda sealed: sealed.update({1: sealed[2]}), "1 parties outside the roster")
-
-
-def test_a_delivery_below_the_threshold() -> None:
-    def shrink(sealed: dict[int, bytes]) -> None:
-        for party in (2, 3):
-            del sealed[party]
-
-    lie_about_shares(shrink, "at least 4 clients must have shared their secrets, the server names 3")
-
-
-# A server that lies about survivors
-
-
-def lie_about_survivors(dropouts: tuple[int, ...], told: str, gone: dict[int, int] | None = None) -> None:
-    """Name these dropouts to client 1 and see it refuse."""
-    for identities in (False, True):
-        cohort = Cohort(gone=gone, identities=identities)
-        requests = cohort.until(MessageType.UNMASK_REQUEST)
-        refuses(cohort, 1, with_payload(requests[1], UnmaskRequest(dropouts=dropouts).to_payload()), told)
-
-
-def test_an_unmask_request_that_calls_its_recipient_a_dropout() -> None:
-    lie_about_survivors((1,), "calls this client a dropout")
-
-
-def test_an_unmask_request_that_names_a_stranger() -> None:
-    lie_about_survivors((9,), "1 dropouts")
-    lie_about_survivors((0,), "1 dropouts")
-
-
-def test_an_unmask_request_below_the_threshold() -> None:
-    lie_about_survivors((2, 3), "at least 4 clients, the server names 3")
-
-
-def test_an_unmask_request_with_a_repeated_dropout() -> None:
-    cohort = Cohort()
-    requests = cohort.until(MessageType.UNMASK_REQUEST)
-    twice = (2).to_bytes(4, "big") + (5).to_bytes(4, "big") * 2
-    refuses(cohort, 1, with_payload(requests[1], twice), "ascend")
-
-
-def test_an_unmask_request_that_names_a_survivor_who_shared_nothing() -> None:
-    """Client 5 vanished before it shared; a request without dropouts calls it a survivor."""
-    cohort = Cohort(gone={5: 1})
-    requests = cohort.until(MessageType.UNMASK_REQUEST)
-    assert UnmaskRequest.read(reader(requests[1])).dropouts == (5,)
-    refuses(
-        cohort,
-        1,
-        with_payload(requests[1], UnmaskRequest(dropouts=()).to_payload()),
-        "makes survivors of 1 neighbours that shared no secret",
-    )
+    hand = ByHand(CONFIG, VECTORS, gone={1: 2})
+    delivery = hand.until(MessageType.SHARE_DELIVERY).pop(1)
+    sealed = hand.read(delivery).sealed
+    box = bytearray(sealed[4])
+    box[bit // 8] ^= 1 << bit % 8
+    refuses(hand, forged(delivery, ShareDelivery(sealed=sealed | {4: bytes(box)})), "party 4 sealed do not open")
+    assert hand.finishes_exactly() == (2, 3, 4, 5)
 
 
 @pytest.mark.parametrize("dropout", [2, 3, 4, 5])
 def test_a_client_reveals_one_share_of_each_peer_and_never_both(dropout: int) -> None:
-    cohort = Cohort(gone={dropout: 2})
-    said = cohort.until_said(MessageType.UNMASK_SHARES)
-    for message in said.values():
-        shares = UnmaskShares.read(reader(message))
+    hand = ByHand(CONFIG, VECTORS, gone={dropout: 2})
+    for message in hand.until(MessageType.UNMASK_SHARES).values():
+        shares = hand.read(message)
         assert shares.mask_key_shares.keys() == {dropout}
         assert shares.self_mask_shares.keys() == set(CLIENTS) - {dropout}
 
 
 def test_two_different_unmask_requests_get_one_answer() -> None:
     """The overlap attack: first 5 as a survivor, then as a dropout. The second finds nothing left."""
-    cohort = Cohort()
-    requests = cohort.until(MessageType.UNMASK_REQUEST)
-    cohort.clients[1].receive(requests[1])
-    second = with_payload(requests[1], UnmaskRequest(dropouts=(5,)).to_payload())
+    hand = ByHand(CONFIG, VECTORS)
+    request = hand.until(MessageType.UNMASK_REQUEST)[1]
+    hand.sessions[1].receive(request)
     with pytest.raises(SecureSumError):
-        cohort.clients[1].receive(second)
-    assert cohort.clients[1]._kept.secrets is None
-
-
-# With identities: agreement on the survivors
+        hand.sessions[1].receive(forged(request, UnmaskRequest(dropouts=(5,))))
+    assert hand.sessions[1]._kept.secrets is None
 
 
 def test_with_identities_a_split_view_reveals_nothing() -> None:
     """The server tells 1 that 5 is dead and the others that it lives: no proof satisfies both sides."""
-    cohort = Cohort(identities=True)
-    requests = cohort.until(MessageType.UNMASK_REQUEST)
-    requests[1] = with_payload(requests[1], UnmaskRequest(dropouts=(5,)).to_payload())
-    said = cohort.to_clients()
+    hand = ByHand(SIGNED, VECTORS)
+    requests = hand.until(MessageType.UNMASK_REQUEST)
+    requests[1] = forged(requests[1], UnmaskRequest(dropouts=(5,)))
+    hand.to_parties()
     with pytest.raises(RemoteProtocolError, match="not one on this sum's survivors"):
-        cohort.server.receive(1, said.pop(1))
-    cohort.to_server()
-    proof = cohort.requests[2]
-    to_1 = proof[:42] + (1).to_bytes(4, "big") + proof[46:]
-    refuses(cohort, 1, to_1, "signatures are not from survivors|did not sign the survivor set")
-
-
-@pytest.mark.parametrize("fault", ["too few", "forged", "stranger", "swapped"])
-def test_with_identities_a_bad_proof_reveals_nothing(fault: str) -> None:
-    cohort = Cohort(identities=True)
-    requests = cohort.until(MessageType.SURVIVOR_PROOF)
-    signatures = dict(SurvivorProof.read(reader(requests[1])).signatures)
-    first, second = sorted(signatures)[:2]
-    told = "did not sign the survivor set"
-    if fault == "too few":
-        del signatures[first]
-        told = "signatures came; nothing is revealed"
-    elif fault == "forged":
-        signatures[first] = bytes(SIGNATURE_BYTES)
-    elif fault == "stranger":
-        signatures[9] = signatures[first]
-        told = "not from survivors"
-    else:
-        signatures[first], signatures[second] = signatures[second], signatures[first]
-    refuses(cohort, 1, with_payload(requests[1], SurvivorProof(signatures=signatures).to_payload()), told)
-
-
-# A lying client at the server's door
-
-
-@pytest.mark.parametrize("field", ["sealing_key", "masking_key"])
-@pytest.mark.parametrize("key", SMALL_ORDER_KEYS, ids=range(len(SMALL_ORDER_KEYS)))
-def test_the_server_refuses_keys_of_small_order(field: str, key: bytes) -> None:
-    cohort = Cohort()
-    entry = AdvertisedKeys.read(reader(cohort.said[2]), **NO_SIGNATURE)
-    bad = with_payload(cohort.said[2], replaced(entry, **{field: key}).to_payload())
-    with pytest.raises(RemoteProtocolError, match="small order") as caught:
-        cohort.server.receive(2, bad)
-    assert caught.value.peer == 2
-    assert cohort.finish() == exact(CLIENTS)
-
-
-def test_the_server_refuses_a_key_in_use() -> None:
-    cohort = Cohort()
-    one, two = (AdvertisedKeys.read(reader(cohort.said[p]), **NO_SIGNATURE) for p in (1, 2))
-    cohort.server.receive(1, cohort.said.pop(1))
-    for entry in (
-        replaced(two, masking_key=one.masking_key),
-        replaced(two, sealing_key=one.masking_key),
-        replaced(two, masking_key=two.sealing_key),
-    ):
-        with pytest.raises(RemoteProtocolError, match="in use already"):
-            cohort.server.receive(2, with_payload(cohort.said[2], entry.to_payload()))
-    assert cohort.finish() == exact(CLIENTS)
-
-
-@pytest.mark.parametrize("change", ["missing", "stranger", "itself"])
-def test_the_server_refuses_shares_for_others_than_the_roster(change: str) -> None:
-    cohort = Cohort()
-    said = cohort.until_said(MessageType.SEALED_SHARES)
-    message = SealedShares.read(reader(said[2]))
-    sealed = dict(message.sealed)
-    box = sealed.pop(1) if change == "missing" else sealed[1]
-    if change != "missing":
-        sealed[9 if change == "stranger" else 2] = box
-    bad = with_payload(said[2], SealedShares(commitment=message.commitment, sealed=sealed).to_payload())
-    with pytest.raises(RemoteProtocolError, match="exactly the 4 neighbours"):
-        cohort.server.receive(2, bad)
-    assert cohort.finish() == exact(CLIENTS)
-
-
-@pytest.mark.parametrize("change", ["dropout kept back", "both of one", "survivor missing", "stranger"])
-def test_the_server_refuses_shares_of_others_than_it_asked_for(change: str) -> None:
-    cohort = Cohort(gone={5: 2})
-    said = cohort.until_said(MessageType.UNMASK_SHARES)
-    shares = UnmaskShares.read(reader(said[2]))
-    dead, alive = dict(shares.mask_key_shares), dict(shares.self_mask_shares)
-    if change == "dropout kept back":
-        del dead[5]
-    elif change == "both of one":
-        dead[1] = dead[5]
-    elif change == "survivor missing":
-        del alive[1]
-    else:
-        alive[9] = alive[1]
-    bad = with_payload(said[2], UnmaskShares(mask_key_shares=dead, self_mask_shares=alive).to_payload())
-    with pytest.raises(RemoteProtocolError, match="must reveal one share") as caught:
-        cohort.server.receive(2, bad)
-    assert caught.value.peer == 2
-    assert cohort.finish() == exact((1, 2, 3, 4))
-
-
-def ends_in_a_named_error_or_exactly(cohort: Cohort, survivors: tuple[int, ...]) -> str:
-    """The law for every lie that is not about one's own vector."""
-    try:
-        total = cohort.finish()
-    except SecureSumError as error:
-        assert cohort.server.result is None
-        return type(error).__name__
-    assert total == exact(survivors)
-    return "exact"
-
-
-@pytest.mark.parametrize("liar", CLIENTS[:4])
-@pytest.mark.parametrize("about", ["a survivor's self-mask", "its own self-mask", "a dropout's mask key"])
-@pytest.mark.parametrize("change", [1, PRIME - 1, "beyond the field"])
-def test_a_wrong_share_never_gives_a_wrong_sum(liar: int, about: str, change: int | str) -> None:
-    cohort = Cohort(gone={5: 2})
-    said = cohort.until_said(MessageType.UNMASK_SHARES)
-    shares = UnmaskShares.read(reader(said[liar]))
-    dead, alive = dict(shares.mask_key_shares), dict(shares.self_mask_shares)
-    entries_, owner = (dead, 5) if "dropout" in about else (alive, liar if "own" in about else liar % 4 + 1)
-    old = int.from_bytes(entries_[owner], "big")
-    new = PRIME + 1 if change == "beyond the field" else (old + int(change)) % PRIME
-    entries_[owner] = new.to_bytes(SHARE_BYTES, "big")
-    said[liar] = with_payload(said[liar], UnmaskShares(mask_key_shares=dead, self_mask_shares=alive).to_payload())
-    assert ends_in_a_named_error_or_exactly(cohort, (1, 2, 3, 4)) == "RemoteProtocolError"
+        hand.server.receive(1, hand.said.pop(1))
+    proof = hand.to_server()[2]
+    to_1 = forged(proof[:42] + (1).to_bytes(4, "big") + proof[46:], hand.read(proof))
+    refuses(hand, to_1, "signatures are not from survivors|did not sign the survivor set")
 
 
 def test_a_wrong_commitment_never_gives_a_wrong_sum() -> None:
-    cohort = Cohort()
-    said = cohort.until_said(MessageType.SEALED_SHARES)
-    message = SealedShares.read(reader(said[2]))
-    said[2] = with_payload(said[2], SealedShares(commitment=bytes(32), sealed=message.sealed).to_payload())
-    assert ends_in_a_named_error_or_exactly(cohort, CLIENTS) == "RemoteProtocolError"
-
-
-@pytest.mark.parametrize("gone", [{}, {2: 2}], ids=["the liar survives", "the liar vanishes"])
-def test_wrong_shares_inside_sealed_boxes_never_give_a_wrong_sum(
-    gone: dict[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Client 2 seals shares of other secrets than its own: each box opens, and together they open something else."""
-    cohort = Cohort(gone=gone)
-    cohort.until(MessageType.ROSTER)
-    honest = client_module.split
-
-    def lying(secret: bytes, **arguments: Any) -> dict[int, bytes]:
-        return honest(bytes(31) + b"\1", **arguments)
-
-    monkeypatch.setattr(client_module, "split", lying)
-    said = {2: cohort.clients[2].receive(cohort.requests.pop(2))}
-    monkeypatch.setattr(client_module, "split", honest)
-    cohort.said = {**cohort.to_clients(), **said}
-    survivors = tuple(p for p in CLIENTS if p not in gone)
-    assert ends_in_a_named_error_or_exactly(cohort, survivors) == "RemoteProtocolError"
+    hand = ByHand(CONFIG, VECTORS)
+    said = hand.until(MessageType.SEALED_SHARES)
+    said[2] = forged(said[2], replace(hand.read(said[2]), commitment=bytes(32)))
+    with pytest.raises(RemoteProtocolError):
+        hand.finish()
+    assert hand.server.result is None
 
 
 def test_garbage_in_one_box_costs_the_liar_or_the_sum_and_never_the_truth() -> None:
     """Client 2 seals garbage for client 3, who then leaves: the sum is exact over those who stay."""
-    cohort = Cohort()
-    said = cohort.until_said(MessageType.SEALED_SHARES)
-    message = SealedShares.read(reader(said[2]))
-    bad = SealedShares(commitment=message.commitment, sealed=message.sealed | {3: bytes(SEALED_BYTES)})
-    said[2] = with_payload(said[2], bad.to_payload())
-    requests = cohort.to_server()
-    refuses(cohort, 3, requests.pop(3), "party 2 sealed do not open")
-    cohort.to_clients()
-    assert cohort.finish() == exact((1, 2, 4, 5))
+    hand = ByHand(CONFIG, VECTORS)
+    said = hand.until(MessageType.SEALED_SHARES)
+    message = hand.read(said[2])
+    said[2] = forged(said[2], replace(message, sealed=message.sealed | {3: bytes(SEALED_BYTES)}))
+    with pytest.raises(RemoteProtocolError, match="party 2 sealed do not open"):
+        hand.sessions[3].receive(hand.to_server().pop(3))
+    assert hand.finishes_exactly() == (1, 2, 4, 5)
 
 
 def test_a_masking_key_changed_on_the_way_is_noticed_before_any_vector_leaves() -> None:
     """The sealed boxes are bound to the masking keys as each side knows them."""
-    cohort = Cohort()
-    entry = AdvertisedKeys.read(reader(cohort.said[2]), **NO_SIGNATURE)
-    other = KeyPair.generate(os_entropy).public
-    cohort.said[2] = with_payload(cohort.said[2], replaced(entry, masking_key=other).to_payload())
+    hand = ByHand(CONFIG, VECTORS)
+    hand.said[2] = forged(hand.said[2], replace(hand.read(hand.said[2]), masking_key=KeyPair(b"o" * 32).public))
     with pytest.raises(RemoteProtocolError, match="told different masking keys"):
-        cohort.finish()
-    assert cohort.server.result is None
+        hand.finish()
+    assert MessageType.MASKED_INPUT not in hand.sent
+    assert hand.server.result is None
 
 
 def test_one_liar_too_many_leaves_too_few() -> None:
     """Two clients whose last answers are refused: three of four needed remain, and nothing is released."""
-    cohort = Cohort()
-    said = cohort.until_said(MessageType.UNMASK_SHARES)
+    hand = ByHand(CONFIG, VECTORS)
+    said = hand.until(MessageType.UNMASK_SHARES)
     for liar in (1, 2):
         with pytest.raises(RemoteProtocolError):
-            cohort.server.receive(
-                liar, with_payload(said[liar], UnmaskShares(mask_key_shares={}, self_mask_shares={}).to_payload())
-            )
-        del said[liar]
+            hand.server.receive(liar, forged(said.pop(liar), UnmaskShares(mask_key_shares={}, self_mask_shares={})))
     with pytest.raises(TooFewSurvivorsError, match="3 of 5 parties answered and 4 are needed"):
-        cohort.to_server()
+        hand.to_server()
 
 
 # Masks
@@ -716,52 +300,23 @@ def test_boxes_are_bound_to_their_direction_twice() -> None:
     assert len(bindings) == 5
 
 
-# What takes a lie about keys or a neighbourhood that vanished
-
-
-@pytest.mark.parametrize("key", SMALL_ORDER_KEYS, ids=range(len(SMALL_ORDER_KEYS)))
-def test_a_peer_that_the_server_plays_with_a_masking_key_of_small_order_gets_no_vector(key: bytes) -> None:
-    """Without identities the server may be party 2, seal a box that opens, and know the mask between the two."""
-    cohort = Cohort()
-    own = AdvertisedKeys.read(reader(cohort.said[1]), **NO_SIGNATURE)
-    requests = cohort.until(MessageType.ROSTER)
-    listed = dict(Roster.read(reader(requests[1]), **NO_SIGNATURE).keys)
-    played = KeyPair.generate(os_entropy)
-    listed[2] = replaced(listed[2], sealing_key=played.public, masking_key=key)
-    requests[1] = with_payload(requests[1], Roster(keys=listed).to_payload())
-    cohort.to_clients()
-    delivery = cohort.to_server()[1]
-    setup = cohort.config.setup_digest
-    box = seal(
-        sealing_key(played, own.sealing_key, setup, 2, 1),
-        bytes(2 * SHARE_BYTES),
-        seal_binding(setup, 2, 1, key, own.masking_key),
-        entropy=os_entropy,
-    )
-    sealed = ShareDelivery.read(reader(delivery)).sealed | {2: box}
-    refuses(
-        cohort,
-        1,
-        with_payload(delivery, ShareDelivery(sealed=sealed).to_payload()),
-        "party 2's masking key is no safe key",
-    )
+# A neighbourhood that vanished, and vectors that are not there
 
 
 def test_a_client_that_was_aborted_while_its_vector_was_made_sends_none() -> None:
     """Its own caller lets a request out of turn in meanwhile: the secrets are gone, and no vector leaves."""
-    cohort = Cohort()
-    requests = cohort.until(MessageType.SHARE_DELIVERY)
-    client = cohort.clients[1]
+    hand = ByHand(CONFIG, VECTORS)
+    request = hand.until(MessageType.SHARE_DELIVERY)[1]
+    client = hand.sessions[1]
 
     def meanwhile() -> IntVector:
-        wrong = requests[1][:5] + bytes([MessageType.UNMASK_REQUEST]) + requests[1][6:]
         with pytest.raises(RemoteProtocolError, match="SHARE_DELIVERY is due"):
-            client.receive(wrong)
+            client.receive(request[:5] + bytes([MessageType.UNMASK_REQUEST]) + request[6:])
         return VECTORS[1]
 
     client._contribution = meanwhile
     with pytest.raises(LocalProtocolError, match="has forgotten its secrets"):
-        client.receive(requests[1])
+        client.receive(request)
     assert client.state is ClientState.ABORTED
 
 
@@ -771,30 +326,24 @@ def test_a_survivor_whose_neighbours_all_vanish_is_named_and_nothing_is_released
     config = MaskedSum.planned(
         layout=LAYOUT,
         clients=clients,
-        session_id=SESSION,
+        session_id=bytes(16),
         assumptions=Assumptions(corruption=0.05, dropout=0.05, security_bits=20, correctness_bits=10),
         graph_seed=bytes(16),
     )
     assert config.degree is not None
-    sessions = {party: config.client(party, VECTORS[1]) for party in clients}
-    server, said = config.server(), {party: session.start() for party, session in sessions.items()}
-    near = {1, *config.neighbours(1)}
-    for _ in range(3):
-        for party, message in said.items():
-            server.receive(party, message or b"")
-        said = {party: sessions[party].receive(request) for party, request in server.close_round().items()}
-    helping = sorted(set(clients) - near)
-    assert len(helping) >= config.shares_needed
-    for party in helping:
-        server.receive(party, said[party] or b"")
+    hand = ByHand(config, dict.fromkeys(clients, VECTORS[1]))
+    said = hand.until(MessageType.UNMASK_SHARES)
+    for party in (1, *config.neighbours(1)):
+        del said[party]
+    assert len(said) >= config.shares_needed
     with pytest.raises(TooFewSurvivorsError, match="UNMASK_SHARES about party 1: 0 of 40") as caught:
-        server.close_round()
+        hand.to_server()
     assert caught.value.needed == config.shares_needed
-    assert server.result is None
+    assert hand.server.result is None
 
 
-@pytest.mark.parametrize("identities", [False, True])
-def test_a_client_without_a_vector_gets_no_session(identities: bool) -> None:
+@pytest.mark.parametrize("protocol", [CONFIG, SIGNED], ids=["masked", "identities"])
+def test_a_client_without_a_vector_gets_no_session(protocol: Any) -> None:
     """None stands for a vector that comes later, in a series alone."""
     with pytest.raises(InvalidVectorError, match="needs its vector"):
-        Cohort(identities=identities).protocol.client(1, None)
+        protocol.client(1, None)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.parties import signing
+from support.parties import SERVER_KEY, signing
 
 from secagg import InsecureSeededEntropy, Layout, run_in_memory
 from secagg.config import SERVER
@@ -25,7 +25,7 @@ from secagg.masked.series import NOT_YET, MaskedSeries, SeriesServer
 from secagg.masked.series_in_one_process import SeriesInOneProcess
 from secagg.masked.server import MaskedServer
 from secagg.primitives.identity import IdentityKey
-from secagg.wire import MessageType, seal_frame
+from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, seal_frame
 
 CLIENTS = tuple(range(1, 7))
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
@@ -35,11 +35,12 @@ SIGNED_SERIES = MaskedSeries(
     series_id=bytes(16),
     threshold=4,
     identities=tuple(IDENTITIES[party].public for party in CLIENTS),
+    server_identity=SERVER_KEY.public,
 )
 
 
 def begin(series: MaskedSeries, seed: int = 0) -> SeriesInOneProcess:
-    own = signing(IDENTITIES) if series.identities else None
+    own = signing({SERVER: SERVER_KEY, **IDENTITIES}) if series.identities else None
     return SeriesInOneProcess(series, entropy=InsecureSeededEntropy(seed), secrets=own)
 
 
@@ -89,7 +90,8 @@ def test_no_upload_repeats_over_sums_of_the_same_vectors() -> None:
     for _ in range(3):
         run_in_memory(simulated.next_sum(layout), same, record=seen.append)
     heavy = [envelope.message for envelope in seen if envelope.sender == 1 and len(envelope.message) > 100]
-    blocks = [message[start : start + 16] for message in heavy for start in range(46 + 8 + 46, len(message) - 16, 16)]
+    head = 2 * HEADER_BYTES + PART_SIZE_BYTES
+    blocks = [message[start : start + 16] for message in heavy for start in range(head, len(message) - 16, 16)]
     assert len(set(blocks)) == len(blocks)
 
 
@@ -156,27 +158,6 @@ def test_a_sum_that_was_refused_does_not_count() -> None:
 def test_a_series_id_is_bytes(wrong: object) -> None:
     with pytest.raises(ConfigurationError, match="a series id is bytes"):
         MaskedSeries(clients=CLIENTS, series_id=wrong)  # type: ignore[arg-type]
-
-
-def test_the_public_face_of_a_sum_in_a_series() -> None:
-    simulated, layout = begin(PLAIN_SERIES), Layout.of([("counts", 5, 1000)])
-    for index in range(2):
-        parties = simulated.next_sum(layout)
-        assert parties.protocol == PLAIN_SERIES.sum(index, layout, b"")
-        assert parties.protocol.name == "masked"
-        assert (parties.clients, parties.helpers) == (CLIENTS, ())
-        sessions = {party: parties.client(party, v) for party, v in vectors(layout, 0).items()}
-        server = parties.server()
-        assert server.waiting_for == (frozenset() if index else set(CLIENTS)), "from the second on nobody speaks first"
-        answers = {party: session.start() for party, session in sessions.items()}
-        while server.result is None:
-            for party, answer in answers.items():
-                if answer is not None:
-                    server.receive(party, answer)
-                    assert party not in server.waiting_for
-            requests = server.close_round()
-            assert server.waiting_for == requests.keys()
-            answers = {party: sessions[party].receive(request) for party, request in requests.items()}
 
 
 def test_a_server_that_was_set_up_begins_its_own_sum_once() -> None:

@@ -5,23 +5,29 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.memory_store import MemoryStore
-from support.parties import knows
+from support.parties import SERVER_KEY, knows
 
 from secagg import IntVector, Layout
 from secagg.durable import DurableClient
 from secagg.errors import ConfigurationError, LocalProtocolError, SnapshotError
-from secagg.masked.series import MaskedSeries, SeriesMember, SeriesServer
+from secagg.masked.bundles import write_bundle
+from secagg.masked.series import MaskedSeries, SeriesMember
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import MessageType, seal_frame
 
 CLIENTS = (1, 2, 3, 4)
 KEYS = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 SERIES = MaskedSeries(
-    clients=CLIENTS, series_id=bytes(16), threshold=3, identities=tuple(KEYS[party].public for party in CLIENTS)
+    clients=CLIENTS,
+    series_id=bytes(16),
+    threshold=3,
+    identities=tuple(KEYS[party].public for party in CLIENTS),
+    server_identity=SERVER_KEY.public,
 )
 LAYOUTS = [Layout.of([("counts", size, 1000)]) for size in (5, 3, 8)]
 
@@ -51,7 +57,7 @@ def run(
     stores: dict[int, MemoryStore], lost: Callable[[int, int, int], bool] = lambda party, index, step: False
 ) -> list[tuple]:
     """All sums; each message meets a new process, twice. Returns totals and survivors."""
-    server, found = SeriesServer(SERIES), []
+    server, found = SERIES.server(secrets=knows(SERVER_KEY)), []
     for index, layout in enumerate(LAYOUTS):
         running = server.begin_sum(layout, b"model %d" % index)
         if index == 0:
@@ -93,7 +99,7 @@ def test_a_client_that_misses_a_message_of_the_second_sum(step: int) -> None:
 def test_a_record_is_its_owner_s_and_its_series() -> None:
     store = MemoryStore()
     session(store, 1, 0).start()
-    other = MaskedSeries(clients=CLIENTS, series_id=bytes(range(16)), threshold=3, identities=SERIES.identities)
+    other = replace(SERIES, series_id=bytes(range(16)))
     record = store.record or b""
     changed = record[:-1] + bytes([record[-1] ^ 1])
     for series, party, content, key in (
@@ -147,7 +153,7 @@ def test_a_client_that_sent_its_vector_forgets_it_also_in_a_session_that_was_res
     rows = Rows()
     first, again = (SERIES.member(1, 0, LAYOUTS[0], b"model 0", rows, secrets=knows(KEYS[1])) for _ in range(2))
     clients = {party: member(party, 0) for party in CLIENTS} | {1: first}
-    server = SeriesServer(SERIES).begin_sum(LAYOUTS[0], b"model 0")
+    server = SERIES.server(secrets=knows(SERVER_KEY)).begin_sum(LAYOUTS[0], b"model 0")
     for party, client in clients.items():
         server.receive(party, client.start() or b"")
     for _ in range(2):
@@ -173,16 +179,18 @@ def test_a_client_that_was_not_set_up_sends_no_vector() -> None:
     client = member(1, 0)
     client.start()
     late = restored(1, client.snapshot(), 1)
-    digest = SERIES.sum(1, LAYOUTS[1], b"model 1").digest
-    delivery = seal_frame(MessageType.SHARE_DELIVERY, bytes(4), digest=digest, sender=0, recipient=1)
-    bundle = len(delivery).to_bytes(8, "big") + delivery
-    message = seal_frame(MessageType.BUNDLE, bundle, digest=SERIES.digest, sender=0, recipient=1)
+
+    def said(type_: MessageType, payload: bytes, digest: bytes) -> bytes:
+        return seal_frame(type_, payload, digest=digest, sender=0, recipient=1, identity=SERVER_KEY)
+
+    delivery = said(MessageType.SHARE_DELIVERY, bytes(4), SERIES.sum(1, LAYOUTS[1], b"model 1").digest)
+    message = said(MessageType.BUNDLE, write_bundle([delivery]), SERIES.digest)
     with pytest.raises(LocalProtocolError, match="takes no SHARE_DELIVERY"):
         late.receive(message)
 
 
 def test_the_server_of_a_series_is_not_stored() -> None:
-    running = SeriesServer(SERIES).begin_sum(LAYOUTS[0], b"model 0")
+    running = SERIES.server(secrets=knows(SERVER_KEY)).begin_sum(LAYOUTS[0], b"model 0")
     for refused in (running.snapshot, lambda: running.restore(b"")):
         with pytest.raises(ConfigurationError, match="begin a new series after a crash"):
             refused()

@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
+from support.parties import resealed
 
 from secagg import InsecureSeededEntropy, IntVector, Layout, PartyId, run_in_memory
 from secagg.config import SERVER
 from secagg.errors import ConfigurationError, LocalProtocolError
-from secagg.masked.bundles import open_bundle, seal_bundle
+from secagg.masked.bundles import read_bundle, write_bundle
 from secagg.masked.client import MaskedClient
 from secagg.masked.series import NOT_YET, MaskedSeries, SeriesServer
 from secagg.masked.series_in_one_process import SeriesInOneProcess
-from secagg.wire import MessageType, message_type
+from secagg.wire import MessageType, message_type, open_frame
 
 CLIENTS = (1, 2, 3, 4, 5)
 SERIES = MaskedSeries(clients=CLIENTS, series_id=bytes(16), threshold=4)
@@ -32,8 +33,8 @@ def unchanged(_: PartyId, parts: list[bytes]) -> list[bytes]:
 def rebundled(party: PartyId, message: bytes, change: Change, *, upwards: bool) -> bytes:
     """A bundle from or to a client whose parts somebody on the way has changed."""
     sender, recipient = (party, SERVER) if upwards else (SERVER, party)
-    parts = change(party, open_bundle(message, digest=SERIES.digest, sender=sender, recipient=recipient))
-    return seal_bundle(parts, digest=SERIES.digest, sender=sender, recipient=recipient)
+    frame = open_frame(message, digest=SERIES.digest, sender=sender, recipient=recipient)
+    return resealed(message, write_bundle(change(party, read_bundle(frame, peer=sender))))
 
 
 def sum_of(series: SeriesInOneProcess, up: Change = unchanged, down: Change = unchanged) -> IntVector:

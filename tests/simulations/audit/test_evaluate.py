@@ -73,8 +73,8 @@ def test_roc_of_scores_counted_by_hand() -> None:
     members, others = [3.0, 2.0, 2.0, 0.0], [2.0, 1.0, 0.0, -1.0]
     assert area_under_roc(members, others) == (4 + 3.5 + 3.5 + 1.5) / 16
     point = roc_point(members, others, 0.01)
-    assert (point.true_positive_rate, point.low) == (0.25, clopper_pearson(1, 4)[0])
-    assert roc_point(members, others, 0.25).true_positive_rate == 0.75
+    assert (point.rate, point.low) == (0.25, clopper_pearson(1, 4)[0])
+    assert roc_point(members, others, 0.25).rate == 0.75
     false, true = roc_curve(members, others)
     assert list(zip(false, true, strict=True)) == [
         (0.0, 0.0), (0.0, 0.25), (0.25, 0.75), (0.5, 0.75), (0.75, 1.0), (1.0, 1.0),

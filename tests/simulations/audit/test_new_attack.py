@@ -15,7 +15,7 @@ from federation.learners import LEARNERS
 from federation.modes import Mode, choose_modes
 from secagg import PartyId
 from simulations.audit.attack import Attack, MessageAttack, NotTriedError, Outcome, in_the_clear
-from simulations.audit.audit import TOTAL, AuditSettings, audit
+from simulations.audit.audit import TOTAL, Audit, AuditSettings, audit
 from simulations.audit.catalogue import ATTACKS, choose_attacks
 from simulations.audit.evaluate import Score, Verdict
 from simulations.audit.population import Truth
@@ -23,7 +23,6 @@ from simulations.audit.view import AdversaryView
 from simulations.audit.workbench import Bench
 from simulations.report.audit_findings import print_audit
 from simulations.report.audit_html import to_html
-from simulations.report.audit_json import AuditReport, report_of
 
 
 class LastNumber(MessageAttack[int | None]):
@@ -90,8 +89,8 @@ def test_two_toys_go_through_everything(digits: Dataset, monkeypatch: pytest.Mon
     assert "eavesdropping: a committee does not meet for two" in report.not_tested
     assert [point.clients for point in report.cohort_curve] == [3]
     assert [point.rows for point in report.row_curve] == [6]
-    document = json.loads(report_of(report).to_json())
-    jsonschema.validate(document, AuditReport.schema_of_report())
+    document = json.loads(report.to_json())
+    jsonschema.validate(document, Audit.schema_of_report())
     assert [one["name"] for one in document["attacks"]] == ["tail", "eavesdropping"]
     assert {cell["attack"] for cell in document["cells"]} == {"tail", "eavesdropping"}
     assert 'data-attack="last_number"' in to_html(report)

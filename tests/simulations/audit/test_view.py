@@ -12,8 +12,7 @@ from secagg import Layout
 from secagg.config import SERVER
 from secagg.ring import RingVector
 from secagg.wire import MessageType, message_type
-from simulations.audit.recorder import RecordedSum
-from simulations.audit.view import SERVER_ALONE, WIRE_TAPPER, Coalition, read_integers
+from simulations.audit.view import SERVER_ALONE, WIRE_TAPPER, Coalition, RecordedSum, read_integers
 from simulations.audit.workbench import Bench
 
 

@@ -18,8 +18,8 @@ from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 from federation.console.process import EXIT_CODES
 from federation.learners import DEFAULT_ALPHAS, LEARNERS, WIDEST, LearnerSettings, Thresholds
-from simulations.compare.baseline_runs import ENTRIES, ChosenBaseline
-from simulations.compare.private_report import DEEP
+from simulations.compare.baselines import BASELINES
+from simulations.compare.private import DEEP
 from simulations.data.partitions import MAX_ALPHA, MIN_ALPHA
 from simulations.report.table import COLUMNS
 
@@ -58,8 +58,8 @@ def options() -> Iterator[tuple[str, str, Any]]:
     for name, entry in LEARNERS.items():
         for option in entry.options:
             yield name, option, of_learners[name][option]
-    for option in ENTRIES["fedprox"].options:
-        yield "fedavg, fedprox", option, getattr(ChosenBaseline(entry=ENTRIES["fedprox"]).settings(0), option)
+    for option in BASELINES["fedprox"].options:
+        yield "fedavg, fedprox", option, getattr(BASELINES["fedprox"].settings(0), option)
 
 
 @pytest.mark.parametrize("heading", ["fedhip", "deepafl", "safle", "fedavg, fedprox"])
@@ -74,10 +74,10 @@ def test_every_option_stands_there_with_its_default(heading: str) -> None:
 
 def test_every_learner_and_baseline_is_covered() -> None:
     assert {name for name, entry in LEARNERS.items() if entry.options} == {"fedhip", "deepafl", "safle"}
-    assert set(ENTRIES) == {"fedavg", "fedprox"}
-    assert set(ENTRIES["fedavg"].options) == set(ENTRIES["fedprox"].options) - {"mu"}
-    for option in set(ENTRIES["fedavg"].options):
-        both = (ChosenBaseline(entry=entry).settings(0) for entry in ENTRIES.values())
+    assert set(BASELINES) == {"fedavg", "fedprox"}
+    assert set(BASELINES["fedavg"].options) == set(BASELINES["fedprox"].options) - {"mu"}
+    for option in set(BASELINES["fedavg"].options):
+        both = (one.settings(0) for one in BASELINES.values())
         assert len({getattr(settings, option) for settings in both}) == 1
 
 

@@ -20,12 +20,12 @@ import pytest
 from federation.console.arguments import nearest
 from federation.console.command_parser import CommandParser
 from federation.console.declaration import Command
-from federation.console.output_files import OutputFile, refuse_same_file
 from federation.console.process import EXIT_CODES, exit_codes
-from federation.errors import OutputError, UsageError
 from simulations.__main__ import main
 from simulations.audit import command as audit_command
 from simulations.command_line.commands import COMMANDS
+from simulations.compare import command as compare_command
+from simulations.compare.comparison import Progress
 
 SMALL = ("--modes", "plain", "--clients", "3")
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -109,6 +109,17 @@ WRONG = [
     ("audit --coalitions 7", "--coalitions: needs a whole number from 0 to 6, not '7'"),
     ("audit --epsilon 1e308", "needs numbers above 0 and at most 64"),
     ("audit --epsilon none,1", "needs numbers above 0"),
+    ("audit --epsilon much", "numbers above 0 and at most 64"),
+    ("audit --attacks magic", "an attack is one of"),
+    ("audit --modes sealed", "a mode is one of"),
+    ("audit --json a --html a", "give each its own file"),
+    ("parameters --clients ten", "--clients: needs a whole number from 2 to 1048576, not 'ten'"),
+    ("parameters --clients 10 --corruption 0.6 --dropout 0.6", "cannot be summed safely"),
+    ("parameters --corruption 2", "--corruption: needs a number from 0 to below 1, such as 0.1, not '2'"),
+    ("parameters --clients 1", "--clients: needs a whole number from 2 to"),
+    ("parameters --clients 5,", "without empty places"),
+    ("parameters --security-bits inf", "needs a number above 0, such as 40, not 'inf'"),
+    ("parameters --features 0", "needs a whole number from 1 to"),
     ("bench --runs 4", "--runs: needs a whole number of at least 5, not '4'"),
     ("bench --sections a,z", "--sections: needs letters out of a,b,c,d,e,f,g,h with commas between, not 'a,z'"),
     ("features --backbone vgg11 --images i --weights w --out o --workers 0", "a whole number from 1 to 256, not '0'"),
@@ -431,16 +442,20 @@ def ctrl_c() -> Iterator[Callable[..., None]]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_in_an_audit(
+@pytest.mark.parametrize(("module", "arguments"), [(audit_command, ["audit"]), (compare_command, ["compare", *SMALL])])
+def test_ctrl_c_in_the_middle_leaves_no_file(
+    module: Any,
+    arguments: list[str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     ctrl_c: Callable[..., None],
 ) -> None:
-    real = audit_command.audit
-    monkeypatch.setattr(audit_command, "audit", lambda dataset, settings, tick: real(dataset, settings, ctrl_c))
-    files = ["--json", str(tmp_path / "out.json"), "--html", str(tmp_path / "out.html")]
-    assert main(["audit", *files]) == 130
+    """An audit is stopped when it says what it does next, a comparison at a client's first contribution."""
+    name, tick = arguments[0], ctrl_c if module is audit_command else Progress(tick=ctrl_c)
+    real = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda dataset, settings, _: real(dataset, settings, tick))
+    assert main([*arguments, "--json", str(tmp_path / "out.json"), "--html", str(tmp_path / "out.html")]) == 130
     output = capsys.readouterr()
     assert (output.out, output.err) == ("", "stopped; no file is half-written\n")
     assert os.listdir(tmp_path) == []
@@ -487,21 +502,3 @@ def test_ctrl_c_in_features_leaves_whole_chunks_from_which_it_goes_on(
     assert main(arguments) == 0
     assert len(writes) == 5  # test rows and the whole: the training rows were there
     assert os.listdir(tmp_path) == ["out.npz"]
-
-
-# --- places for results ------------------------------------------------------------------------------------------
-
-
-def test_the_system_is_asked_for_a_place_before_the_work(tmp_path: Path) -> None:
-    OutputFile(tmp_path / "out.json")
-    assert os.listdir(tmp_path) == []
-    with pytest.raises(OutputError, match="not a file; name a file"):
-        OutputFile(Path(os.devnull))
-    with pytest.raises(OutputError, match="File name too long"):
-        OutputFile(tmp_path / ("n" * 250))
-
-
-def test_one_file_for_two_arguments_is_refused(tmp_path: Path) -> None:
-    refuse_same_file({"--json": tmp_path / "a", "--html": tmp_path / "b", "--plot": None})
-    with pytest.raises(UsageError, match="--json and --html both name"):
-        refuse_same_file({"--json": tmp_path / "a", "--html": tmp_path / "b" / ".." / "a"})

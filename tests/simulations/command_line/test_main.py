@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,10 +17,8 @@ import pytest
 
 from federation.learners import LEARNERS
 from federation.modes import MODES, Mode
-from federation.sum_setup import SumSetup
-from secagg import PlainSum
 from simulations.__main__ import main
-from simulations.report.json_report import CompareReport
+from simulations.compare.comparison import Comparison
 
 
 def comparing(*arguments: str) -> list[str]:
@@ -109,7 +106,7 @@ def test_one_command_leaves_table_json_and_page(tmp_path: Path, capsys: pytest.C
     )  # fmt: skip
     assert code == 0
     document = json.loads((tmp_path / "out.json").read_text())
-    jsonschema.validate(document, CompareReport.schema_of_report())
+    jsonschema.validate(document, Comparison.schema_of_report())
     assert [document[key] for key in ("format", "format_chosen_from_rows", "ridge", "ri_gamma", "seed")] == [
         "Q4.8", False, 0.5, 10.0, 7,
     ]  # fmt: skip
@@ -152,39 +149,6 @@ def test_help_has_examples_and_what_exit_codes_mean(capsys: pytest.CaptureFixtur
     assert "under masks up to half as many others vanish after theirs" in words
     assert "with --epsilon, the simulated noise; keys and masks come from the operating system" in words
     assert "its ridge is 0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64 unless" in words
-    for argument in (
-        "--modes",
-        "--clients",
-        "--partition",
-        "--dropout",
-        "--ri",
-        "--format",
-        "--json",
-        "--html",
-        "--baselines",
-    ):
-        assert argument in text
-
-
-def test_ctrl_c_ends_with_130_and_leaves_no_file(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-) -> None:
-    def make(setup: SumSetup) -> PlainSum:
-        if setup.context != b"probe":
-            os.kill(os.getpid(), signal.SIGINT)
-        return PlainSum(**setup.common)
-
-    monkeypatch.setitem(MODES, "stopped", Mode(name="stopped", make=make))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    arguments = comparing("--modes", "plain,stopped", "--json", str(tmp_path / "o.json"), "--html", str(tmp_path / "o"))
-    assert main(arguments) == 130
-    output = capsys.readouterr()
-    assert (output.out, output.err) == ("", "stopped; no file is half-written\n")
-    assert os.listdir(tmp_path) == []
 
 
 def test_the_module_runs_and_its_bar_goes_to_a_terminal_only(tmp_path: Path) -> None:

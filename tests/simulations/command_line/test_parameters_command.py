@@ -1,13 +1,16 @@
-"""The table of parameters is what the command prints, and the command takes wrong input as a person would hope."""
+"""The table of parameters is what the command prints, of the sum that a learner asks for."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
+from analytic.afl import AFL
+from analytic.row_format import RowFormat
+from secagg import Assumptions, Layout
 from simulations.__main__ import main
+from simulations.command_line.parameters_command import layout_of_statistics, planned_sum
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "parameters.md"
 
@@ -23,20 +26,15 @@ def test_other_sizes_and_threat_models(capsys: pytest.CaptureFixture[str]) -> No
     assert [line.split("|")[1].strip() for line in lines[2:]] == ["50", "50"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--clients", "ten"], "--clients: needs a whole number from 2 to 1048576, not 'ten'"),
-        (["--clients", "10", "--corruption", "0.6", "--dropout", "0.6"], "cannot be summed safely"),
-        (["--corruption", "2"], "--corruption: needs a number from 0 to below 1, such as 0.1, not '2'"),
-        (["--clients", "1"], "--clients: needs a whole number from 2 to"),
-        (["--clients", "5,"], "without empty places"),
-        (["--security-bits", "inf"], "needs a number above 0, such as 40, not 'inf'"),
-        (["--features", "0"], "needs a whole number from 1 to"),
-    ],
-)
-def test_wrong_input(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["parameters", *arguments]) == 2
-    output = capsys.readouterr()
-    assert re.search(complaint, output.err)
-    assert output.out == ""
+@pytest.mark.parametrize("n_clients", [10, 10_000])
+def test_it_is_what_afl_sums(n_clients: int) -> None:
+    learner = AFL(n_features=512, n_targets=10, feature_format=RowFormat.parse("UQ5.11"), max_rows=1000 * n_clients)
+    assert layout_of_statistics(n_clients) == Layout.of(learner.spec.segments)
+
+
+@pytest.mark.parametrize("malicious", [False, True])
+def test_a_planned_sum_is_of_this_layout(malicious: bool) -> None:
+    """The table of parameters and the benchmark's bytes show it."""
+    planned = planned_sum(100, Assumptions(malicious_server=malicious))
+    assert planned.layout == layout_of_statistics(100)
+    assert len(planned.identities) == (100 if malicious else 0)

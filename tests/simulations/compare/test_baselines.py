@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
 from analytic.learner import ClientRows
+from federation.console.arguments import named, parse_options
 from federation.datasets import bundled
 from federation.errors import FederationError, UsageError
-from simulations.compare.baselines import BaselineResult, GradientSettings, train
+from federation.learners import LEARNERS, ChosenLearner
+from federation.modes import choose_modes
+from simulations.compare.baselines import BASELINES, GradientSettings, train
+from simulations.compare.comparison import CompareSettings, Progress, compare
+from simulations.compare.dropouts import Dropouts
 from simulations.data.partitions import parse_partition
 
 SHORT = GradientSettings(rounds=3, local_epochs=2, batch_size=4, learning_rate=0.1)
@@ -105,32 +110,15 @@ def test_the_seed_decides_everything():
     assert runs[0].accuracies == runs[1].accuracies
 
 
-def test_a_result_counts_its_rounds_and_bytes():
+def test_clients_without_rows_are_left_out_and_every_round_is_heard_of():
     clients, ticks = [_rows(seed, 15) for seed in range(4)] + [ClientRows(np.zeros((0, 3)), np.zeros(0, dtype=int))], []
     result = train(
         "fedavg", clients, clients[0].features, clients[0].targets, settings=SHORT, tick=lambda: ticks.append(1)
     )
-    assert isinstance(result, BaselineResult)
-    assert (result.name, result.rounds, len(ticks)) == ("fedavg", 3, 3)
-    assert result.bytes_up_per_client == result.bytes_down_per_client == 3 * (3 + 1) * 3 * 4
-    assert result.test_accuracy == result.accuracies[-1] <= result.best_test_accuracy == max(result.accuracies)
+    assert len(result.accuracies) == len(ticks) == 3
+    without = train("fedavg", clients[:-1], clients[0].features, clients[0].targets, settings=SHORT)
+    assert result.weights.tobytes() == without.weights.tobytes()
     assert result.seconds > 0
-
-
-def test_heterogeneity_hurts_the_baselines():
-    data = bundled("digits")
-    scale = np.float64(16)
-    settings = GradientSettings(rounds=15, local_epochs=3, learning_rate=0.05)
-    reached = {}
-    for name in ("iid", "dirichlet:0.01"):
-        parts = parse_partition(name).deal(data.y_train, 20, np.random.default_rng(0))
-        clients = [ClientRows(data.x_train[part] / scale, data.y_train[part]) for part in parts]
-        for baseline in ("fedavg", "fedprox"):
-            result = train(baseline, clients, data.x_test / scale, data.y_test, settings=settings)
-            reached[baseline, name] = result.test_accuracy
-    for baseline in ("fedavg", "fedprox"):
-        assert reached[baseline, "iid"] > 0.85
-        assert reached[baseline, "dirichlet:0.01"] < reached[baseline, "iid"] - 0.05
 
 
 @pytest.mark.parametrize(
@@ -151,3 +139,81 @@ def test_what_cannot_be_trained_is_refused():
     huge = ClientRows(rows.features * 1e200, rows.targets)
     with pytest.raises(FederationError, match="diverged in round"):
         train("fedavg", [huge], rows.features, rows.targets, settings=replace(SHORT, learning_rate=1e200))
+
+
+# In a comparison: the rows of the clients that stay, their own options, and the mark of what they are
+
+
+QUICK = {"rounds": 10, "learning_rate": 0.01}
+
+
+def compared(*partitions: str, dropouts: Dropouts | None = None, names: tuple[str, ...] = ("fedavg", "fedprox")):  # type: ignore[no-untyped-def]
+    return CompareSettings(
+        learners=(ChosenLearner(entry=LEARNERS["afl"]),),
+        modes=choose_modes(["plain"]),
+        n_clients=(10,),
+        partitions=tuple(parse_partition(way) for way in partitions),
+        baselines=tuple(BASELINES[name].with_values(QUICK) for name in names),
+        dropouts=dropouts or Dropouts(),
+    )
+
+
+def test_heterogeneity_changes_the_baselines_and_not_the_closed_form() -> None:
+    asked = compared("iid", "dirichlet:0.01")
+    comparison = compare(bundled("digits"), asked)
+    assert {run.test_accuracy for run in comparison.runs} == {comparison.runs[0].test_accuracy}
+    assert len({run.weights_sha256 for run in comparison.runs}) == 1
+    for name in ("fedavg", "fedprox"):
+        even, uneven = (one.test_accuracy for one in comparison.baselines if one.learner == name)
+        assert even > 0.85
+        assert uneven < even - 0.05
+    assert {one.mode for one in comparison.baselines} == {"baseline"}
+    assert asked.n_runs == 6
+
+
+def test_a_record_is_that_of_a_direct_run_on_the_clients_that_stay() -> None:
+    data, gone = bundled("digits"), Dropouts(rate=0.3, seed=5)
+    (record,) = compare(data, compared("dirichlet:0.1", dropouts=gone, names=("fedprox",))).baselines
+    parts = parse_partition("dirichlet:0.1").deal(data.y_train, 10, np.random.default_rng([0, 10, *b"dirichlet:0.1"]))
+    stay = [part for party, part in enumerate(parts, start=1) if party not in gone.lost(tuple(range(1, 11)))]
+    direct = train(
+        "fedprox",
+        [ClientRows(data.x_train[part], data.y_train[part]) for part in stay],
+        data.x_test,
+        data.y_test,
+        settings=GradientSettings(**QUICK, mu=0.01, seed=0),  # type: ignore[arg-type]
+    )
+    assert (record.survivors, record.clients, record.mu, record.rounds) == (7, 10, 0.01, 10)
+    assert record.test_accuracy == direct.accuracies[-1] <= record.best_test_accuracy == max(direct.accuracies)
+    assert record.bytes_up_per_client == record.bytes_down_per_client == 10 * (64 + 1) * 10 * 4
+
+
+def test_options_go_to_the_baselines_that_have_them() -> None:
+    takers = (LEARNERS["deepafl"], *BASELINES.values())
+    options = parse_options(["rounds=3", "fedavg.local_epochs=2", "mu=0.5", "n_layers=1"], takers)
+    assert options == {
+        "deepafl": {"n_layers": 1},
+        "fedavg": {"rounds": 3, "local_epochs": 2},
+        "fedprox": {"rounds": 3, "mu": 0.5},
+    }
+    assert BASELINES["fedprox"].with_values({"mu": 0.5}).settings(7) == GradientSettings(mu=0.5, seed=7)
+    assert BASELINES["fedprox"].settings(0).mu == 0.01
+
+
+def test_wrong_baselines_are_refused_before_any_work() -> None:
+    with pytest.raises(UsageError, match="a baseline is one of fedavg, fedprox, or all of them as all, not 'sgd'"):
+        named("sgd", "baseline", BASELINES)
+    wrong = BASELINES["fedavg"].with_values({"rounds": 0})
+    with pytest.raises(UsageError, match="a gradient baseline needs rounds"):
+        replace(compared("iid"), baselines=(wrong,))
+
+
+def test_progress_hears_of_every_round() -> None:
+    starts, ticks = [], []
+    compare(
+        bundled("digits"),
+        compared("iid", names=("fedavg",)),
+        Progress(start=lambda *run: starts.append(run), tick=lambda: ticks.append(1)),
+    )
+    assert starts == [("fedavg (baseline), 10 clients, iid", 10), ("afl plain, 10 clients, iid", 10)]
+    assert len(ticks) == 20

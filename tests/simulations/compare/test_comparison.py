@@ -17,9 +17,9 @@ from federation.learners import LEARNERS, ChosenLearner, LearnerSettings
 from federation.modes import Mode, choose_modes
 from secagg import Layout
 from secagg.errors import ConfigurationError
-from simulations.compare.accuracy import accuracy
 from simulations.compare.comparison import CompareSettings, Progress, compare
 from simulations.compare.dropouts import Dropouts
+from simulations.compare.reference import accuracy
 from simulations.data.partitions import parse_partition
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
@@ -57,7 +57,7 @@ def test_one_hash_whatever_the_mode_partition_and_cohort(learner: str) -> None:
     ways = tuple(parse_partition(way) for way in ("iid", "dirichlet:0.01", "shards:2"))
     comparison = compare(small_digits(), settings(learner, partitions=ways, n_clients=(2, 7), ridge=1.0))
     assert len(comparison.runs) == 2 * len(ways) * 3
-    assert comparison.all_bitwise_equal
+    assert comparison.all_bitwise_equal_to_pooled
     # FedHiP keeps a fifth of each client's rows for testing, so another deal trains on other rows.
     alike = [{run.weights_sha256 for run in comparison.runs}]
     if LEARNERS[learner].personalise is not None:
@@ -76,7 +76,7 @@ def test_survivors_alone_decide_and_all_modes_lose_the_same(learner: str, anew: 
     gone = Dropouts(rate=0.25, anew=anew, seed=3)
     comparison = compare(small_digits(), settings(learner, n_clients=(8,), dropouts=gone, ridge=1.0))
     everybody = compare(small_digits(), settings(learner, n_clients=(8,), modes=choose_modes(["plain"]), ridge=1.0))
-    assert comparison.all_bitwise_equal
+    assert comparison.all_bitwise_equal_to_pooled
     assert {run.survivors for run in comparison.runs} == {6}
     assert len({run.weights_sha256 for run in comparison.runs}) == 1
     assert comparison.runs[0].weights_sha256 != everybody.runs[0].weights_sha256
@@ -202,7 +202,7 @@ def test_progress_hears_of_every_run_and_contribution() -> None:
 def test_a_run_with_another_total_is_noticed(off_by_one: Mode) -> None:
     comparison = compare(small_digits(), settings(modes=(*choose_modes(["plain"]), off_by_one)))
     assert [run.bitwise_equal_to_pooled for run in comparison.runs] == [True, False]
-    assert not comparison.all_bitwise_equal
+    assert not comparison.all_bitwise_equal_to_pooled
     deviation = comparison.runs[1].max_abs_weight_deviation
     assert deviation is not None
     assert 0 < deviation < 1

@@ -16,9 +16,9 @@ from analytic.statistics import Statistics
 from federation.datasets import bundled
 from federation.learners import LEARNERS, ChosenLearner
 from federation.modes import Mode, choose_modes
-from simulations.compare.accuracy import accuracy
 from simulations.compare.comparison import CompareSettings, compare
 from simulations.compare.personal import personal_scores, split_locally
+from simulations.compare.reference import accuracy
 from simulations.data.partitions import parse_partition
 
 

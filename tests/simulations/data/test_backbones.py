@@ -2,27 +2,24 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from federation.console.command_parser import CommandParser
 from federation.datasets import load_npz
-from federation.errors import DataError, FederationError, OutputError, UsageError
-from simulations.data import backbones
-from simulations.data.backbones import (
+from federation.errors import DataError, OutputError, UsageError
+from simulations.__main__ import main
+from simulations.data import features_command as backbones
+from simulations.data.features_command import (
     BACKBONES,
     FeatureSettings,
     extract_features,
     image_transform,
     load_backbone,
 )
-from simulations.data.features_command import COMMAND
-from simulations.data.image_files import find_images
+from simulations.data.images import find_images
 
 torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
@@ -346,32 +343,11 @@ class TestRefusals:
             backbones._device("cuda")
         assert backbones._device("auto") == "cpu"
 
-    def test_a_missing_extra_is_named(self):
-        script = (
-            "import sys; sys.modules['torchvision'] = sys.modules['torch'] = None\n"
-            "from pathlib import Path\n"
-            "from simulations.data.image_files import find_images\n"
-            "try:\n    find_images(Path('.'), Path('.'))\n"
-            "except ValueError as error:\n    print(error)\n"
-        )
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-        assert "analytic-secagg[vision]" in done.stdout
 
-
-class TestCommand:
-    def _run(self, *argv: str) -> int:
-        parser = CommandParser(prog="features")
-        COMMAND.add_arguments(parser)
-        return COMMAND(parser.parse_args([str(text) for text in argv]))
-
-    def test_it_writes_what_compare_reads(self, images, resnet, tmp_path, capsys):
-        out = tmp_path / "features.npz"
-        arguments = ["--backbone", "resnet18", "--weights", resnet, "--out", out, "--device", "cpu"]
-        assert self._run(*arguments, "--images", images / "train", "--test-images", images / "test") == 0
-        assert load_npz(out).x_train.shape == (4, 512)
-        assert "4 training and 2 test rows of 512 features, 2 classes" in capsys.readouterr().out
-
-    def test_wrong_arguments_are_errors(self, images, resnet, tmp_path):
-        for wrong in (["--backbone", "lenet"], [], ["--backbone", "resnet18", "--images", images, "--weights", resnet]):
-            with pytest.raises(FederationError):
-                self._run(*wrong)
+def test_the_command_writes_what_compare_reads(images, resnet, tmp_path, capsys):
+    out = tmp_path / "features.npz"
+    folders = ["--images", str(images / "train"), "--test-images", str(images / "test")]
+    arguments = ["--backbone", "resnet18", "--weights", str(resnet), "--out", str(out), "--device", "cpu"]
+    assert main(["features", *arguments, *folders]) == 0
+    assert load_npz(out).x_train.shape == (4, 512)
+    assert "4 training and 2 test rows of 512 features, 2 classes" in capsys.readouterr().out

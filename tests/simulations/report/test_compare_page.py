@@ -1,43 +1,36 @@
-"""The page of a comparison as its reader meets it: opened in a real browser, wide and narrow, with and without data."""
+"""What a comparison leaves behind: its page as its reader meets it, its table and its JSON, with and without data."""
 
 from __future__ import annotations
 
-import dataclasses
+import html
+import io
 import json
-import os
 import re
-import shutil
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from xml.etree import ElementTree
 
+import jsonschema
 import numpy as np
 import pytest
+from rich.console import Console
+from support.pages import Page, browser, needs_chromium
 
 from federation.datasets import Dataset, bundled
 from federation.learners import LEARNERS, ChosenLearner
 from federation.modes import Mode, choose_modes
-from simulations.compare.baseline_runs import ENTRIES, ChosenBaseline
+from simulations.compare.baselines import BASELINES
 from simulations.compare.comparison import CompareSettings, Comparison, compare
-from simulations.compare.private_comparison import PrivacyTerms, PrivateSettings
+from simulations.compare.private import PrivacyTerms, PrivateSettings
 from simulations.data.partitions import parse_partition
-from simulations.report.compare_charts import accuracy_charts, deviation_chart, distinct, overview
-from simulations.report.findings import verdict
+from simulations.report.compare_charts import PUBLISHED, accuracy_charts, deviation_chart, distinct, overview
+from simulations.report.findings import findings, human_bytes, verdict
 from simulations.report.html_report import sections, to_html
-from simulations.report.plots import SlopeChart, spread
-from simulations.report.published import PUBLISHED
+from simulations.report.plots import BarChart, LineChart, spread
+from simulations.report.table import describe, print_comparison
 
 pytestmark = pytest.mark.xdist_group("page")  # one process makes the fixtures, which take long, once
 
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-OFFLINE = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic")
-OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", *OFFLINE, "--remote-debugging-pipe")
 PARTITIONS = tuple(parse_partition(name) for name in ("iid", "dirichlet:0.1"))
 
 
@@ -73,97 +66,32 @@ def full() -> Comparison:
     return compare(
         bundled("breast_cancer"),
         settings(
-            learners=tuple(ChosenLearner(entry=LEARNERS[name]) for name in ("afl", "fedhip")),
+            learners=(
+                ChosenLearner(entry=LEARNERS["afl"]),
+                ChosenLearner(entry=LEARNERS["fedhip"], options={"alphas": (2.0, 0.5)}),
+            ),
             modes=choose_modes(["plain", "masked", "committee"]),
             partitions=PARTITIONS,
-            baselines=tuple(ChosenBaseline(entry=entry, options={"rounds": 2}) for entry in ENTRIES.values()),
+            baselines=tuple(one.with_values({"rounds": 2}) for one in BASELINES.values()),
             private=tuple(private),
             explain=True,
         ),
     )
 
 
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    """Two modes, cohorts and partitions."""
+    modes = choose_modes(["plain", "masked"])
+    return compare(bundled("digits"), settings(n_clients=(3, 5), partitions=PARTITIONS, modes=modes))
+
+
+@pytest.fixture
+def broken(off_by_one: Mode) -> Comparison:
+    return compare(bundled("digits"), settings(n_clients=(3, 5), partitions=PARTITIONS, modes=(off_by_one,)))
+
+
 # In a browser
-
-
-@dataclass
-class Browser:
-    """One tab of a headless Chromium, spoken to through two pipes in the DevTools protocol."""
-
-    to_browser: BinaryIO
-    from_browser: BinaryIO
-    events: list[dict[str, Any]] = field(default_factory=list)
-    session: str | None = None
-    calls: int = 0
-
-    def call(self, method: str, **parameters: Any) -> Any:
-        self.calls += 1
-        message = {"id": self.calls, "method": method, "params": parameters}
-        self.to_browser.write(json.dumps(message | ({"sessionId": self.session} if self.session else {})).encode())
-        self.to_browser.write(b"\0")
-        self.to_browser.flush()
-        while (answer := self._read()).get("id") != self.calls:
-            pass
-        assert "error" not in answer, answer
-        return answer["result"]
-
-    def open(self, file: Path) -> None:
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Network", "Runtime", "Log"):
-            self.call(f"{domain}.enable")
-        self.call("Page.navigate", url=file.as_uri())
-        while not self.seen("Page.loadEventFired"):
-            self._read()
-
-    def seen(self, *methods: str) -> list[dict[str, Any]]:
-        return [event["params"] for event in self.events if event.get("method") in methods]
-
-    def evaluate(self, expression: str) -> Any:
-        """Works although the page itself allows no scripts."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
-
-    def show_at(self, width: int, *, scheme: str = "light", media: str = "screen") -> None:
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.call("Emulation.setEmulatedMedia", media=media, features=features)
-
-    def _read(self) -> dict[str, Any]:
-        text = bytearray()
-        while (byte := self.from_browser.read(1)) != b"\0":
-            assert byte, "chromium went away"
-            text += byte
-        message: dict[str, Any] = json.loads(text)
-        self.events.append(message)
-        return message
-
-
-@contextmanager
-def browser(profile: Path) -> Iterator[Browser]:
-    assert CHROMIUM is not None
-    (its_input, to_browser), (from_browser, its_output) = os.pipe(), os.pipe()
-    pipes = f'exec "$@" 3<&{its_input} 4>&{its_output}'
-    process = subprocess.Popen(
-        ["bash", "-c", pipes, "bash", CHROMIUM, *OPTIONS, f"--user-data-dir={profile}"],
-        pass_fds=(its_input, its_output),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    os.close(its_input)
-    os.close(its_output)
-    with os.fdopen(to_browser, "wb") as writer, os.fdopen(from_browser, "rb") as reader:
-        try:
-            yield Browser(to_browser=writer, from_browser=reader)
-        finally:
-            process.terminate()
-            process.wait(timeout=30)
-
-
-needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium opens the page too"
-)
 
 
 @needs_chromium
@@ -266,14 +194,15 @@ def test_float64_deviations_are_those_of_the_clients_that_took_part() -> None:
 
 def test_lines_are_drawn_once_where_modes_agree_and_apart_where_not(full: Comparison) -> None:
     chart = next(accuracy_charts(full))
-    assert isinstance(chart, SlopeChart)
+    assert isinstance(chart, LineChart)
     assert list(chart.series)[:2] == ["afl, all 3 modes", "fedhip, all 3 modes"]
-    assert chart.dashed == {"fedavg = fedprox, 2 rounds"} or chart.dashed == {"fedavg, 2 rounds", "fedprox, 2 rounds"}
+    aside = {name for name, line in chart.series.items() if line.aside}
+    assert aside in ({"fedavg = fedprox, 2 rounds"}, {"fedavg, 2 rounds", "fedprox, 2 rounds"})
     first = full.runs[0].model_copy(update={"test_accuracy": 0.5})
-    other = next(accuracy_charts(dataclasses.replace(full, runs=(first, *full.runs[1:]))))
-    assert isinstance(other, SlopeChart)
+    other = next(accuracy_charts(full.model_copy(update={"runs": (first, *full.runs[1:])})))
+    assert isinstance(other, LineChart)
     assert list(other.series)[:2] == ["afl, plain", "afl, masked, committee"]
-    assert other.series["afl, plain"][0] == 0.5
+    assert other.series["afl, plain"].y[0] == 0.5
 
 
 def test_partitions_with_equal_private_numbers_share_a_chart(full: Comparison) -> None:
@@ -314,3 +243,215 @@ def test_names_keep_their_distance_and_order(values: list[float]) -> None:
     assert all(np.diff(np.array(places)[order]) >= 0.1 - 1e-12)
     assert min(places) >= 0.0
     assert max(places) <= 1.0 + 1e-12
+
+
+# Its table, its JSON and its page say the same, in the promised form
+
+
+def printed(comparison: Comparison, width: int = 120) -> str:
+    file = io.StringIO()
+    print_comparison(comparison, Console(file=file, width=width))
+    return file.getvalue()
+
+
+def test_the_json_report_follows_its_schema(comparison: Comparison, full: Comparison, broken: Comparison) -> None:
+    schema = Comparison.schema_of_report()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for one in (comparison, full, broken):
+        document = json.loads(one.to_json())
+        assert document == one.to_document()
+        jsonschema.validate(document, schema)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [("seed", -1), ("format", "float32"), ("runs", []), ("schema_version", 1), ("dropout_rate", 1), ("ridge", "0")],
+)
+def test_the_schema_refuses_what_no_report_says(comparison: Comparison, place: str, value: object) -> None:
+    document = comparison.to_document()
+    document[place] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, Comparison.schema_of_report())
+
+
+def test_the_json_report_marks_baselines_and_lists_alphas(full: Comparison) -> None:
+    document = full.to_document()
+    assert document["learner_options"] == {"afl": {}, "fedhip": {"alphas": [2.0, 0.5]}}
+    assert {one["mode"] for one in document["baselines"]} == {"baseline"}
+    assert [one["learner"] for one in document["baselines"]] == ["fedavg", "fedavg", "fedprox", "fedprox"]
+    assert {tuple(run["personalised_test_accuracy"] or ()) for run in document["runs"]} == {("2", "0.5"), ()}
+    assert document["all_bitwise_equal_to_pooled"] is True
+
+
+def test_the_table_has_a_line_for_each_run_and_the_hash_below(comparison: Comparison) -> None:
+    text = printed(comparison)
+    lines = [line for line in text.splitlines() if re.match(r"^(plain|masked) ", line)]
+    assert len(lines) == len(comparison.runs) == 8
+    for line, run in zip(lines, comparison.runs, strict=True):
+        cells = line.split()
+        assert cells[:5] == [run.mode, run.learner, str(run.clients), run.partition, str(run.survivors)]
+        assert f"{run.test_accuracy:.2%}" in cells
+        assert "yes" in cells
+        assert f"{run.messages_per_client} ({run.heavy_messages_per_client})" in line
+    assert f"one weights hash in all runs: {comparison.runs[0].weights_sha256}" in text
+    assert "all 8 runs equal the pooled model of the surviving clients, bit for bit" in text
+
+
+def test_the_tables_show_personal_models_and_mark_baselines(full: Comparison) -> None:
+    text = printed(full)
+    personal = text[text.index("Mean accuracy on a fifth of each client's own rows") :]
+    runs = [run for run in full.runs if run.learner == "fedhip"]
+    lines = re.findall(r"^(?:plain|masked|committee) +fedhip .*$", personal, flags=re.MULTILINE)
+    assert len(lines) == len(runs) == 6
+    for line, run in zip(lines, runs, strict=True):
+        assert run.personalised_test_accuracy is not None
+        numbers = [run.local_test_accuracy, *run.personalised_test_accuracy.values()]
+        assert line.split()[2:] == [str(run.clients), run.partition, *(f"{number:.2%}" for number in numbers), "yes"]
+    marked = re.findall(r"^baseline +(\w+) +4 (\S+) +4 +(\S+%) +- +2 \(2\)", text, flags=re.MULTILINE)
+    assert marked == [(one.learner, one.partition, f"{one.test_accuracy:.2%}") for one in full.baselines]
+    assert (
+        "gradient baselines, for comparison only (fedavg, fedprox with mu 0.01): sums in the clear, no bitwise law"
+        in text
+    )
+
+
+def test_the_words_below_the_table_count_messages_and_explain(comparison: Comparison, full: Comparison) -> None:
+    said = [finding for _, finding in findings(comparison)]
+    assert "masked: heavy messages 1, messages 4" in said
+    assert "committee: heavy messages 1, messages 1 [afl, fedhip]" in [finding for _, finding in findings(full)]
+    several = comparison.runs[0].model_copy(
+        update={"sums": 4, "messages_per_sum": (4, 2, 2, 2), "messages_per_client": 10}
+    )
+    said = [finding for _, finding in findings(comparison.model_copy(update={"runs": (several,)}))]
+    assert "plain: heavy messages 1, messages 10 in 4 sums (4, 3 x 2)" in said
+    assert [what for what, _ in full.explanations] == [
+        f"{learner}, {mode}, 4 clients" for learner in ("afl", "fedhip") for mode in ("plain", "masked", "committee")
+    ]
+    for what, words in full.explanations:
+        assert f"\n{what}, largest sum:\n{words.splitlines()[0]}"[:100] in printed(full)
+
+
+def test_wrong_personal_models_are_said_loudly(full: Comparison) -> None:
+    odd = full.runs[6].model_copy(update={"personalised_bitwise_equal_to_pooled": False})
+    runs = (*full.runs[:6], odd, *full.runs[7:])
+    wrong = full.model_copy(update={"runs": runs})
+    assert not wrong.all_bitwise_equal_to_pooled
+    loud = "NOT EQUAL: personal models differ from those of the pooled total (fedhip plain with 4 clients, iid)"
+    assert (False, loud) in list(findings(wrong))
+    assert len(re.findall(r" NO$", printed(wrong), re.MULTILINE)) == 1
+    assert '<td class="wrong">NO</td>' in to_html(wrong)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_terminal_loses_no_digit(comparison: Comparison, width: int) -> None:
+    assert "…" not in printed(comparison, width)
+
+
+def test_the_description_warns_of_a_format_that_looked_at_all_rows(comparison: Comparison) -> None:
+    assert "format UQ5.11 (covers all rows; a deployment agrees on a format before it sees any)" in describe(comparison)
+
+
+def test_a_run_that_is_not_exact_is_said_loudly(broken: Comparison) -> None:
+    text = printed(broken)
+    assert "NOT EQUAL: 4 of 4 runs differ from the pooled model" in re.sub(r"\s+", " ", text)
+    assert text.count(" NO ") == 4
+    assert [fine for fine, _ in findings(broken)] == [False, True, True]
+    assert '<li class="wrong">NOT EQUAL: 4 of 4 runs' in to_html(broken)
+
+
+def test_the_page_is_self_contained_and_describes_its_plots(comparison: Comparison) -> None:
+    page = to_html(comparison)
+    reader = Page(page)
+    assert reader.loaded == []
+    assert not {"script", "link", "img", "iframe", "object"} & set(reader.tags)
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+    charts = [chart for section in sections(comparison) for chart in section.charts]
+    assert len(charts) == 5  # accuracy for each of two cohorts, bytes, seconds, deviation
+    assert reader.labels == [chart.alt for chart in charts]
+    assert reader.tags.count("svg") == len(charts)
+    assert f"afl, all 2 modes: iid {comparison.runs[0].test_accuracy:.2%}" in reader.labels[0]
+    assert html.escape(comparison.to_json()) in page.replace("&#34;", "&quot;")
+
+
+def test_the_page_holds_the_table(comparison: Comparison) -> None:
+    page = to_html(comparison)
+    assert "Gradient baselines" not in page
+    assert "Personal models" not in page
+    table = page[page.index('aria-label="Table of runs"') :]
+    rows = re.findall(r"<tr>\n<th scope=\"row\".*?</tr>", table, flags=re.DOTALL)
+    assert len(rows) == len(comparison.runs)
+    for row, run in zip(rows, comparison.runs, strict=True):
+        cells = [re.sub("<.*?>", "", cell) for cell in re.findall("<t[dh].*?>(.*?)</t[dh]>", row)]
+        assert cells[:5] == [run.mode, run.learner, str(run.clients), run.partition, str(run.survivors)]
+        assert cells[5] == f"{run.test_accuracy:.2%}"
+        assert cells[7] == "yes"
+        assert cells[-1] == run.weights_sha256[:8]
+
+
+def test_the_page_holds_personal_models_baselines_and_explanations(full: Comparison) -> None:
+    page = to_html(full)
+    reader = Page(page)
+    assert reader.loaded == []
+    assert len(reader.labels) == 9  # accuracy, bytes and seconds of two learners, deviation, three budgets
+    rows = re.findall(r'<tr>\n<th scope="row".*?</tr>', page[page.index("<h2>Personal models") :], flags=re.DOTALL)
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
+    personal = [run for run in full.runs if run.learner == "fedhip"]
+    assert len(cells) == len(personal) + len(full.baselines)
+    for row, run in zip(cells, personal, strict=False):
+        assert run.personalised_test_accuracy is not None
+        numbers = [run.local_test_accuracy, *run.personalised_test_accuracy.values()]
+        assert row[4:] == [*(f"{number:.2%}" for number in numbers if number is not None), "yes"]
+    for row, one in zip(cells[len(personal) :], full.baselines, strict=True):
+        assert row[0] == one.learner
+        assert row[4] == f"{one.test_accuracy:.2%}"
+    assert "For comparison only" in page
+    assert f"fedprox, 2 rounds: iid {full.baselines[2].test_accuracy:.2%}" in html.unescape(
+        reader.labels[0]
+    ) or "fedavg = fedprox, 2 rounds" in html.unescape(reader.labels[0])
+    assert html.escape(full.explanations[-1][1]) in page
+
+
+def test_personal_numbers_that_nobody_has_stand_nowhere(full: Comparison) -> None:
+    """No client held enough rows to keep some for testing; the weights were compared all the same."""
+    bare = tuple(
+        run.model_copy(update={"local_test_accuracy": None, "personalised_test_accuracy": None}) for run in full.runs
+    )
+    odd = full.model_copy(update={"runs": bare})
+    jsonschema.validate(json.loads(odd.to_json()), Comparison.schema_of_report())
+    assert "Personal models" not in to_html(odd)
+    assert "Mean accuracy" not in printed(odd)
+    assert "every client's personal models equal" in printed(odd)
+
+
+def test_a_chart_is_sound_xml_and_the_same_every_time() -> None:
+    chart = BarChart(
+        title='A <title> & "more"',
+        groups=["g<1>", "h"],
+        series={"s": [1.0, None], "t": [0.0, 2.0]},
+        label="{:.1f}".format,
+    )
+    svg = chart.to_svg()
+    assert svg == chart.to_svg()
+    root = ElementTree.fromstring(svg)  # noqa: S314 (our own text)
+    assert root.attrib["aria-label"] == chart.alt == 'Bar chart. A <title> & "more". g<1>: s 1.0; t 0.0. h: t 2.0.'
+    assert root.attrib["role"] == "img"
+    texts = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"1.0", "0.0", "2.0", "g<1>", "h"} <= texts
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (15_142, "15.1 kB"),
+        (944_945, "945 kB"),
+        (999_600, "1 MB"),
+        (1_200_000, "1.2 MB"),
+        (5e12, "5000 GB"),
+    ],
+)
+def test_bytes_read_like_a_person_writes_them(count: float, text: str) -> None:
+    assert human_bytes(count) == text

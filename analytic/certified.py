@@ -1,0 +1,401 @@
+"""Certified solves: the exact solution of an integer system, every entry rounded once to the nearest float64.
+
+The solution of A W = H is a mathematical object, so its correctly rounded value has the same bits on every processor,
+BLAS and number of threads. Float64 only finds it; two things prove it:
+
+- residuals R = H - A W in exact integers (``analytic.digits``), and
+- a lower bound of A's smallest eigenvalue from a Cholesky factor that float64 completes (``Inverse``).
+
+Then |W - W*| <= |R| / lambda_min entry by entry, and W is refined until no entry's interval holds two roundings. What
+no number of digits decides, an entry that is exactly zero or exactly between two floats, python-flint decides in
+rational numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import flint
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh, lapack
+
+from analytic.digits import Digits, two_sum
+from analytic.row_format import FloatMatrix
+
+FloatVector = NDArray[np.float64]
+
+UNIT = 2.0**-53
+INFLATE = 1 + 2.0**-30
+"""Covers the rounding of the few operations that compute a bound itself."""
+LEVELS, SMALL = 40, 64
+"""How often a preconditioner is improved: condition numbers up to some 2^50 a level, and small systems have any."""
+LOWEST = -900
+"""Units below 2^LOWEST would leave float64."""
+EXACT_SIZE = 1024
+"""Largest system that rational arithmetic decides: some seconds a column."""
+
+
+class UndecidedError(Exception):
+    """A system or an entry of its solution that cannot be certified within the budget."""
+
+
+class IndefiniteError(Exception):
+    """A matrix that has a negative eigenvalue, proven."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class System:
+    """A = G + ridge I, exactly.
+
+    Args:
+        gram: G, symmetric.
+        ridge: kept apart, so that a ridge of many digits costs the products with G nothing.
+    """
+
+    gram: Digits
+    ridge: float = 0.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(d, d)."""
+        return self.gram.shape
+
+    @property
+    def diagonal(self) -> FloatVector:
+        """A's diagonal in float64; an entry is zero only where A's is."""
+        planes = self.gram.planes.diagonal(axis1=1, axis2=2)[:, None]
+        diagonal: FloatVector = Digits(planes, self.gram.bits, self.gram.exponent).floats()[0] + self.ridge
+        return diagonal
+
+    def of(self, chosen: NDArray[np.intp]) -> System:
+        """The system of some rows and columns."""
+        if len(chosen) == self.shape[0]:
+            return self
+        return System(self.gram[np.ix_(chosen, chosen)], self.ridge)
+
+    def __matmul__(self, right: Digits) -> Digits:
+        product = self.gram @ right
+        return product + right.times(self.ridge) if self.ridge else product
+
+    def floats(self) -> FloatMatrix:
+        """Each entry within 2^-51 of its value, relatively."""
+        matrix = self.gram.floats()
+        matrix.reshape(-1)[:: self.shape[0] + 1] += self.ridge
+        return matrix
+
+    def joined(self) -> Digits:
+        """A as one matrix."""
+        if not self.ridge:
+            return self.gram
+        return self.gram + Digits.of(np.eye(self.shape[0]), self.gram.bits).times(self.ridge)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inverse:
+    """A^-1 = X^T B^-1 X approximately, where B = X A X^T is proven positive definite, and so A.
+
+    Let float64 Cholesky of M = fl(B' - s I) run to its end, with B' = B in float64. Its factor is that of M + E
+    exactly, |E_ij| <= c sqrt(m_ii m_jj) with c = g / (1 - g) and g = k u / (1 - k u), k = d + 1 for any order of the
+    sums (Demmel, LAPACK Working Note 14, 1989; Higham, Accuracy and Stability, Thm 10.3; Rump, Verification of positive
+    definiteness, BIT 46 (2006) 433-452), so lambda_min(M) >= -c tr(M). We take k = 2 d + 16, which covers kernels that
+    multiply by a rounded reciprocal of the pivot. Entries of B' are within 4 u of B's, and the subtraction rounds once:
+
+        lambda_min(B) >= s - c tr(M) - 4 u |B'|_F - u max |m_ii| - underflow  =: least.
+
+    The error of a W with residual R is A^-1 R = X^T B^-1 X R, so |e_ij| <= |X e_i| |X R e_j| / least. X is a diagonal
+    of powers of two first; where B is too ill-conditioned for float64, the inverse of its factor multiplies X, rounded
+    to digits so that X A X^T is exact again (Rump, Inversion of extremely ill-conditioned matrices in floating-point,
+    Japan J. Indust. Appl. Math. 26 (2009) 249-277).
+
+    Args:
+        outer: X: its diagonal, shape (d,), or all of it, shape (d, d).
+        factor: L with L L^T = M = B - s I nearly, in its lower triangle.
+        shift: s.
+        least: the proven lower bound of B's smallest eigenvalue.
+        norm: the 1-norm of B.
+    """
+
+    outer: FloatMatrix
+    factor: FloatMatrix
+    shift: float
+    least: float
+    norm: float
+
+    def __call__(self, right: FloatMatrix) -> FloatMatrix:
+        """A^-1 times a matrix, approximately."""
+        first, _ = lapack.dpotrs(self.factor, self._times(right), lower=1)
+        again, _ = lapack.dpotrs(self.factor, first, lower=1)
+        solution: FloatMatrix = first - self.shift * again  # (M + s I)^-1 = M^-1 - s M^-2 + ...
+        return self.outer[:, None] * solution if self.outer.ndim == 1 else self.outer.T @ solution
+
+    def error(self, residual: FloatMatrix) -> FloatMatrix:
+        """Bounds of |A^-1 R|, entry by entry; R is known within 2^-52 of its entries."""
+        size = len(self.outer)
+        norms = lengths(self._times(residual))
+        if self.outer.ndim == 1:
+            heights = self.outer
+        else:
+            heights = np.linalg.norm(self.outer, axis=0)
+            norms = norms + 4 * size * UNIT * np.linalg.norm(self.outer) * lengths(residual)
+        bounds: FloatMatrix = heights[:, None] * (norms * (INFLATE / self.least))
+        return bounds
+
+    @property
+    def reciprocal_condition(self) -> float:
+        """An estimate for B in the 1-norm."""
+        found, _ = lapack.dpocon(self.factor, self.norm, uplo="L")
+        return float(found)
+
+    @property
+    def largest(self) -> float:
+        """A bound of 1 / lambda_min(A): |X|^2 / least."""
+        outer = self.outer.max() if self.outer.ndim == 1 else np.linalg.norm(self.outer)
+        return float(outer**2 / self.least * INFLATE)
+
+    def _times(self, right: FloatMatrix) -> FloatMatrix:
+        return self.outer[:, None] * right if self.outer.ndim == 1 else self.outer @ right
+
+
+def lengths(matrix: FloatMatrix) -> FloatVector:
+    """The 2-norms of columns, without squares that leave float64."""
+    largest = np.abs(matrix).max(axis=0, initial=0.0)
+    scaled = np.divide(matrix, largest, out=np.zeros_like(matrix), where=largest > 0)
+    norms: FloatVector = np.linalg.norm(scaled, axis=0) * largest
+    return norms
+
+
+def inverses(system: System) -> Iterator[Inverse | None]:
+    """Approximate inverses with proof, each better than the one before; None for one that float64 could not prove.
+
+    Raises:
+        IndefiniteError: a vector v with v^T A v < 0, which is exact.
+        UndecidedError: entries so small beside others that float64 would lose them.
+    """
+    if system.gram.exponent < LOWEST:
+        raise UndecidedError
+    matrix = system.floats()
+    if (matrix.diagonal() <= 0).any():
+        raise IndefiniteError
+    outer = _powers(matrix.diagonal())
+    matrix *= outer
+    matrix *= outer[:, None]
+    for _ in range(LEVELS if len(matrix) <= SMALL else LEVELS // 10):
+        factor, shift, least = verified(matrix)
+        if factor is not None and least > 0:
+            yield Inverse(outer, factor, shift, least, float(np.abs(matrix).sum(axis=0).max()))
+        else:
+            yield None
+            _refuse_negative(system, matrix, outer)
+            factor = _lifted(matrix)
+        inner, _ = lapack.dtrtri(np.asfortranarray(np.tril(factor)), lower=1)
+        rows = inner * outer if outer.ndim == 1 else inner @ outer
+        rows = np.ldexp(rows, -np.frexp(np.abs(rows).max(axis=1))[1][:, None])
+        digits = Digits.rounded(rows, system.gram.bits, 2)
+        product = digits @ (system @ digits.T)
+        if product.exponent < LOWEST:
+            raise UndecidedError
+        matrix = product.floats()
+        scale = _powers(matrix.diagonal())
+        matrix, outer = scale[:, None] * matrix * scale, scale[:, None] * digits.floats()
+
+
+def proven(better: Iterator[Inverse | None]) -> Iterator[Inverse]:
+    """The inverses that have a proof.
+
+    Raises:
+        UndecidedError: no more of them.
+    """
+    yield from (inverse for inverse in better if inverse is not None)
+    raise UndecidedError
+
+
+def verified(matrix: FloatMatrix) -> tuple[FloatMatrix | None, float, float]:
+    """The factor of B - s I, s, and a lower bound of B's smallest eigenvalue where there is one (see ``Inverse``)."""
+    d, trace = len(matrix), float(np.trace(matrix))
+    k = (2 * d + 16) * UNIT
+    c = k / (1 - 2 * k)
+    slack = (c + 8 * UNIT) * trace
+    shifted = np.array(matrix.T, order="F")
+    shifted.T.reshape(-1)[:: d + 1] -= 4 * slack
+    largest = float(np.abs(shifted.diagonal()).max(initial=0.0))
+    lost = c * abs(float(np.trace(shifted))) + 4 * UNIT * float(np.linalg.norm(matrix)) + UNIT * largest + 2.0**-60
+    factor, failed = lapack.dpotrf(shifted, lower=1, overwrite_a=1, clean=0)
+    return (None, 0.0, 0.0) if failed else (factor, 4 * slack, (4 * slack - lost * INFLATE) / INFLATE)
+
+
+def _lifted(matrix: FloatMatrix) -> FloatMatrix:
+    """A factor of B + t I for a t that float64 needs."""
+    factor: FloatMatrix
+    shift = 8 * (len(matrix) + 8) * UNIT * float(np.trace(matrix))
+    while True:
+        lifted = np.array(matrix, order="F")
+        lifted.T.reshape(-1)[:: len(matrix) + 1] += shift
+        factor, failed = lapack.dpotrf(lifted, lower=1, overwrite_a=1)
+        if not failed:
+            return factor
+        shift *= 8
+
+
+def _powers(diagonal: FloatVector) -> FloatVector:
+    """Powers of two that bring a diagonal near one."""
+    powers: FloatVector = np.ldexp(1.0, -(np.frexp(diagonal)[1] // 2))
+    return powers
+
+
+def _refuse_negative(system: System, matrix: FloatMatrix, outer: FloatMatrix) -> None:
+    """Raise where v^T A v < 0, exactly, for the v that float64 thinks of."""
+    values, vectors = eigh(matrix, subset_by_index=[0, 0])
+    if values[0] < 0:
+        vector = outer[:, None] * vectors if outer.ndim == 1 else outer.T @ vectors
+        digits = Digits.rounded(vector, system.gram.bits, 2)
+        if (digits.T @ (system @ digits)).floats()[0, 0] < 0:
+            raise IndefiniteError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """What ``refined`` needs of a system: W = expand(Z), and R = H - image(expand(Z)).
+
+    Args:
+        right: H.
+        expand: from what is solved for to the weights, exactly.
+        image: from weights to what H is compared with, exactly.
+        step: an approximate solution Z of a residual.
+        error: bounds of the error of W, by its residual.
+        rational: the exact solution for some columns, by rows, or None where that takes too long.
+    """
+
+    right: Digits
+    expand: Callable[[Digits], Digits]
+    image: Callable[[Digits], Digits]
+    step: Callable[[Inverse, FloatMatrix], FloatMatrix]
+    error: Callable[[Inverse, FloatMatrix], FloatMatrix]
+    rational: Callable[[NDArray[np.intp]], list[Any]] | None
+
+
+def refined(problem: Problem, better: Iterator[Inverse], shape: tuple[int, int], *, exponent: int) -> FloatMatrix:
+    """The solution times 2^exponent, correctly rounded.
+
+    Args:
+        problem: what is solved.
+        better: approximate inverses, each better than the one before.
+        shape: (d, c) of the weights.
+        exponent: of the unit of the weights.
+
+    Raises:
+        UndecidedError: an entry that only rational arithmetic decides, where that would take too long.
+    """
+    weights, open_entries = np.zeros(shape), np.zeros(shape, dtype=bool)
+    active = np.flatnonzero(problem.right.planes.any(axis=(0, 1)))
+    residual = problem.right[:, active]
+    high, low, slack = np.zeros((3, shape[0], len(active)))
+    inverse = next(better)
+    floats, last = residual.floats(), np.inf
+    bits = problem.right.bits
+    while len(active):
+        step = problem.expand(Digits.rounded(problem.step(inverse, floats), bits, 2))
+        residual = residual - problem.image(step)
+        high, low, slack = _added(high, low, slack, step)
+        floats = residual.floats()
+        error = problem.error(inverse, floats) + slack
+        # without a residual the solution is high + low itself, and high is rounded to nearest, ties to even
+        undecided = ~(_decided(high, low, error) | ((slack == 0) & ~residual.planes.any(axis=(0, 1))))
+        # an entry that digits do not decide: zero, a tie, or one so small beside its column that it comes to the same
+        largest = np.abs(high).max(axis=0)
+        hopeless = undecided & (error <= np.maximum(np.abs(high) * 2.0**-104, largest * 2.0**-140))
+        hopeless |= undecided & (residual.exponent < LOWEST)
+        settled = ~(undecided & ~hopeless).any(axis=0)
+        done = active[settled]
+        weights[:, done], open_entries[:, done] = high[:, settled], undecided[:, settled]
+        worst = float(error.max())
+        if worst > last / 64:
+            inverse = next(better)
+        last = worst
+        if settled.any():
+            rest = np.flatnonzero(~settled)
+            active, residual = active[rest], residual[:, rest]
+            high, low, slack, floats = high[:, rest], low[:, rest], slack[:, rest], floats[:, rest]
+            last = np.inf
+    with np.errstate(over="ignore", under="ignore"):
+        result = np.ldexp(weights, exponent)
+        open_entries |= np.ldexp(result, -exponent) != weights
+    return by_rationals(problem, result, open_entries, exponent)
+
+
+def _added(high: FloatMatrix, low: FloatMatrix, slack: FloatMatrix, step: Digits) -> tuple[FloatMatrix, ...]:
+    """A sum of two floats and a bound of what it leaves out, plus an exact matrix."""
+    upper, lower, lost = step.parts()
+    high, first = two_sum(high, upper)
+    low, second = two_sum(low, first)
+    low, third = two_sum(low, lower)
+    high, low = two_sum(high, low)
+    return high, low, (slack + lost + np.abs(second) + np.abs(third)) * INFLATE
+
+
+def _decided(high: FloatMatrix, low: FloatMatrix, error: FloatMatrix) -> NDArray[np.bool_]:
+    """Where every number within ``error`` of high + low rounds to high."""
+    margin = error * INFLATE + np.abs(low) * 2.0**-50
+    up, down = np.nextafter(high, np.inf) - high, high - np.nextafter(high, -np.inf)
+    decided: NDArray[np.bool_] = (low + margin < up / 2) & (low - margin > -down / 2)
+    return decided
+
+
+def by_rationals(problem: Problem, weights: FloatMatrix, open_entries: NDArray[np.bool_], exponent: int) -> FloatMatrix:
+    """Weights whose open entries are the rational solution times 2^exponent, rounded once."""
+    columns = np.flatnonzero(open_entries.any(axis=0))
+    if not len(columns):
+        return weights
+    if problem.rational is None:
+        raise UndecidedError
+    values = problem.rational(columns)
+    for row, place in zip(*np.nonzero(open_entries[:, columns]), strict=True):
+        value = values[row * len(columns) + place]
+        up, down = int(value.p) << max(exponent, 0), int(value.q) << max(-exponent, 0)
+        weights[row, columns[place]] = up / down  # Python's division of integers rounds correctly
+    return weights
+
+
+def whole(matrix: Digits) -> Any:
+    """A matrix as flint's, in units of its exponent."""
+    values, _ = matrix.integers()
+    rows, columns = matrix.shape
+    return flint.fmpz_mat(rows, columns, values)
+
+
+def by_minors(matrix: Digits) -> bool:
+    """Whether a small matrix is positive definite by its leading minors (Sylvester), where float64 cannot say it."""
+    size = matrix.shape[0]
+    return size <= SMALL and all(whole(matrix[:k, :k]).det() > 0 for k in range(1, size + 1))
+
+
+def positive_definite(system: System, right: Digits, better: Iterator[Inverse], *, exponent: int) -> FloatMatrix:
+    """The solution of A W = H times 2^exponent, correctly rounded.
+
+    Raises:
+        UndecidedError: see ``refined``.
+        IndefiniteError: see ``inverses``.
+    """
+
+    def rational(columns: NDArray[np.intp]) -> list[Any]:
+        matrix, chosen = system.joined(), right[:, columns]
+        scale = flint.fmpq(2) ** (chosen.exponent - matrix.exponent)
+        return [value * scale for value in whole(matrix).solve(whole(chosen)).entries()]
+
+    problem = Problem(
+        right=right,
+        expand=lambda step: step,
+        image=lambda step: system @ step,
+        step=lambda inverse, residual: inverse(residual),
+        error=lambda inverse, residual: inverse.error(residual),
+        rational=rational if system.shape[0] <= EXACT_SIZE else None,
+    )
+    shape = system.shape[0], right.shape[1]
+    try:
+        return refined(problem, better, shape, exponent=exponent)
+    except UndecidedError:
+        if not by_minors(system.joined()):
+            raise
+    return by_rationals(problem, np.zeros(shape), np.ones(shape, dtype=bool), exponent)

@@ -1,0 +1,220 @@
+"""Exact matrices as digits: float64 planes whose products are exact through BLAS."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analytic.row_format import FloatMatrix
+
+Planes = NDArray[np.float64]
+
+CHUNK = 1 << 15
+"""Entries carried at a time, so that what is between one digit and the next stays in the cache."""
+
+
+def digit_bits(inner: int) -> int:
+    """The widest digit b for which ``inner`` products of two digits, |x| <= 2^(b-1), add up to at most 2^53.
+
+    Every partial sum is then an integer that float64 holds, in whatever order, blocking or threads BLAS adds them.
+    """
+    return (55 - max(inner - 1, 0).bit_length()) // 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Digits:
+    """An exact matrix, sum_k planes[k] 2^(bits k + exponent): balanced digits, the lowest first.
+
+    Args:
+        planes: shape (n, rows, columns), integers of magnitude at most 2^(bits - 1) in float64.
+        bits: b, the width of a digit.
+        exponent: of the unit.
+    """
+
+    planes: Planes
+    bits: int
+    exponent: int
+
+    @classmethod
+    def of(cls, values: NDArray[Any], bits: int) -> Digits:
+        """An array of int64 or float64 as it is, without rounding."""
+        if values.dtype.kind in "iu":
+            values = values.astype(np.int64, copy=False)
+            if values.min(initial=0) > -(2**61) and values.max(initial=0) < 2**61:
+                return cls._carried(values[None], bits, 0)
+            return cls._carried(np.array([values & (1 << bits) - 1, values >> bits]), bits, 0)
+        values = np.asarray(values, dtype=np.float64)
+        if np.abs(values).max(initial=0.0) >= 2.0**1000:  # digits are rounded, perhaps beyond float64's end
+            return cls.of(np.ldexp(values, -100), bits).shifted(100)
+        _, exponents = np.frexp(values)
+        mantissas = np.ldexp(values, 53 - exponents).astype(np.int64)
+        ends = exponents - 53 + np.round(np.log2((mantissas & -mantissas).clip(1).astype(np.float64))).astype(int)
+        unit = int(ends[mantissas != 0].min(initial=1 << 20)) if mantissas.any() else 0
+        top = int(exponents[mantissas != 0].max(initial=unit))
+        return cls._split(values, bits, unit, (top - unit + bits) // bits + 1)
+
+    @classmethod
+    def rounded(cls, values: FloatMatrix, bits: int, planes: int) -> Digits:
+        """Values on a grid that gives the largest ``planes`` digits, less one bit."""
+        largest = float(np.abs(values).max(initial=0.0))
+        unit = math.frexp(largest)[1] - min(planes * bits - 2, 53) if largest else 0
+        return cls._split(np.ldexp(np.rint(np.ldexp(values, -unit)), unit), bits, unit, planes)
+
+    @classmethod
+    def _split(cls, values: FloatMatrix, bits: int, unit: int, n_planes: int) -> Digits:
+        # from the top: what is left over is a float too, since it ends where the value ends and starts lower
+        planes, rest = np.empty((n_planes, *values.shape)), values
+        for place in range(n_planes - 1, -1, -1):
+            planes[place] = np.rint(np.ldexp(rest, -bits * place - unit))
+            rest = rest - np.ldexp(planes[place], bits * place + unit)
+        assert not rest.any()
+        return cls(planes, bits, unit)._trimmed()
+
+    @classmethod
+    def _carried(cls, sums: NDArray[np.int64], bits: int, exponent: int) -> Digits:
+        """Balanced digits of planes of int64 below 2^62."""
+        half, mask = 1 << bits - 1, (1 << bits) - 1
+        planes, used = np.zeros((len(sums) + 4, *sums.shape[1:])), 1
+        flat, digits = sums.reshape(len(sums), -1), planes.reshape(len(planes), -1)
+        for start in range(0, flat.shape[1], CHUNK):
+            chunk, place = slice(start, start + CHUNK), 0
+            carry = np.zeros(digits[0, chunk].shape, dtype=np.int64)
+            while place < len(flat) or carry.any():
+                carry += half
+                if place < len(flat):
+                    carry += flat[place, chunk]
+                np.subtract(carry & mask, half, out=digits[place, chunk])
+                carry >>= bits
+                place += 1
+            used = max(used, place)
+        return cls(planes[:used], bits, exponent)._trimmed()
+
+    def _trimmed(self) -> Digits:
+        n = len(self.planes)
+        while n > 1 and not self.planes[n - 1].any():
+            n -= 1
+        return Digits(self.planes[:n], self.bits, self.exponent)
+
+    @property
+    def T(self) -> Digits:  # noqa: N802  # as numpy calls it
+        """The transposed matrix."""
+        return Digits(self.planes.transpose(0, 2, 1), self.bits, self.exponent)
+
+    def __getitem__(self, place: Any) -> Digits:
+        """Rows and columns by numpy's rules."""
+        inner = place if isinstance(place, tuple) else (place,)
+        return Digits(self.planes[(slice(None), *inner)], self.bits, self.exponent)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return self.planes.shape[1:]
+
+    @property
+    def magnitude(self) -> int:
+        """An exponent e with 2^e above every entry."""
+        return self.bits * len(self.planes) + self.exponent
+
+    def shifted(self, power: int) -> Digits:
+        """The matrix times 2^power."""
+        return Digits(self.planes, self.bits, self.exponent + power)
+
+    def times(self, factor: float) -> Digits:
+        """The matrix times a float, exactly."""
+        mantissa, exponent = math.frexp(factor)
+        digits, number = [], int(math.ldexp(mantissa, 53))
+        half = 1 << self.bits - 1
+        while number:
+            digits.append((number + half) % (1 << self.bits) - half)
+            number = (number - digits[-1]) >> self.bits
+        sums = np.zeros((len(self.planes) + len(digits), *self.planes.shape[1:]), dtype=np.int64)
+        for place, digit in enumerate(digits):
+            sums[place : place + len(self.planes)] += (self.planes * float(digit)).astype(np.int64)
+        return self._carried(sums, self.bits, self.exponent + exponent - 53)
+
+    def __add__(self, other: Digits) -> Digits:
+        unit = min(self.exponent, other.exponent)
+        ends = [len(m.planes) + (m.exponent - unit) // m.bits + 1 for m in (self, other)]
+        sums = np.zeros((max(ends), *self.shape), dtype=np.int64)
+        for matrix in (self, other):
+            whole, part = divmod(matrix.exponent - unit, matrix.bits)
+            sums[whole : whole + len(matrix.planes)] += matrix.planes.astype(np.int64) << part
+        return self._carried(sums, self.bits, unit)
+
+    def __neg__(self) -> Digits:
+        return Digits(-self.planes, self.bits, self.exponent)
+
+    def __sub__(self, other: Digits) -> Digits:
+        return self + -other
+
+    def __matmul__(self, other: Digits) -> Digits:
+        (n, rows, inner), (m, _, columns) = self.planes.shape, other.planes.shape
+        assert digit_bits(inner) >= self.bits == other.bits
+        right = np.ascontiguousarray(other.planes.transpose(1, 0, 2)).reshape(inner, m * columns)
+        sums = np.zeros((n + m - 1, rows, columns), dtype=np.int64)
+        for place, plane in enumerate(self.planes):
+            products = (plane @ right).reshape(rows, m, columns)
+            for other_place in range(m):
+                np.add(
+                    sums[place + other_place],
+                    products[:, other_place],
+                    out=sums[place + other_place],
+                    dtype=np.int64,
+                    casting="unsafe",
+                )
+        return self._carried(sums, self.bits, self.exponent + other.exponent)
+
+    def any(self) -> bool:
+        """Whether an entry is not zero."""
+        return bool(self.planes.any())
+
+    def parts(self) -> tuple[FloatMatrix, FloatMatrix, FloatMatrix]:
+        """(high, low, slack): value = high + low within slack."""
+        pairs = [self._pair(place) for place in range(0, len(self.planes), 2)]
+        high, low, slack = pairs.pop(), np.zeros(self.planes.shape[1:]), np.zeros(self.planes.shape[1:])
+        while pairs:
+            high, error = two_sum(high, pairs.pop())
+            low, lost = two_sum(low, error)
+            slack += np.abs(lost)
+        return high, low, slack * (1 + 2.0**-40)
+
+    def floats(self) -> FloatMatrix:
+        """Each entry as float64, within 2^-51 of its value, relatively.
+
+        From the lowest pair up: a pair that is not zero outweighs all below it twice, nearly, so that no digit cancels.
+        """
+        total = self._pair(0)
+        for place in range(2, len(self.planes), 2):
+            total += self._pair(place)
+        return total
+
+    def _pair(self, place: int) -> FloatMatrix:
+        """Two digits as one float, exactly: they have at most 53 bits."""
+        pair: FloatMatrix = self.planes[place] * 2.0 ** (self.bits * place + self.exponent)
+        if place + 1 < len(self.planes):
+            pair += self.planes[place + 1] * 2.0 ** (self.bits * (place + 1) + self.exponent)
+        return pair
+
+    def integers(self) -> tuple[list[int], int]:
+        """Entries by rows as Python integers, and the exponent of their unit."""
+        total = np.zeros(self.planes.shape[1:], dtype=object)
+        for plane in self.planes[::-1]:
+            total = (total << self.bits) + plane.astype(np.int64).astype(object)
+        return total.ravel().tolist(), self.exponent
+
+    def fractions(self) -> list[Fraction]:
+        """Entries by rows as fractions."""
+        values, exponent = self.integers()
+        return [Fraction(value) * Fraction(2) ** exponent for value in values]
+
+
+def two_sum(a: FloatMatrix, b: FloatMatrix) -> tuple[FloatMatrix, FloatMatrix]:
+    """The float nearest to a + b and what it leaves out, exactly (Knuth)."""
+    total = a + b
+    shadow = total - a
+    return total, (a - (total - shadow)) + (b - shadow)

@@ -1,0 +1,115 @@
+"""The totals of a run as one file, and a model computed once more from them.
+
+Whoever has a run's totals and its model's file can check that the one gives the other, on any machine and years later:
+the learner's configuration is in the model's file, and the solve is a definition. The file is safetensors: arrays
+``total 1``, ``total 2``, ..., int64, in the order of the sums, and one line of JSON under ``analytic-totals``::
+
+    {"version", "survivors": [[party, ...], ...], "arrays": {name: SHA-256}}
+
+A total is for those alone who may have it: a client that holds it takes its own part off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+from analytic.model_files import SavedModel
+from federation.errors import FederationError
+from federation.federation import Federation
+from secagg import SumResult
+
+ENTRY, VERSION = "analytic-totals", 1
+
+
+class TotalsFileError(FederationError, ValueError):
+    """Stored totals cannot be read, or are not those of a model's sums."""
+
+
+def totals_to_bytes(results: Sequence[SumResult]) -> bytes:
+    """Return the totals of a run's sums, in their order, as the bytes of a file; equal totals have equal bytes."""
+    arrays = {f"total {place}": np.ascontiguousarray(one.total) for place, one in enumerate(results, start=1)}
+    description = {
+        "version": VERSION,
+        "survivors": [list(one.survivors) for one in results],
+        "arrays": {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in sorted(arrays.items())},
+    }
+    return save_arrays(arrays, {ENTRY: json.dumps(description, sort_keys=True, separators=(",", ":"))})
+
+
+def totals_from_bytes(content: bytes, *, source: str = "the totals") -> tuple[SumResult, ...]:
+    """Return what ``totals_to_bytes`` was given.
+
+    Raises:
+        TotalsFileError: damaged bytes, another version, or no such file.
+    """
+    try:
+        arrays = load_arrays(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        description = json.loads(header["__metadata__"][ENTRY])
+        version, survivors, digests = (description[key] for key in ("version", "survivors", "arrays"))
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise TotalsFileError(f"{source} is no file of a run's totals ({error}); name totals.safetensors") from error
+    if version != VERSION:
+        raise TotalsFileError(f"{source} has version {version!r} and this release reads version {VERSION}")
+    names = [f"total {place}" for place in range(1, len(survivors) + 1)]
+    if sorted(names) != sorted(arrays) or any(array.dtype != np.int64 or array.ndim != 1 for array in arrays.values()):
+        raise TotalsFileError(f"{source} must hold one int64 vector for each of its {len(survivors)} sums")
+    for name, array in arrays.items():
+        if digests.get(name) != hashlib.sha256(array.tobytes()).hexdigest():
+            raise TotalsFileError(f"{source} was damaged or changed after it was written: the digest of {name} differs")
+    return tuple(
+        SumResult(total=arrays[name], survivors=tuple(parties)) for name, parties in zip(names, survivors, strict=True)
+    )
+
+
+def differences(saved: SavedModel, totals: Sequence[SumResult]) -> list[str]:
+    """Compute the model once more from its totals; return where the saved one differs in a bit, nothing if nowhere.
+
+    Args:
+        saved: a complete model with its learner.
+        totals: of all its sums, in their order.
+
+    Raises:
+        TotalsFileError: more or fewer totals than the learner has sums, or totals of another shape.
+        AnalyticError: the totals give no model.
+    """
+    learner: Any = saved.learner
+    federation: Federation[Any] = Federation(learner, release=None)
+    for place, result in enumerate(totals, start=1):
+        step = federation.next_sum
+        if step is None:
+            raise TotalsFileError(f"this learner's model is complete after {place - 1} sums, and {len(totals)} came")
+        if step.layout.size != len(result.total):
+            raise TotalsFileError(
+                f"sum {place} of this learner has {step.layout.size} numbers and the stored total {len(result.total)}: "
+                "it is another run's"
+            )
+        federation.take(result)
+    if federation.next_sum is not None:
+        raise TotalsFileError(f"this learner needs more than the {len(totals)} sums that are stored; name all of them")
+    stored = learner.take_apart(saved.model).arrays
+    computed = learner.take_apart(federation.model).arrays
+    return [found for name in sorted(stored) if (found := _difference(name, stored[name], computed.get(name)))]
+
+
+def _difference(name: str, stored: NDArray[Any], computed: NDArray[Any] | None) -> str:
+    """Where two arrays differ in a bit, in words; nothing if they do not."""
+    if computed is None or computed.shape != stored.shape or computed.dtype != stored.dtype:
+        return f"{name}: the totals give no array of {stored.shape} {stored.dtype}"
+    other = np.flatnonzero(stored.ravel().view(np.uint64) != computed.ravel().view(np.uint64))
+    if not len(other):
+        return ""
+    first = tuple(int(place) for place in np.unravel_index(other[0], stored.shape))
+    return (
+        f"{name}: {len(other)} of {stored.size} entries differ, first at {first}: stored {stored[first]!r}, from the "
+        f"totals {computed[first]!r}"
+    )

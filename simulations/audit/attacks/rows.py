@@ -1,0 +1,147 @@
+"""All rows of a client: from the lattice that its exact Gram is the Gram of, and one by one where they stand alone."""
+
+from __future__ import annotations
+
+import numpy as np
+from flint import fmpz_mat
+from numpy.typing import NDArray
+
+from simulations.audit.attack import ReadingAttack, RebuiltRows, score_rows
+from simulations.audit.view import IntMatrix, Reading
+
+MAX_ROWS = 64
+"""Beyond it Z^n needs stronger reduction than LLL, and the reduction takes more than some seconds."""
+
+DELTA, ETA = 0.75, 0.51
+"""Lovász's own factor, and size reduction that bears rounding: more takes longer and finds no more here."""
+
+Integers = NDArray[np.object_]
+
+
+def rebuild(reading: Reading) -> RebuiltRows | None:
+    """The rows behind exact statistics with one-hot labels; None where these numbers are no such statistics.
+
+    The columns of [Y, X] generate Z^n, and all their inner products are known: [[Y'Y, H'], [H, G]]. So their Gram is
+    that of Z^n in disguise. A reduced basis of it is +-e_1, ..., +-e_n, as soon as every basis vector has length 1, and
+    e_i = [Y, X] T_i gives row i as X^T e_i = [H, G] T_i.
+    """
+    counts = reading.class_counts()
+    if counts is None or not 0 < counts.sum() <= MAX_ROWS:
+        return None
+    scale = reading.scale
+    gram, cross = reading.gram // scale**2, reading.cross // scale
+    if (gram.diagonal() < 0).any() or max(abs(int(gram.min())), int(gram.max())) >= 2**62:
+        return None
+    inner = np.block([[np.diag(counts), cross.T], [cross, gram]])
+    basis = reduced_basis(inner)
+    if basis is None:
+        return None
+    images = basis @ inner.astype(object)  # e_i times every column of [Y, X]
+    return _rows_of(images[(images * basis).sum(axis=1) == 1], len(counts), scale, reading)
+
+
+def reduced_basis(inner: IntMatrix) -> Integers | None:
+    """An LLL-reduced basis of the lattice that vectors with these inner products generate (exact, by FLINT).
+
+    The vectors may depend on each other, which reduction by inner products alone does not allow. So their images, the
+    rows of ``inner``, are reduced first, in a metric of their own: that finds a basis, and the second reduction goes
+    by the lattice's own metric.
+
+    Args:
+        inner: symmetric, shape (g, g).
+
+    Returns:
+        The basis vectors as coefficients of the given ones, shape (rank, g); None where ``inner`` is not positive
+        semidefinite, and so no inner products of anything.
+    """
+    products = fmpz_mat(inner.tolist())
+    images, coefficients = products.lll(True, DELTA, ETA)
+    pairs = zip(images.tolist(), coefficients.tolist(), strict=True)
+    independent = [row for image, row in pairs if any(image)]
+    basis = fmpz_mat(len(independent), len(inner), [entry for row in independent for entry in row])
+    metric = basis * products * basis.transpose()
+    table = metric.tolist()
+    if not all(fmpz_mat([row[:size] for row in table[:size]]).det() > 0 for size in range(1, len(table) + 1)):
+        return None  # by Sylvester's criterion; the reduction of an indefinite form need not end
+    _, change = metric.lll(True, DELTA, ETA, "gram")
+    return np.array((change * basis).tolist(), dtype=object).reshape(-1, len(inner))
+
+
+def _rows_of(images: Integers, n_classes: int, scale: int, reading: Reading) -> RebuiltRows:
+    labels, rows = [], []
+    for image in images:
+        one_hot = image[:n_classes]
+        label = int(np.argmax(np.abs(one_hot)))
+        sign = 1 if one_hot[label] > 0 else -1
+        rows.append([sign * scale * int(value) for value in image[n_classes:]])
+        labels.append(label)
+    d = len(reading.gram)
+    found = np.array(rows, dtype=np.int64).reshape(len(rows), d)
+    targets = np.eye(n_classes, dtype=np.int64)[np.array(labels, dtype=np.int64)].reshape(len(rows), n_classes)
+    certified = np.array_equal(found.T @ found, reading.gram) and np.array_equal(found.T @ targets, reading.cross)
+    return RebuiltRows(rows=found, labels=np.array(labels, dtype=np.int64), certified=certified)
+
+
+def peel(reading: Reading) -> RebuiltRows:
+    """All rows that come off, certified if nothing is left.
+
+    For features x >= 0: (sum_c H_vc)^2 = G_vv says that only one row has anything in feature v. That row is then column
+    v of G divided by its entry; once it is known it is taken off, and others become alone.
+    """
+    gram, cross = reading.gram.copy(), reading.cross.copy()
+    rows, labels = [], []
+    while (found := _first_alone(gram, cross)) is not None:
+        row, label = found
+        gram -= np.outer(row, row)
+        cross[:, label] -= row
+        rows.append(row)
+        labels.append(label)
+    return RebuiltRows(
+        rows=np.array(rows, dtype=np.int64).reshape(len(rows), len(gram)),
+        labels=np.array(labels, dtype=np.int64),
+        certified=bool(rows) and not gram.any() and not cross.any(),
+    )
+
+
+def _first_alone(gram: IntMatrix, cross: IntMatrix) -> tuple[IntMatrix, int] | None:
+    sums = cross.sum(axis=1)
+    alone = (sums > 0) & (np.abs(sums) < 2**31) & (sums * sums == gram.diagonal())
+    for feature in np.flatnonzero(alone):
+        entry, row = int(sums[feature]), gram[:, feature]
+        if (row < 0).any() or (row % entry).any() or np.count_nonzero(cross[feature]) != 1:
+            continue
+        row = row // entry
+        label = int(np.argmax(cross[feature]))
+        if (row * row <= gram.diagonal()).all() and (row <= cross[:, label]).all():
+            return row, label
+    return None
+
+
+LATTICE_ROWS = ReadingAttack(
+    name="lattice_rows",
+    title="All rows of a small client",
+    explanation=(
+        "Exact sums of whole-number rows are a lattice, and lattice reduction (LLL, 1982) finds the rows in it, labels "
+        "included, as long as there are fewer rows than features. It proves its result: no other rows give the same "
+        "sums. Success: a row and its label, every number exact. Chance: naming as many rows of the pool."
+    ),
+    read=lambda reading, rows: rebuild(reading),
+    scored=score_rows,
+    on_totals=True,
+    by_cohort=True,
+    by_rows=True,
+)
+
+PEELING = ReadingAttack(
+    name="peeling",
+    title="Rows that are alone in a feature, one after the other",
+    explanation=(
+        "Where only one row has anything in a feature, that feature's column of the Gram matrix is the row. Taken off, "
+        "it uncovers the next. SAFLe's buckets make many rows alone. Success: a row and its label, every number exact. "
+        "Chance: naming as many rows of the pool."
+    ),
+    read=lambda reading, rows: peel(reading),
+    scored=score_rows,
+    on_totals=True,
+    sure=False,  # even in the clear it needs features that are mostly zero
+)

@@ -1,0 +1,538 @@
+"""Accuracy for a privacy budget: noise by every client, by the server, on every upload, and none at all."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PlainSerializer
+
+from analytic.afl import AFL
+from analytic.deepafl import DeepAFL
+from analytic.learner import AnalyticLearner, ClientRows
+from analytic.noisy_solve import noise_drowns
+from analytic.row_format import RowFormat
+from analytic.row_map import CLIPPED_CONTRIBUTION, CLIPPED_ROWS
+from analytic.sensitivity import Adjacency, Unit
+from federation.datasets import Dataset
+from federation.errors import UsageError
+from federation.in_process import run_federation
+from federation.modes import Mode
+from federation.privacy import PrivacyPlan, PrivateForm
+from federation.sum_setup import SumSetup
+from secagg import InsecureSeededEntropy, MaskedSum, PlainSum, SumProtocol
+from secagg.dp import MissingExtraError, Release, SecondOpinion, second_opinions
+from simulations.compare.dropouts import NO_DROPOUTS, Dropouts
+from simulations.compare.options import CompareOptions
+from simulations.compare.reference import accuracy
+from simulations.data.partitions import Partition, parse_partition
+from simulations.report.document import Count, Natural, NotNegative, Part, Record, computed
+
+Trust = Literal["distributed", "central", "local", "non-private"]
+NOISY: tuple[Trust, ...] = ("distributed", "central", "local")
+TRUSTS: tuple[Trust, ...] = (*NOISY, "non-private")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyTerms:
+    """What is promised beside epsilon, and the learner that promises it; the names are those of the JSON report.
+
+    Args:
+        delta, unit, adjacency, gram_share, mean_share, fraction_bits, client_rows: as in ``PrivacyPlan``.
+        n_layers: T of a deep learner; None for the linear one.
+        d_phi: columns of its Phi_t.
+        d_f: columns of its F_t.
+        ridge: what every solve adds to the noise's own ridge.
+
+    Raises:
+        UsageError, secagg.dp.PrivacyError, analytic.errors.SpecificationError: a parameter out of range.
+    """
+
+    delta: float = 1e-5
+    unit: Unit = "record"
+    adjacency: Adjacency = "add-remove"
+    gram_share: float = 0.3
+    mean_share: float = 0.05
+    fraction_bits: int = 16
+    client_rows: int = 1
+    n_layers: int | None = None
+    d_phi: int = 64
+    d_f: int = 64
+    ridge: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.unit == "client" and self.n_layers is not None:
+            raise UsageError("a deep learner's layers are bounded by record only; take --unit record for it")
+        if min(self.d_phi, self.d_f) < 1:
+            raise UsageError(f"the widths of a deep learner are at least 1, not {self.d_phi} and {self.d_f}")
+        _ = self.plan(1.0), self.learner(n_features=1, n_classes=1, max_rows=1)
+
+    @property
+    def name(self) -> str:
+        """The closed form and its depth."""
+        return "afl" if self.n_layers is None else f"deepafl with T = {self.n_layers}"
+
+    @property
+    def n_releases(self) -> int:
+        """How many sums a run releases."""
+        if self.n_layers is not None:
+            return 2 * self.n_layers + 1
+        return 2 if self.mean_share else 1
+
+    def plan(self, epsilon: float, promised_survivors: int | None = None, **others: Any) -> PrivacyPlan:
+        """The plan of these terms for one epsilon; noise from the server where nobody is promised."""
+        same = {one.name for one in fields(self)} & {one.name for one in fields(PrivacyPlan)}
+        terms = {name: getattr(self, name) for name in same}
+        return PrivacyPlan(epsilon=epsilon, promised_survivors=promised_survivors, **terms, **others)
+
+    def learner(self, *, n_features: int, n_classes: int, max_rows: int) -> AnalyticLearner[Any]:
+        """The closed form before its rows are bounded. What it takes features for plays no part behind a row map."""
+        sizes = {"n_features": n_features, "n_targets": n_classes, "max_rows": max_rows, "ridge": self.ridge}
+        if self.n_layers is None:
+            return AFL(feature_format=RowFormat(integer_bits=1, fraction_bits=16), **sizes)  # type: ignore[arg-type]
+        return DeepAFL(
+            feature_bound=1.0,
+            n_layers=self.n_layers,
+            d_phi=self.d_phi,
+            d_f=self.d_f,
+            gamma=1e-3,
+            **sizes,  # type: ignore[arg-type]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateSettings:
+    """What to compare.
+
+    Args:
+        epsilons: budgets, ascending in reports.
+        terms: the promise and how its budget is divided.
+        n_clients: the cohort.
+        partition: how training rows are dealt.
+        promised_survivors: fewest clients of a released total; None promises all that the dropouts leave.
+        colluders: clients whose shares of noise count for nothing.
+        dropouts: who never sends its vector; each repetition draws anew, with its own seed.
+        n_seeds: repetitions, each with another split, deal and noise.
+        seed: of the first one.
+
+    Raises:
+        UsageError: nothing to compare, or a parameter out of range.
+    """
+
+    epsilons: tuple[float, ...]
+    terms: PrivacyTerms
+    n_clients: int = 100
+    partition: Partition = parse_partition("iid")  # noqa: RUF009  (a frozen value)
+    promised_survivors: int | None = None
+    colluders: int = 0
+    dropouts: Dropouts = NO_DROPOUTS
+    n_seeds: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.epsilons or self.n_seeds < 1 or self.seed < 0 or self.n_clients < 2:
+            raise UsageError("a private comparison needs an epsilon, a repetition, a seed >= 0 and two clients")
+        if not 1 <= self.promised <= self.survivors:
+            raise UsageError(
+                f"{self.promised} survivors are promised and {self.survivors} of {self.n_clients} stay: no total would "
+                "be released. Promise fewer; each client then adds more noise"
+            )
+        if self.survivors < self.threshold:
+            raise UsageError(
+                f"a masked sum of {self.n_clients} clients needs {self.threshold} to stay to the end, and a dropout "
+                f"rate of {self.dropouts.rate:g} leaves {self.survivors}; use a smaller rate"
+            )
+        if not 0 <= self.colluders < self.promised:
+            raise UsageError(
+                f"{self.colluders} colluders among {self.promised} promised survivors leave nobody whose noise counts; "
+                "tolerate fewer"
+            )
+
+    @property
+    def survivors(self) -> int:
+        """Clients whose vectors arrive."""
+        return self.n_clients - self.dropouts.n_lost(self.n_clients)
+
+    @property
+    def promised(self) -> int:
+        """Fewest clients of any total that is released."""
+        return self.survivors if self.promised_survivors is None else self.promised_survivors
+
+    @property
+    def threshold(self) -> int:
+        """Clients whose answers a masked sum of this cohort waits for."""
+        return max(self.promised, self.n_clients // 2 + 1)
+
+    @property
+    def title(self) -> str:
+        """Learner, cohort and partition."""
+        return f"{self.terms.name}, {self.n_clients} clients, {self.partition.name}"
+
+    @property
+    def n_runs(self) -> int:
+        """How many models are trained."""
+        return self.n_seeds * (1 + (len(TRUSTS) - 1) * len(set(self.epsilons)))
+
+
+# What was found
+
+
+class PrivateRecord(Record, title="private_record"):
+    """One kind of trust at one epsilon, over all repetitions."""
+
+    trust: Trust
+    """Who adds noise: every client, the server, every upload for itself, nobody."""
+    target_epsilon: NotNegative | None
+    """The budget that was asked for; null without noise, here and below."""
+    epsilon: NotNegative | None
+    """Epsilon that the integer noise really gives."""
+    delta: NotNegative | None
+    """Its delta."""
+    rho: NotNegative | None
+    """The same in zero-concentrated differential privacy."""
+    epsilon_tight: NotNegative | None
+    """The smaller epsilon of an exact account of the noise."""
+    sigma_gram: NotNegative
+    """Noise scale of the Gram matrix, in units of the rows' norm squared."""
+    sigma_cross: NotNegative
+    """Noise scale of the cross-correlation."""
+    releases: Count
+    """Totals that one run releases."""
+    unit: Literal["record", "client"]
+    """Who is protected."""
+    adjacency: str
+    """What a neighbouring data set is."""
+    clients: Count
+    """Clients of the cohort."""
+    survivors: Count
+    """Clients whose vectors are in a total."""
+    promised_survivors: Count
+    """Fewest clients of any total that is released."""
+    colluders: Natural
+    """Clients whose noise counts for nothing."""
+    layers: Natural | None
+    """T of a deep learner; null for the linear one."""
+    accuracy_mean: Part
+    """Part of the test rows that are classified correctly; mean over repetitions."""
+    accuracy_spread: NotNegative
+    """Standard deviation over repetitions."""
+    accuracies: tuple[Part, ...] = Field(min_length=1)
+    """The accuracy of each repetition."""
+    clipped: Natural
+    """Rows, and for units of clients contributions, that were shortened, over all repetitions."""
+    second_opinions: Mapping[str, NotNegative]
+    """Epsilon by other accountants' names; empty where they are not installed."""
+
+
+class PrivateComparison(Record, title="private"):
+    """Accuracy by privacy budget of one learner, cohort and partition."""
+
+    kind: Literal["analytic-secagg/private-compare"] = Field(
+        default="analytic-secagg/private-compare", serialization_alias="schema"
+    )
+    """Says what kind of document this is."""
+    schema_version: Literal[2] = 2
+    """Raised when a name changes its meaning or goes away."""
+    dataset: Mapping[str, Any]
+    """Name, digest and number of training rows; all rows are pooled and split anew for each repetition."""
+    terms: Annotated[PrivacyTerms, PlainSerializer(asdict, return_type=Mapping[str, Any])]
+    """The promise and its budget's division: delta, unit, adjacency, shares of the budget, depth and widths, ridge."""
+    partition: str
+    """How training rows were dealt."""
+    seeds: Count
+    """Repetitions, each with another split, deal and noise."""
+    seed: Natural
+    """Seed of the first one."""
+    records: tuple[PrivateRecord, ...] = Field(min_length=1)
+    """One entry for each kind of trust and budget, and one without noise."""
+
+    @property
+    def clients(self) -> int:
+        """The cohort."""
+        return self.records[0].clients
+
+    @property
+    def title(self) -> str:
+        """Learner, cohort and partition."""
+        return f"{self.terms.name}, {self.clients} clients, {self.partition}"
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """The epsilons that were asked for, ascending."""
+        return tuple(dict.fromkeys(one.target_epsilon for one in self.records if one.target_epsilon is not None))
+
+    def of(self, trust: Trust, target_epsilon: float | None) -> PrivateRecord:
+        """The record of one kind of trust at one epsilon."""
+        return next(r for r in self.records if r.trust == trust and r.target_epsilon == target_epsilon)
+
+    @computed
+    def statement(self) -> tuple[str, ...]:
+        """What the numbers mean and rest on, in sentences."""
+        return tuple(_statement(self))
+
+
+def compare_private(
+    dataset: Dataset, settings: PrivateSettings, tick: Callable[[], None] = lambda: None
+) -> PrivateComparison:
+    """Every epsilon under every kind of trust.
+
+    Args:
+        dataset: its training and test rows are pooled and split anew for each seed.
+        settings: what to compare.
+        tick: called before each run.
+
+    Raises:
+        secagg.dp.PrivacyError: an epsilon or delta out of range, or noise that is too fine.
+    """
+    records = [_record(dataset, settings, "non-private", None, tick)]
+    for epsilon in sorted(set(settings.epsilons)):
+        records += [_record(dataset, settings, trust, epsilon, tick) for trust in NOISY]
+    return PrivateComparison(
+        dataset={"name": dataset.name, "sha256": dataset.sha256, "train_rows": len(dataset.x_train)},
+        terms=settings.terms,
+        partition=settings.partition.name,
+        seeds=settings.n_seeds,
+        seed=settings.seed,
+        records=tuple(records),
+    )
+
+
+def _record(
+    dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: float | None, tick: Callable[[], None]
+) -> PrivateRecord:
+    outcomes = []
+    for seed in range(settings.seed, settings.seed + settings.n_seeds):
+        tick()
+        outcomes.append(_run(dataset, settings, trust, epsilon, seed))
+    accuracies, terms, form = tuple(one.accuracy for one in outcomes), settings.terms, outcomes[-1].form
+    promise = form.guarantee if form else None
+    opinions = _opinions(form.releases, terms.delta) if form else ()
+    return PrivateRecord(
+        trust=trust,
+        target_epsilon=epsilon,
+        epsilon=promise.epsilon if promise else None,
+        delta=promise.delta if promise else None,
+        rho=float(promise.rho) if promise else None,
+        epsilon_tight=promise.epsilon_tight if promise else None,
+        sigma_gram=form.sigma_gram if form else 0.0,
+        sigma_cross=form.sigma_cross if form else 0.0,
+        releases=terms.n_releases,
+        unit=terms.unit,
+        adjacency=terms.adjacency,
+        clients=settings.n_clients,
+        survivors=settings.survivors,
+        promised_survivors=settings.promised,
+        colluders=settings.colluders,
+        layers=terms.n_layers,
+        accuracy_mean=statistics.fmean(accuracies),
+        accuracy_spread=statistics.pstdev(accuracies),
+        accuracies=accuracies,
+        clipped=sum(one.clipped for one in outcomes),
+        second_opinions={opinion.accountant: opinion.epsilon for opinion in opinions},
+    )
+
+
+@lru_cache(maxsize=32)
+def _opinions(bill: tuple[Release, ...], delta: float) -> tuple[SecondOpinion, ...]:
+    """Other accountants' numbers; none where the extra is not installed."""
+    try:
+        return second_opinions(bill, delta)
+    except MissingExtraError:
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """Of one seed; ``form`` is the learner's private one, None where nothing is private."""
+
+    accuracy: float
+    clipped: int
+    form: PrivateForm | None
+
+
+def _run(dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: float | None, seed: int) -> _Outcome:
+    """One seed: split, deal, sum, solve, test."""
+    terms, plan, form = settings.terms, None, None
+    learner: Any = terms.learner(
+        n_features=dataset.n_features, n_classes=dataset.n_classes, max_rows=len(dataset.x_train)
+    )
+    known: dict[str, Any] = {
+        "nonnegative": dataset.is_nonnegative,
+        "noise_entropy": lambda number: InsecureSeededEntropy(seed, f"noise {trust} {number}"),
+    }
+    if epsilon is None:  # exact totals, solved like noisy ones
+        learner = terms.plan(1.0, **known).bounded(learner).with_noise([0.0], None)
+    else:
+        promised = {"distributed": settings.promised, "local": 1}.get(trust)
+        colluders = settings.colluders if trust == "distributed" else 0
+        plan = terms.plan(epsilon, promised, colluders=colluders, **known)
+        form = plan.apply(learner)
+
+    def make(setup: SumSetup) -> SumProtocol:
+        """A masked sum where the server is not trusted, and else one in the clear."""
+        if trust == "distributed":
+            return MaskedSum(threshold=settings.threshold, **setup.common)
+        return PlainSum(min_survivors=1, **setup.common)
+
+    rng = np.random.default_rng([seed, *b"private compare"])
+    (x_train, y_train), (x_test, y_test) = _split(dataset, rng)
+    dealt = settings.partition.deal(y_train, settings.n_clients, rng)
+    clients = {party: ClientRows(x_train[rows], y_train[rows]) for party, rows in enumerate(dealt, start=1)}
+    dropouts = replace(settings.dropouts, seed=seed)
+    finished = run_federation(
+        learner,
+        clients,
+        Mode(name=trust, make=make),
+        dropouts=lambda number: dict.fromkeys(dropouts.lost(tuple(clients), number), 0),
+        privacy=plan,
+    )
+    scores = (form.learner if form else learner).decision_function(finished.model, x_test)
+    kept = (CLIPPED_ROWS, CLIPPED_CONTRIBUTION)
+    clipped = sum(int(rows.memory.get(key, 0)) for rows in clients.values() for key in kept)
+    return _Outcome(accuracy=accuracy(scores, y_test), clipped=clipped, form=form)
+
+
+def _split(dataset: Dataset, rng: np.random.Generator) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Training and test rows, drawn anew from all rows of the data set in its own proportion."""
+    features = np.concatenate([dataset.x_train, dataset.x_test])
+    labels = np.concatenate([dataset.y_train, dataset.y_test])
+    order = rng.permutation(len(features))
+    for part in np.split(order, [len(dataset.x_train)]):
+        yield features[part], labels[part]
+
+
+def without_depth(settings: PrivateSettings) -> PrivateSettings:
+    """The same comparison with T = 0: what a deep learner must beat for its 2T + 1 releases to be worth it."""
+    return replace(settings, terms=replace(settings.terms, n_layers=0))
+
+
+# From the command line
+
+
+DEEP = {"n_layers": 1, "d_phi": 64, "d_f": 64}
+"""The options that the private form of deepafl has, with its own defaults."""
+
+
+def settings_from(
+    options: CompareOptions,
+    dataset: Dataset,
+    *,
+    n_clients: int,
+    partition: Partition,
+    deep: Mapping[str, int] | None,
+) -> PrivateSettings:
+    """The settings that arguments ask for; cohort and partition are ``compare``'s own.
+
+    Args:
+        options: what was given.
+        dataset: the rows.
+        n_clients: the cohort.
+        partition: how they are dealt.
+        deep: the options of a deep learner; None for the linear one.
+
+    Raises:
+        UsageError: a parameter out of range, or an option that the private form of a deep learner does not have.
+    """
+    privacy, federation = options.privacy, options.federation
+    unknown = (deep or {}).keys() - DEEP.keys()
+    if unknown:
+        raise UsageError(
+            f"with --epsilon deepafl takes {', '.join(DEEP)} with --option, not {', '.join(sorted(unknown))}; leave "
+            "that out, or --epsilon"
+        )
+    terms = PrivacyTerms(
+        delta=privacy.delta,
+        unit=privacy.unit,
+        adjacency=privacy.adjacency,
+        gram_share=privacy.gram_share,
+        mean_share=privacy.mean_share if deep is None else 0.0,
+        client_rows=-(-len(dataset.x_train) // n_clients),
+    )
+    if deep is not None:
+        chosen: dict[str, Any] = {**DEEP, **deep}
+        terms = replace(terms, **chosen)
+    if options.learning.ridge is not None:
+        terms = replace(terms, ridge=options.learning.ridge)
+    if privacy.epsilon is None:
+        raise UsageError("a private comparison needs --epsilon")
+    return PrivateSettings(
+        epsilons=privacy.epsilon,
+        terms=terms,
+        n_clients=n_clients,
+        partition=partition,
+        promised_survivors=privacy.promise,
+        colluders=privacy.colluders,
+        dropouts=federation.dropouts,
+        n_seeds=privacy.seeds,
+        seed=federation.seed,
+    )
+
+
+# What the numbers mean
+
+
+def _statement(comparison: PrivateComparison) -> Iterator[str]:
+    terms, first = comparison.terms, comparison.records[0]
+    yield (
+        f"Unit of privacy: one {terms.unit}. Adjacency: {terms.adjacency}"
+        f"{' (a client is zeroed out, its noise stays)' if terms.unit == 'client' else ''}. delta {terms.delta:g}. "
+        f"{terms.n_releases} releases share each epsilon."
+    )
+    yield (
+        f"Distributed: whoever sees the totals, and up to {first.colluders} colluding clients. It rests on at least "
+        f"{first.promised_survivors} of {first.clients} clients in every released total (the sum aborts below), on "
+        "each of them adding its share, and on a secure sum that shows nothing but the total."
+    )
+    yield "Central: whoever sees the model, if the server is trusted with the exact totals and adds the noise."
+    yield "Local: every upload is private on its own; no secure sum is needed."
+    yield (
+        "Every row is clipped in exact integers to the public norm 1; format, number of classes, largest number of "
+        "rows, clip and the sign of features are taken as public. Row counts are never released. Budgets are per run: "
+        "repetitions on the same people would add up."
+    )
+    yield "Accuracies are on test rows of a public data set and no release; noise is seeded: this is no deployment."
+    yield from _depth_advice(comparison)
+
+
+def _depth_advice(comparison: PrivateComparison) -> Iterator[str]:
+    """Whether a deep learner's 2T + 1 releases are expected to be worth it, by the public rule."""
+    terms, n_rows = comparison.terms, comparison.dataset["train_rows"]
+    if not terms.n_layers:
+        return
+    for record in comparison.records:
+        if record.trust == "central" and noise_drowns(
+            n_rows=n_rows,
+            row_norm=1.0,
+            sigma_gram=record.sigma_gram,
+            n_features=terms.d_phi,
+        ):
+            yield (
+                f"At epsilon {record.target_epsilon:g} the noise of each of the {record.releases} sums exceeds the "
+                f"mean eigenvalue of a layer's Gram ({n_rows} rows, width {terms.d_phi}): "
+                "T = 0 is expected to do better."
+            )
+
+
+def depth_verdicts(comparisons: Sequence[PrivateComparison]) -> Iterator[tuple[PrivateComparison, str]]:
+    """Where a T above 0 does worse than the T = 0 that was run beside it: (which, a sentence)."""
+    flat = {(one.clients, one.partition): one for one in comparisons if one.terms.n_layers == 0}
+    for deep in comparisons:
+        if deep.terms.n_layers:
+            for sentence in depth_verdict(deep, flat[deep.clients, deep.partition]):
+                yield deep, sentence
+
+
+def depth_verdict(deep: PrivateComparison, flat: PrivateComparison) -> Iterator[str]:
+    """Where T = 0 really did better with the same budget, in a simulation that ran both."""
+    for record in deep.records:
+        other = flat.of(record.trust, record.target_epsilon)
+        if record.target_epsilon is not None and other.accuracy_mean > record.accuracy_mean:
+            yield (
+                f"{record.trust}, epsilon {record.target_epsilon:g}: T = 0 does better ({other.accuracy_mean:.3f}) "
+                f"than T = {record.layers} ({record.accuracy_mean:.3f})."
+            )

@@ -1,0 +1,67 @@
+"""Planted faults of masks and of noise are caught, each by what is named for it; what is not planted is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from federation.datasets import Dataset, bundled
+from simulations.audit.attack import MASKED
+from simulations.audit.evaluate import Verdict
+from simulations.audit.negative_controls import MASK_FAULTS, MaskFault, negative_controls, with_fault
+from simulations.audit.noisy_totals import lattice_p_value, noise_evidence
+from simulations.audit.population import Population
+from simulations.audit.workbench import Bench
+
+CAUGHT = (Verdict.LEAKS, Verdict.RECOVERED)
+
+
+@pytest.mark.parametrize("fault", MASK_FAULTS, ids=lambda fault: fault.name)
+def test_every_named_attack_catches_the_planted_fault(bench: Bench, fault: MaskFault) -> None:
+    runs = replace(bench, clients=22).runs(MASKED)
+    for attack in fault.caught_by:
+        spoiled = [(cohort, with_fault(recorded, fault)) for cohort, recorded in runs]
+        assert attack.against_messages(bench, spoiled).verdict in CAUGHT
+        assert attack.against_messages(bench, runs).verdict is Verdict.NO_EVIDENCE
+
+
+def test_all_controls_are_caught(bench: Bench) -> None:
+    found = list(negative_controls(replace(bench, clients=22), 4))
+    assert [control.name for control in found] == [*(fault.name for fault in MASK_FAULTS), "mask_reuse", "unbound"]
+    assert all(control.caught for control in found)
+    assert list(found[0].scores) == ["uniformity", "told_apart"]
+
+
+# Of noise
+
+
+def test_float32_noise_has_no_low_bits() -> None:
+    rng = np.random.default_rng(2)
+    assert lattice_p_value(rng.integers(-(2**40), 2**40, 10_000)) > 1e-4
+    assert lattice_p_value((rng.normal(size=10_000).astype(np.float32) * np.float32(2**40)).astype(np.int64)) < 1e-6
+
+
+def evidence_of(data: Dataset, epsilons: tuple[float, ...], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    population = Population.of(data, rng)
+    found = list(noise_evidence(population, epsilons, rng))
+    assert [one.name for one in found] == ["honest"] * len(epsilons) + ["halved", "missing_shares", "float_noise"]
+    for one in found:
+        assert one.as_expected, (one.title, one.words)
+        assert one.fault or one.lower_bound <= one.epsilon
+    assert found[-1].lattice_p_value < 1e-6
+    assert found[-3].noise_ratio == pytest.approx(0.25, abs=0.02)
+    assert found[-2].noise_ratio == pytest.approx(0.9, abs=0.05)
+
+
+def test_noise_stands_and_every_planted_fault_of_noise_is_caught() -> None:
+    evidence_of(bundled("digits"), (8.0,), 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["digits", "breast_cancer"])
+def test_noise_stands_for_every_epsilon(name: str) -> None:
+    for seed in range(3):
+        evidence_of(bundled(name), (0.5, 1.0, 4.0, 8.0), seed)

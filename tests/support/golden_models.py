@@ -1,0 +1,74 @@
+"""Models whose weights are a promise: public rows, formats and no intercept, each as one SHA-256 of its weights.
+
+Run as a script it prints them, after the kernels that BLAS runs on; ``free`` as an argument takes the limit of one
+thread off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from contextlib import nullcontext
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from analytic import solve
+from analytic.afl import AFL
+from analytic.bucketing import FixedThresholds
+from analytic.deepafl import DeepAFL
+from analytic.fedhip import FedHiP
+from analytic.learner import ClientRows, fit_pooled
+from analytic.row_format import RowFormat
+from analytic.safle import SAFLe
+from analytic.statistics import Statistics
+from federation.datasets import bundled
+
+DIGITS = {"n_features": 64, "n_targets": 10, "feature_format": RowFormat.parse("UQ5.11"), "max_rows": 2000}
+
+
+def digits() -> ClientRows:
+    """The bundled digits' training rows: 1438 of 64 features."""
+    data = bundled("digits")
+    return ClientRows(data.x_train, data.y_train)
+
+
+def wide_total() -> tuple[AFL, Statistics]:
+    """A total of 700 rows of 512 features: whole numbers that any generator of these seeds draws alike."""
+    rng = np.random.default_rng(512)
+    learner = AFL(
+        n_features=512, n_targets=10, feature_format=RowFormat.parse("Q11.0"), max_rows=700, ridge=1e-3, max_clients=1
+    )
+    rows = rng.integers(-2047, 2048, (700, 512)).astype(np.float64)
+    return learner, Statistics.from_rows(learner.spec, rows, rng.integers(0, 10, 700))
+
+
+def golden() -> dict[str, str]:
+    """SHA-256 of each model's weights, by name."""
+    rows, found = digits(), {}
+    afl = AFL(**DIGITS)
+    found["afl"] = afl.weights_bytes(fit_pooled(afl, rows))
+    fedhip = FedHiP(**DIGITS, ridge=0.1)
+    model = fit_pooled(fedhip, rows)
+    own = ClientRows(rows.features[:5], rows.targets[:5])
+    found["fedhip"] = b"".join(fedhip.weights_bytes(one) for one in fedhip.personalise(model, own, [0.0, 0.3, 30.0]))
+    safle = SAFLe(n_features=64, n_classes=10, max_rows=2000, thresholds=FixedThresholds.evenly(0.0, 16.0, 8))
+    found["safle"] = safle.weights_bytes(fit_pooled(safle, rows))
+    # a deep learner's maps are float64, so its promise begins at a total: here one of digits themselves
+    deep = DeepAFL(n_features=64, n_targets=10, feature_bound=32.0, max_rows=2000, d_phi=64, d_f=64, ridge=0.5)
+    spec = deep.next_sum(deep.init())
+    assert spec is not None
+    head = deep.update(deep.init(), Statistics.from_rows(spec, rows.features / 16, rows.targets, clip=True), 1)
+    found["deepafl head"] = head.classifiers[0].weights.tobytes()
+    learner, total = wide_total()
+    found["afl, 512 features"] = learner.weights_bytes(learner.update(learner.init(), total, 1))
+    return {name: hashlib.sha256(weights).hexdigest() for name, weights in found.items()}
+
+
+if __name__ == "__main__":
+    if "free" in sys.argv:
+        solve.one_blas_thread = nullcontext  # type: ignore[assignment]
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    print(len(pools), sorted({pool["architecture"] for pool in pools}), {pool["num_threads"] for pool in pools})
+    for name, digest in golden().items():
+        print(f"{name}: {digest}")
