@@ -14,6 +14,12 @@ norms of A. A row of a client that missed the earlier sum is not covered by that
 Noisy totals prove nothing about rows. With a layer map every layer has rows of norm 1 instead, n(x) = x / |x|: Phi_0 =
 n(sigma(X A)), F_t = n(sigma(Phi_t B_t)), Phi_{t+1} = n(Phi_t + F_t Omega_{t+1}); residuals longer than its bound are
 clipped. Without these three bounds no noise would cover a layer's sum. Solvers that know the noise do the rest.
+Normalising is float64 arithmetic, then rounded to fixed point, so the bits of a private layer are one machine's own.
+
+Rows without a layer map are fixed-point numbers and every map of them is exact or correctly rounded
+(``analytic.integer_maps``): X is truncated toward zero to ``WORKING_BITS`` at ``feature_bound``; Phi_t and F_t are
+multiples of one public unit, ``WORKING_BITS`` at the bound of Phi_0; Omega_t and W_t are rounded to public units. A
+format of a sum then truncates such rows. So a row is the same in every batch and on every machine.
 """
 
 from __future__ import annotations
@@ -22,6 +28,8 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -37,17 +45,25 @@ from analytic.errors import (
 from analytic.features import (
     PROJECTION_VERSION,
     Projection,
+    check_projection,
+    random_projection,
+)
+from analytic.integer_maps import (
+    WORKING_BITS,
+    FixedMatrix,
+    FixedRows,
     activation_named,
     add_mapped_rows,
-    check_projection,
     map_rows,
-    random_projection,
+    rounded_transform,
+    scores,
+    split_classifier,
 )
 from analytic.layers import Activated, Layer, Linear, Residual
 from analytic.learner import OPTIONAL, ClientRows, canonical_context
-from analytic.model_arrays import Parts
+from analytic.model_arrays import ModelFileError, Parts
 from analytic.noisy_solve import NoisySolver
-from analytic.row_bounds import EPSILON, FloatVector, RowBounds, SummedRows
+from analytic.row_bounds import FloatVector, RowBounds, SummedRows, upward
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.row_map import (
     CLIPPED_ROWS,
@@ -61,6 +77,9 @@ from analytic.row_map import (
 from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit, noise_levels
 from analytic.solve import ResidualBlock, Solution, sandwiched_least_squares, solve_ridge
 from analytic.statistics import LABELS, Statistics, StatisticsSpec, one_hot
+
+MAPS_VERSION = 2
+"""Of the public maps: 1 drew ``analytic/projection/v1`` and multiplied in float64. Weights belong to one version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,9 +114,9 @@ class _Kept:
     source: NDArray[Any]
     key: bytes
     layer: int
-    features: FloatMatrix
-    first: FloatMatrix | None = None
-    hidden: FloatMatrix | None = None
+    features: FixedRows
+    first: FixedRows | None = None
+    hidden: FixedRows | None = None
 
     def serves(self, rows: ClientRows, keys: list[bytes]) -> bool:
         """Whether these are the features of ``rows`` at one of the layers whose histories are ``keys``."""
@@ -108,8 +127,8 @@ class _Kept:
 class DeepAFL:
     """Deep analytic federated learning (DeepAFL, ICLR 2026): T residual blocks by sandwiched least squares.
 
-    Phi_0 is computed from a client's rows as they are: what must fit a fixed-point format is what enters a sum, and
-    identical rows give identical bits already. Prediction uses unquantised rows too (Algorithm 2).
+    Rows beyond ``feature_bound`` are no error before they leave the format of a sum: products take more bits then.
+    Prediction (Algorithm 2) runs the same maps on the same fixed-point rows, before a sum's format truncates them.
 
     Args:
         n_features: d_X, columns of the input.
@@ -186,6 +205,11 @@ class DeepAFL:
         """The learner's name on the command line and in reports."""
         return "deepafl"
 
+    @property
+    def unit(self) -> float:
+        """What Phi_t and F_t are multiples of before a sum's format truncates them; they are rounded to the nearest."""
+        return math.ldexp(1.0, -self._fraction_bits)
+
     def init(self) -> DeepModel:
         """The model before any sum: |x . a_j| <= feature_bound |a_j|_1 is all that is known of Phi_0.
 
@@ -194,9 +218,10 @@ class DeepAFL:
         """
         if self.row_map is not None:
             return DeepModel(bounds=RowBounds(features=np.zeros(self.d_phi)))
-        norms = np.abs(self._input_projection()).sum(axis=0)
-        rounding = 1.0 + 4.0 * self.n_features * EPSILON
-        model = DeepModel(bounds=RowBounds(features=self._activated(self.feature_bound * norms * rounding)))
+        projection, bound = self._input_projection(), Fraction(self.feature_bound)
+        units = [math.ceil(bound * sizes) for sizes in projection.sums.tolist()]
+        reach = np.array([upward(found, -projection.fraction_bits) for found in units])
+        model = DeepModel(bounds=RowBounds(features=self._activated(reach)))
         _ = self.next_sum(model)
         return model
 
@@ -225,8 +250,7 @@ class DeepAFL:
         kept = self._kept(model, rows)
         if not model.awaits_block:
             return self._summed(spec, f"features or targets of layer {model.layer}", kept.features, rows.targets)
-        residuals = self._real_targets(rows.targets)
-        add_mapped_rows(residuals, kept.features, -model.classifiers[-1].weights)
+        residuals = self._real_targets(rows.targets) - scores(kept.features, model.classifiers[-1].weights)
         if self.row_map is not None:
             clipped = self.row_map.residuals.apply(residuals)
             residuals = clipped.rows
@@ -241,10 +265,9 @@ class DeepAFL:
         """
         spec = self._required_sum(model)
         gram, cross = dequantised(total, spec.feature_format, spec.target_format)
-        unit = math.ldexp(1.0, -spec.feature_format.fraction_bits)
-        rows = SummedRows(gram=gram, count=total.count, unit=unit)
+        rows = SummedRows(gram=total.gram, count=total.count, fraction_bits=spec.feature_format.fraction_bits)
         if model.awaits_block:
-            return self._with_block(model, rows, cross, survivors)
+            return self._with_block(model, rows, gram, cross, survivors)
         if self.row_map is not None and self.solver is not None:
             bits = self.row_map.fraction_bits
             noisy = self.solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
@@ -261,12 +284,13 @@ class DeepAFL:
         for layer, classifier in enumerate(model.classifiers):
             if layer:
                 self._advance(kept, model.blocks[layer - 1])
-            yield map_rows(kept.features, classifier.weights)
+            yield scores(kept.features, classifier.weights)
 
     def decision_function(self, model: DeepModel, features: NDArray[Any]) -> FloatMatrix:
-        """Phi_T W_T, shape (n, c) (Algorithm 2).
+        """Phi_T W_T, shape (n, c) (Algorithm 2), of the integer rows: the same bits on every machine.
 
         Raises:
+            RowsOutsideFormatError: NaN, infinity, or rows some thousand times beyond ``feature_bound``.
             NotReadyError: some total has not arrived yet.
         """
         if self.next_sum(model) is not None:
@@ -280,6 +304,8 @@ class DeepAFL:
     def layers(self, model: DeepModel) -> tuple[Layer, ...]:
         """Return Phi_T W_T as layers (Algorithm 2), the projections drawn again from the public seed.
 
+        Matrices are the public fixed-point ones; layers round no rows in between.
+
         Raises:
             SpecificationError: a layer map, which normalises between layers.
         """
@@ -287,12 +313,13 @@ class DeepAFL:
         activated = Activated(self.activation)
         blocks = (
             Residual(
-                branch=(Linear(self._block_projection(layer)), activated, Linear(block.transform)),
+                branch=(Linear(self._block_projection(layer).values), activated, Linear(_transform(block).values)),
                 of_first=self.fed_by_first,
             )
             for layer, block in enumerate(model.blocks)
         )
-        return Linear(self._input_projection()), activated, *blocks, Linear(model.classifiers[-1].weights)
+        high, low = split_classifier(model.classifiers[-1].weights)
+        return Linear(self._input_projection().values), activated, *blocks, Linear(high.values + low.values)
 
     def weights_bytes(self, model: DeepModel) -> bytes:
         """W_0, Omega_1, W_1, ..., as far as they are known."""
@@ -372,6 +399,7 @@ class DeepAFL:
                 "bounds.features": model.bounds.features,
                 "bounds.hidden": np.array(model.bounds.hidden, dtype=np.float64),
                 "bounds.residuals": np.array([model.bounds.residuals], dtype=np.float64),
+                "maps.version": np.array([MAPS_VERSION], dtype=np.int64),
             }
         )
         for layer, solution in enumerate(model.classifiers):
@@ -384,6 +412,12 @@ class DeepAFL:
 
     def put_together(self, parts: Parts) -> DeepModel:
         """Return the model of these parts. They come in turn: a gap is a missing array and not a smaller model."""
+        version = int(parts.integers("maps.version", (1,))[0]) if "maps.version" in parts else 1
+        if version != MAPS_VERSION:
+            raise ModelFileError(
+                f"{parts.source}: its model was trained with version {version} of the public maps, and this program "
+                f"has version {MAPS_VERSION}, with which its weights mean nothing: train it again"
+            )
         n_classifiers = max((t + 1 for t in range(self.n_layers + 1) if f"classifier.{t}" in parts), default=0)
         n_blocks = max((t + 1 for t in range(self.n_layers) if f"transform.{t}" in parts), default=0)
         n_classifiers, n_blocks = max(n_classifiers, n_blocks), max(n_blocks, n_classifiers - 1)
@@ -437,8 +471,19 @@ class DeepAFL:
         return RowFormat(integer_bits=integer_bits, fraction_bits=self.row_bits - integer_bits)
 
     def _activated(self, bounds: FloatVector) -> FloatVector:
-        smaller: FloatVector = np.minimum(bounds, activation_named(self.activation).ceiling)
+        """Bounds of sigma(z), rounded to the unit of Phi_t and F_t, where ``bounds`` are those of |z|.
+
+        Rounding keeps order, so what a row's float64 sums round to stays below what its bounds' sums round to.
+        """
+        smaller: FloatVector = np.minimum(bounds + self.unit, activation_named(self.activation).ceiling)
         return smaller
+
+    @property
+    def _fraction_bits(self) -> int:
+        """Of Phi_t and F_t, what leaves ``WORKING_BITS`` for Phi_0's a-priori bound (before a layer map)."""
+        projection = self._input_projection()
+        reach = self.feature_bound * math.ldexp(int(projection.sums.max()), -projection.fraction_bits)
+        return WORKING_BITS - max(0, math.frexp(reach)[1])
 
     def _hidden_bound(self, model: DeepModel) -> float:
         return model.bounds.hidden[model.layer if self.fed_by_first else 0]
@@ -449,10 +494,11 @@ class DeepAFL:
         if self.row_map is not None:
             return replace(model, classifiers=(*model.classifiers, solution))
         largest_target = math.ldexp(1.0, self.target_format.integer_bits)
+        largest_scores = sum(float(rows.largest_products(part).max()) for part in split_classifier(solution.weights))
         bounds = RowBounds(
             features=rows.largest_entries(),
             hidden=self._hidden_bounds(model, rows),
-            residuals=largest_target + float(rows.largest_products(solution.weights).max()),
+            residuals=largest_target + largest_scores,
         )
         return DeepModel(bounds=bounds, classifiers=(*model.classifiers, solution), blocks=model.blocks)
 
@@ -467,36 +513,41 @@ class DeepAFL:
         projections = (self._block_projection(layer) for layer in layers)
         return tuple(float(self._activated(rows.largest_products(matrix)).max()) for matrix in projections)
 
-    def _with_block(self, model: DeepModel, rows: SummedRows, cross: FloatMatrix, survivors: int) -> DeepModel:
-        gram = rows.gram
+    def _with_block(
+        self, model: DeepModel, rows: SummedRows, gram: FloatMatrix, cross: FloatMatrix, survivors: int
+    ) -> DeepModel:
         if self.row_map is not None and self.block_solver is not None:
             gram = self.block_solver.cleaned(gram, survivors=survivors, fraction_bits=self.row_map.fraction_bits)
         block = sandwiched_least_squares(gram, cross, model.classifiers[-1].weights, gamma=self.gamma)
         if self.row_map is not None:
             return replace(model, blocks=(*model.blocks, block))
         bounds = RowBounds(
-            features=model.bounds.features + rows.largest_products(block.transform),
+            features=model.bounds.features + (rows.largest_products(_transform(block)) + self.unit),
             hidden=model.bounds.hidden if self.fed_by_first else (),
         )
         return DeepModel(bounds=bounds, classifiers=model.classifiers, blocks=(*model.blocks, block))
 
     # --- what a client computes and keeps -------------------------------------------------------------------
 
-    def _input_projection(self) -> FloatMatrix:
+    def _input_projection(self) -> FixedMatrix:
         return random_projection(self.seed, 0, "A", (self.n_features, self.d_phi), self.projection)
 
-    def _block_projection(self, layer: int) -> FloatMatrix:
+    def _block_projection(self, layer: int) -> FixedMatrix:
         return random_projection(self.seed, layer, "B", (self.d_phi, self.d_f), self.projection)
 
     def _feature_key(self) -> bytes:
         """What Phi_0 depends on beside the rows."""
         settings = (PROJECTION_VERSION, self.seed, self.projection, self.activation, self.row_map is not None)
-        sizes = (self.n_features, self.d_phi, self.d_f, self.fed_by_first)
+        sizes = (self.n_features, self.d_phi, self.d_f, self.fed_by_first, float(self.feature_bound))
         return hashlib.sha256(repr((settings, sizes)).encode()).digest()
 
     def _start(self, features: NDArray[Any]) -> _Kept:
-        own = self._in_ball(map_rows(features, self._input_projection(), activation_named(self.activation)))
-        first = own.copy() if self.fed_by_first else None
+        if features.ndim != 2 or features.shape[1] != self.n_features:
+            raise InvalidRowsError(f"features must have shape (n, {self.n_features}), not {features.shape}")
+        own_bits = WORKING_BITS - math.frexp(self.feature_bound)[1]
+        rows = FixedRows.truncated(features, max(self._fraction_bits, min(40, own_bits)))
+        own = self._mapped(rows, self._input_projection())
+        first = replace(own, values=own.values.copy()) if self.fed_by_first else None
         return _Kept(source=features, key=self._feature_key(), layer=0, features=own, first=first)
 
     def _kept(self, model: DeepModel, rows: ClientRows) -> _Kept:
@@ -513,21 +564,27 @@ class DeepAFL:
         rows.memory[self.name] = kept
         return kept
 
-    def _hidden(self, kept: _Kept, layer: int) -> FloatMatrix:
+    def _hidden(self, kept: _Kept, layer: int) -> FixedRows:
         """F_t = sigma(Phi_t B_t), or sigma(Phi_0 B_t) (eq. 89)."""
         if kept.hidden is None:
             source = kept.features if kept.first is None else kept.first
-            hidden = map_rows(source, self._block_projection(layer), activation_named(self.activation))
-            kept.hidden = self._in_ball(hidden)
+            kept.hidden = self._mapped(source, self._block_projection(layer))
         return kept.hidden
 
-    def _in_ball(self, features: FloatMatrix) -> FloatMatrix:
-        """Features of norm 1 behind a layer map, else as they are."""
-        return features if self.row_map is None else normalised(features)
+    def _mapped(self, rows: FixedRows, projection: FixedMatrix) -> FixedRows:
+        return self._in_ball(map_rows(rows, projection, activation_named(self.activation), self._fraction_bits))
+
+    def _in_ball(self, features: FixedRows) -> FixedRows:
+        """Features of norm 1 behind a layer map, to the nearest unit; else as they are."""
+        if self.row_map is None:
+            return features
+        bits = WORKING_BITS - 1
+        values = np.ldexp(np.rint(np.ldexp(normalised(features.values), bits)), -bits)
+        return FixedRows(values=values, fraction_bits=bits)
 
     def _advance(self, kept: _Kept, block: ResidualBlock) -> None:
         """Phi_{t+1} = Phi_t + F_t Omega_{t+1} (eq. 19), in place."""
-        add_mapped_rows(kept.features, self._hidden(kept, kept.layer), block.transform)
+        add_mapped_rows(kept.features, self._hidden(kept, kept.layer), _transform(block))
         kept.features = self._in_ball(kept.features)
         kept.key, kept.layer, kept.hidden = _next_key(kept.key, block), kept.layer + 1, None
 
@@ -536,13 +593,14 @@ class DeepAFL:
             return one_hot(targets if len(targets) else targets.astype(np.intp), self.n_targets)
         if targets.shape[1:] != (self.n_targets,):
             raise InvalidRowsError(f"targets must have shape (n, {self.n_targets}), not {targets.shape}")
-        return np.array(targets, dtype=np.float64)
+        units = self.target_format.quantise(targets, clip=self.clip)  # what the first sum took
+        return self.target_format.dequantise(units)
 
-    def _summed(self, spec: StatisticsSpec, what: str, features: FloatMatrix, targets: NDArray[Any]) -> Statistics:
+    def _summed(self, spec: StatisticsSpec, what: str, features: FixedRows, targets: NDArray[Any]) -> Statistics:
         if self.row_map is not None:
-            return without_count(Statistics.from_rows(spec, self.row_map.features.apply(features).rows, targets))
+            return without_count(Statistics.from_rows(spec, self.row_map.features.apply(features.values).rows, targets))
         try:
-            return Statistics.from_rows(spec, features, targets, clip=self.clip)
+            return Statistics.from_rows(spec, features.values, targets, clip=self.clip)
         except RowsOutsideFormatError as error:
             raise RowsOutsideFormatError(
                 f"{what}: {error}. The formats follow from feature_bound ({self.feature_bound:g}) and earlier totals: "
@@ -550,6 +608,12 @@ class DeepAFL:
                 n_rows=error.n_rows,
                 largest=error.largest,
             ) from error
+
+
+@lru_cache(maxsize=2)  # in a simulation every client asks for the same one
+def _transform(block: ResidualBlock) -> FixedMatrix:
+    """Omega_t in public fixed point."""
+    return rounded_transform(block.transform)
 
 
 def _next_key(key: bytes, block: ResidualBlock) -> bytes:

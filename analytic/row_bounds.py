@@ -8,15 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.row_format import FloatMatrix
-from analytic.solve import one_blas_thread
+from analytic.integer_maps import FixedMatrix, IntMatrix, quadratic_forms
 
 FloatVector = NDArray[np.float64]
 
-ROOM = 32.0
+ROOM = 32
 """A format holds at least this many times the root mean square of a column, however few rows were in the total."""
-
-EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,39 +40,41 @@ class RowBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SummedRows:
-    """What a total proves about each of its rows.
+    """What a total proves about each of its rows. Integers decide, and a bound is rounded upward once at the end.
 
     Args:
-        gram: sum of q q^T over the quantised rows q, shape (d, d).
+        gram: sum of q q^T over the quantised rows q, shape (d, d), in units of 2^-2f.
         count: number of rows.
-        unit: 2^-f; a row differs from its quantised one by less than that in each entry.
+        fraction_bits: f; a row differs from its quantised one by less than 2^-f in each entry.
     """
 
-    gram: FloatMatrix
+    gram: IntMatrix
     count: int
-    unit: float
+    fraction_bits: int
 
     def largest_entries(self) -> FloatVector:
         """A bound on |x_j| for every column j and every row x in the total: sqrt(G_jj) and the unit."""
-        return self._norms() * self._room() + self.unit
+        squares = np.diagonal(self.gram).tolist()
+        return np.array([upward(self._root(square) + 1, -self.fraction_bits) for square in squares])
 
-    def largest_products(self, matrix: FloatMatrix) -> FloatVector:
+    def largest_products(self, matrix: FixedMatrix) -> FloatVector:
         """A bound on |x . m_j| for every column m_j of ``matrix`` and every row x in the total.
 
-        (q . m)^2 <= m^T G m, to which come 4 d eps (|m| . sqrt(diag G))^2 for rounding in float64, here and where
-        the rows are computed, and unit |m|_1 for quantising.
+        (q . m)^2 <= m^T G m, to which comes 2^-f |m|_1 for quantising.
         """
-        with one_blas_thread():
-            squares = np.einsum("ij,ij->j", matrix, self.gram @ matrix)
-            sizes = np.abs(matrix)
-            rounding = 4.0 * len(matrix) * EPSILON * (self._norms() @ sizes) ** 2
-        quantised = np.sqrt(np.maximum(squares, 0.0) + rounding) * self._room()
-        bounds: FloatVector = quantised + self.unit * sizes.sum(axis=0)
-        return bounds
+        squares, exponent = quadratic_forms(self.gram, matrix), -self.fraction_bits - matrix.fraction_bits
+        pairs = zip(squares, matrix.sums.tolist(), strict=True)
+        return np.array([upward(self._root(square) + sizes, exponent) for square, sizes in pairs])
 
-    def _norms(self) -> FloatVector:
-        norms: FloatVector = np.sqrt(np.maximum(np.diagonal(self.gram), 0.0))
-        return norms
+    def _root(self, square: int) -> int:
+        """The square root, with room, rounded up."""
+        square = max(0, square)
+        if 0 < self.count < ROOM**2:
+            square = -(-square * ROOM**2 // self.count)
+        return math.isqrt(square - 1) + 1 if square else 0
 
-    def _room(self) -> float:
-        return max(1.0, ROOM / math.sqrt(self.count)) if self.count else 1.0
+
+def upward(units: int, exponent: int) -> float:
+    """The least float64 that is at least units 2^exponent."""
+    nearest = float(units)
+    return math.ldexp(nearest if int(nearest) >= units else math.nextafter(nearest, math.inf), exponent)

@@ -44,7 +44,9 @@ def to_torch(learner: Layered, model: Any, *, precision: Precision = "float64") 
 
     AFL and FedHiP become ``nn.Linear`` without a bias, DeepAFL a residual network, SAFLe a lookup of bucketed features
     in an ``nn.EmbeddingBag``; any learner with ``layers`` becomes what those say. Logits differ by what the order of
-    additions, the libraries' erf and tanh, and rounding to float32 can do (the tests derive that bound). SAFLe's
+    additions, the libraries' erf and tanh, and rounding to float32 can do, and DeepAFL's also by what the integer map
+    of ``decision_function`` rounds: X and each activation and update by less than ``DeepAFL.unit``, carried on through
+    the later layers (the tests derive that bound). SAFLe's
     buckets agree exactly, for float32 modules on features that are float32 numbers. A row with NaN or infinity, where
     ``decision_function`` of SAFLe raises an error, has logits NaN. Weights are parameters and may be fine-tuned; save
     the module's ``state_dict``.

@@ -20,7 +20,8 @@ from analytic.errors import (
     RowsOutsideFormatError,
     SpecificationError,
 )
-from analytic.features import ACTIVATIONS, activation_named, map_rows, random_projection
+from analytic.features import random_projection
+from analytic.integer_maps import ACTIVATIONS, activation_named, scores
 from analytic.learner import ClientRows, fit_pooled
 from analytic.statistics import one_hot
 
@@ -105,8 +106,8 @@ class TestWhatAClientKeeps:
                 return lambda *args: (calls.append(1), real(*args))[1]
 
             with monkeypatch.context() as patch:
-                patch.setattr(deepafl, "map_rows", counted(deepafl.map_rows))
-                patch.setattr(deepafl, "add_mapped_rows", counted(deepafl.add_mapped_rows))
+                for name in ("map_rows", "scores", "add_mapped_rows"):
+                    patch.setattr(deepafl, name, counted(getattr(deepafl, name)))
                 fit_pooled(learner, _rows(0, 30))
             assert len(calls) == 1 + 3 * n_layers
 
@@ -161,11 +162,11 @@ class TestPublicFormats:
                 own = learner.client_statistics(model, rows)  # would raise if a row left its format
                 kept = rows.memory["deepafl"]
                 if model.awaits_block:
-                    residuals = targets - map_rows(kept.features, model.classifiers[-1].weights)
+                    residuals = targets - scores(kept.features, model.classifiers[-1].weights)
                     assert np.abs(residuals).max() <= model.bounds.residuals
-                    assert np.abs(kept.hidden).max() <= model.bounds.hidden[model.layer if fed_by_first else 0]
+                    assert np.abs(kept.hidden.values).max() <= model.bounds.hidden[model.layer if fed_by_first else 0]
                 else:
-                    assert np.all(np.abs(kept.features).max(axis=0) <= model.bounds.features)
+                    assert np.all(np.abs(kept.features.values).max(axis=0) <= model.bounds.features)
                 model = learner.update(model, own, 1)
 
     def test_rows_beyond_the_stated_bound_are_refused_before_anything_is_sent(self) -> None:
@@ -218,7 +219,7 @@ class TestRepresentationLearning:
             if model.awaits_block:
                 W = model.classifiers[-1].weights
                 assert model.classifiers[-1].reciprocal_condition > 1e-12
-                risks.append(np.linalg.norm(one_hot(rows.targets, 10) - rows.memory["deepafl"].features @ W))
+                risks.append(np.linalg.norm(one_hot(rows.targets, 10) - rows.memory["deepafl"].features.values @ W))
                 sizes.append(np.linalg.norm(W, 2))
             else:
                 sizes.append(np.linalg.norm(model.blocks[-1].transform @ model.classifiers[-1].weights, 2))
@@ -248,12 +249,12 @@ class TestRepresentationLearning:
         learner, rows = _learner(), _rows(0, 30)
         model = fit_pooled(learner, rows)
         gelu = activation_named("gelu").function
-        phi = gelu(rows.features @ random_projection(11, 0, "A", (5, 12), "nin"))
+        phi = gelu(rows.features @ random_projection(11, 0, "A", (5, 12), "nin").values)
         for layer, block in enumerate(model.blocks):
-            phi = phi + gelu(phi @ random_projection(11, layer, "B", (12, 9), "nin")) @ block.transform
+            phi = phi + gelu(phi @ random_projection(11, layer, "B", (12, 9), "nin").values) @ block.transform
         scores = phi @ model.classifiers[-1].weights
-        # two ways to round the same few sums of at most 12 terms; entries and weights are below 1e3
-        np.testing.assert_allclose(learner.decision_function(model, rows.features), scores, rtol=0, atol=1e-9)
+        # rows of 30 bits at a bound of 45 have units of 2^-24, and here no map grows an error by more than 2^6
+        np.testing.assert_allclose(learner.decision_function(model, rows.features), scores, rtol=0, atol=2.0**-18)
 
     def test_a_shallower_learner_is_the_start_of_a_deeper_one(self) -> None:
         rows = _rows(0, 30)

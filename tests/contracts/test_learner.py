@@ -20,8 +20,8 @@ from analytic.afl import AFL
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
-from analytic.features import ACTIVATIONS
 from analytic.fedhip import FedHiP
+from analytic.integer_maps import ACTIVATIONS
 from analytic.layers import Layered
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.row_format import RowFormat

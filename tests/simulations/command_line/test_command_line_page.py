@@ -12,7 +12,8 @@ import pytest
 
 from analytic.bucketing import MAX_BUCKETS, Encoding, QuantileThresholds
 from analytic.deepafl import DeepAFL
-from analytic.features import ACTIVATIONS, PROJECTIONS
+from analytic.features import PROJECTIONS
+from analytic.integer_maps import ACTIVATIONS
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 from federation.console.process import EXIT_CODES
