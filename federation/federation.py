@@ -97,12 +97,14 @@ class SumRecord:
         context: the digest of what its clients received before it; a deployment binds a session to it with the terms.
         survivors: the clients whose vectors are in the total, ascending.
         concerns: what the total gives away besides, where a release policy looked at it.
+        disputes: (owner, holder) of each wrong share that was done without; see ``SumResult.liars``.
     """
 
     layout: Layout
     context: bytes
     survivors: tuple[PartyId, ...]
     concerns: tuple[Concern, ...] = ()
+    disputes: tuple[tuple[PartyId, PartyId], ...] = ()
 
 
 class Federation(Generic[M]):
@@ -157,7 +159,13 @@ class Federation(Generic[M]):
         total, survivors = step.spec.from_vector(result.total), result.survivors
         concerns = self._judge(total, survivors)
         model = self.learner.update(self._model, total, len(survivors))
-        record = SumRecord(layout=step.layout, context=step.context, survivors=survivors, concerns=concerns)
+        record = SumRecord(
+            layout=step.layout,
+            context=step.context,
+            survivors=survivors,
+            concerns=concerns,
+            disputes=result.disputes,
+        )
         self._step = Step.of(self.learner, model, number=step.number + 1, noise=self.noise)
         self._model = model
         self._sums.append(record)

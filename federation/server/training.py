@@ -115,9 +115,11 @@ class Training:
         """Go on with a total, unless the settings' release policy refuses it."""
         number = len(self._federation.sums) + 1
         self._progress.say("sum", number=number, survivors=list(result.survivors))
-        concerns = self._federation.take(result).concerns
+        record = self._federation.take(result)
         self._totals.append(result)
-        for concern in concerns:
+        for owner, holder in record.disputes:
+            self._progress.say("wrong share", owner=owner, holder=holder)
+        for concern in record.concerns:
             self._progress.say("concern", gate=concern.gate.value, reason=concern.message)
 
     def _end(self) -> None:

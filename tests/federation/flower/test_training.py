@@ -7,6 +7,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ from federation.release import ReleaseRefusedError
 from federation.server.exchange import Exchange
 from federation.site.errors import UnreachableError
 from secagg.errors import TooFewSurvivorsError
+from secagg.masked.client import MaskedClient
+from secagg.masked.messages import UnmaskShares
+from secagg.primitives.shamir import SHARE_BYTES
+from secagg.wire import Reader
 
 
 def misses(party: int, kind: str, *numbers: int) -> Callable[[int, Message], bool]:
@@ -182,3 +187,19 @@ def test_such_a_total_can_be_allowed_by_name(trial: Trial, tmp_path: Path) -> No
     rehearse(trial.folder, run_config(tmp_path, mode="committee", **{"allow-low-rank": True}))
     assert (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
     assert {event["gate"] for event in events(trial) if event["event"] == "concern"} == {"rank", "membership"}
+
+
+def test_a_run_says_whose_shares_were_wrong(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Site 2 reveals what is no share; the total stands without it, and the run's log names both ends."""
+    honest = MaskedClient._revealed
+
+    def lying(client: MaskedClient) -> bytes:
+        said = UnmaskShares.read(Reader(memoryview(honest(client)), peer=client.party))
+        wrong = dict.fromkeys(said.self_mask_shares, b"\xff" * SHARE_BYTES)
+        return honest(client) if client.party != 2 else replace(said, self_mask_shares=wrong).to_payload()
+
+    monkeypatch.setattr(MaskedClient, "_revealed", lying)
+    rehearse(trial.folder, run_config(tmp_path))
+    is_exact(trial, [1, 2, 3, 4, 5])
+    said = [(event["owner"], event["holder"]) for event in events(trial) if event["event"] == "wrong share"]
+    assert said == [(owner, 2) for owner in trial.rows]
