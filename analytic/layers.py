@@ -18,7 +18,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Activated:
-    """An elementwise activation, by its name in ``analytic.features.ACTIVATIONS``."""
+    """An elementwise activation, by its name in ``analytic.integer_maps.ACTIVATIONS``."""
 
     name: str
 

@@ -56,6 +56,9 @@ def totals_from_bytes(content: bytes, *, source: str = "the totals") -> tuple[Su
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         description = json.loads(header["__metadata__"][ENTRY])
         version, survivors, digests = (description[key] for key in ("version", "survivors", "arrays"))
+        are_parties = all(type(party) is int for parties in survivors for party in parties)
+        if not are_parties or not isinstance(digests, dict):
+            raise TypeError("its description is of another kind")
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise TotalsFileError(f"{source} is no file of a run's totals ({error}); name totals.safetensors") from error
     if version != VERSION:

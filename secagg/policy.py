@@ -70,8 +70,9 @@ class ClientPolicy:
     """What a site demands of every sum it joins; it comes from the site's own file, never from the server.
 
     Args:
-        modes: the modes it accepts. ``plain`` is refused unless it is listed: never in the clear by accident. Like it
-            ``ckks`` and ``bfv`` know no identities of clients: list them only where the server does not lie.
+        modes: the modes it accepts. ``plain`` is refused unless it is listed: never in the clear by accident. In
+            ``ckks`` and ``bfv`` identities sign messages and keep no server honest: list them only where it does not
+            lie.
         min_clients: smallest cohort.
         min_survivors: fewest clients that a released total may hold.
         min_corruption: fraction of clients whose collusion with the server must not hurt: they open no secret, and

@@ -1,4 +1,4 @@
-"""The example of docs/how-to/embed.md, run as it stands there."""
+"""The examples of docs/how-to/embed.md, run as they stand there."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "how-to" / "embed.md"
 
 
-def example() -> str:
+def examples() -> list[str]:
     blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 1
-    return str(blocks[0])
+    assert len(blocks) == 2
+    return blocks
+
+
+def example() -> str:
+    return examples()[0]
 
 
 def pooled_weights(parties: tuple[int, ...]) -> str:
@@ -75,3 +79,9 @@ def test_the_example_is_short() -> None:
 
 def test_no_engine_is_imported() -> None:
     assert "flwr" not in example()
+
+
+def test_a_journal_refuses_the_sum_that_would_give_the_lost_client_away(tmp_path: Path) -> None:
+    first, again, refused = run(examples()[1], tmp_path).splitlines()
+    assert first == again == "(1, 2, 3, 4, 5, 6)"
+    assert "further_totals" in refused

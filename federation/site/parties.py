@@ -70,10 +70,15 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
     secrets = PartySecrets(identity=role.identity if signs else None, consent=kept.journal.consent)
 
     def contribution() -> IntVector:
-        """What leaves; its noise is paid first, and whoever is made to draw another one pays again."""
+        """What leaves; its noise is paid first, and whoever is made to draw another one pays again.
+
+        Who says nothing after its vector is asked for its consent now: a total that is refused costs nothing.
+        """
         rows = role.rows()
         vector = agreement.step.vector(rows)
         kept.journal.note(protocol, rows, _run_place(agreement))
+        if not protocol.guarantee.messages_after_vector:
+            kept.journal.consent(protocol, None)
         agreement.step.charge(kept.file.ledger, session_id=protocol.digest)
         return vector
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from analytic.errors import AnalyticError
@@ -17,7 +16,7 @@ from federation.site.messages import (
     read_messages,
     write_messages,
 )
-from federation.site.site import Site
+from federation.site.site import LOG, Site
 from federation.site.site_file import SiteFile
 from secagg.errors import (
     ConsentRefusedError,
@@ -26,9 +25,6 @@ from secagg.errors import (
     RemoteProtocolError,
     SecureSumError,
 )
-
-LOG = logging.getLogger("analytic_secagg.site")
-"""The site's own log; it stays on the site's host."""
 
 
 def respond(read_file: Callable[[], SiteFile], kind: str, read_content: Callable[[], bytes]) -> bytes | Refusal:

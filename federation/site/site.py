@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from federation.modes import MODES
 from federation.privacy import is_bounded
@@ -18,7 +19,10 @@ from federation.site.terms import Terms
 from secagg import PartyId
 from secagg.dp import BudgetExceededError
 from secagg.durable import DurableClient
-from secagg.errors import ConfigurationError, PolicyError
+from secagg.errors import ConfigurationError, ConsentRefusedError, PolicyError
+
+LOG = logging.getLogger("analytic_secagg.site")
+"""The site's own log; it stays on the site's host."""
 
 Messages = Mapping[PartyId, bytes]
 """What parties say or are told; empty bytes say that a party is here and has nothing to say yet."""
@@ -64,12 +68,15 @@ class Site:
     def join(self, invitation: Invitation, requests: Messages | None = None) -> Messages:
         """The first messages of this site's parties in a sum; the same ones if it was asked before.
 
+        A client whose rows may not enter this total says nothing, and keeps no helper at the same site from helping.
+
         Args:
             invitation: the sum.
             requests: in a series from its second sum on, what the server asks of whom was set up for this sum.
 
         Raises:
             DeclinedError: the site's own file forbids it, or it has no part in this sum.
+            ConsentRefusedError: none of its parties lets itself be in this total.
             NoSessionError: the session id was used before.
         """
         with self._folder.locked():
@@ -82,7 +89,7 @@ class Site:
             sessions = self._parties(agreement)
             if terms.place > 1:
                 return _answers(sessions, requests or {})
-            return {party: session.start() or self._present(agreement, party) for party, session in sessions.items()}
+            return _each(sessions, lambda party: sessions[party].start() or self._present(agreement, party))
 
     def answer(self, session: bytes, requests: Messages) -> Messages:
         """The answers to the server's requests; the same ones if this was asked last.
@@ -182,4 +189,22 @@ class Site:
 def _answers(sessions: Mapping[PartyId, DurableClient], requests: Messages) -> Messages:
     if not requests.keys() <= sessions.keys():
         raise NoSessionError("this site is asked for a party that it is not in this session")
-    return {party: sessions[party].receive(message) or b"" for party, message in requests.items()}
+    return _each(requests, lambda party: sessions[party].receive(requests[party]) or b"")
+
+
+def _each(parties: Iterable[PartyId], say: Callable[[PartyId], bytes]) -> Messages:
+    """What these parties say, but for those that refuse to be in the total.
+
+    Raises:
+        ConsentRefusedError: some refuse, and nobody else says anything.
+    """
+    said, refusal = dict[PartyId, bytes](), None
+    for party in parties:
+        try:
+            said[party] = say(party)
+        except ConsentRefusedError as error:
+            LOG.warning("party %d takes no part: %s", party, error)
+            refusal = error
+    if refusal is not None and not said:
+        raise refusal
+    return said

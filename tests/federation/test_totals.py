@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save as save_arrays
 
 from analytic.learner import ClientRows
 from analytic.model_files import load_model, save_model
@@ -14,7 +17,7 @@ from analytic.row_format import RowFormat
 from federation.__main__ import main
 from federation.federation import Federation
 from federation.learners import LEARNERS, LearnerSettings
-from federation.totals import TotalsFileError, totals_from_bytes, totals_to_bytes
+from federation.totals import ENTRY, VERSION, TotalsFileError, totals_from_bytes, totals_to_bytes
 from secagg import SumResult
 
 OPTIONS: dict[str, dict[str, Any]] = {"deepafl": {"n_layers": 1, "d_phi": 6, "d_f": 5}, "safle": {"n_bins": 64}}
@@ -109,3 +112,24 @@ def test_totals_keep_their_bytes() -> None:
     assert totals_to_bytes(totals_from_bytes(content)) == content
     with pytest.raises(TotalsFileError, match="no file of a run's totals"):
         totals_from_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("survivors", 1),
+        ("survivors", [3]),
+        ("survivors", [["3"]]),
+        ("survivors", [[True]]),
+        ("arrays", []),
+        ("arrays", 7),
+    ],
+)
+def test_a_description_of_another_kind_is_refused_by_name(name: str, value: Any) -> None:
+    """Whoever hands a file of totals on may have written it."""
+    arrays = {"total 1": np.arange(3)}
+    digests = {"total 1": hashlib.sha256(arrays["total 1"].tobytes()).hexdigest()}
+    description = {"version": VERSION, "survivors": [[3]], "arrays": digests}
+    assert totals_from_bytes(save_arrays(arrays, {ENTRY: json.dumps(description)}))
+    with pytest.raises(TotalsFileError, match="no file of a run's totals"):
+        totals_from_bytes(save_arrays(arrays, {ENTRY: json.dumps(description | {name: value})}))

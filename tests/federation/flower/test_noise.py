@@ -31,7 +31,7 @@ from analytic.model_files import load_model
 from federation.errors import FederationError
 from federation.flower.__main__ import main
 from federation.flower.rehearsal import rehearse
-from federation.flower.trial import Trial
+from federation.flower.trial import JOURNAL, Trial
 from federation.privacy import PrivacyPlan
 from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError, RunSettingsError, SiteFileError, WireError
@@ -40,7 +40,7 @@ from federation.site.site_file import SiteFile
 from federation.site.terms import Terms
 from secagg import new_session_id
 from secagg.dp import Ledger, PrivacyError
-from secagg.errors import SecureSumError
+from secagg.errors import ConsentRefusedError, SecureSumError
 
 NOISE = {"epsilon": 8.0, "noise-survivors": 3, "noise-colluders": 0}
 PLAN = PrivacyPlan(epsilon=8.0, promised_survivors=3)
@@ -140,6 +140,20 @@ def test_an_aborted_sum_is_paid_by_whoever_sent_its_vector(trial: Trial, tmp_pat
             is_gone=lambda node, message: any(is_gone(node, message) for is_gone in gone),
         )
     assert charged(trial) == [1, 1, 0, 0, 0]
+
+
+def test_a_sum_that_the_journal_refuses_costs_nothing(trial: Trial) -> None:
+    """Where a vector is refused before it leaves, nobody gets its noise, however often a server asks."""
+    with_budgets(trial)
+    edit(trial, 3, (JOURNAL, ""))
+    committee = {"mode": "committee", "helpers": (101, 102), "min_survivors": 3}
+    site(trial, 3).join(private(**committee))
+    assert charged(trial) == [0, 0, 1, 0, 0]
+    again = private(**committee)
+    for proposed in (again, again, private(**committee)):
+        with pytest.raises(ConsentRefusedError, match="in 1 totals already"):
+            site(trial, 3).join(proposed)
+    assert charged(trial) == [0, 0, 1, 0, 0]
 
 
 @pytest.mark.parametrize(
