@@ -41,7 +41,7 @@ from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
 from secagg.snapshots import CLIENT, binding, read, write
 from secagg.sums import NO_SECRETS, PartySecrets
-from secagg.wire import MessageType, digest_in, message_type
+from secagg.wire import MessageType, message_type
 
 NOT_YET = Layout.of([("not yet agreed", 1, 0)])
 """Stands for the layout of a sum that is only being set up."""
@@ -228,31 +228,26 @@ class SeriesClient(Party):
         """The first message of the first sum."""
         return self._bundle([_the(self._current).start()])
 
-    def receive(self, message: bytes) -> bytes | None:
-        """Answer what concerns this sum; what concerns the next one's set-up may fail without harm to this one."""
-        current = _the(self._current)
-        answers: list[bytes] = []
-        own_roster = self._series.sum(self._index, NOT_YET, b"").setup_digest
-        for part in read_bundle(self._hear(message), peer=SERVER):
-            of_next = message_type(part) is MessageType.ROSTER and digest_in(part) != own_roster
-            if self._next is not None and of_next:
-                answers += self._set_up(self._next, part)
-            else:
-                answers.append(current.receive(part))
+    def receive(self, message: bytes) -> bytes:
+        """Answer what concerns this sum, which stands first; the next one's set-up may fail without harm to it."""
+        first, *rest = read_bundle(self._hear(message), peer=SERVER)
+        answers = [_the(self._current).receive(first)]
+        for part in rest:
+            answers += self._set_up(part)
         if any(message_type(answer) is MessageType.MASKED_INPUT for answer in answers):
             answers.append(self._advertise())
-        return self._bundle(answers) if answers else None
+        return self._bundle(answers)
 
     def _advertise(self) -> bytes:
         upcoming = self._series.sum(self._index + 1, NOT_YET, b"")
         self._next = MaskedClient(upcoming, self.party, None, secrets=self._secrets, entropy=self._entropy)
         return self._next.start()
 
-    def _set_up(self, upcoming: MaskedClient, roster: bytes) -> list[bytes]:
+    def _set_up(self, roster: bytes) -> list[bytes]:
         try:
-            return [upcoming.receive(roster)]
-        except RepeatedMessageError:
-            raise
+            return [self._next.receive(roster)] if self._next is not None else []
+        except (RepeatedMessageError, LocalProtocolError):
+            return []
         except RemoteProtocolError:
             self._next = None  # this client is out of the next sum; the current one goes on
             return []
