@@ -41,7 +41,7 @@ from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
 from secagg.snapshots import CLIENT, binding, read, write
 from secagg.sums import NO_SECRETS, PartySecrets
-from secagg.wire import MessageType, message_type
+from secagg.wire import MessageType, digest_in, message_type
 
 NOT_YET = Layout.of([("not yet agreed", 1, 0)])
 """Stands for the layout of a sum that is only being set up."""
@@ -228,15 +228,16 @@ class SeriesClient(Party):
         """The first message of the first sum."""
         return self._bundle([_the(self._current).start()])
 
-    def receive(self, message: bytes) -> bytes:
-        """Answer what concerns this sum, which stands first; the next one's set-up may fail without harm to it."""
-        first, *rest = read_bundle(self._hear(message), peer=SERVER)
-        answers = [_the(self._current).receive(first)]
-        for part in rest:
-            answers += self._set_up(part)
+    def receive(self, message: bytes) -> bytes | None:
+        """Answer what concerns this sum; the next one's set-up, which stands second, may fail without harm to it."""
+        current, answers = _the(self._current), list[bytes]()
+        next_set_up = self._series.sum(self._index + 1, NOT_YET, b"").setup_digest
+        for place, part in enumerate(read_bundle(self._hear(message), peer=SERVER)):
+            of_next = place or (self._next is not None and digest_in(part) == next_set_up)
+            answers += self._set_up(part) if of_next else [current.receive(part)]
         if any(message_type(answer) is MessageType.MASKED_INPUT for answer in answers):
             answers.append(self._advertise())
-        return self._bundle(answers)
+        return self._bundle(answers) if answers else None
 
     def _advertise(self) -> bytes:
         upcoming = self._series.sum(self._index + 1, NOT_YET, b"")
