@@ -57,7 +57,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
                 + ("none was given" if keys is None else "this is another one: its public key differs")
             )
         Party.__init__(self, config, party, secrets)
-        self._keys: KeyPair | None = keys
+        self._keys: KeyPair | None = KeyPair(keys.secret)  # of its own: a pair remembers with whom it agreed on what
         self._kept = HelperKept()
 
     @property

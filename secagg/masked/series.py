@@ -229,16 +229,12 @@ class SeriesClient(Party):
         return self._bundle([_the(self._current).start()])
 
     def receive(self, message: bytes) -> bytes | None:
-        """Answer what concerns this sum; what concerns the next one's set-up may fail without harm to this one."""
-        current = _the(self._current)
-        answers: list[bytes] = []
-        own_roster = self._series.sum(self._index, NOT_YET, b"").setup_digest
-        for part in read_bundle(self._hear(message), peer=SERVER):
-            of_next = message_type(part) is MessageType.ROSTER and digest_in(part) != own_roster
-            if self._next is not None and of_next:
-                answers += self._set_up(self._next, part)
-            else:
-                answers.append(current.receive(part))
+        """Answer what concerns this sum; the next one's set-up, which stands second, may fail without harm to it."""
+        current, answers = _the(self._current), list[bytes]()
+        next_set_up = self._series.sum(self._index + 1, NOT_YET, b"").setup_digest
+        for place, part in enumerate(read_bundle(self._hear(message), peer=SERVER)):
+            of_next = place or (self._next is not None and digest_in(part) == next_set_up)
+            answers += self._set_up(part) if of_next else [current.receive(part)]
         if any(message_type(answer) is MessageType.MASKED_INPUT for answer in answers):
             answers.append(self._advertise())
         return self._bundle(answers) if answers else None
@@ -248,11 +244,11 @@ class SeriesClient(Party):
         self._next = MaskedClient(upcoming, self.party, None, secrets=self._secrets, entropy=self._entropy)
         return self._next.start()
 
-    def _set_up(self, upcoming: MaskedClient, roster: bytes) -> list[bytes]:
+    def _set_up(self, roster: bytes) -> list[bytes]:
         try:
-            return [upcoming.receive(roster)]
-        except RepeatedMessageError:
-            raise
+            return [self._next.receive(roster)] if self._next is not None else []
+        except (RepeatedMessageError, LocalProtocolError):
+            return []
         except RemoteProtocolError:
             self._next = None  # this client is out of the next sum; the current one goes on
             return []

@@ -233,3 +233,14 @@ def test_a_helper_that_lies_shifts_the_total_unnoticed() -> None:
     shifted.subtract(RingVector.encode(LAYOUT, np.full(LAYOUT.size, 3)))
     said[11] = forged(said[11], replace(masks, vector=shifted.to_bytes()))
     assert hand.finish().total.tobytes() == (sum(map(vector, CLIENTS)) + 3).tobytes()
+
+
+def test_a_helper_s_long_lived_key_keeps_nothing_of_a_session() -> None:
+    """What it agreed on with clients goes with the session, though its key pair serves many."""
+    layout = Layout.of([("counts", 3, 100)])
+    parties = CommitteeSum.generate(layout=layout, clients=(1, 2, 3), session_id=bytes(16))
+    run_in_memory(parties, {party: np.arange(3) for party in (1, 2, 3)})
+    for helper in parties.helpers:
+        keys = parties.secrets[helper].agreement
+        assert keys is not None
+        assert not keys._shared

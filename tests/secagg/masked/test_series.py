@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -70,6 +71,32 @@ def test_every_sum_is_exact_whoever_vanishes_when(
         assert run.result.total.tobytes() == exact.tobytes()
         assert not gone & set(run.result.survivors)
         gone |= set(CLIENTS) - set(run.result.survivors)
+
+
+class LateDuplicates:
+    """A network that brings whatever it ever brought to a party once more, before each new message to it."""
+
+    def __init__(self) -> None:
+        self._brought: dict[int, list[Envelope]] = {}
+
+    def carry(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
+        for envelope in envelopes:
+            before = self._brought.setdefault(envelope.recipient, [])
+            yield from (old for old in tuple(before) if old.recipient != SERVER or old.sender == envelope.sender)
+            before.append(envelope)
+            yield envelope
+
+
+@pytest.mark.parametrize("series", [PLAIN_SERIES, SIGNED_SERIES])
+def test_late_duplicates_of_any_sum_are_harmless(series: MaskedSeries) -> None:
+    """Nobody needs a key to send signed bytes once more; no client loses its place in this sum or the next by it."""
+    parties, network = begin(series), LateDuplicates()
+    for index in range(4):
+        layout = Layout.of([("counts", 3, 1000)])
+        given_vectors = vectors(layout, index)
+        run = run_in_memory(parties.next_sum(layout, b"model %d" % index), given_vectors, network=network)
+        assert run.result.survivors == CLIENTS
+        assert run.result.total.tobytes() == sum(given_vectors.values()).tobytes()
 
 
 @pytest.mark.parametrize(("series", "first", "later"), [(PLAIN_SERIES, 4, 2), (SIGNED_SERIES, 5, 3)])
