@@ -389,9 +389,12 @@ def dequantised(
     )
 
 
-def in_digits(total: Statistics, feature_format: RowFormat, target_format: RowFormat) -> tuple[Digits, Digits]:
-    """Gram and cross-correlation of a total, exactly."""
-    f, f_target, bits = feature_format.fraction_bits, target_format.fraction_bits, digit_bits(len(total.gram))
+def in_digits(
+    total: Statistics, feature_format: RowFormat, target_format: RowFormat, *, inner: int = 1
+) -> tuple[Digits, Digits]:
+    """Gram and cross-correlation of a total, exactly, in digits whose sums of ``inner`` products are exact too."""
+    f, f_target = feature_format.fraction_bits, target_format.fraction_bits
+    bits = digit_bits(max(len(total.gram), inner))
     return Digits.of(total.gram, bits).shifted(-2 * f), Digits.of(total.cross, bits).shifted(-f - f_target)
 
 

@@ -264,15 +264,20 @@ class DeepAFL:
         A total stands for the rows of its own survivors: a later sum may have others (appendix M).
         """
         spec = self._required_sum(model)
+        exact = in_digits(total, spec.feature_format, spec.target_format, inner=max(self.d_phi, self.n_targets))
         gram, cross = dequantised(total, spec.feature_format, spec.target_format)
         rows = SummedRows(gram=total.gram, count=total.count, fraction_bits=spec.feature_format.fraction_bits)
+        bits = 0 if self.row_map is None else self.row_map.fraction_bits
         if model.awaits_block:
-            return self._with_block(model, rows, gram, cross, survivors)
+            weights = model.classifiers[-1].weights
+            if self.row_map is None or self.block_solver is None:
+                return self._with_block(model, rows, sandwiched_least_squares(*exact, weights, gamma=self.gamma))
+            gram = self.block_solver.cleaned(gram, survivors=survivors, fraction_bits=bits)
+            block = sandwiched_least_squares(gram, cross, weights, gamma=self.gamma)
+            return self._with_block(model, rows, replace(block, certified=False))  # the Gram is this machine's
         if self.row_map is not None and self.solver is not None:
-            bits = self.row_map.fraction_bits
             noisy = self.solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
             return self._with_classifier(model, rows, noisy)
-        exact = in_digits(total, spec.feature_format, spec.target_format)
         return self._with_classifier(model, rows, solve_ridge(*exact, ridge=self.ridge))
 
     def exact_total(self, model: DeepModel, total: Any, survivors: int) -> None:
@@ -405,9 +410,12 @@ class DeepAFL:
         for layer, solution in enumerate(model.classifiers):
             parts.add_solution(f"classifier.{layer}", solution)
         for layer, block in enumerate(model.blocks):
-            report = {"rank": int(block.rank), "reciprocal_condition": float(block.reciprocal_condition)}
             parts.arrays[f"transform.{layer}"] = block.transform
-            parts.conditioning[f"transform.{layer}"] = report
+            parts.conditioning[f"transform.{layer}"] = {
+                "rank": int(block.rank),
+                "reciprocal_condition": float(block.reciprocal_condition),
+                "certified": bool(block.certified),
+            }
         return parts
 
     def put_together(self, parts: Parts) -> DeepModel:
@@ -433,7 +441,7 @@ class DeepAFL:
         blocks = (
             ResidualBlock(
                 transform=parts.floats(f"transform.{t}", (self.d_f, self.d_phi)),
-                **parts.report(f"transform.{t}", "rank", "reciprocal_condition"),
+                **parts.report(f"transform.{t}", "rank", "reciprocal_condition", "certified"),
             )
             for t in range(n_blocks)
         )
@@ -513,12 +521,7 @@ class DeepAFL:
         projections = (self._block_projection(layer) for layer in layers)
         return tuple(float(self._activated(rows.largest_products(matrix)).max()) for matrix in projections)
 
-    def _with_block(
-        self, model: DeepModel, rows: SummedRows, gram: FloatMatrix, cross: FloatMatrix, survivors: int
-    ) -> DeepModel:
-        if self.row_map is not None and self.block_solver is not None:
-            gram = self.block_solver.cleaned(gram, survivors=survivors, fraction_bits=self.row_map.fraction_bits)
-        block = sandwiched_least_squares(gram, cross, model.classifiers[-1].weights, gamma=self.gamma)
+    def _with_block(self, model: DeepModel, rows: SummedRows, block: ResidualBlock) -> DeepModel:
         if self.row_map is not None:
             return replace(model, blocks=(*model.blocks, block))
         bounds = RowBounds(

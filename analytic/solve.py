@@ -1,4 +1,4 @@
-"""From exact totals to weights: certified ridge solves, and sandwiched least squares in float64."""
+"""From exact totals to weights: certified ridge solves and sandwiched least squares."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from analytic.digits import Digits, digit_bits
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
 from analytic.minimum_norm import minimum_norm, rank_guess
 from analytic.row_format import FloatMatrix
+from analytic.sandwich import transform as certified_transform
 
 FloatVector = NDArray[np.float64]
 Exact = NDArray[np.int64] | FloatMatrix | Digits
@@ -201,12 +202,14 @@ class ResidualBlock:
         transform: Omega_{t+1}, shape (d_F, d_Phi), float64, read-only.
         rank: numerical rank of F_t^T F_t.
         reciprocal_condition: its smallest over its largest eigenvalue.
+        certified: whether the transform is the exact solution rounded once, and so the same on every machine.
         digest: SHA-256 of the transform's bytes.
     """
 
     transform: FloatMatrix
     rank: int
     reciprocal_condition: float
+    certified: bool = False
     digest: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -214,53 +217,92 @@ class ResidualBlock:
         object.__setattr__(self, "digest", hashlib.sha256(self.transform.tobytes()).digest())
 
 
-def sandwiched_least_squares(
-    gram: FloatMatrix, cross: FloatMatrix, weights: FloatMatrix, *, gamma: float = 0.0
-) -> ResidualBlock:
-    """The transform that best explains residuals through a classifier.
+def sandwiched_least_squares(gram: Exact, cross: Exact, weights: FloatMatrix, *, gamma: float = 0.0) -> ResidualBlock:
+    """The transform that best explains residuals through a classifier, rounded once: the same bits on every machine.
 
     Omega minimises |R - F Omega W|^2 + gamma |Omega|^2 (DeepAFL, Lemma 2 and eq. 8, with the element-wise
-    *division* that eq. 17, 23 and 46 print as a product). Only the c columns of U that belong to W W^T's range
-    matter. With F^T F = V L V^T and the thin decomposition W = U S P^T (so W^T W = P S^2 P^T),
+    *division* that eq. 17, 23 and 46 print as a product), so F^T F Omega W W^T + gamma Omega = F^T R W^T exactly. Every
+    entry is the nearest multiple of 2^(e - 53), ties to even, where e is the least with all |entries| < 2^e: 53 bits of
+    the largest entry. ``analytic.sandwich`` proves it, for gamma > 0 as for gamma = 0, where both F^T F and W^T W must
+    be clearly regular. What it cannot prove is not ``certified``: a gamma that is lost in float64 beside F^T F and W,
+    gamma = 0 with rows or weights that float64 takes for dependent, an entry exactly between two multiples.
+
+    Only the c columns of U that belong to W W^T's range matter. With F^T F = V L V^T and the thin decomposition
+    W = U S P^T (so W^T W = P S^2 P^T), float64 finds, and returns where nothing is certified,
 
         Omega = V [(V^T F^T R P S) / (gamma + diag(L) (x) diag(S)^2)] U^T.
 
     When gamma is 0, directions whose eigenvalue is zero to working precision carry nothing (minimum norm).
 
     Args:
-        gram: F^T F, shape (d_F, d_F).
+        gram: F^T F, shape (d_F, d_F), as ``solve_ridge`` takes it; digits must be narrow enough for d_Phi and c too.
         cross: F^T R, shape (d_F, c).
         weights: W, shape (d_Phi, c).
         gamma: penalty >= 0.
 
     Raises:
         SpecificationError: a gamma that is negative or not finite.
+        InvalidRowsError: NaN or infinity among the entries, or a transform beyond float64.
         NotPositiveDefiniteError: the Gram has an eigenvalue clearly below zero that gamma does not outweigh.
     """
     if not (math.isfinite(gamma) and gamma >= 0):
         raise SpecificationError(f"gamma must be a finite number >= 0, not {gamma}")
-    # one memory order for the same numbers: LAPACK may round differently for another
-    gram, cross, weights = (np.ascontiguousarray(matrix) for matrix in (gram, cross, weights))
+    bits = gram.bits if isinstance(gram, Digits) else digit_bits(max(*gram.shape, *weights.shape))
+    gram, cross, weights_exactly = (
+        _in_digits(gram, bits, symmetric=True),
+        _in_digits(cross, bits),
+        _in_digits(weights, bits),
+    )
+    # powers of two change no digit: entries below one keep float64 clear of its ends
+    breadth, height = weights_exactly.magnitude, cross.magnitude
+    size = max(gram.magnitude, math.frexp(gamma)[1] - 2 * breadth)
+    gram, cross, weights_exactly = gram.shifted(-size), cross.shifted(-height), weights_exactly.shifted(-breadth)
+    penalty, exponent = math.ldexp(gamma, -size - 2 * breadth), height - size - breadth
+    d_phi, c = weights.shape
     with one_blas_thread():
-        values, vectors = eigh(gram)
-        left, strengths, right = svd(weights, full_matrices=False)
+        values, vectors = eigh(gram.floats())
+        # rows of zeros change nothing but make P square
+        padded = np.concatenate([weights_exactly.floats(), np.zeros((max(0, c - d_phi), c))])
+        left, strengths, right = svd(padded, full_matrices=False)
         kept = _clear_of_zero(values)
-        denominators = gamma + np.outer(np.where(kept, values, 0.0), strengths**2)
+        denominators = penalty + np.outer(np.where(kept, values, 0.0), strengths**2)
         if denominators.min() < 0:
+            smallest, largest = np.ldexp(values[[0, -1]], size)
             raise NotPositiveDefiniteError(
-                f"F^T F must be positive semidefinite; its smallest eigenvalue is {values[0]:.3g} where the largest is "
-                f"{values[-1]:.3g}, and gamma {gamma:g} does not outweigh it. A Gram of rows never has that: check the "
+                f"F^T F must be positive semidefinite; its smallest eigenvalue is {smallest:.3g} where the largest is "
+                f"{largest:.3g}, and gamma {gamma:g} does not outweigh it. A Gram of rows never has that: check the "
                 "total, or use a larger gamma for a noisy one"
             )
         usable = denominators > 0 if gamma else np.outer(kept, _clear_of_zero(strengths**2))
-        rotated = (vectors.T @ cross @ right.T) * strengths
-        scaled = np.divide(rotated, denominators, out=np.zeros_like(rotated), where=usable)
-        transform = vectors @ scaled @ left.T
+
+        def rotated(residual: FloatMatrix) -> FloatMatrix:
+            found: FloatMatrix = vectors.T @ residual @ right.T
+            quotients: FloatMatrix = np.divide(found, denominators, out=np.zeros_like(found), where=usable)
+            return quotients
+
+        try:
+            transform = certified_transform(
+                gram,
+                cross,
+                weights_exactly,
+                (gamma, -size - 2 * breadth),
+                step=lambda residual: vectors @ rotated(residual) @ right,
+                smallest=float(values[0]),
+            )
+            certified = True
+        except UndecidedError:
+            transform = vectors @ (rotated(cross.floats()) * strengths) @ left[:d_phi].T
+            certified = False
+    with np.errstate(over="ignore", under="ignore"):
+        scaled = np.ldexp(transform, exponent)
+    if not np.isfinite(scaled).all():
+        raise InvalidRowsError("the transform of this total leaves float64; scale its features or its targets")
     largest = float(np.abs(values).max())
     return ResidualBlock(
-        transform=np.ascontiguousarray(transform),
+        transform=np.ascontiguousarray(scaled),
         rank=int(np.count_nonzero(kept)),
         reciprocal_condition=max(0.0, float(values[0])) / largest if largest else 0.0,
+        certified=certified and np.array_equal(np.ldexp(scaled, -exponent), transform),
     )
 
 

@@ -25,7 +25,7 @@ PROMISED = {
     "afl": "5cf76addcc13a23f836e5ac8e8877c41ea4a9f0e80bd6ec403755f83a4d9a450",
     "fedhip": "c6aa6591179fc356c0f2317490c4d01082167afa54095fd69325858734893154",
     "safle": "831094b4e17de05f44d426e51b4cc50c85ec532773a3b6d04d29cd99d25984af",
-    "deepafl head": "b5c70b35ca126f69acc061088733f22957894ad475f9bfc87dc89800e9fcfa53",
+    "deepafl": "65262d659400c66df351ab067aead3f1d1e98efc58eddb0b0857eff175346fa5",
     "afl, 512 features": "f220e1a72e4317bc3aaaf95593629cee4e6dadb5747d218c5833f8afdb57edcc",
 }
 KERNELS = {"SkylakeX": "avx512f", "Haswell": "avx2", "Sandybridge": "avx", "Nehalem": "sse4_2"}

@@ -7,11 +7,14 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from support.rationals import sandwiched
 from threadpoolctl import threadpool_info
 
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
@@ -172,6 +175,98 @@ class TestDeterminism:
             assert not inside.wait(0.2)
         assert inside.wait(10)
         other.join()
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """F^T F and F^T R of integers and a classifier W, dependent columns and rows of zeros among them."""
+    d_f, c = draw(st.integers(1, 8)), draw(st.integers(1, 3))
+    d_phi = draw(st.integers(1, min(8, 32 // d_f)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    largest = draw(st.sampled_from([3, 1000, 2**20]))
+    rows = rng.integers(-largest, largest + 1, (draw(st.integers(1, 20)), d_f))
+    if draw(st.booleans()):
+        rows[:, rng.integers(d_f)] = 0
+    if draw(st.booleans()):
+        rows = rows @ rng.integers(-2, 3, (d_f, d_f))
+    targets = rng.integers(-999, 1000, (len(rows), c))
+    weights = rng.standard_normal((d_phi, c)) * 10.0 ** rng.integers(-draw(st.integers(0, 5)), 1, (d_phi, 1))
+    if draw(st.booleans()):
+        weights[:, -1] = weights[:, 0] * draw(st.sampled_from([0.0, -1.0, 1 + 1e-9]))
+    return rows.T @ rows, rows.T @ targets, weights
+
+
+class TestSandwichedAgainstRationals:
+    @given(blocks(), st.sampled_from([2.0**-10, 0.01, 1.0, 1e5]))
+    def test_every_entry_is_the_exact_solution_rounded_once(
+        self, block: tuple[NDArray[Any], NDArray[Any], NDArray[Any]], gamma: float
+    ) -> None:
+        gram, cross, weights = block
+        gamma *= float(gram.max() + 1) * 2.0**-20
+        found = sandwiched_least_squares(gram, cross, weights, gamma=gamma)
+        assert found.certified
+        assert found.transform.tobytes() == sandwiched(gram, cross, weights, gamma).tobytes()
+
+    def test_eight_by_eight(self) -> None:
+        rng = np.random.default_rng(8)
+        rows, weights = rng.integers(-999, 1000, (20, 8)), rng.standard_normal((8, 3))
+        gram, cross = rows.T @ rows, rows.T @ rng.integers(-9, 10, (20, 3))
+        found = sandwiched_least_squares(gram, cross, weights, gamma=0.01)
+        assert found.certified
+        assert found.transform.tobytes() == sandwiched(gram, cross, weights, 0.01).tobytes()
+
+    @given(st.integers(0, 2**32), st.integers(1, 2))
+    def test_without_gamma_where_nothing_is_singular(self, seed: int, c: int) -> None:
+        rng = np.random.default_rng(seed)
+        rows = rng.integers(-999, 1000, (20, 4))
+        gram, cross, weights = rows.T @ rows, rows.T @ rng.integers(-9, 10, (20, c)), rng.standard_normal((c, c))
+        found = sandwiched_least_squares(gram, cross, weights)
+        assert found.certified
+        assert found.transform.tobytes() == sandwiched(gram, cross, weights, 0.0).tobytes()
+
+    @pytest.mark.parametrize("scale", [0, 500, -200])
+    def test_powers_of_two_change_no_digit(self, scale: int) -> None:
+        rng = np.random.default_rng(5)
+        gram, cross, weights = np.diag([9.0, 7.0, 0.5]), rng.standard_normal((3, 2)), rng.standard_normal((4, 2))
+        expected = sandwiched_least_squares(gram, cross, weights, gamma=0.1)
+        moved = sandwiched_least_squares(np.ldexp(gram, scale), np.ldexp(cross, scale), weights, gamma=0.1 * 2.0**scale)
+        assert (expected.certified, moved.certified) == (True, True)
+        assert moved.transform.tobytes() == expected.transform.tobytes()
+
+    def test_a_gram_with_a_negative_eigenvalue_that_gamma_outweighs(self) -> None:
+        """The proof asks no total to be a Gram."""
+        gram, cross, weights = np.diag([1.0, -0.1]), np.array([[1.0], [3.0]]), np.array([[1.0], [0.3], [0.7]])
+        found = sandwiched_least_squares(gram, cross, weights, gamma=1.0)
+        assert found.certified
+        assert found.transform.tobytes() == sandwiched(gram, cross, weights, 1.0).tobytes()
+
+    def test_nothing_to_explain_is_explained_by_zeros(self) -> None:
+        for cross, weights in ((np.zeros((2, 1)), np.ones((3, 1))), (np.ones((2, 1)), np.zeros((3, 1)))):
+            found = sandwiched_least_squares(np.eye(2), cross, weights, gamma=1.0)
+            assert (found.certified, found.transform.tobytes()) == (True, bytes(48))
+
+    def test_ties_go_to_the_even_multiple_where_digits_hold_the_solution(self) -> None:
+        """Omega = diag(C / 2): its largest entry is 1, so multiples are of 2^-52."""
+        cross = np.array([[2.0, 0.0], [0.0, 2.0**-53 * 2], [0.0, 2.0**-53 * 6]])
+        found = sandwiched_least_squares(np.eye(3), cross, np.eye(2), gamma=1.0)
+        assert found.certified
+        assert found.transform.tolist() == [[1.0, 0.0], [0.0, 0.0], [0.0, 2.0**-51]]
+
+    @pytest.mark.parametrize(
+        ("gram", "weights", "gamma"),
+        [
+            (np.ones((2, 2)), np.array([[1.0], [3.0]]), 0.0),
+            (np.eye(2), np.array([[1.0, 2.0], [2.0, 4.0]]), 0.0),
+            (np.ones((2, 2)), np.array([[1.0], [3.0]]), 1e-30),
+        ],
+    )
+    def test_what_is_singular_without_a_gamma_to_speak_of_is_not_certified(
+        self, gram: NDArray[Any], weights: NDArray[Any], gamma: float
+    ) -> None:
+        cross = np.array([[1.0, 1.0], [1.0, 1.0]])[:, : weights.shape[1]]
+        found = sandwiched_least_squares(gram, cross, weights, gamma=gamma)
+        assert not found.certified
+        assert np.isfinite(found.transform).all()
 
 
 class TestSandwichedLeastSquares:

@@ -54,12 +54,8 @@ def golden() -> dict[str, str]:
     found["fedhip"] = b"".join(fedhip.weights_bytes(one) for one in fedhip.personalise(model, own, [0.0, 0.3, 30.0]))
     safle = SAFLe(n_features=64, n_classes=10, max_rows=2000, thresholds=FixedThresholds.evenly(0.0, 16.0, 8))
     found["safle"] = safle.weights_bytes(fit_pooled(safle, rows))
-    # a deep learner's maps are float64, so its promise begins at a total: here one of digits themselves
-    deep = DeepAFL(n_features=64, n_targets=10, feature_bound=32.0, max_rows=2000, d_phi=64, d_f=64, ridge=0.5)
-    spec = deep.next_sum(deep.init())
-    assert spec is not None
-    head = deep.update(deep.init(), Statistics.from_rows(spec, rows.features / 16, rows.targets, clip=True), 1)
-    found["deepafl head"] = head.classifiers[0].weights.tobytes()
+    deep = DeepAFL(n_features=64, n_targets=10, feature_bound=16.0, max_rows=2000, n_layers=2, d_phi=48, d_f=40)
+    found["deepafl"] = deep.weights_bytes(fit_pooled(deep, rows))
     learner, total = wide_total()
     found["afl, 512 features"] = learner.weights_bytes(learner.update(learner.init(), total, 1))
     return {name: hashlib.sha256(weights).hexdigest() for name, weights in found.items()}

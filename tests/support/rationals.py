@@ -34,3 +34,20 @@ def pseudo_inverse_times(gram: NDArray[Any], cross: NDArray[Any], ridge: float) 
     projected = inner * normal.solve(basis.transpose() * in_flint(rational(cross)))
     entries = (basis * normal.solve(projected)).entries()
     return np.array([int(x.p) / int(x.q) for x in entries]).reshape(cross.shape), rank
+
+
+def sandwiched(gram: NDArray[Any], cross: NDArray[Any], weights: NDArray[Any], gamma: float) -> NDArray[np.float64]:
+    """Omega of A Omega W W^T + gamma Omega = C W^T by flint, all unknowns at once, rounded by Python.
+
+    The nearest multiples of 2^(e - 53), ties to even, with e the least of all |entries| < 2^e.
+    """
+    exact = rational(weights)
+    outer, right = exact @ exact.T, rational(cross) @ exact.T
+    system = np.kron(rational(gram), outer) + Fraction(gamma) * np.eye(right.size, dtype=int)
+    found = in_flint(system).solve(in_flint(right.reshape(-1, 1))).entries()
+    entries = [Fraction(int(x.p), int(x.q)) for x in found]
+    largest = max(map(abs, entries))
+    exponent = largest.numerator.bit_length() - largest.denominator.bit_length()
+    exponent += largest >= Fraction(2) ** exponent
+    grid = Fraction(2) ** (exponent - 53)
+    return np.array([float(round(x / grid) * grid) for x in entries]).reshape(right.shape)
