@@ -159,7 +159,8 @@ def test_every_strategy_of_two_lies_against_three_clients(cohort: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("cohort", EXHAUSTIVE)
 def test_every_strategy_of_three_lies_against_the_smallest_cohorts(cohort: str) -> None:
-    assert exhausted(cohort, 3 if "3" in cohort.split(",")[1] else 2) > 100
+    fewest = 30 if "no lies" in cohort else 100  # who only listens has dropouts alone to choose
+    assert exhausted(cohort, 3 if "3" in cohort.split(",")[1] else 2) > fewest
 
 
 def lied(lies: dict[int, int]) -> Choose:
