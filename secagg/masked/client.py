@@ -116,6 +116,11 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         """What ties a stored session to this one."""
         return binding(CLIENT, self._config.digest, self.party)
 
+    @property
+    def setup_digest(self) -> bytes:
+        """What the messages of its set-up are bound to."""
+        return self._config.setup_digest
+
     def restore(self, snapshot: bytes) -> None:
         """Go where the snapshot says; a vector that was sent is not kept any longer."""
         Stored.restore(self, snapshot)
@@ -139,7 +144,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         """
         if self._contribution is not None or self.state not in (ClientState.KEYS_SENT, ClientState.SHARES_SENT):
             raise LocalProtocolError(f"this client is {self.state.value}; it takes the sum it was set up for, once")
-        if config.setup_digest != self._config.setup_digest:
+        if config.setup_digest != self.setup_digest:
             raise ConfigurationError("the sum differs from its set-up in session, cohort, graph, threshold or roster")
         check_now(config.layout, contribution)
         self._config, self._contribution = config, contribution

@@ -231,9 +231,8 @@ class SeriesClient(Party):
     def receive(self, message: bytes) -> bytes | None:
         """Answer what concerns this sum; the next one's set-up, which stands second, may fail without harm to it."""
         current, answers = _the(self._current), list[bytes]()
-        next_set_up = self._series.sum(self._index + 1, NOT_YET, b"").setup_digest
         for place, part in enumerate(read_bundle(self._hear(message), peer=SERVER)):
-            of_next = place or (self._next is not None and digest_in(part) == next_set_up)
+            of_next = place or (self._next is not None and digest_in(part) == self._next.setup_digest)
             answers += self._set_up(part) if of_next else [current.receive(part)]
         if any(message_type(answer) is MessageType.MASKED_INPUT for answer in answers):
             answers.append(self._advertise())
