@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
-from fractions import Fraction
 from itertools import combinations
+
+import flint
 
 from secagg.sessions import PartyId
 
@@ -43,7 +44,7 @@ def fewest_left(earlier: Sequence[Survivors], new: Survivors) -> int | None:
     """
     totals = [frozenset(total) for total in (*earlier, new)]
     alike = Counter(tuple(int(party in total) for total in totals) for party in frozenset().union(*totals))
-    kept = _independent(list(zip(*alike, strict=True)))
+    kept = _independent(list(alike))
     if kept[-1:] != [len(earlier)]:
         return None
     clients = Counter[Group]()
@@ -60,40 +61,17 @@ def fewest_left(earlier: Sequence[Survivors], new: Survivors) -> int | None:
     return fewest
 
 
-def _independent(rows: Sequence[Group]) -> list[int]:
-    """Which rows do not follow from those before them."""
-    reduced: list[tuple[int, list[Fraction]]] = []
-    independent = []
-    for place, entries in enumerate(rows):
-        row = [Fraction(entry) for entry in entries]
-        for pivot, known in reduced:
-            row = [entry - row[pivot] * own for entry, own in zip(row, known, strict=True)]
-        pivot = next((column for column, entry in enumerate(row) if entry), -1)
-        if pivot >= 0:
-            reduced.append((pivot, [entry / row[pivot] for entry in row]))
-            independent.append(place)
-    return independent
+def _independent(groups: Sequence[Group]) -> list[int]:
+    """Which totals do not follow from those before them: the pivots among the columns of the groups."""
+    reduced, _, rank = flint.fmpz_mat([list(group) for group in groups]).rref()
+    return [next(total for total in range(reduced.ncols()) if reduced[row, total]) for row in range(rank)]
 
 
-def _orthogonal(groups: Sequence[Group], size: int) -> list[Fraction] | None:
+def _orthogonal(groups: Sequence[Group], size: int) -> list[int] | None:
     """The vector, up to a factor, that is orthogonal to ``size - 1`` others; None where these are dependent."""
-    rows, pivots = [[Fraction(entry) for entry in group] for group in groups], list[int]()
-    for row in rows:
-        pivot = next((column for column, entry in enumerate(row) if entry), -1)
-        if pivot < 0:
-            return None
-        pivots.append(pivot)
-        row[:] = [entry / row[pivot] for entry in row]
-        for other in rows:
-            if other is not row:
-                other[:] = [entry - other[pivot] * own for entry, own in zip(other, row, strict=True)]
-    (free,) = set(range(size)) - set(pivots)
-    vector = [Fraction(0)] * size
-    vector[free] = Fraction(1)
-    for row, pivot in zip(rows, pivots, strict=True):
-        vector[pivot] = -row[free]
-    return vector
+    vectors, how_many = flint.fmpz_mat(size - 1, size, [entry for group in groups for entry in group]).nullspace()
+    return [int(vectors[row, 0]) for row in range(size)] if how_many == 1 else None
 
 
-def _times(coefficients: Sequence[Fraction], group: Group) -> Fraction:
-    return sum((c for c, is_in in zip(coefficients, group, strict=True) if is_in), Fraction(0))
+def _times(coefficients: Sequence[int], group: Group) -> int:
+    return sum(c for c, is_in in zip(coefficients, group, strict=True) if is_in)
