@@ -15,6 +15,7 @@ from federation.console.declaration import Command, option, part
 from federation.console.output_files import OutputFile
 from federation.errors import UsageError
 from simulations.bench import learning
+from simulations.bench.liars import BY_LIARS
 from simulations.bench.masked_client import MASKING, WHOLE_CLIENT, WIRE_BYTES
 from simulations.bench.measure import Figure, Row, Section, Settings, Spread, describe_machine, one_thread, spaced
 from simulations.bench.sessions import BY_COHORT_SIZE, BY_MODE
@@ -29,6 +30,7 @@ SECTIONS: Mapping[str, Section] = {
         *learning.SECTIONS,
         BY_COHORT_SIZE,
         BY_MODE,
+        BY_LIARS,
     )
 }
 """Every section by its letter."""
