@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, SpecificationError
+from analytic.model_arrays import Parts
 from analytic.row_format import FloatMatrix, RowFormat, refuse_mask
 from analytic.statistics import IntVector, Statistics
 
@@ -120,6 +121,10 @@ class AnalyticLearner(Protocol[M]):
 
     def decision_function(self, model: M, features: NDArray[Any]) -> FloatMatrix:
         """Scores of a complete model, shape (n, c); the class is the largest one's index."""
+        ...
+
+    def take_apart(self, model: M) -> Parts:
+        """The model's arrays by name, with what is known of those that were solved for."""
         ...
 
     def weights_bytes(self, model: M) -> bytes:

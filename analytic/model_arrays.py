@@ -13,6 +13,9 @@ from analytic.row_format import FloatMatrix
 from analytic.solve import Solution
 from analytic.statistics import IntMatrix
 
+FLOAT64 = "eigenvectors in float64"
+"""What solves where nothing more is said."""
+
 
 class ModelFileError(AnalyticError, ValueError):
     """A saved model cannot be read or written, or is not what its digests and its configuration say."""
@@ -50,6 +53,15 @@ class Parts:
             "reciprocal_condition": float(solution.reciprocal_condition),
             "certified": bool(solution.certified),
         }
+
+    @property
+    def uncertified(self) -> tuple[str, ...]:
+        """Solved arrays whose bits are this machine's, each by name with how it was solved; empty where none is.
+
+        All others are proven to be exact solutions rounded once, the same on every machine.
+        """
+        reports = self.conditioning.items()
+        return tuple(f"{name} by {one.get('method', FLOAT64)}" for name, one in reports if not one["certified"])
 
     def floats(self, name: str, shape: tuple[int, ...]) -> FloatMatrix:
         """Take the float64 array of that name and shape."""

@@ -50,6 +50,9 @@ def _verify(options: VerifyOptions) -> int:
     weights = hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest()
     for number, one in enumerate(totals, start=1):
         print(f"sum {number}: {len(one.total)} numbers of {len(one.survivors)} clients")
+    learner: Any = saved.learner
+    if uncertified := learner.take_apart(saved.model).uncertified:
+        print(f"not certified, the bits are those of the machine that solved: {', '.join(uncertified)}")
     found = differences(saved, totals)
     for line in found:
         print(line)

@@ -145,6 +145,11 @@ class Federation(Generic[M]):
         """What has been learned so far; complete once ``next_sum`` is None."""
         return self._model
 
+    @property
+    def uncertified(self) -> tuple[str, ...]:
+        """The solved arrays of the model whose bits are this machine's, each with how it was solved."""
+        return self.learner.take_apart(self._model).uncertified
+
     def take(self, result: SumResult) -> SumRecord:
         """Take the result of the sum that was due, and say what happened in it.
 

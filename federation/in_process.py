@@ -51,12 +51,14 @@ class FederatedRun(Generic[M]):
         sums: what happened in each sum.
         costs: of each client and helper, over all sums.
         server_seconds: time of the server's sessions, of reading the totals and of the solves.
+        uncertified: solved arrays of the model whose bits are this machine's, each with how it was solved.
     """
 
     model: M
     sums: tuple[SumRecord, ...] = ()
     costs: dict[PartyId, Cost] = field(default_factory=dict)
     server_seconds: float = 0.0
+    uncertified: tuple[str, ...] = ()
 
     @property
     def survivors(self) -> tuple[tuple[PartyId, ...], ...]:
@@ -154,7 +156,7 @@ def run_federation(
         started = time.perf_counter()
         federation.take(run.result)
         finished.server_seconds += time.perf_counter() - started
-    finished.model, finished.sums = federation.model, federation.sums
+    finished.model, finished.sums, finished.uncertified = federation.model, federation.sums, federation.uncertified
     return finished
 
 

@@ -317,3 +317,4 @@ class PrivateForm:
             )
         for release in self.releases:
             yield f"{release.label}: rho {float(release.rho):.4g}."
+        yield "Solves cut the eigenvalues of noisy Grams in float64: the model's bits are the computing machine's."

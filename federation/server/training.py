@@ -184,13 +184,15 @@ class Training:
         save_model(folder / "model.safetensors", learner, model)
         OutputFile(folder / "totals.safetensors").fill(lambda file: file.write(totals_to_bytes(self._totals)))
         weights = hashlib.sha256(learner.weights_bytes(model)).hexdigest()
+        proof = {"certified": not self._federation.uncertified, "uncertified": list(self._federation.uncertified)}
         summary = {
             "mode": self._settings.mode,
             "learner": learner.name,
             "survivors": [list(one.survivors) for one in self._federation.sums],
             "weights_sha256": weights,
+            **proof,
             "privacy": None if self._privacy is None else self._privacy.to_public(),
             "seconds": round(seconds, 3),
         }
         OutputFile(folder / "summary.json").write(json.dumps(summary, indent=2) + "\n")
-        self._progress.say("model", folder=str(folder), weights_sha256=weights)
+        self._progress.say("model", folder=str(folder), weights_sha256=weights, **proof)

@@ -39,11 +39,13 @@ class PersonalScores:
         accuracy: of their personal models, by alpha.
         bitwise_equal_to_pooled: whether every client's personal weights are, for every alpha, those that follow from
             the pooled total.
+        uncertified: personal arrays whose bits are this machine's, as ``Parts.uncertified`` names them, each once.
     """
 
     global_accuracy: float | None
     accuracy: Mapping[str, float] | None
     bitwise_equal_to_pooled: bool
+    uncertified: tuple[str, ...]
 
 
 def split_locally(parts: Mapping[PartyId, Indices], seed: int) -> LocalSplit:
@@ -75,22 +77,26 @@ def personal_scores(
         pooled_model: the same from the survivors' pooled rows.
         clients: (training rows, test rows) of every client that took part.
     """
-    equal, general = True, []
+    equal, general, found = True, [], dict[str, None]()
     personal: list[list[float]] = []
     for own, test in clients:
         models = personalise(learner, model, own, alphas)
         pooled = personalise(learner, pooled_model, own, alphas)
         equal &= [one.weights.tobytes() for one in models] == [one.weights.tobytes() for one in pooled]
+        found |= dict.fromkeys(f"personal {name}" for one in models for name in learner.take_apart(one).uncertified)
         if len(test):
             scores = [learner.decision_function(one, test.features) for one in (model, *models)]
             first, *others = (accuracy(score, test.targets) for score in scores)
             general.append(first)
             personal.append(others)
     if not general:
-        return PersonalScores(global_accuracy=None, accuracy=None, bitwise_equal_to_pooled=equal)
+        return PersonalScores(
+            global_accuracy=None, accuracy=None, bitwise_equal_to_pooled=equal, uncertified=tuple(found)
+        )
     means = [statistics.fmean(column) for column in zip(*personal, strict=True)]
     return PersonalScores(
         global_accuracy=statistics.fmean(general),
         accuracy={f"{alpha:g}": mean for alpha, mean in zip(alphas, means, strict=True)},
         bitwise_equal_to_pooled=equal,
+        uncertified=tuple(found),
     )

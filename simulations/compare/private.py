@@ -225,6 +225,8 @@ class PrivateRecord(Record, title="private_record"):
     """The accuracy of each repetition."""
     clipped: Natural
     """Rows, and for units of clients contributions, that were shortened, over all repetitions."""
+    uncertified: tuple[str, ...]
+    """Solved arrays whose bits are this machine's, each by name with how it was solved, over all repetitions."""
     second_opinions: Mapping[str, NotNegative]
     """Epsilon by other accountants' names; empty where they are not installed."""
 
@@ -236,7 +238,7 @@ class PrivateComparison(Record, title="private"):
         default="analytic-secagg/private-compare", serialization_alias="schema"
     )
     """Says what kind of document this is."""
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     """Raised when a name changes its meaning or goes away."""
     dataset: Mapping[str, Any]
     """Name, digest and number of training rows; all rows are pooled and split anew for each repetition."""
@@ -333,6 +335,7 @@ def _record(
         accuracy_spread=statistics.pstdev(accuracies),
         accuracies=accuracies,
         clipped=sum(one.clipped for one in outcomes),
+        uncertified=tuple(dict.fromkeys(name for one in outcomes for name in one.uncertified)),
         second_opinions={opinion.accountant: opinion.epsilon for opinion in opinions},
     )
 
@@ -353,6 +356,7 @@ class _Outcome:
     accuracy: float
     clipped: int
     form: PrivateForm | None
+    uncertified: tuple[str, ...]
 
 
 def _run(dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: float | None, seed: int) -> _Outcome:
@@ -394,7 +398,7 @@ def _run(dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: flo
     scores = (form.learner if form else learner).decision_function(finished.model, x_test)
     kept = (CLIPPED_ROWS, CLIPPED_CONTRIBUTION)
     clipped = sum(int(rows.memory.get(key, 0)) for rows in clients.values() for key in kept)
-    return _Outcome(accuracy=accuracy(scores, y_test), clipped=clipped, form=form)
+    return _Outcome(accuracy=accuracy(scores, y_test), clipped=clipped, form=form, uncertified=finished.uncertified)
 
 
 def _split(dataset: Dataset, rng: np.random.Generator) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
@@ -496,6 +500,8 @@ def _statement(comparison: PrivateComparison) -> Iterator[str]:
         "repetitions on the same people would add up."
     )
     yield "Accuracies are on test rows of a public data set and no release; noise is seeded: this is no deployment."
+    if found := dict.fromkeys(name for record in comparison.records for name in record.uncertified):
+        yield f"Not certified, the bits are this machine's: {', '.join(found)}."
     yield from _depth_advice(comparison)
 
 

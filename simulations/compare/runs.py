@@ -52,6 +52,12 @@ class RunRecord(Record, title="run"):
     """Part of the test rows that the federated model classifies correctly."""
     weights_sha256: Sha256
     """SHA-256 of everything that the model learned."""
+    certified: bool
+    """Whether all that was solved is proven to be the exact solution rounded once: the hash is then the same on every
+    machine."""
+    uncertified: tuple[str, ...]
+    """Solved arrays whose bits are this machine's, each by name with how it was solved; personal weights among them.
+    Empty where certified is true."""
     bitwise_equal_to_pooled: bool
     """Whether these bytes are those of the same closed form solved on the survivors' pooled rows."""
     max_abs_weight_deviation: NotNegative | None
@@ -196,6 +202,8 @@ class Case:
         peak: int,
     ) -> RunRecord:
         weights = self.learner.weights_bytes(federation.model)
+        personal, proofless = self._personal(federation, reference)
+        uncertified = (*federation.uncertified, *proofless)
         test, labels = self.dataset.x_test, self.dataset.y_test
         return RunRecord(
             mode=self.mode.name,
@@ -206,6 +214,8 @@ class Case:
             sums=len(federation.survivors),
             test_accuracy=accuracy(self.learner.decision_function(federation.model, test), labels),
             weights_sha256=hashlib.sha256(weights).hexdigest(),
+            certified=not uncertified,
+            uncertified=uncertified,
             bitwise_equal_to_pooled=weights == reference.weights_bytes,
             max_abs_weight_deviation=largest_deviation(weights, reference.weights_bytes),
             float64_ridge_test_accuracy=accuracy(test @ reference.float64_weights, labels),
@@ -215,7 +225,7 @@ class Case:
             server_seconds=federation.server_seconds,
             wall_seconds=wall_seconds,
             peak_rss_bytes=peak,
-            **self._personal(federation, reference),
+            **personal,
             **self._client_costs(federation),
             **self._helper_costs(federation),
         )
@@ -247,11 +257,12 @@ class Case:
             return None
         return float(np.abs(linear_weights(federation.model) - reference.float64_weights).max())
 
-    def _personal(self, federation: FederatedRun[Any], reference: Reference) -> dict[str, Any]:
+    def _personal(self, federation: FederatedRun[Any], reference: Reference) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """What the record says of personal models, and their arrays that are not certified."""
         names = ("local_test_accuracy", "personalised_test_accuracy", "personalised_bitwise_equal_to_pooled")
         personalise = self.chosen.entry.personalise
         if personalise is None:
-            return dict.fromkeys(names)
+            return dict.fromkeys(names), ()
         split, took_part = self.deal.split, federation.survivors[-1]
         scores = personal_scores(
             self.learner,
@@ -262,7 +273,7 @@ class Case:
             clients=((self._rows(split.train[party]), self._rows(split.test[party])) for party in took_part),
         )
         found = scores.global_accuracy, scores.accuracy, scores.bitwise_equal_to_pooled
-        return dict(zip(names, found, strict=True))
+        return dict(zip(names, found, strict=True)), scores.uncertified
 
 
 def _messages_per_sum(federation: FederatedRun[Any]) -> Iterator[int]:

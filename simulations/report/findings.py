@@ -18,6 +18,7 @@ def findings(comparison: Comparison) -> Iterator[tuple[bool, str]]:
             yield True, f"{whose}one weights hash in all runs: {next(iter(hashes))}"
         else:
             yield True, f"{whose}{len(hashes)} weights hashes: runs whose surviving rows differ have different models"
+    yield from _proof(comparison.runs)
     yield from _messages(comparison)
     if comparison.baselines:
         names = ", ".join(
@@ -79,6 +80,15 @@ def _equality(runs: tuple[RunRecord, ...]) -> Iterator[tuple[bool, str]]:
         yield False, f"NOT EQUAL: personal models differ from those of the pooled total ({'; '.join(different)})"
     elif personal:
         yield True, "every client's personal models equal those that follow from the pooled total, bit for bit"
+
+
+def _proof(runs: tuple[RunRecord, ...]) -> Iterator[tuple[bool, str]]:
+    """Whether hashes are those of every machine; no fault where they are not, but said by name."""
+    found = dict.fromkeys(f"{run.learner}'s {name}" for run in runs for name in run.uncertified)
+    if found:
+        yield True, f"not certified, the bits are this machine's: {', '.join(found)}"
+    else:
+        yield True, "certified: what was solved is the exact solution rounded once, the same on every machine"
 
 
 def _messages(comparison: Comparison) -> Iterator[tuple[bool, str]]:

@@ -31,6 +31,7 @@ RUN_COLUMNS: Mapping[str, Callable[[RunRecord], str]] = {
     "deviation from\nfloat64 ridge": lambda run: error_text(run.float64_ridge_max_abs_weight_deviation),
     "float64 Grams\nfrom pooled": lambda run: error_text(run.float64_gram_sum_max_abs_weight_deviation),
     "float64 weights\nfrom pooled": lambda run: error_text(run.float64_solved_weights_max_abs_weight_deviation),
+    "certified?": lambda run: "yes" if run.certified else "no",
     "messages\n(heavy)": lambda run: f"{run.messages_per_client} ({run.heavy_messages_per_client})",
     "up per\nclient": lambda run: human_bytes(run.bytes_up_per_client),
     "down per\nclient": lambda run: human_bytes(run.bytes_down_per_client),
@@ -40,7 +41,7 @@ RUN_COLUMNS: Mapping[str, Callable[[RunRecord], str]] = {
 }
 """Every column of the runs with what stands in it; a terminal has room for some."""
 
-PAGE_ONLY = frozenset(name for name in RUN_COLUMNS if "float64" in name or "deviation" in name)
+PAGE_ONLY = frozenset(name for name in RUN_COLUMNS if any(w in name for w in ("float64", "deviation", "certified")))
 COLUMNS = tuple(name for name in RUN_COLUMNS if name not in PAGE_ONLY | {"weights"})
 BASELINE_COLUMNS: Mapping[str, Callable[[BaselineRecord], str]] = {
     "baseline": lambda one: one.learner,

@@ -209,3 +209,4 @@ def assert_exact(trial: Trial, output: Path, survivors: Sequence[int]) -> None:
     summary = json.loads((output / "summary.json").read_text())
     assert summary["survivors"] == [list(survivors)]
     assert summary["weights_sha256"] == hashlib.sha256(weights).hexdigest()
+    assert (summary["certified"], summary["uncertified"]) == (True, [])

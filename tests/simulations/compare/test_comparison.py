@@ -21,6 +21,7 @@ from simulations.compare.comparison import CompareSettings, Progress, compare
 from simulations.compare.dropouts import Dropouts
 from simulations.compare.reference import accuracy
 from simulations.data.partitions import parse_partition
+from simulations.report.findings import findings
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "afl": {},
@@ -68,6 +69,19 @@ def test_one_hash_whatever_the_mode_partition_and_cohort(learner: str) -> None:
     assert {len(hashes) for hashes in alike} == {1}
     assert {run.max_abs_weight_deviation for run in comparison.runs} == {0.0}
     assert {run.survivors for run in comparison.runs} == {2, 7}
+    assert {(run.certified, run.uncertified) for run in comparison.runs} == {(True, ())}
+    assert any("the same on every machine" in finding for _, finding in findings(comparison))
+
+
+def test_what_is_this_machines_alone_is_named() -> None:
+    """Digits have columns of zeros: without gamma nothing proves a transform."""
+    chosen = ChosenLearner(entry=LEARNERS["deepafl"], options=SMALL["deepafl"] | {"gamma": 0.0})
+    (run,) = (comparison := compare(small_digits(), settings(learners=(chosen,), modes=choose_modes(["plain"])))).runs
+    assert not run.certified
+    assert run.uncertified == ("transform.0 by eigenvectors in float64",)
+    (said,) = [finding for _, finding in findings(comparison) if "certified" in finding]
+    assert said.startswith("not certified, the bits are this machine's: deepafl's transform.0 by eigenvectors")
+    assert comparison.all_bitwise_equal_to_pooled
 
 
 @pytest.mark.parametrize("anew", [False, True])
