@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from secagg.layout import IntVector
@@ -25,11 +25,13 @@ class SumResult:
         survivors: the parties whose vectors are in it, ascending.
         disputes: (owner, holder) of each wrong share that stood in the way and was done without: the holder revealed
             another one than it was given, or the owner gave it a wrong one. ``liars`` says what follows from them.
+        receipt: the server's own copy of its receipt, as bytes; empty where the sum gives none.
     """
 
     total: IntVector
     survivors: tuple[PartyId, ...]
     disputes: tuple[tuple[PartyId, PartyId], ...] = ()
+    receipt: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
         self.total.setflags(write=False)
@@ -97,7 +99,7 @@ class ServerSession(Session, Protocol):
         ...
 
     def close_round(self) -> Mapping[PartyId, bytes]:
-        """End the round and return the next messages by recipient; empty once the result stands.
+        """End the round and return the next messages by recipient; once the result stands none, or such as end a sum.
 
         Raises:
             TooFewSurvivorsError: the round came up short; the session is aborted and no sum released.

@@ -18,8 +18,8 @@ from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, statement, 
 from secagg.sessions import PartyId
 
 MAGIC = b"SAGG"
-VERSION = 2
-"""1 signed some messages, each in its own way; its messages are refused."""
+VERSION = 3
+"""1 signed some messages, each in its own way; 2 knew no receipts. Messages of both are refused."""
 HEADER_BYTES = 47
 _LABEL = "message"
 PART_SIZE_BYTES = 8
@@ -49,6 +49,9 @@ class MessageType(IntEnum):
     DECRYPTION_REQUEST = 49
     DECRYPTED_SUM = 50
     PRESENCE = 56
+    COUNTERSIGN_REQUEST = 64
+    COUNTERSIGNATURE = 65
+    RECEIPT = 66
 
 
 CARRIES_VECTOR = frozenset(

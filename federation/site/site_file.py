@@ -17,6 +17,7 @@ from analytic.sensitivity import Adjacency, Unit
 from federation.modes import MODES, HelperRole, KeyKind, helper_roles
 from federation.site.errors import SiteFileError
 from federation.site.key_files import read_secret
+from federation.site.results import Results
 from federation.site.roster import Roster
 from federation.site.strict_models import Place, StrictModel, Texts, beside, validated
 from secagg import PartyId, PartySecrets
@@ -210,6 +211,7 @@ class SiteFile(StrictModel):
         privacy: what its rows may cost; with it the site takes part in sums with noise only, without in exact ones.
         helpers: its roles beside clients and server, such as a committee's helper or the key holder; in the file a
             table for each.
+        results: a folder for receipts and models; ``results`` beside ``state`` where the file names none.
         forget_hours: a session without a word from the server for so long is over.
     """
 
@@ -220,6 +222,7 @@ class SiteFile(StrictModel):
     client: ClientRole | None = None
     privacy: SitePrivacy | None = None
     helpers: Annotated[tuple[OwnRole, ...], BeforeValidator(_own_roles)] = Field((), alias="own roles")
+    results: Place | None = None
     forget_hours: Annotated[float, Field(ge=0)] = 24.0
 
     @model_validator(mode="before")
@@ -297,6 +300,11 @@ class SiteFile(StrictModel):
                 "is never changed under what was spent; correct the file, or begin a ledger for rows that nobody spent"
             )
         return ledger
+
+    @property
+    def kept(self) -> Results:
+        """Where it keeps what runs leave."""
+        return Results(self.results or self.state.with_name("results"))
 
     @property
     def _role_secrets(self) -> list[bytes]:

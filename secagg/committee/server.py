@@ -52,7 +52,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
                 self._take_vector(sender, CommitteeInput.read(reader, self._config))
             else:
                 self._take_masks(sender, MaskSum.read(reader, self._config))
-            round_.accept(sender, message)
+            round_.accept(sender)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         """Ask the helpers; then release the sum."""
