@@ -14,7 +14,7 @@ from functools import partial
 from itertools import combinations, product
 from typing import Any
 
-from secagg import CommitteeSum, MaskedSum
+from secagg import CommitteeSum, MaskedSum, PlainSum
 from secagg.committee.messages import CommitteeInput, seed_binding, seed_key
 from secagg.masked.messages import AdvertisedKeys, Roster, SealedShares, UnmaskShares
 from secagg.masked.secrets import pairwise_seed, seal_binding, sealing_key, self_mask_commitment
@@ -26,7 +26,7 @@ from secagg.primitives.shamir import SHARE_BYTES, BadSharesError, combine
 from secagg.ring import RingVector
 from secagg.wire import Frame, MessageType, Reader, message_type, open_frame
 
-Sum = MaskedSum | CommitteeSum
+Sum = MaskedSum | CommitteeSum | PlainSum
 Once = Callable[[object, Callable[[], Any]], Any]
 
 
@@ -106,7 +106,7 @@ class Coalition:
             for heard in self._sums:
                 if isinstance(heard.config, MaskedSum):
                     self._rebuild(heard, heard.config)
-                else:
+                elif isinstance(heard.config, CommitteeSum):
                     self._seeds |= set(self._committee_seeds(heard, heard.config))
         for heard in self._sums:
             if isinstance(heard.config, MaskedSum):

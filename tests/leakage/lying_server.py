@@ -20,6 +20,8 @@ from leakage.coalition import Coalition, Heard, Sum, mask_words, opened, reader
 from leakage.equations import Combination, Equation, Span, Vector, Words
 
 from secagg import ClientSession, CommitteeSum, InsecureSeededEntropy, Layout, MaskedSum
+from secagg.carriers.encrypted import Encrypted
+from secagg.carriers.key_holder import write_request
 from secagg.committee import client as committee_client
 from secagg.committee import helper as committee_helper
 from secagg.committee.messages import (
@@ -194,6 +196,7 @@ class Stage:
         series: of which ``sums`` are the first ones.
         may_lie: whether the server lies, or only listens while messages get lost.
         reorders: whether the order of steps, crashes and replays are choices, too.
+        decryption: the key holder's secret context, where vectors are encrypted.
     """
 
     sums: tuple[Sum, ...]
@@ -203,6 +206,7 @@ class Stage:
     series: MaskedSeries | None = None
     may_lie: bool = True
     reorders: bool = False
+    decryption: bytes = b""
     parties: Mapping[int, Honest] = field(init=False)
     memory: dict[object, Any] = field(init=False, default_factory=dict)
 
@@ -236,7 +240,7 @@ class Stage:
         """What a party knows for long."""
         if party in self.sums[0].helpers:
             identity = identity_of(party) if self.sums[0].is_authenticated else None
-            return PartySecrets(agreement=agreement_of(party), identity=identity)
+            return PartySecrets(agreement=agreement_of(party), identity=identity, decryption=self.decryption)
         return PartySecrets(identity=identity_of(party) if self.sums[0].is_authenticated else None)
 
     def _maker(self, party: int) -> Callable[[], Session]:
@@ -256,8 +260,27 @@ class Stage:
 # The server
 
 
+@dataclass(frozen=True)
+class Seen:
+    """Words that somebody could read, and of which vectors and masks they are the sum."""
+
+    vectors: tuple[Vector, ...]
+    masks: tuple[tuple[bytes, int], ...]
+    words: Words
+
+    @property
+    def is_true(self) -> bool:
+        """Whether they are."""
+        true = np.zeros(LAYOUT.size, np.uint64)
+        for vector in self.vectors:
+            true = true + vector_of(vector).astype(np.uint64)
+        for mask, sign in self.masks:
+            true = true + np.frombuffer(mask, np.uint64) * np.uint64(sign % 2**64)
+        return bool((self.words == true).all())
+
+
 class Attack:
-    """One play; ``Masked`` and ``Committee`` say what can be chosen."""
+    """One play; ``Unmasked``, ``Masked`` and ``Committee`` say what can be chosen."""
 
     def __init__(self, stage: Stage, choose: Choose) -> None:
         self.stage, self.choose = stage, choose
@@ -265,7 +288,9 @@ class Attack:
         self._wire: list[tuple[int, bytes]] = []
         self._heard = [Heard(config) for config in stage.sums]
         self._said: dict[tuple[int, int, MessageType], bytes] = {}
-        self._seen: list[tuple[Vector | None, tuple[tuple[bytes, int], ...], Words]] = []
+        self._seen: list[Seen] = []
+        self._locked: dict[tuple[int, int], tuple[bytes, Seen]] = {}
+        """Ciphertexts that only the key holder opens, and what is in them."""
         self._keys = [agreement_of(party) for party in stage.sums[0].helpers if party in stage.colluders]
         self._seeds: set[bytes] = set()
 
@@ -289,13 +314,52 @@ class Attack:
         self._said[number, party, type_] = message
         self._heard[number].take(message, sender=party, recipient=SERVER)
         if type_ in CARRIES_VECTOR or type_ is MessageType.MASK_SUM:
-            vector = self.stage.vector(number, party) if type_ in CARRIES_VECTOR else None
-            words = _words(config, message, party)
-            true = np.zeros_like(words) if vector is None else vector_of(vector).astype(np.uint64)
-            for mask, sign in masks:
-                true = true + np.frombuffer(mask, np.uint64) * np.uint64(sign % 2**64)
-            assert (words == true).all(), "what was sent is the vector and the masks that were seen to be added"
-            self._seen.append((vector, masks, words))
+            vectors = (self.stage.vector(number, party),) if type_ in CARRIES_VECTOR else ()
+            seen = Seen(vectors, masks, self._words(config, message, party))
+            assert seen.is_true, "what was sent is the vector and the masks that were seen to be added"
+            if isinstance(_carrier(config), Encrypted) and not self.stage.colluders.intersection(config.helpers):
+                self._locked[number, party] = _payload(config, message, party), seen
+            else:
+                self._seen.append(seen)
+
+    def _words(self, config: Sum, message: bytes, party: int) -> Words:
+        """The words in a message: whoever knows everything reads them, and not the coalition."""
+        carrier = _carrier(config)
+        if not isinstance(carrier, Encrypted):
+            return _words(config, message, party)
+        assert not isinstance(config, CommitteeSum)
+        payload = _payload(config, message, party)
+        words = carrier.cipher(config).decrypt(payload, self.stage.decryption).vector.to_bytes()
+        return np.frombuffer(words, np.uint64)
+
+    def ask_holder(self, number: int, arrived: Callable[[int], bool]) -> None:
+        """Have an honest key holder decrypt a sum of what arrived, or of what the server likes, once or twice."""
+        config = self.stage.sums[number]
+        carrier = _carrier(config)
+        if not isinstance(carrier, Encrypted) or carrier.key_holder in self.stage.colluders:
+            return
+        assert not isinstance(config, CommitteeSum)
+        holder = carrier.key_holder
+        self.tell(number, holder, None)
+        for _ in range(1 + self.stage.may_lie):
+            chosen = [at for at in self._locked if at[0] == number and arrived(at[1])]
+            if self.stage.may_lie:
+                kept = [at for at in chosen if not self.choose(2)]
+                chosen = kept + [at for at in self._locked if at not in chosen and self.choose(2)]
+            encrypted_sum = carrier.cipher(config).empty_sum()
+            for at in chosen:
+                encrypted_sum.add(self._locked[at][0], peer=at[1])
+            claimed = config.clients if self.stage.may_lie else sorted(party for _, party in chosen)
+            request = write_request(claimed, encrypted_sum.to_bytes())
+            for answer in self.tell(
+                number, holder, says(config, MessageType.DECRYPTION_REQUEST, request, recipient=holder)
+            ):
+                parts = [self._locked[at][1] for at in chosen]
+                masks = tuple(mask for part in parts for mask in part.masks)
+                words = np.frombuffer(_payload(config, answer, holder), np.uint64)
+                seen = Seen(tuple(vector for part in parts for vector in part.vectors), masks, words)
+                assert seen.is_true, "what was decrypted is the sum of what was in the ciphertexts"
+                self._seen.append(seen)
 
     def disturb(self, number: int, party: int) -> None:
         """Have a party crash and come back, or repeat to it what anybody was told in any sum."""
@@ -311,14 +375,15 @@ class Attack:
         """All that follows from the bytes: what the coalition can expand is taken off, what it cannot is unknown."""
         known = Coalition(self._keys, self._seeds, self._heard, self.stage.once).known_masks()
         equations = []
-        for vector, masks, words in self._seen:
+        for seen in self._seen:
+            words = seen.words
             left: dict[bytes, int] = defaultdict(int)
-            for mask, sign in masks:
+            for mask, sign in seen.masks:
                 if mask in known:
                     words = words - np.frombuffer(mask, np.uint64) * np.uint64(sign % 2**64)
                 else:
                     left[mask] += sign
-            equations.append(Equation({} if vector is None else {vector: 1}, left, words))
+            equations.append(Equation(dict.fromkeys(seen.vectors, 1), left, words))
         return Span(equations)
 
     def leak(self) -> Combination | None:
@@ -332,6 +397,16 @@ class Attack:
             )
             assert (combination.words == really).all(), "what follows from the equations is what the vectors say"
         return found
+
+
+class Unmasked(Attack):
+    """Vectors that only encryption hides."""
+
+    def play(self) -> None:
+        """Collect vectors, some of which get lost, and have them decrypted."""
+        for number in range(len(self.stage.sums)):
+            came = [party for party in self.stage.clients if not self.choose(2) and self.tell(number, party, None)]
+            self.ask_holder(number, came.__contains__)
 
 
 class Masked(Attack):
@@ -356,6 +431,8 @@ class Masked(Attack):
             following = self._step(number, step, party)
             if following is not None:
                 insort(waiting, (number, following, party))
+        for number in range(len(self.stage.sums)):
+            self.ask_holder(number, self._counted[number, DELIVERY].__contains__)
 
     def _step(self, number: int, step: int, party: int) -> int | None:
         """Where the client stands after a step of its sum; None where it is left, refuses or is done."""
@@ -488,7 +565,8 @@ class Masked(Attack):
     def _proof(self, number: int, party: int) -> bytes:
         """All signatures on what this client was told; colluders sign everything. Or others' on other sets, too."""
         dropouts, digest = self._asked[number, party], self._config(number).digest
-        signatures = {peer: self._colluder_signs(peer, dropouts, digest) for peer in self.stage.colluders - dropouts}
+        colluding = self.stage.colluders.intersection(self._config(number).clients) - dropouts
+        signatures = {peer: self._colluder_signs(peer, dropouts, digest) for peer in colluding}
         if self.stage.may_lie and self.choose(2):
             for (k, _), signed in self._signed.items():
                 signatures |= signed if k == number else {}
@@ -576,6 +654,14 @@ class Committee(Attack):
             entry = (identity_of(party), binding, seed.ephemeral, seed.sealed)
             signature = self.stage.once(("signed", binding, seed.sealed), lambda: sign_seed(*entry))
         return replace(seed, signature=signature)
+
+
+def _carrier(config: Sum) -> object:
+    return None if isinstance(config, CommitteeSum) else config.carrier
+
+
+def _payload(config: Sum, message: bytes, sender: int) -> bytes:
+    return reader(opened(config, message, sender=sender, recipient=SERVER), sender).rest()
 
 
 def _belongs(config: Sum, message: bytes, sender: int) -> bool:

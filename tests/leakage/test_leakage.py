@@ -23,12 +23,15 @@ from leakage.lying_server import (
     Committee,
     Masked,
     Stage,
+    Unmasked,
     agreement_of,
     identity_of,
     strategies,
 )
 
-from secagg import CommitteeSum, MaskedSum
+from secagg import CommitteeSum, MaskedSum, PlainSum
+from secagg.carriers import encrypted
+from secagg.carriers.carrier import CarriedSum
 from secagg.committee import client as committee_client
 from secagg.committee import helper as committee_helper
 from secagg.committee import protocol as committee_protocol
@@ -73,8 +76,22 @@ def sparse(n: int, *, seed: bytes = bytes(16), number: int = 0) -> MaskedSum:
     return masked(n, number=number, assumptions=promised, threshold=7, degree=8, graph_seed=seed)
 
 
+def over_bfv(alone: CarriedSum, *colluders: int, may_lie: bool = True) -> Stage:
+    """The sum with its vectors encrypted; the key holder is whoever is no client."""
+    holder = len(alone.clients) + 1
+    parties = encrypted(alone, "bfv", key_holder=holder, identity=identity_of(holder) if alone.identities else None)
+    assert isinstance(parties.protocol, MaskedSum | PlainSum)
+    decryption = parties.of_party(holder).decryption
+    return Stage((parties.protocol,), frozenset(colluders), may_lie=may_lie, decryption=decryption)
+
+
+def unmasked(n: int) -> PlainSum:
+    return PlainSum(layout=LAYOUT, clients=tuple(range(1, n + 1)), session_id=bytes(16), min_survivors=n // 2 + 1)
+
+
 def of(stage: Stage) -> type[Attack]:
-    return Masked if isinstance(stage.sums[0], MaskedSum) else Committee
+    attacks: dict[type, type[Attack]] = {MaskedSum: Masked, PlainSum: Unmasked, CommitteeSum: Committee}
+    return attacks[type(stage.sums[0])]
 
 
 class LeakError(AssertionError):
@@ -118,6 +135,8 @@ EXHAUSTIVE: dict[str, Callable[[], Stage]] = {
         (masked(4, threshold=3, identities=False),), frozenset({4}), may_lie=False
     ),
     "committee, 4, one client and one helper collude": lambda: Stage((committee(4, survivors=3),), frozenset({4, 101})),
+    "masked+bfv, 3": lambda: over_bfv(masked(3, threshold=2)),
+    "masked+bfv, 3, the key holder colludes": lambda: over_bfv(masked(3, threshold=2), 4),
 }
 
 RANDOM: dict[str, Callable[[], Stage]] = {
@@ -135,6 +154,8 @@ RANDOM: dict[str, Callable[[], Stage]] = {
     "committee, 5, one helper colludes, no identities, no lies": lambda: Stage(
         (committee(5, survivors=3, identities=False),), frozenset({101}), may_lie=False
     ),
+    "masked+bfv, 5, one colludes": lambda: over_bfv(masked(5, threshold=4), 5),
+    "bfv, 6, one colludes, no lies": lambda: over_bfv(unmasked(6), 6, may_lie=False),
 }
 
 LIES = st.dictionaries(st.integers(0, 250), st.integers(1, 11), max_size=14)
@@ -310,6 +331,7 @@ PLANTS: dict[str, tuple[Callable[[Patch], None], Callable[[], Stage], int]] = {
     "rosters are not checked": (unsigned_rosters, lambda: Stage((masked(3, threshold=2),)), 2),
     "no identities, and the server lies": (nothing, lambda: Stage((masked(3, threshold=2, identities=False),)), 2),
     "no mask of one's own": (no_self_mask, four, 1),
+    "bfv, and the server lies": (nothing, lambda: over_bfv(unmasked(3)), 2),
     "the same rows in two sums": (nothing, two(masked, same_rows=True), 1),
     "a helper answers twice": (helper_answers_twice, helped(101), 1),
     "a helper counts nobody": (helper_counts_nobody, helped(4), 2),
