@@ -265,21 +265,22 @@ class DeepAFL:
         A total stands for the rows of its own survivors: a later sum may have others (appendix M).
         """
         spec = self._required_sum(model)
-        exact = in_digits(total, spec.feature_format, spec.target_format, inner=max(self.d_phi, self.n_targets))
-        gram, cross = dequantised(total, spec.feature_format, spec.target_format)
         rows = SummedRows(gram=total.gram, count=total.count, fraction_bits=spec.feature_format.fraction_bits)
-        bits = 0 if self.row_map is None else self.row_map.fraction_bits
-        if model.awaits_block:
+        solver = self.block_solver if model.awaits_block else self.solver
+        parts = (total, spec.feature_format, spec.target_format)
+        if self.row_map is None or solver is None:
+            exact = in_digits(*parts, inner=max(self.d_phi, self.n_targets))
+            if not model.awaits_block:
+                return self._with_classifier(model, rows, solve_ridge(*exact, ridge=self.ridge))
             weights = model.classifiers[-1].weights
-            if self.row_map is None or self.block_solver is None:
-                return self._with_block(model, rows, sandwiched_least_squares(*exact, weights, gamma=self.gamma))
-            gram = self.block_solver.cleaned(gram, survivors=survivors, fraction_bits=bits)
-            block = sandwiched_least_squares(gram, cross, weights, gamma=self.gamma)
+            return self._with_block(model, rows, sandwiched_least_squares(*exact, weights, gamma=self.gamma))
+        gram, cross, bits = *dequantised(*parts), self.row_map.fraction_bits
+        if model.awaits_block:
+            gram = solver.cleaned(gram, survivors=survivors, fraction_bits=bits)
+            block = sandwiched_least_squares(gram, cross, model.classifiers[-1].weights, gamma=self.gamma)
             return self._with_block(model, rows, replace(block, certified=False))  # the Gram is this machine's
-        if self.row_map is not None and self.solver is not None:
-            noisy = self.solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
-            return self._with_classifier(model, rows, noisy)
-        return self._with_classifier(model, rows, solve_ridge(*exact, ridge=self.ridge))
+        noisy = solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
+        return self._with_classifier(model, rows, noisy)
 
     def exact_total(self, model: DeepModel, total: Any, survivors: int) -> None:
         """None: totals are of random features, whose rank says less than that of raw ones."""
