@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.digits import Digits, digit_bits
+from analytic.digits import Digits, digit_bits, exact_product
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.layers import Layer, Linear
 from analytic.learner import OPTIONAL, ClientRows, SumSpec, canonical_context
@@ -250,17 +250,38 @@ class AFL:
     def decision_function(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
         """X W, shape (n, c), of features as they are: only training rows are quantised. A row map maps these too.
 
+        Each score is within g sum_i |x_i w_i| of ``exact_scores``, g = d u / (1 - d u) + u, u = 2^-53, in whatever
+        order BLAS adds (Higham, Accuracy and Stability, section 3.1), while no product leaves float64's normal range.
+
         Raises:
             NotReadyError: the total has not arrived yet.
             InvalidRowsError: features of another shape than (n, d).
         """
-        rows = np.asarray(features, dtype=np.float64)
+        return self._rows(model, features) @ model.weights
+
+    def exact_scores(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
+        """X W of the same rows, each the float64 nearest to the exact score: the same bits on every machine.
+
+        Raises:
+            NotReadyError: the total has not arrived yet.
+            InvalidRowsError: features of another shape than (n, d), NaN or infinity, or a score beyond float64.
+            SpecificationError: a row map, which scales rows in float64.
+        """
+        refuse_row_map(self)
+        rows = self._rows(model, features)
+        if not np.isfinite(rows).all():
+            raise InvalidRowsError("exact scores need finite features, and NaN or infinity came: repair these rows")
+        try:
+            return exact_product(rows, model.weights)
+        except OverflowError as error:
+            raise InvalidRowsError("scores of these features leave float64; scale them as in training") from error
+
+    def _rows(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
+        """Features as the weights multiply them."""
+        rows, _ = np.asarray(features, dtype=np.float64), model.weights
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
             raise InvalidRowsError(f"features must have shape (n, {self.n_features}), not {rows.shape}")
-        weights = model.weights
-        if self.row_map is not None:
-            rows = self._placed(model, self.row_map.first.apply(rows).rows)
-        return rows @ weights
+        return rows if self.row_map is None else self._placed(model, self.row_map.first.apply(rows).rows)
 
     def layers(self, model: LinearModel) -> tuple[Layer, ...]:
         """Return X W as one layer.

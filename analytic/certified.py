@@ -22,14 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh, lapack
 
-from analytic.digits import Digits, two_sum
+from analytic.digits import INFLATE, Digits, rounds_to_high, two_sum
 from analytic.row_format import FloatMatrix
 
 FloatVector = NDArray[np.float64]
 
 UNIT = 2.0**-53
-INFLATE = 1 + 2.0**-30
-"""Covers the rounding of the few operations that compute a bound itself."""
 LEVELS, SMALL = 40, 64
 """How often a preconditioner is improved: condition numbers up to some 2^50 a level, and small systems have any."""
 LOWEST = -900
@@ -302,7 +300,7 @@ def refined(problem: Problem, better: Iterator[Inverse], shape: tuple[int, int],
         floats = residual.floats()
         error = problem.error(inverse, floats) + slack
         # without a residual the solution is high + low itself, and high is rounded to nearest, ties to even
-        undecided = ~(_decided(high, low, error) | ((slack == 0) & ~residual.planes.any(axis=(0, 1))))
+        undecided = ~(rounds_to_high(high, low, error) | ((slack == 0) & ~residual.planes.any(axis=(0, 1))))
         # an entry that digits do not decide: zero, a tie, or one so small beside its column that it comes to the same
         largest = np.abs(high).max(axis=0)
         hopeless = undecided & (error <= np.maximum(np.abs(high) * 2.0**-104, largest * 2.0**-140))
@@ -333,14 +331,6 @@ def _added(high: FloatMatrix, low: FloatMatrix, slack: FloatMatrix, step: Digits
     low, third = two_sum(low, lower)
     high, low = two_sum(high, low)
     return high, low, (slack + lost + np.abs(second) + np.abs(third)) * INFLATE
-
-
-def _decided(high: FloatMatrix, low: FloatMatrix, error: FloatMatrix) -> NDArray[np.bool_]:
-    """Where every number within ``error`` of high + low rounds to high."""
-    margin = error * INFLATE + np.abs(low) * 2.0**-50
-    up, down = np.nextafter(high, np.inf) - high, high - np.nextafter(high, -np.inf)
-    decided: NDArray[np.bool_] = (low + margin < up / 2) & (low - margin > -down / 2)
-    return decided
 
 
 def by_rationals(problem: Problem, weights: FloatMatrix, open_entries: NDArray[np.bool_], exponent: int) -> FloatMatrix:

@@ -17,6 +17,11 @@ Planes = NDArray[np.float64]
 CHUNK = 1 << 15
 """Entries carried at a time, so that what is between one digit and the next stays in the cache."""
 
+BLOCK_ROWS = 1024
+"""Rows of one exact product, so that its digits take little memory."""
+INFLATE = 1 + 2.0**-30
+"""Covers the rounding of the few operations that compute a bound itself."""
+
 
 def digit_bits(inner: int) -> int:
     """The widest digit b for which ``inner`` products of two digits, |x| <= 2^(b-1), add up to at most 2^53.
@@ -169,6 +174,13 @@ class Digits:
                 )
         return self._carried(sums, self.bits, self.exponent + other.exponent)
 
+    def sums_of(self, places: NDArray[Any]) -> Digits:
+        """For each row of ``places`` the sum of our rows at these places, shape (n, columns)."""
+        sums = np.zeros((len(self.planes), len(places), self.shape[1]), dtype=np.int64)
+        for column in places.T:
+            np.add(sums, self.planes[:, column], out=sums, dtype=np.int64, casting="unsafe")
+        return self._carried(sums, self.bits, self.exponent)
+
     def any(self) -> bool:
         """Whether an entry is not zero."""
         return bool(self.planes.any())
@@ -193,6 +205,25 @@ class Digits:
             total += self._pair(place)
         return total
 
+    def nearest(self) -> FloatMatrix:
+        """The float64 nearest to each entry, ties to even: its correctly rounded value.
+
+        Raises:
+            OverflowError: an entry that leaves float64.
+        """
+        found, open_entries = np.zeros(self.shape), np.ones(self.shape, dtype=bool)
+        if self.magnitude <= 1000 and self.exponent >= -1000:
+            high, low, slack = self.parts()
+            high, low = two_sum(high, low)
+            # what leaves nothing out is high + low itself, and high is that sum rounded
+            open_entries = ~(rounds_to_high(high, low, slack) | (slack == 0))
+            found = high + 0.0
+        units, exponent = self.integers() if open_entries.any() else ([], 0)
+        for place in np.flatnonzero(open_entries):
+            up, down = units[place] << max(exponent, 0), 1 << max(-exponent, 0)
+            found.reshape(-1)[place] = up / down  # Python's division of integers rounds correctly
+        return found
+
     def _pair(self, place: int) -> FloatMatrix:
         """Two digits as one float, exactly: they have at most 53 bits."""
         pair: FloatMatrix = self.planes[place] * 2.0 ** (self.bits * place + self.exponent)
@@ -211,6 +242,28 @@ class Digits:
         """Entries by rows as fractions."""
         values, exponent = self.integers()
         return [Fraction(value) * Fraction(2) ** exponent for value in values]
+
+
+def exact_product(rows: FloatMatrix, matrix: FloatMatrix) -> FloatMatrix:
+    """X M, each entry the float64 nearest to the exact one, ties to even: the same on every machine.
+
+    Raises:
+        OverflowError: an entry that leaves float64.
+    """
+    bits, found = digit_bits(len(matrix)), np.empty((len(rows), matrix.shape[1]))
+    digits = Digits.of(np.ascontiguousarray(matrix), bits)
+    for start in range(0, len(rows), BLOCK_ROWS):
+        place = slice(start, start + BLOCK_ROWS)
+        found[place] = (Digits.of(rows[place], bits) @ digits).nearest()
+    return found
+
+
+def rounds_to_high(high: FloatMatrix, low: FloatMatrix, error: FloatMatrix) -> NDArray[np.bool_]:
+    """Where every number within ``error`` of high + low rounds to high."""
+    margin = error * INFLATE + np.abs(low) * 2.0**-50
+    up, down = np.nextafter(high, np.inf) - high, high - np.nextafter(high, -np.inf)
+    decided: NDArray[np.bool_] = (low + margin < up / 2) & (low - margin > -down / 2)
+    return decided
 
 
 def two_sum(a: FloatMatrix, b: FloatMatrix) -> tuple[FloatMatrix, FloatMatrix]:

@@ -55,12 +55,25 @@ class Estimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]  # scik
         self.model_ = fit_pooled(learner, rows)
         self.learner_ = learner
 
-    def _scores(self, X: Any) -> FloatMatrix:
-        """Scores or real targets, shape (n, c)."""
+    def _scores(self, X: Any, *, exact: bool = False) -> FloatMatrix:
+        """Scores or real targets, shape (n, c); exact ones are the same bits on every machine."""
         check_is_fitted(self, "model_")
         rows = validate_data(self, X, reset=False, dtype=REAL)
-        scores: FloatMatrix = self.learner_.decision_function(self.model_, rows)
+        found = self.learner_.exact_scores if exact else self.learner_.decision_function
+        scores: FloatMatrix = found(self.model_, rows)
         return scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class of the largest score for each row, shape (n,), or X W in the shape that the targets had."""
+        return self._answers(self._scores(X))
+
+    def exact_predict(self, X: Any) -> NDArray[Any]:
+        """The same from scores that are exact and rounded once, the first of equals: the same on every machine."""
+        return self._answers(self._scores(X, exact=True))
+
+    @abstractmethod
+    def _answers(self, scores: FloatMatrix) -> NDArray[Any]:
+        """What scores say, in the terms of the targets."""
 
     @classmethod
     def _adopting(cls, learner: Any, model: Any) -> Self:
@@ -111,9 +124,7 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         scores = self._scores(X)
         return scores if scores.shape[1] > 2 else scores[:, 1] - scores[:, 0]
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The class of the largest score for each row, shape (n,)."""
-        scores = self._scores(X)
+    def _answers(self, scores: FloatMatrix) -> NDArray[Any]:
         best: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
         return best
 
@@ -312,9 +323,7 @@ class AFLRegressor(RegressorMixin, AFLStatistics):  # type: ignore[misc]
         self._add(ClientRows(rows, y.reshape(len(y), -1)))
         return self
 
-    def predict(self, X: Any) -> FloatMatrix:
-        """X W, of the shape that the targets had: (n,) or (n, c)."""
-        scores = self._scores(X)
+    def _answers(self, scores: FloatMatrix) -> NDArray[Any]:
         return scores[:, 0] if self.target_ndim_ == 1 else scores
 
     @classmethod

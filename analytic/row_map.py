@@ -311,15 +311,15 @@ def check_labels_only(targets: NDArray[Any]) -> None:
 
 
 def refuse_row_map(learner: Any) -> None:
-    """Refuse a learner with a row map where only layers are taken along.
+    """Refuse a learner with a row map where rows go through none, or where scaling them in float64 is not enough.
 
     Raises:
-        SpecificationError: they would be given rows that went through no map.
+        SpecificationError: it has one.
     """
     if learner.row_map is not None:
         raise SpecificationError(
-            f"layers have no place for the row map of {learner.name}, through which its rows must go: predict with the "
-            "learner's own decision_function"
+            f"layers and exact scores have no place for the row map of {learner.name}, which scales rows in float64: "
+            "predict with the learner's own decision_function"
         )
 
 

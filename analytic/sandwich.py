@@ -21,8 +21,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from analytic.certified import INFLATE, LOWEST, UNIT, FloatVector, UndecidedError, lengths, verified
-from analytic.digits import Digits
+from analytic.certified import LOWEST, UNIT, FloatVector, UndecidedError, lengths, verified
+from analytic.digits import INFLATE, Digits
 from analytic.row_format import FloatMatrix
 
 BLOCK_ROWS = 128

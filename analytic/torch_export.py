@@ -43,10 +43,10 @@ def to_torch(learner: Layered, model: Any, *, precision: Precision = "float64") 
     """Return a module that maps features, shape (n, d), to the logits of ``decision_function``, shape (n, c).
 
     AFL and FedHiP become ``nn.Linear`` without a bias, DeepAFL a residual network, SAFLe a lookup of bucketed features
-    in an ``nn.EmbeddingBag``; any learner with ``layers`` becomes what those say. Logits differ by what the order of
-    additions, the libraries' erf and tanh, and rounding to float32 can do, and DeepAFL's also by what the integer map
-    of ``decision_function`` rounds: X and each activation and update by less than ``DeepAFL.unit``, carried on through
-    the later layers (the tests derive that bound). SAFLe's
+    in an ``nn.EmbeddingBag``; any learner with ``layers`` becomes what those say. Logits differ from the learner's
+    ``exact_scores`` by what rounded sums in any order, the libraries' erf and tanh, and rounding to float32 can do, and
+    DeepAFL's also by what its integer maps round: X by less than ``DeepAFL.unit``, each activation and update by half
+    of it, carried on through the later layers (the tests derive that bound, layer by layer). SAFLe's
     buckets agree exactly, for float32 modules on features that are float32 numbers. A row with NaN or infinity, where
     ``decision_function`` of SAFLe raises an error, has logits NaN. Weights are parameters and may be fine-tuned; save
     the module's ``state_dict``.

@@ -137,6 +137,8 @@ def test_the_model_of_a_federation_becomes_an_estimator(estimator, learner):
     scores = learner.decision_function(model, DIGITS)
     np.testing.assert_array_equal(served.decision_function(DIGITS), scores)
     np.testing.assert_array_equal(served.predict(DIGITS), NAMES[scores.argmax(axis=1)])
+    exact = served.learner_.exact_scores(served.model_, DIGITS)
+    np.testing.assert_array_equal(served.exact_predict(DIGITS), NAMES[exact.argmax(axis=1)])
     assert served.score(DIGITS, NAMES[LABELS]) > 0.9
     assert served.get_params()["ridge"] == learner.ridge
     assert pickle.loads(pickle.dumps(served)).predict(DIGITS[:5]).tolist() == served.predict(DIGITS[:5]).tolist()  # noqa: S301
@@ -158,6 +160,8 @@ def test_a_federation_of_regressors():
     served = AFLRegressor.from_model(learner, model)
     fitted = AFLRegressor(feature_format="Q0.16", target_format="UQ9.8", ridge=0.1).fit(features, targets)
     assert served.predict(features).tobytes() == fitted.predict(features).tobytes()
+    exact = served.learner_.exact_scores(served.model_, features)
+    assert served.exact_predict(features).tobytes() == exact.tobytes()
 
 
 def test_two_classes_have_one_score():

@@ -272,8 +272,9 @@ def test_a_map_is_never_left_behind(learner: Any) -> None:
     """Layers alone would be given rows that went through no map; stored models and estimators take it along."""
     given = rows(9)
     model = fit_pooled(learner, given)
-    with pytest.raises(SpecificationError, match="no place for the row map of"):
-        to_torch(learner, model)
+    for without in (to_torch, lambda learner, model: learner.exact_scores(model, given.features)):
+        with pytest.raises(SpecificationError, match="no place for the row map of"):
+            without(learner, model)
     stored = model_from_bytes(model_to_bytes(learner, model))
     assert stored.learner == learner
     assert learner.context_bytes(stored.model) == learner.context_bytes(model)

@@ -1,4 +1,4 @@
-"""Modules compute what `decision_function` computes, within a bound that is derived layer by layer."""
+"""Modules and `decision_function` compute `exact_scores` within a bound that is derived layer by layer."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class WithError:
         """A sum of k products in any order has an error of at most gamma_k = k u / (1 - k u) times the sum of their
         absolute values (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1); rounding both factors to
         u first adds two to k. Errors of inner layers pass through products as |E| |M| and through activations times
-        their steepest slope. ``decision_function`` of DeepAFL rounds activations and updates to multiples of a unit.
+        their steepest slope. DeepAFL's integer rows round activations and updates, by half a unit.
         """
         found, first = self, None
         for layer in layers:
@@ -96,11 +96,11 @@ class WithError:
 
     def activated(self, name: str) -> WithError:
         error = STEEPEST.get(name, 1.0) * self.error + ACTIVATION_ROUNDOFFS * self.u * (np.abs(self.rows) + self.error)
-        return WithError(activation_named(name).function(self.rows), error + self.unit / 4, self.u, self.unit)
+        return WithError(activation_named(name).function(self.rows), error + self.unit / 2, self.u, self.unit)
 
     def plus(self, other: WithError) -> WithError:
         rows, error = self.rows + other.rows, self.error + other.error
-        return WithError(rows, error + self.u * (np.abs(rows) + error) + self.unit / 4, self.u, self.unit)
+        return WithError(rows, error + self.u * (np.abs(rows) + error) + self.unit / 2, self.u, self.unit)
 
     def looked_up(self, layer: Lookup) -> WithError:
         n_groups = layer.grouping.n_groups
@@ -114,32 +114,46 @@ def gamma_of(k: int, u: float) -> float:
 
 
 def logit_tolerance(learner: Any, model: Any, features: FloatMatrix, precision: str = "float64") -> FloatMatrix:
-    """How far a logit may be from ``decision_function``'s: both sides may err, hence the factor of 2.
+    """How far a logit may be from ``exact_scores``.
 
-    Only one side rounds to a unit, by half of it, and truncates what it is given; half of that enters here.
+    A module's operations round; the integer maps of DeepAFL truncate what they are given by less than a unit, which
+    enters here, and round activations and updates by half of one.
     """
     rows, unit = np.asarray(features, dtype=np.float64), getattr(learner, "unit", 0.0)
-    error = np.full_like(rows, unit / 2)
-    return 2 * WithError(rows, error, ROUNDOFF[precision], unit).through(learner.layers(model)).error
+    return WithError(rows, np.full_like(rows, unit), ROUNDOFF[precision], unit).through(learner.layers(model)).error
 
 
-@pytest.mark.parametrize("precision", ["float64", "float32"])
+def score_tolerance(learner: Any, model: Any, features: FloatMatrix) -> FloatMatrix:
+    """How far ``decision_function`` may be from ``exact_scores``, as the docstrings of both say."""
+    u = ROUNDOFF["float64"]
+    if not hasattr(learner, "unit"):
+        return logit_tolerance(learner, model, features)
+    *before, last = learner.layers(model)
+    rows = WithError(features, np.full_like(features, learner.unit), u, learner.unit).through(tuple(before))
+    size = (np.abs(rows.rows) + rows.error).sum(axis=1, keepdims=True) * np.abs(last.matrix).max(axis=0).max()
+    return np.broadcast_to(size * (2.0**-40 + 3 * u), (len(features), last.matrix.shape[1]))
+
+
 @pytest.mark.parametrize("name", LEARNERS)
-def test_logits_agree_within_the_derived_tolerance(name, precision):
+def test_logits_and_scores_agree_with_exact_ones_within_the_derived_tolerance(name):
     learner, model = _fitted(name)
-    module = to_torch(learner, model, precision=precision)
-    with torch.inference_mode():
-        logits = module(torch.from_numpy(TEST).to(getattr(torch, precision))).numpy()
-    expected = learner.decision_function(model, TEST)
-    tolerance = logit_tolerance(learner, model, TEST, precision=precision)
-    assert logits.shape == tolerance.shape == expected.shape
-    assert logits.dtype == precision
-    assert (np.abs(logits - expected) <= tolerance).all()
-    # a tolerance that allowed anything would prove nothing: it stays far below the logits themselves
-    small = 1e-3 if name.startswith("deepafl") else 1e-8
-    assert tolerance.max() < {"float64": small, "float32": 1.0}[precision] * np.abs(expected).max()
-    if precision == "float64":
-        np.testing.assert_array_equal(logits.argmax(axis=1), expected.argmax(axis=1))
+    exact, scores = learner.exact_scores(model, TEST), learner.decision_function(model, TEST)
+    assert (np.abs(scores - exact) <= score_tolerance(learner, model, TEST)).all()
+    assert score_tolerance(learner, model, TEST).max() < 1e-8 * np.abs(exact).max()
+    assert (scores != exact).any()
+    for precision in ("float64", "float32"):
+        module = to_torch(learner, model, precision=precision)
+        with torch.inference_mode():
+            logits = module(torch.from_numpy(TEST).to(getattr(torch, precision))).numpy()
+        tolerance = logit_tolerance(learner, model, TEST, precision=precision)
+        assert logits.shape == tolerance.shape == exact.shape
+        assert logits.dtype == precision
+        assert (np.abs(logits - exact) <= tolerance).all()
+        # a tolerance that allowed anything would prove nothing: it stays far below the logits themselves
+        small = 1e-3 if name.startswith("deepafl") else 1e-8
+        assert tolerance.max() < {"float64": small, "float32": 1.0}[precision] * np.abs(exact).max()
+        if precision == "float64":
+            np.testing.assert_array_equal(logits.argmax(axis=1), exact.argmax(axis=1))
 
 
 def test_the_tolerance_is_not_idle():
@@ -147,7 +161,7 @@ def test_the_tolerance_is_not_idle():
     module = to_torch(learner, model)
     module.layers[1] = torch.nn.GELU(approximate="tanh")
     logits = module(torch.from_numpy(TEST)).detach().numpy()
-    difference = np.abs(logits - learner.decision_function(model, TEST))
+    difference = np.abs(logits - learner.exact_scores(model, TEST))
     assert (difference > logit_tolerance(learner, model, TEST)).mean() > 0.4
 
 
@@ -173,7 +187,7 @@ def test_buckets_agree_exactly_even_at_thresholds(name):
         edges = np.concatenate([edges, np.nextafter(edges, np.float32(9)), np.nextafter(edges, np.float32(-9))])
         module = to_torch(learner, model, precision=precision)
         logits = module(torch.from_numpy(edges)).detach().numpy()
-        expected = learner.decision_function(model, edges)
+        expected = learner.exact_scores(model, edges)
         assert (np.abs(logits - expected) <= logit_tolerance(learner, model, edges, precision=precision)).all()
 
 

@@ -7,11 +7,13 @@ lines in ``IMPOSSIBLE``. What only one learner promises is in its own file.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from operator import mul
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.learner_driver import dealt, steps, train
@@ -105,6 +107,34 @@ def test_every_learner_is_under_the_contract() -> None:
 
 
 # --- the law ------------------------------------------------------------------------------------------------
+
+
+def exact_terms(learner: Any, model: Any, features: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Rows and weights whose products, in fractions, are the scores."""
+    if learner.name == "safle":
+        digits = learner.grouping.indices(learner.bucketing.digits(features, model.thresholds))
+        phi = np.zeros((len(features), learner.spec.n_groups, learner.spec.n_values))
+        np.put_along_axis(phi, digits[:, :, None].astype(np.intp), 1.0, axis=2)
+        return phi.reshape(len(features), -1), model.weights
+    if learner.name != "deepafl":
+        return features, model.weights
+    kept = learner._start(features)
+    for block in model.blocks:
+        learner._advance(kept, block)
+    return kept.features.values, model.classifiers[-1].weights
+
+
+@EACH
+@settings(max_examples=15)
+@given(data=st.data())
+def test_exact_scores_are_fractions_rounded_once(name: str, data: st.DataObject) -> None:
+    learner, rng = drawn(name, data)
+    rows = CASES[name].rows(rng, 8, scale=data.draw(SCALES), kind=data.draw(st.sampled_from([np.float32, np.float64])))
+    model = fit_pooled(learner, rows)
+    terms = exact_terms(learner, model, rows.features)
+    left, right = ([[Fraction(x) for x in line] for line in part.tolist()] for part in terms)
+    exact = [[float(sum(map(mul, line, column))) for column in zip(*right, strict=True)] for line in left]
+    assert learner.exact_scores(model, rows.features).tolist() == exact
 
 
 @EACH
@@ -370,10 +400,16 @@ def test_a_model_predicts_when_it_is_complete_and_for_its_own_features(name: str
     for model in unfinished:
         with pytest.raises(NotReadyError, match="still needs"):
             learner.decision_function(model, rows.features)
-    assert learner.decision_function(complete, rows.features).shape == (30, C)
-    for shape in ((D,), (2, D + 1), (2, D, 1)):
-        with pytest.raises(InvalidRowsError, match=rf"must have shape \(n, {D}\)"):
-            learner.decision_function(complete, np.zeros(shape))
+        with pytest.raises(NotReadyError, match="still needs"):
+            learner.exact_scores(model, rows.features)
+    for scores in (learner.decision_function, learner.exact_scores):
+        assert scores(complete, rows.features).shape == (30, C)
+        assert scores(complete, rows.features[:0]).shape == (0, C)
+        for shape in ((D,), (2, D + 1), (2, D, 1)):
+            with pytest.raises(InvalidRowsError, match=rf"must have shape \(n, {D}\)"):
+                scores(complete, np.zeros(shape))
+    with pytest.raises((InvalidRowsError, RowsOutsideFormatError), match="NaN or infinity"):
+        learner.exact_scores(complete, np.full((2, D), np.inf))
 
 
 NO_FORMATS = (("feature_format", "Q5.11"), ("target_format", 5))

@@ -57,6 +57,8 @@ def golden() -> dict[str, str]:
     deep = DeepAFL(n_features=64, n_targets=10, feature_bound=16.0, max_rows=2000, n_layers=2, d_phi=48, d_f=40)
     found["deepafl"] = deep.weights_bytes(fit_pooled(deep, rows))
     learner, total = wide_total()
+    scores = (one.exact_scores(fit_pooled(one, rows), rows.features[::7]) for one in (afl, safle, deep))
+    found["exact scores of afl, safle, deepafl"] = b"".join(one.tobytes() for one in scores)
     found["afl, 512 features"] = learner.weights_bytes(learner.update(learner.init(), total, 1))
     return {name: hashlib.sha256(weights).hexdigest() for name, weights in found.items()}
 
