@@ -23,7 +23,8 @@ from secagg.wire import Reader
 
 MAGIC = b"SAGS"
 VERSION = 4
-"""1 had a format for each kind of session, 2 the wire format's version 1, 3 transcripts; all are refused by name."""
+"""1 had a format for each kind of session, 2 and 3 held messages of the wire format's versions 1 and 2; all are refused
+by name."""
 
 CLIENT, SERVER, HELPER = 1, 2, 3
 State = TypeVar("State")

@@ -13,7 +13,13 @@ from support.rows import LAYOUT, ROWS, make, some_vectors
 
 from secagg import ClientSession, InOneProcess, IntVector, PartyId, SumResult, os_entropy
 from secagg.durable import DurableClient, DurableServer
-from secagg.errors import LocalProtocolError, RepeatedMessageError, SnapshotError, TooFewSurvivorsError
+from secagg.errors import (
+    LocalProtocolError,
+    RemoteProtocolError,
+    RepeatedMessageError,
+    SnapshotError,
+    TooFewSurvivorsError,
+)
 from secagg.primitives.sealing import seal
 
 COHORT = (3, 8, 9)
@@ -82,8 +88,10 @@ def test_a_save_stands_before_every_answer_taken_message_and_closed_round(name: 
     if ROWS[name].adds:  # countersignatures and receipts, stored likewise
         return
     guarantee, helpers = parties_of(name).protocol.guarantee, len(parties_of(name).helpers)
-    rounds = guarantee.messages + (helpers > 0)
-    spoken = guarantee.messages * len(COHORT) + helpers
+    *_, costs_of_helper = parties_of(name).protocol.costs.values()
+    in_rounds = costs_of_helper.messages_up if helpers else 0
+    rounds = guarantee.messages + in_rounds
+    spoken = guarantee.messages * len(COHORT) + in_rounds * helpers
     assert saves(name) == helpers + spoken + spoken + rounds
 
 
@@ -135,7 +143,9 @@ def test_a_helper_that_answered_answers_no_other_request_after_a_restart(name: s
         return DurableClient(store, KEY, parties.helper(helper))
 
     answer = durable().receive(request)
-    with pytest.raises(LocalProtocolError, match=r"has answered in this session|forgotten its key"):
+    with pytest.raises(
+        (LocalProtocolError, RemoteProtocolError), match=r"is due, SEED_DELIVERY came|forgotten its key"
+    ):
         durable().receive(other)
     assert durable().receive(request) == answer
 
