@@ -228,6 +228,7 @@ def _committee(setup: SumSetup) -> CommitteeSum:
         helper_keys=tuple((party, key[:PUBLIC_KEY_BYTES]) for party, key in keys),
         helper_identities=tuple((party, key[PUBLIC_KEY_BYTES:]) for party, key in keys) if setup.identities else (),
         min_survivors=setup.survivors,
+        corrupt_helpers=setup.corrupt_helpers,
     )
 
 

@@ -178,11 +178,19 @@ class ServerRounds(Party, Stored[R]):
         return frame
 
     def _end(
-        self, words: RingVector, survivors: Iterable[PartyId], *, disputes: Iterable[tuple[PartyId, PartyId]] = ()
+        self,
+        words: RingVector,
+        survivors: Iterable[PartyId],
+        *,
+        disputes: Iterable[tuple[PartyId, PartyId]] = (),
+        complaints: Iterable[tuple[PartyId, PartyId]] = (),
     ) -> Mapping[PartyId, bytes]:
         """End the session with its total; nobody is asked for more."""
         self._kept.result = SumResult(
-            total=words.decode(), survivors=tuple(sorted(survivors)), disputes=tuple(sorted(disputes))
+            total=words.decode(),
+            survivors=tuple(sorted(survivors)),
+            disputes=tuple(sorted(disputes)),
+            complaints=tuple(sorted(complaints)),
         )
         self._kept.round = None
         return {}

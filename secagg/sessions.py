@@ -24,18 +24,22 @@ class SumResult:
         total: the sum over the survivors' vectors, int64 of shape (layout.size,), read-only.
         survivors: the parties whose vectors are in it, ascending.
         disputes: (owner, holder) of each wrong share that stood in the way and was done without: the holder revealed
-            another one than it was given, or the owner gave it a wrong one. ``liars`` says what follows from them.
+            another one than it was given, or the owner gave it a wrong one. In a committee, two helpers that gave
+            different sums of the same masks. ``liars`` says what follows from them.
+        complaints: (client, helper) of each client whose sealed seeds a helper could not use, as the helper says. Whom
+            it was believed about is no survivor.
     """
 
     total: IntVector
     survivors: tuple[PartyId, ...]
     disputes: tuple[tuple[PartyId, PartyId], ...] = ()
+    complaints: tuple[tuple[PartyId, PartyId], ...] = ()
 
     def __post_init__(self) -> None:
         self.total.setflags(write=False)
 
     def liars(self, corrupt: int) -> tuple[PartyId, ...]:
-        """Who lied for sure, if at most ``corrupt`` clients do: whoever is in dispute with more others than that."""
+        """Who lied for sure, if at most ``corrupt`` parties do: whoever is in dispute with more others than that."""
         times = Counter(party for dispute in self.disputes for party in set(dispute))
         return tuple(sorted(party for party, disputes in times.items() if disputes > corrupt))
 

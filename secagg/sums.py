@@ -75,7 +75,10 @@ class Guarantee:
             client's vector. Where ``opens_alone`` the messages hide nothing.
         threshold: shares that open a secret, where clients hold shares of each other's; 0 where they do not.
         opening_clients: fewest clients whose secrets open another client's upload for the server ...
-        opening_helpers: ... if all of these parties collude too.
+        opening_helpers: ... if enough of these parties collude too: ...
+        helpers_to_open: ... so many; None for all of them.
+        helpers_away: how many helpers may be away or lie, and the total of the others still comes out, exact.
+        lies_noticed: how many helpers may lie together and no wrong total comes out.
         server_may_lie: whether all this holds against a server that breaks the protocol, or only looks on.
         messages: how many messages a client sends from the first to the last.
         vector_message: which of them carries its vector, from 1.
@@ -98,6 +101,9 @@ class Guarantee:
     threshold: int = 0
     opening_clients: int
     opening_helpers: tuple[PartyId, ...] = ()
+    helpers_to_open: int | None = None
+    helpers_away: int = 0
+    lies_noticed: int = 0
     server_may_lie: bool = False
     messages: int = 1
     vector_message: int = 1
@@ -128,8 +134,9 @@ class Guarantee:
 
     def opened_by(self, *, server: bool, n_clients: int, helpers: frozenset[PartyId]) -> bool:
         """Whether a coalition is stated to open the uploads of clients outside it."""
-        enough = n_clients >= self.opening_clients and helpers.issuperset(self.opening_helpers)
-        return self.opens_alone or (server and enough)
+        of_helpers = len(helpers.intersection(self.opening_helpers))
+        needed = len(self.opening_helpers) if self.helpers_to_open is None else self.helpers_to_open
+        return self.opens_alone or (server and n_clients >= self.opening_clients and of_helpers >= needed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,9 @@ from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, statement, 
 from secagg.sessions import PartyId
 
 MAGIC = b"SAGG"
-VERSION = 2
-"""1 signed some messages, each in its own way; its messages are refused."""
+VERSION = 3
+"""1 signed some messages, each in its own way, and 2 had a committee of helpers who must all answer; messages of both
+are refused."""
 HEADER_BYTES = 47
 _LABEL = "message"
 PART_SIZE_BYTES = 8
@@ -42,8 +43,14 @@ class MessageType(IntEnum):
     SURVIVOR_SIGNATURE = 23
     SURVIVOR_PROOF = 24
     COMMITTEE_INPUT = 32
-    MASK_REQUEST = 33
-    MASK_SUM = 34
+    SEED_DELIVERY = 33
+    SEED_COMPLAINTS = 34
+    SURVIVOR_SET = 35
+    SET_SIGNATURE = 36
+    SET_CERTIFICATE = 37
+    SUM_HASHES = 38
+    MASK_REQUEST = 39
+    MASK_SUM = 41
     BUNDLE = 40
     ENCRYPTED_INPUT = 48
     DECRYPTION_REQUEST = 49

@@ -114,6 +114,7 @@ class Invitation:
             context=hashlib.sha256(received).digest(),
             client_keys=roster.clients,
             helper_keys={party: listed[party] for party in terms.helpers},
+            corrupt_helpers=roster.corrupt_helpers,
             server_key=roster.server,
             beacon=roster.beacon,
             corruption=terms.corruption,

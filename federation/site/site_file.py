@@ -293,6 +293,7 @@ class SiteFile(StrictModel):
             identities=self.roster.clients,
             server_identity=self.roster.server,
             beacon=self.roster.beacon,
+            min_corrupt_helpers=self.roster.corrupt_helpers,
         )
 
     @property

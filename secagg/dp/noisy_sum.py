@@ -309,7 +309,7 @@ class _NoisyServer:
         exact = self._exact.result
         if exact is not None and self._result is None:
             noisy = exact.total + self._noise.draw(self._entropy)
-            self._result = SumResult(total=noisy, survivors=exact.survivors, disputes=exact.disputes)
+            self._result = replace(exact, total=noisy)
         return self._result
 
 

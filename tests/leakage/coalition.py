@@ -15,7 +15,8 @@ from itertools import combinations, product
 from typing import Any
 
 from secagg import CommitteeSum, MaskedSum, PlainSum
-from secagg.committee.messages import CommitteeInput, seed_binding, seed_key
+from secagg.committee.boxes import open_box
+from secagg.committee.messages import CommitteeInput, box_binding, mask_seed, seeds_by_set
 from secagg.masked.messages import AdvertisedKeys, Roster, SealedShares, UnmaskShares
 from secagg.masked.secrets import pairwise_seed, seal_binding, sealing_key, self_mask_commitment
 from secagg.primitives.agreement import BadPublicKeyError, KeyPair
@@ -168,13 +169,16 @@ class Coalition:
                 yield self._once((pair.public, public, config.digest), make)
 
     def _committee_seeds(self, heard: Heard, config: CommitteeSum) -> Iterator[bytes]:
+        """The seeds of masks in whatever boxes one of its keys opens."""
         for client, message in heard.inputs:
-            for helper, seed in message.seeds.items():
+            for helper, box in message.boxes.items():
                 pair = self._keys.get(config.helper_key(helper))
                 if pair is not None:
-                    with suppress(SealBrokenError, BadPublicKeyError):
-                        key = seed_key(pair, seed.ephemeral, config.digest, client, helper)
-                        yield open_sealed(key, seed.sealed, seed_binding(config.digest, client, helper))
+                    with suppress(SealBrokenError):
+                        opened = open_box(pair, box, box_binding(config.digest, client, helper))
+                        seeds = seeds_by_set(config, helper, opened).values()
+                        for place, seed in product(range(config.replication.n_seeds), seeds):
+                            yield mask_seed(config.digest, client, place, seed)
 
 
 _Pool = dict[int, dict[int, set[bytes]]]

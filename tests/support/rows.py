@@ -53,8 +53,16 @@ def masked_with_identities(layout: Layout, clients: tuple[int, ...], session_id:
     return signed(masked(layout, clients, session_id, context))
 
 
-def committee(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> InOneProcess:
-    numbers = [party for party in range(1, len(clients) + 3) if party not in clients][:2]
+def committee(
+    layout: Layout,
+    clients: tuple[int, ...],
+    session_id: bytes,
+    context: bytes,
+    *,
+    helpers: int = 2,
+    corrupt: int | None = None,
+) -> InOneProcess:
+    numbers = [party for party in range(1, len(clients) + helpers + 1) if party not in clients][:helpers]
     keys = {party: KeyPair.generate(InsecureSeededEntropy(party)) for party in numbers}
     protocol = CommitteeSum(
         layout=layout,
@@ -63,15 +71,16 @@ def committee(layout: Layout, clients: tuple[int, ...], session_id: bytes, conte
         context=context,
         helper_keys=tuple((party, pair.public) for party, pair in keys.items()),
         min_survivors=2,
+        corrupt_helpers=corrupt,
     )
     secrets = {party: helps(pair) for party, pair in keys.items()}
     return InOneProcess(protocol=protocol, secrets=secrets)
 
 
 def committee_with_identities(
-    layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
+    layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes, **helpers: int
 ) -> InOneProcess:
-    return signed(committee(layout, clients, session_id, context))
+    return signed(committee(layout, clients, session_id, context, **helpers))
 
 
 @lru_cache(maxsize=64)
@@ -223,6 +232,8 @@ ROWS = {
     "masked, identities": Row(masked_with_identities, counts_at=3),
     "committee": Row(committee, counts_at=1),
     "committee, identities": Row(committee_with_identities, counts_at=1),
+    "committee, 1 of 4, identities": Row(partial(committee_with_identities, helpers=4, corrupt=1), counts_at=1),
+    "committee, 2 of 5": Row(partial(committee, helpers=5, corrupt=2), counts_at=1),
     "bfv": Row(partial(over, plain, "bfv"), counts_at=1, max_examples=12),
     "ckks": Row(partial(over, plain, "ckks"), counts_at=1, max_examples=12),
     "masked+bfv": Row(partial(over, masked, "bfv"), counts_at=3, max_examples=12),

@@ -90,7 +90,7 @@ def test_a_request_that_a_helper_refuses_tells_nothing(trial: Trial) -> None:
     own = IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
     wrong = seal_frame(MessageType.ROSTER, bytes(4), digest=protocol.digest, sender=SERVER, recipient=101, identity=own)
     for _ in range(2):
-        with pytest.raises(RemoteProtocolError, match="MASK_REQUEST is due"):
+        with pytest.raises(RemoteProtocolError, match="SEED_DELIVERY is due"):
             site(trial, 1).answer(proposed.session, {101: wrong})
 
 

@@ -43,6 +43,7 @@ def scenario(
     silent: tuple[int, ...] = (),
     min_survivors: int = 2,
     is_authenticated: bool = False,
+    corrupt_helpers: int | None = None,
 ) -> Json:
     """One sum from its first message to its total."""
     keys = {party: IdentityKey(fixed(f"{name} identity {party}", 32)) for party in clients if is_authenticated}
@@ -59,6 +60,7 @@ def scenario(
         identities=tuple(key.public for key in keys.values()),
         server_identity=signer.public if signer else b"",
         helper_identities=tuple((party, key.public) for party, key in signing.items()),
+        corrupt_helpers=corrupt_helpers,
     )
     vectors, entropy = vectors_for(name, layout, clients), {p: Recorded(SEED, f"{name} client {p}") for p in clients}
     server = config.server(secrets=PartySecrets(identity=signer))
@@ -72,14 +74,18 @@ def scenario(
         ).start()
         said.append((party, 0, message))
         server.receive(party, message)
-    requests = server.close_round()
-    said += [(0, helper, request) for helper, request in sorted(requests.items())]
-    for helper, request in sorted(requests.items()):
-        own = PartySecrets(agreement=pairs[helper], identity=signing.get(helper))
-        answer = config.helper(helper, secrets=own).receive(request)
-        said.append((helper, 0, answer))
-        server.receive(helper, answer)
-    server.close_round()
+    sessions = {
+        helper: config.helper(helper, secrets=PartySecrets(agreement=pairs[helper], identity=signing.get(helper)))
+        for helper in helpers
+    }
+    while requests := server.close_round():
+        said += [(0, helper, request) for helper, request in requests.items()]
+        for helper, request in requests.items():
+            if helper not in silent:
+                answer = sessions[helper].receive(request)
+                assert answer is not None
+                said.append((helper, 0, answer))
+                server.receive(helper, answer)
     assert server.result is not None
     return {
         "about": about,
@@ -90,6 +96,7 @@ def scenario(
             "context": config.context.hex(),
             "helper_keys": {str(party): pair.public.hex() for party, pair in pairs.items()},
             "min_survivors": min_survivors,
+            "corrupt_helpers": config.corrupt,
             "identities": [key.public.hex() for key in keys.values()],
             "server_identity": config.server_identity.hex(),
             "helper_identities": {str(party): key.public.hex() for party, key in signing.items()},
@@ -127,6 +134,15 @@ def all_files() -> dict[str, str]:
             (1, 6, 11),
             silent=(5,),
             is_authenticated=True,
+        ),
+        "committee_of_four": scenario(
+            "of four",
+            "Four helpers, of whom one may be corrupt; one helper and one client are never there.",
+            (2, 5, 9),
+            (1, 6, 11, 12),
+            silent=(5, 6),
+            is_authenticated=True,
+            corrupt_helpers=1,
         ),
         "committee_every_width": scenario(
             "every width",
