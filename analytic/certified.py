@@ -32,6 +32,8 @@ LEVELS, SMALL = 40, 64
 """How often a preconditioner is improved: condition numbers up to some 2^50 a level, and small systems have any."""
 LOWEST = -900
 """Units below 2^LOWEST would leave float64."""
+MIN_COLUMNS, COLUMNS_PART = 16, 64
+"""Columns are refined 16 at a time, or d / 64: their digits, some 80 numbers an entry, then take little over d x d."""
 EXACT_SIZE = 1024
 """Largest system that rational arithmetic decides: some seconds a column."""
 
@@ -183,7 +185,9 @@ def inverses(system: System) -> Iterator[Inverse | None]:
     for _ in range(LEVELS if len(matrix) <= SMALL else LEVELS // 10):
         factor, shift, least = verified(matrix)
         if factor is not None and least > 0:
-            yield Inverse(outer, factor, shift, least, float(np.abs(matrix).sum(axis=0).max()))
+            norm = float(lapack.dlange("1", matrix.T))
+            del matrix  # what refines with this inverse needs the room
+            yield Inverse(outer, factor, shift, least, norm)
         else:
             yield None
             _refuse_negative(system, matrix, outer)
@@ -288,9 +292,26 @@ def refined(problem: Problem, better: Iterator[Inverse], shape: tuple[int, int],
     """
     weights, open_entries = np.zeros(shape), np.zeros(shape, dtype=bool)
     active = np.flatnonzero(problem.right.planes.any(axis=(0, 1)))
+    inverse, at_once = next(better), max(MIN_COLUMNS, shape[0] // COLUMNS_PART)
+    for part in np.array_split(active, max(1, -(-len(active) // at_once))):
+        inverse = _refine_columns(problem, part, inverse, better, weights, open_entries)
+    with np.errstate(over="ignore", under="ignore"):
+        result = np.ldexp(weights, exponent)
+        open_entries |= np.ldexp(result, -exponent) != weights
+    return by_rationals(problem, result, open_entries, exponent)
+
+
+def _refine_columns(
+    problem: Problem,
+    active: NDArray[np.intp],
+    inverse: Inverse,
+    better: Iterator[Inverse],
+    weights: FloatMatrix,
+    open_entries: NDArray[np.bool_],
+) -> Inverse:
+    """Fill in these columns of the weights, and what digits leave open; return the inverse that was enough."""
     residual = problem.right[:, active]
-    high, low, slack = np.zeros((3, shape[0], len(active)))
-    inverse = next(better)
+    high, low, slack = np.zeros((3, len(weights), len(active)))
     floats, last = residual.floats(), np.inf
     bits = problem.right.bits
     while len(active):
@@ -317,10 +338,7 @@ def refined(problem: Problem, better: Iterator[Inverse], shape: tuple[int, int],
             active, residual = active[rest], residual[:, rest]
             high, low, slack, floats = high[:, rest], low[:, rest], slack[:, rest], floats[:, rest]
             last = np.inf
-    with np.errstate(over="ignore", under="ignore"):
-        result = np.ldexp(weights, exponent)
-        open_entries |= np.ldexp(result, -exponent) != weights
-    return by_rationals(problem, result, open_entries, exponent)
+    return inverse
 
 
 def _added(high: FloatMatrix, low: FloatMatrix, slack: FloatMatrix, step: Digits) -> tuple[FloatMatrix, ...]:
