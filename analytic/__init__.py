@@ -16,6 +16,7 @@ from analytic.errors import (
     RowsOutsideFormatError,
     SpecificationError,
 )
+from analytic.evaluation import ClassEvaluation, ClassReport, RegressionEvaluation, RegressionReport
 from analytic.fedhip import FedHiP, FedHiPModel
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
 from analytic.model_files import ModelFileError, load_model, save_model
@@ -28,6 +29,8 @@ __all__ = [
     "LABELS",
     "AnalyticError",
     "AnalyticLearner",
+    "ClassEvaluation",
+    "ClassReport",
     "ClientRows",
     "DeepAFL",
     "DeepModel",
@@ -41,6 +44,8 @@ __all__ = [
     "NotPositiveDefiniteError",
     "NotReadyError",
     "QuantileThresholds",
+    "RegressionEvaluation",
+    "RegressionReport",
     "RowFormat",
     "RowsOutsideFormatError",
     "SAFLe",

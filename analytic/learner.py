@@ -143,10 +143,13 @@ class AnalyticLearner(Protocol[M]):
 OPTIONAL: Mapping[str, bool] = {"optional": True}
 """The metadata of a field that is left out of a configuration's bytes while it is None, as if nobody knew of it."""
 
+RECEIVED: Mapping[str, bool] = {"received": True}
+"""The metadata of a field that is no configuration: its bytes are among those that a client received."""
+
 
 def stated_fields(learner: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name, without those that are ``OPTIONAL`` and None."""
-    values = {f.name: (f, getattr(learner, f.name)) for f in fields(learner)}
+    """The fields of a dataclass by name, without those that are ``RECEIVED``, or ``OPTIONAL`` and None."""
+    values = {f.name: (f, getattr(learner, f.name)) for f in fields(learner) if "received" not in f.metadata}
     return {name: value for name, (f, value) in values.items() if value is not None or "optional" not in f.metadata}
 
 

@@ -276,7 +276,7 @@ class _Accumulator:
                 f"they have shape {features.shape}, the targets {targets.shape}"
             )
         if targets.ndim == 1 and len(targets):
-            _check_labels(targets, spec.n_targets)
+            check_labels(targets, spec.n_targets)
             if spec.target_format != LABELS:
                 raise InvalidRowsError(
                     f"targets in {spec.target_format} must have shape (n, {spec.n_targets}), not {targets.shape}; "
@@ -367,7 +367,7 @@ def one_hot(labels: NDArray[Any], n_classes: int) -> FloatMatrix:
     Raises:
         InvalidRowsError: labels that are no integers or lie outside 0 to n_classes - 1.
     """
-    _check_labels(labels, n_classes)
+    check_labels(labels, n_classes)
     rows = np.zeros((len(labels), n_classes))
     rows[np.arange(len(labels)), labels.astype(np.intp)] = 1.0
     return rows
@@ -378,7 +378,12 @@ def _soft_rows(targets: NDArray[Any]) -> int:
     return int(np.count_nonzero((np.trunc(targets) != targets).any(axis=1)))
 
 
-def _check_labels(labels: NDArray[Any], n_classes: int) -> None:
+def check_labels(labels: NDArray[Any], n_classes: int) -> None:
+    """Refuse labels that are no integers or lie outside 0 to n_classes - 1.
+
+    Raises:
+        InvalidRowsError: says how many.
+    """
     refuse_mask(labels)
     if not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == np.bool_):
         raise InvalidRowsError(

@@ -4,12 +4,16 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from federation.changes import Change, Changed, ChangeRefusedError, changed, with_classes
     from federation.federation import Federation, Step, SumRecord
     from federation.in_process import FederatedRun, federate, run_federation
     from federation.privacy import PrivacyPlan, PrivateForm
     from federation.release import Concern, Gate, ReleasePolicy, ReleaseRefusedError
 
 __all__ = [
+    "Change",
+    "ChangeRefusedError",
+    "Changed",
     "Concern",
     "FederatedRun",
     "Federation",
@@ -20,11 +24,13 @@ __all__ = [
     "ReleaseRefusedError",
     "Step",
     "SumRecord",
+    "changed",
     "federate",
     "run_federation",
+    "with_classes",
 ]
 
-_ROOMS = ("federation.federation", "federation.in_process", "federation.privacy", "federation.release")
+_ROOMS = tuple(f"federation.{name}" for name in ("changes", "federation", "in_process", "privacy", "release"))
 
 
 def __getattr__(name: str) -> object:

@@ -13,7 +13,7 @@ from federation.errors import FederationError
 from federation.federation import Federation, Step, SumRecord
 from federation.modes import Mode, choose_modes
 from federation.privacy import PrivacyPlan
-from secagg import InMemoryRun, Layout, PartyId, run_in_memory
+from secagg import InMemoryRun, Layout, PartyId, SumResult, run_in_memory
 from secagg.dp import Ledger
 
 M = TypeVar("M")
@@ -52,6 +52,7 @@ class FederatedRun(Generic[M]):
         costs: of each client and helper, over all sums.
         server_seconds: time of the server's sessions, of reading the totals and of the solves.
         uncertified: solved arrays of the model whose bits are this machine's, each with how it was solved.
+        totals: of each sum, which ``federation.changes`` goes on from; whoever has one takes his own part off it.
     """
 
     model: M
@@ -59,6 +60,7 @@ class FederatedRun(Generic[M]):
     costs: dict[PartyId, Cost] = field(default_factory=dict)
     server_seconds: float = 0.0
     uncertified: tuple[str, ...] = ()
+    totals: list[SumResult] = field(default_factory=list, repr=False)
 
     @property
     def survivors(self) -> tuple[tuple[PartyId, ...], ...]:
@@ -155,6 +157,7 @@ def run_federation(
         finished.book(run)
         started = time.perf_counter()
         federation.take(run.result)
+        finished.totals.append(run.result)
         finished.server_seconds += time.perf_counter() - started
     finished.model, finished.sums, finished.uncertified = federation.model, federation.sums, federation.uncertified
     return finished

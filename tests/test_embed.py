@@ -1,4 +1,4 @@
-"""The examples of docs/how-to/embed.md, run as they stand there."""
+"""The examples of how-to guides, run as they stand there."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENT = ROOT / "docs" / "how-to" / "embed.md"
 
 
-def examples() -> list[str]:
-    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 2
-    return blocks
+def examples(guide: str) -> list[str]:
+    text = (ROOT / "docs" / "how-to" / f"{guide}.md").read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
 def example() -> str:
-    return examples()[0]
+    return examples("embed")[0]
 
 
 def pooled_weights(parties: tuple[int, ...]) -> str:
@@ -82,6 +80,13 @@ def test_no_engine_is_imported() -> None:
 
 
 def test_a_journal_refuses_the_sum_that_would_give_the_lost_client_away(tmp_path: Path) -> None:
-    first, again, refused = run(examples()[1], tmp_path).splitlines()
+    first, again, refused = run(examples("embed")[1], tmp_path).splitlines()
     assert first == again == "(1, 2, 3, 4, 5, 6)"
     assert "further_totals" in refused
+
+
+def test_a_federation_changes_over_time(tmp_path: Path) -> None:
+    joined, classes, refusal = run("".join(examples("change-over-time")), tmp_path).splitlines()
+    assert joined.startswith("18 ")
+    assert classes == "(6, 4)"
+    assert refusal.startswith("1 sites join and 19 would be in the total")

@@ -77,6 +77,7 @@ def _settings(options: CompareOptions, dataset: Dataset) -> CompareSettings:
         ri_gamma=learning.ri,
         dropouts=federation.dropouts,
         seed=federation.seed,
+        evaluate=learning.evaluate,
         explain=options.output.explain,
         private=() if options.privacy.epsilon is None else tuple(_private(options, own, dataset)),
     )

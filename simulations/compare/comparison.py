@@ -41,6 +41,7 @@ class CompareSettings:
         ri_gamma: what each client adds to its Gram's diagonal.
         dropouts: who vanishes.
         seed: draws partitions, each client's own test rows, and the order in which baselines train.
+        evaluate: judge each model through one more sum, over clients that hold the test rows.
         explain: keep what each mode says about its guarantees and costs.
         private: accuracies by privacy budget to find beside the runs.
 
@@ -58,6 +59,7 @@ class CompareSettings:
     ri_gamma: float = 0.0
     dropouts: Dropouts = NO_DROPOUTS
     seed: int = 0
+    evaluate: bool = False
     explain: bool = False
     private: tuple[PrivateSettings, ...] = ()
 
@@ -232,7 +234,13 @@ def _cases(
         learner = learner_for(len(deal.clients))
         for mode in settings.modes:
             yield Case(
-                dataset=dataset, chosen=chosen, learner=learner, deal=deal, mode=mode, dropouts=settings.dropouts
+                dataset=dataset,
+                chosen=chosen,
+                learner=learner,
+                deal=deal,
+                mode=mode,
+                dropouts=settings.dropouts,
+                evaluates=settings.evaluate,
             )
 
 

@@ -120,6 +120,11 @@ class LearningOptions:
         metavar="GAMMA",
     )
     feature_format: RowFormat | None = format_option("all training rows and so is for simulations only")
+    evaluate: bool = option(
+        "also judge each model through one more sum: accuracy, recall, precision, AUC and calibration from clients "
+        "that hold the test rows and show none",
+        default=False,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from federation.learners import ChosenLearner
 from federation.modes import Mode
 from secagg import Layout, PartyId
 from simulations.compare.dropouts import Dropouts
+from simulations.compare.evaluated import EvaluationRecord, judged
 from simulations.compare.memory import forget_peak, peak_rss_bytes
 from simulations.compare.personal import LocalSplit, personal_scores
 from simulations.compare.reference import Float64Deviation, Reference, References, accuracy, largest_deviation
@@ -82,6 +83,8 @@ class RunRecord(Record, title="run"):
     personalised_bitwise_equal_to_pooled: bool | None
     """Whether the personal weights of every client that took part, for every alpha, have the bytes of those that follow
     from the survivors' pooled total. null for learners without personal models."""
+    evaluation: EvaluationRecord | None
+    """The model judged through one more sum over clients that hold the test rows; null without --evaluate."""
     bytes_up_per_client: Count
     """Bytes a client sent over all sums, headers included; the most of any client that took part."""
     bytes_down_per_client: Natural
@@ -108,8 +111,9 @@ class RunRecord(Record, title="run"):
 
     @property
     def equal_to_pooled(self) -> bool:
-        """Whether the global weights, and the personal ones where there are any, have their pooled bytes."""
-        return self.bitwise_equal_to_pooled and self.personalised_bitwise_equal_to_pooled is not False
+        """Whether global weights, and personal ones and an evaluation where there are some, are the pooled ones."""
+        evaluated = self.evaluation is None or self.evaluation.bitwise_equal_to_pooled
+        return self.bitwise_equal_to_pooled and self.personalised_bitwise_equal_to_pooled is not False and evaluated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -143,6 +147,7 @@ class Case:
         deal: who holds what.
         mode: how sums are made.
         dropouts: who vanishes.
+        evaluates: whether the model is judged through a sum of its own.
     """
 
     dataset: Dataset
@@ -151,6 +156,7 @@ class Case:
     deal: Deal
     mode: Mode
     dropouts: Dropouts
+    evaluates: bool = False
 
     @property
     def label(self) -> str:
@@ -225,9 +231,23 @@ class Case:
             server_seconds=federation.server_seconds,
             wall_seconds=wall_seconds,
             peak_rss_bytes=peak,
+            evaluation=self._evaluation(federation),
             **personal,
             **self._client_costs(federation),
             **self._helper_costs(federation),
+        )
+
+    def _evaluation(self, federation: FederatedRun[Any]) -> EvaluationRecord | None:
+        if not self.evaluates:
+            return None
+        clients, number = self.deal.clients, len(federation.survivors)
+        return judged(
+            self.dataset,
+            self.learner,
+            federation.model,
+            clients=clients,
+            mode=self.mode,
+            dropouts=lambda: self.dropouts.draw(self.mode, clients, number, in_series=False, last=True),
         )
 
     def _client_costs(self, federation: FederatedRun[Any]) -> dict[str, Any]:

@@ -80,6 +80,8 @@ def _equality(runs: tuple[RunRecord, ...]) -> Iterator[tuple[bool, str]]:
         yield False, f"NOT EQUAL: personal models differ from those of the pooled total ({'; '.join(different)})"
     elif personal:
         yield True, "every client's personal models equal those that follow from the pooled total, bit for bit"
+    if different := [_case(run) for run in runs if run.evaluation and not run.evaluation.bitwise_equal_to_pooled]:
+        yield False, f"NOT EQUAL: evaluations differ from those of the pooled test rows ({'; '.join(different)})"
 
 
 def _proof(runs: tuple[RunRecord, ...]) -> Iterator[tuple[bool, str]]:

@@ -21,7 +21,7 @@ from simulations.report.compare_charts import (
 from simulations.report.findings import error_text, findings, human_bytes, verdict
 from simulations.report.page import render
 from simulations.report.plots import Chart
-from simulations.report.table import accuracy_text, baseline_rows, describe, personal_rows, run_rows
+from simulations.report.table import accuracy_text, baseline_rows, describe, evaluation_rows, personal_rows, run_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,7 @@ def to_html(comparison: Comparison) -> str:
         published=PUBLISHED,
         run_table=run_rows(comparison.runs),
         personal_table=personal_rows(comparison.runs),
+        evaluation_table=evaluation_rows(comparison.runs),
         baseline_table=baseline_rows(comparison.baselines),
         baselines=comparison.baselines,
         private=private,

@@ -12,11 +12,13 @@ from rich.text import Text
 
 from simulations.compare.baselines import BaselineRecord
 from simulations.compare.comparison import Comparison
+from simulations.compare.evaluated import EvaluationRecord
 from simulations.compare.private import NOISY, PrivateComparison, PrivateRecord, depth_verdicts
 from simulations.compare.runs import RunRecord
 from simulations.report.findings import error_text, findings, human_bytes
 
 HASH_DIGITS = 8
+EVALUATION_TITLE = "Judged through one more sum, by clients that hold the test rows"
 PERSONAL_TITLE = "Mean accuracy on a fifth of each client's own rows, kept for testing"
 RUN_COLUMNS: Mapping[str, Callable[[RunRecord], str]] = {
     "mode": lambda run: run.mode,
@@ -133,17 +135,46 @@ def personal_rows(runs: Iterable[RunRecord]) -> Rows:
     ]
 
 
+def evaluation_rows(runs: Iterable[RunRecord]) -> Rows:
+    """Return what sums over clients' test rows said, a row for each run that was judged so."""
+    names = ["mode", "learner", "clients", "partition", "rows", "accuracy", "least\nrecall", "least AUC\n(within)"]
+    return [*names, "calibration\nerror", "up per\nclient", "equal to\npooled?"], [
+        [
+            run.mode,
+            run.learner,
+            str(run.clients),
+            run.partition,
+            str(found.rows),
+            _part(found.accuracy),
+            _part(min((one for one in found.recall if one is not None), default=None)),
+            _least_area(found),
+            _part(found.calibration_error),
+            human_bytes(found.bytes_up_per_client),
+            yes_or_no(found.bitwise_equal_to_pooled),
+        ]
+        for run in runs
+        if (found := run.evaluation) is not None
+    ]
+
+
+def _least_area(found: EvaluationRecord) -> str:
+    areas = zip(found.auc, found.auc_within, strict=True)
+    area, within = min(((a, w) for a, w in areas if a is not None), default=(None, None))
+    return NONE if within is None else f"{_part(area)} ({within:.1e})"
+
+
 def _parts(comparison: Comparison) -> Iterator[RenderableType]:
     yield Text(describe(comparison))
     yield table_of(comparison)
-    names, rows = personal_rows(comparison.runs)
-    if rows:
-        personal = _empty_table(names)
-        personal.title, personal.title_justify = PERSONAL_TITLE, "left"
-        for row in rows:
-            personal.add_row(*map(_coloured, row))
-        yield Text()
-        yield personal
+    for title, tabled in ((PERSONAL_TITLE, personal_rows), (EVALUATION_TITLE, evaluation_rows)):
+        names, rows = tabled(comparison.runs)
+        if rows:
+            below = _empty_table(names)
+            below.title, below.title_justify = title, "left"
+            for row in rows:
+                below.add_row(*map(_coloured, row))
+            yield Text()
+            yield below
     for fine, finding in findings(comparison):
         yield Text(finding, style="green" if fine else "bold red")
     longest = max(comparison.runs, key=lambda run: run.wall_seconds)

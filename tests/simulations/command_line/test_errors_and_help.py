@@ -121,7 +121,7 @@ WRONG = [
     ("parameters --security-bits inf", "needs a number above 0, such as 40, not 'inf'"),
     ("parameters --features 0", "needs a whole number from 1 to"),
     ("bench --runs 4", "--runs: needs a whole number of at least 5, not '4'"),
-    ("bench --sections a,z", "--sections: needs letters out of a,b,c,d,e,f,g,h with commas between, not 'a,z'"),
+    ("bench --sections a,z", "--sections: needs letters out of a,b,c,d,e,f,g,h,i with commas between, not 'a,z'"),
     ("features --backbone vgg11 --images i --weights w --out o --workers 0", "a whole number from 1 to 256, not '0'"),
     ("features --backbone vgg11 --images i --weights w --out o --batch-size 0", "of at least 1, not '0'"),
     # arguments that are right alone

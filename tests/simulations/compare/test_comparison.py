@@ -49,6 +49,23 @@ def settings(learner: str = "afl", **changes: Any) -> CompareSettings:
     return CompareSettings(**(common | changes))
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.2])
+@pytest.mark.parametrize("learner", ["afl", "deepafl"])
+def test_models_are_judged_by_clients_that_hold_the_test_rows(learner: str, rate: float) -> None:
+    """One more sum over the run's own mode, with its own dropouts, says what all rows in one place say."""
+    asked = settings(learner, evaluate=True, dropouts=Dropouts(rate=rate), ridge=1.0)
+    for run in compare(small_digits(), asked).runs:
+        found = run.evaluation
+        assert found is not None
+        assert found.bitwise_equal_to_pooled
+        assert run.equal_to_pooled
+        assert (found.rows == 359) == (rate == 0.0)
+        assert found.accuracy == run.test_accuracy or rate
+        assert len(found.auc) == len(found.recall) == 10
+    judged = run.model_copy(update={"evaluation": found.model_copy(update={"bitwise_equal_to_pooled": False})})
+    assert not judged.equal_to_pooled
+
+
 def test_every_listed_learner_is_tried() -> None:
     assert set(SMALL) == set(LEARNERS)
 

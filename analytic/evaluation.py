@@ -1,0 +1,480 @@
+"""A complete model judged on rows that stay where they are: one sum of counts, and the report that its total makes.
+
+An evaluation is a learner of one sum: any mode, ``federate`` and ``fit_pooled`` take it as they take AFL, and a site
+has its own report, which it tells nobody, from ``fit_pooled(evaluation, own_rows)``. All that is summed are whole
+numbers, so the report of a federation equals that of the pooled rows, bit for bit. They must not be the model's rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import prod
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analytic.errors import InvalidRowsError, SpecificationError
+from analytic.learner import RECEIVED, AnalyticLearner, ClientRows, SumSpec, canonical_context
+from analytic.model_arrays import Parts
+from analytic.row_format import FloatMatrix, RowFormat
+from analytic.statistics import (
+    INT64_MAX,
+    IntVector,
+    Statistics,
+    check_labels,
+    checked_count,
+    count_segment,
+    too_many_rows,
+)
+from analytic.whole_numbers import settle_whole_numbers
+
+IntArray = NDArray[np.int64]
+Tallies = Mapping[str, IntArray]
+"""What is summed, by name; every array is int64."""
+
+CONFIDENCE = RowFormat(integer_bits=1, fraction_bits=20, signed=False)
+"""In which confidences, 0 to 1, are added up."""
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TallySpec:
+    """Named arrays of whole numbers, and the row count behind them.
+
+    Args:
+        shapes: name to shape.
+        bounds: name to the largest absolute value of an entry of the total.
+        max_rows: largest number of rows that all clients together may hold.
+
+    Raises:
+        SpecificationError: a total could leave int64.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    bounds: Mapping[str, int]
+    max_rows: int
+
+    def __post_init__(self) -> None:
+        name, bound = max(self.bounds.items(), key=lambda item: item[1])
+        if bound > INT64_MAX:
+            raise SpecificationError(
+                f"the total of {name} over {self.max_rows} rows can reach 2^{bound.bit_length() - 1} and must stay "
+                "below 2^63: allow fewer rows or fewer bits"
+            )
+
+    @property
+    def segments(self) -> tuple[tuple[str, int, int], ...]:
+        """(name, size, bound of the sum) a segment."""
+        arrays = ((name, prod(shape), self.bounds[name]) for name, shape in self.shapes.items())
+        return (*arrays, count_segment(self.max_rows))
+
+    def to_vector(self, statistics: Tallies) -> IntVector:
+        """One contribution, int64, its arrays in the order of ``shapes``.
+
+        Raises:
+            InvalidRowsError: more rows than ``max_rows``.
+        """
+        count = int(statistics["count"])
+        if count > self.max_rows:
+            raise too_many_rows(count, self.max_rows)
+        return np.concatenate([*(statistics[name].ravel() for name in self.shapes), np.array([count])])
+
+    def from_vector(self, vector: IntVector) -> Tallies:
+        """The arrays that ``to_vector`` wrote, or a sum of such vectors.
+
+        Raises:
+            InvalidRowsError: another size or type, or a count that no total can have.
+        """
+        tallies = {"count": np.array(checked_count(vector, self, self.max_rows))}
+        ends = np.cumsum([size for _, size, _ in self.segments])
+        for (name, shape), part in zip(self.shapes.items(), np.split(vector, ends[:-1]), strict=False):
+            tallies[name] = part.reshape(shape)
+            tallies[name].setflags(write=False)
+        return tallies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation(ABC, Generic[R]):
+    """A learner of one sum whose model is a report; ``ClassEvaluation`` and ``RegressionEvaluation`` say of what.
+
+    A row's scores are float64 and its machine's, as ``decision_function`` says; what is counted of them is exact.
+
+    Args:
+        learner: the closed form.
+        model: its complete model, which all parties hold.
+        max_rows: largest number of rows that all clients together may hold.
+    """
+
+    learner: AnalyticLearner[Any]
+    model: Any = field(metadata=RECEIVED)
+    max_rows: int
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The evaluation's name."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> TallySpec:
+        """What is summed."""
+
+    @abstractmethod
+    def client_statistics(self, model: R | None, rows: ClientRows) -> Tallies:
+        """What one client's rows add to the sum."""
+
+    @abstractmethod
+    def report(self, total: Tallies) -> R:
+        """What a total says."""
+
+    @abstractmethod
+    def tallies(self, report: R) -> Tallies:
+        """The total that a report was made of."""
+
+    def init(self) -> R | None:
+        """Nothing is known before the sum."""
+        return None
+
+    def next_sum(self, model: R | None) -> SumSpec[Any] | None:
+        """The one sum."""
+        return self.spec if model is None else None
+
+    def update(self, model: R | None, total: Tallies, survivors: int) -> R:
+        """Return the report of a total."""
+        return self.report(total)
+
+    def exact_total(self, model: R | None, total: Any, survivors: int) -> Statistics | None:
+        """Return None: counts of outcomes are no statistics of features."""
+        return None
+
+    def decision_function(self, model: R | None, features: NDArray[Any]) -> FloatMatrix:
+        """Return the scores of the model that is judged, shape (n, c)."""
+        return self.learner.decision_function(self.model, features)
+
+    def take_apart(self, model: R | None) -> Parts:
+        """Return the report's counts by name."""
+        return Parts({} if model is None else dict(self.tallies(model)))
+
+    def weights_bytes(self, model: R | None) -> bytes:
+        """Return the report's counts as bytes, to compare and to hash."""
+        return b"".join(array.tobytes() for _, array in sorted(self.take_apart(model).arrays.items()))
+
+    def context_bytes(self, model: R | None) -> bytes:
+        """Return what is counted, and the configuration and bytes of the model that is judged."""
+        judged = self.learner.context_bytes(self.model), self.learner.weights_bytes(self.model)
+        return canonical_context(self, *judged, *([self.weights_bytes(model)] if model else []))
+
+    def _check(self) -> None:
+        if self.learner.next_sum(self.model) is not None:
+            raise SpecificationError(
+                f"this model of {self.learner.name} still needs a sum: complete it before it is judged"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClassReport:
+    """How a classifier did on all survivors' rows; where a class has no rows, its figures are NaN.
+
+    Args:
+        confusion: shape (c, c), rows of class i that were taken for class j.
+        own: shape (c, n_bins), rows of class i by the score of class i.
+        others: shape (c, n_bins), rows of other classes by the score of class i.
+        confidence: shape (3, n_bins), by the score of the class that was chosen, from 0 to 1: rows, those of them that
+            were right, and the sum of their scores in units of 2^-20.
+        low, high: between which the bins of ``own`` and ``others`` divide scores evenly; the outer ones are open.
+    """
+
+    confusion: IntArray
+    own: IntArray
+    others: IntArray
+    confidence: IntArray
+    low: float
+    high: float
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that were judged."""
+        return int(self.confusion.sum())
+
+    @property
+    def accuracy(self) -> float:
+        """Part of the rows that were classified correctly."""
+        return _part(int(self.confusion.trace()), self.n_rows)
+
+    @property
+    def recall(self) -> tuple[float, ...]:
+        """Of each class's rows the part that was found."""
+        return tuple(_part(int(self.confusion[k, k]), int(row.sum())) for k, row in enumerate(self.confusion))
+
+    @property
+    def precision(self) -> tuple[float, ...]:
+        """Of the rows that were taken for a class the part that was right."""
+        return tuple(_part(int(self.confusion[k, k]), int(row.sum())) for k, row in enumerate(self.confusion.T))
+
+    def roc(self, label: int) -> tuple[FloatMatrix, FloatMatrix]:
+        """Return false and true positive rates of one class against the rest, at each end of a bin, from 0 to 1."""
+        rates = []
+        for counts in (self.others[label], self.own[label]):
+            above = np.concatenate([[0], np.cumsum(counts[::-1])])
+            rates.append(above / above[-1] if above[-1] else np.full(len(above), np.nan))
+        return rates[0], rates[1]
+
+    def auc(self, label: int) -> tuple[float, float]:
+        """Return the area under the curve of one class against the rest, and how far that of unbinned scores can be.
+
+        Two rows in one bin count as a tie; whatever their order is, the area moves by half of their part at most.
+        """
+        own, others = ([int(count) for count in counts[label]] for counts in (self.own, self.others))
+        won, below = 0, 0
+        for mine, theirs in zip(own, others, strict=True):
+            won += 2 * mine * below + mine * theirs
+            below += theirs
+        ties, pairs = sum(a * b for a, b in zip(own, others, strict=True)), 2 * sum(own) * sum(others)
+        return _part(won, pairs), _part(ties, pairs)
+
+    @property
+    def calibration(self) -> tuple[tuple[int, float, float], ...]:
+        """For each bin of the confidence: rows, the part of them that was right, and their mean confidence."""
+        unit = 1 << CONFIDENCE.fraction_bits
+        return tuple((n, _part(right, n), _part(units, n * unit)) for n, right, units in self.confidence.T.tolist())
+
+    @property
+    def calibration_error(self) -> float:
+        """Mean distance of confidence from accuracy over bins, weighted by rows (ECE; Naeini et al., AAAI 2015)."""
+        off = sum(n * abs(right - sure) for n, right, sure in self.calibration if n)
+        return off / self.n_rows if self.n_rows else float("nan")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassEvaluation(Evaluation[ClassReport]):
+    """Judge a classifier: confusion, ROC and AUC of each class, calibration.
+
+    Args:
+        n_classes: c; labels are 0 to c - 1, and the class of a row is that of its largest score.
+        n_bins: bins of scores; more bins bound the AUC more closely and cost 2 c + 3 entries each.
+        low, high: between which scores are told apart.
+
+    Raises:
+        SpecificationError: an incomplete model, no classes, bins or range.
+    """
+
+    n_classes: int
+    n_bins: int = 200
+    low: float = -0.5
+    high: float = 1.5
+
+    def __post_init__(self) -> None:
+        settle_whole_numbers(self, "max_rows", "n_classes", "n_bins")
+        self._check()
+        if min(self.n_classes, self.n_bins, self.max_rows) < 1 or not -np.inf < self.low < self.high < np.inf:
+            raise SpecificationError(
+                f"an evaluation needs classes, bins and rows, and scores from low to high, not {self.n_classes}, "
+                f"{self.n_bins}, {self.max_rows} and {self.low:g} to {self.high:g}"
+            )
+
+    @property
+    def name(self) -> str:
+        """The evaluation's name."""
+        return "evaluation-of-classes"
+
+    @property
+    def spec(self) -> TallySpec:
+        """Counts, at most all rows; the summed confidences are at most 1 each."""
+        c, bins = self.n_classes, self.n_bins
+        shapes = {"confusion": (c, c), "own": (c, bins), "others": (c, bins), "confidence": (3, bins)}
+        bounds = dict.fromkeys(shapes, self.max_rows) | {"confidence": self.max_rows << CONFIDENCE.fraction_bits}
+        return TallySpec(shapes=shapes, bounds=bounds, max_rows=self.max_rows)
+
+    def client_statistics(self, model: ClassReport | None, rows: ClientRows) -> Tallies:
+        """Count a client's rows.
+
+        Raises:
+            InvalidRowsError: targets that are no labels of these classes, or scores of another number of classes.
+        """
+        tallies = {name: np.zeros(shape, dtype=np.int64) for name, shape in self.spec.shapes.items()}
+        tallies["count"] = np.array(len(rows))
+        if not len(rows):
+            return tallies
+        if rows.targets.ndim != 1:
+            raise InvalidRowsError(f"a classifier is judged on labels of shape (n,), not {rows.targets.shape}")
+        check_labels(rows.targets, self.n_classes)
+        labels, scores = rows.targets.astype(np.intp), _scores(self, rows, self.n_classes)
+        chosen = scores.argmax(axis=1)
+        np.add.at(tallies["confusion"], (labels, chosen), 1)
+        places = _bins(scores, self.low, self.high, self.n_bins)
+        for label in range(self.n_classes):
+            is_own = labels == label
+            tallies["own"][label] = np.bincount(places[is_own, label], minlength=self.n_bins)
+            tallies["others"][label] = np.bincount(places[~is_own, label], minlength=self.n_bins)
+        confidence = scores.max(axis=1).clip(0.0, 1.0)
+        units, place = CONFIDENCE.quantise(confidence).astype(np.int64), _bins(confidence, 0.0, 1.0, self.n_bins)
+        for row, added in zip(tallies["confidence"], (1, chosen == labels, units), strict=True):
+            np.add.at(row, place, added)
+        return tallies
+
+    def report(self, total: Tallies) -> ClassReport:
+        """Return what a total says."""
+        return ClassReport(**{name: total[name] for name in self.spec.shapes}, low=self.low, high=self.high)
+
+    def tallies(self, report: ClassReport) -> Tallies:
+        """Return the total that a report was made of."""
+        return {name: getattr(report, name) for name in self.spec.shapes}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RegressionReport:
+    """How a regression did on all survivors' rows, target by target; NaN where there are no rows or no spread.
+
+    Args:
+        n_rows: rows that were judged.
+        moments: shape (4, c), sums over rows of y and y^2, in units of the targets' format, and of |r| and r^2, in
+            units of the residuals' format, where r = y - prediction.
+        by_target: shape (2, c, n_bins), by bins of the target: rows, and the sum of |r|.
+        target_format, residual_format: the units.
+    """
+
+    n_rows: int
+    moments: IntArray
+    by_target: IntArray
+    target_format: RowFormat
+    residual_format: RowFormat
+
+    @property
+    def r2(self) -> tuple[float, ...]:
+        """1 - sum r^2 / sum (y - mean)^2, exact in the units of both formats and rounded once."""
+        return tuple(self._r2())
+
+    def _r2(self) -> Iterator[float]:
+        f, f_r = self.target_format.fraction_bits, self.residual_format.fraction_bits
+        for y, yy, _, rr in self.moments.T.tolist():
+            spread = Fraction(yy) - Fraction(y * y, self.n_rows) if self.n_rows else Fraction(0)
+            yield float(1 - Fraction(rr, 4**f_r) / (spread / 4**f)) if spread else float("nan")
+
+    @property
+    def mae(self) -> tuple[float, ...]:
+        """Mean |r|."""
+        return tuple(_part(r, self.n_rows << self.residual_format.fraction_bits) for r in self.moments[2].tolist())
+
+    @property
+    def rmse(self) -> tuple[float, ...]:
+        """Root of the mean r^2."""
+        f_r = self.residual_format.fraction_bits
+        return tuple(float(np.sqrt(_part(rr, self.n_rows << 2 * f_r))) for rr in self.moments[3].tolist())
+
+    @property
+    def mae_by_target(self) -> FloatMatrix:
+        """Mean |r| by bins of the target, shape (c, n_bins); they divide the range of the targets' format evenly."""
+        unit = 1 << self.residual_format.fraction_bits
+        counts, sums = self.by_target
+        parts = [_part(r, n * unit) for n, r in zip(counts.ravel().tolist(), sums.ravel().tolist(), strict=True)]
+        return np.array(parts).reshape(counts.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionEvaluation(Evaluation[RegressionReport]):
+    """Judge a regression: R2, mean absolute and squared error, and the error by the size of the target.
+
+    Args:
+        n_targets: c.
+        target_format: of the targets; a row outside it is refused.
+        residual_format: of y - prediction; None takes the targets' with one integer bit more, signed.
+        n_bins: bins of the targets' range.
+
+    Raises:
+        SpecificationError: an incomplete model, no targets or bins, or a sum that could leave int64.
+    """
+
+    n_targets: int
+    target_format: RowFormat
+    residual_format: RowFormat | None = None
+    n_bins: int = 10
+
+    def __post_init__(self) -> None:
+        settle_whole_numbers(self, "max_rows", "n_targets", "n_bins")
+        self._check()
+        if min(self.n_targets, self.n_bins, self.max_rows) < 1:
+            raise SpecificationError(
+                f"an evaluation needs targets, bins and rows, not {self.n_targets}, {self.n_bins} and {self.max_rows}"
+            )
+        _ = self.spec
+
+    @property
+    def name(self) -> str:
+        """The evaluation's name."""
+        return "evaluation-of-targets"
+
+    @property
+    def residuals(self) -> RowFormat:
+        """The format of residuals, with its default worked out."""
+        if self.residual_format is not None:
+            return self.residual_format
+        return replace(self.target_format, integer_bits=self.target_format.integer_bits + 1, signed=True)
+
+    @property
+    def spec(self) -> TallySpec:
+        """Sums of targets and residuals."""
+        largest = max(self.target_format.magnitude, self.residuals.magnitude)
+        return TallySpec(
+            shapes={"moments": (4, self.n_targets), "by_target": (2, self.n_targets, self.n_bins)},
+            bounds={"moments": self.max_rows * largest**2, "by_target": self.max_rows * largest},
+            max_rows=self.max_rows,
+        )
+
+    def client_statistics(self, model: RegressionReport | None, rows: ClientRows) -> Tallies:
+        """Add up a client's targets and residuals.
+
+        Raises:
+            InvalidRowsError: targets or predictions of another shape.
+            RowsOutsideFormatError: targets or residuals outside their formats.
+        """
+        moments, by_target = (np.zeros(shape, dtype=np.int64) for shape in self.spec.shapes.values())
+        if len(rows):
+            if rows.targets.shape != (len(rows), self.n_targets):
+                raise InvalidRowsError(f"targets must have shape (n, {self.n_targets}), not {rows.targets.shape}")
+            scores = _scores(self, rows, self.n_targets)
+            y = self.target_format.quantise(rows.targets).astype(np.int64)
+            r = self.residuals.quantise(rows.targets - scores).astype(np.int64)
+            moments[...] = y.sum(axis=0), (y * y).sum(axis=0), abs(r).sum(axis=0), (r * r).sum(axis=0)
+            ends = 2.0**self.target_format.integer_bits
+            places = _bins(rows.targets, -ends if self.target_format.signed else 0.0, ends, self.n_bins)
+            for place, off, (counts, sums) in zip(places.T, abs(r).T, by_target.swapaxes(0, 1), strict=True):
+                np.add.at(counts, place, 1)
+                np.add.at(sums, place, off)
+        return {"moments": moments, "by_target": by_target, "count": np.array(len(rows))}
+
+    def report(self, total: Tallies) -> RegressionReport:
+        """Return what a total says."""
+        return RegressionReport(
+            n_rows=int(total["count"]),
+            moments=total["moments"],
+            by_target=total["by_target"],
+            target_format=self.target_format,
+            residual_format=self.residuals,
+        )
+
+    def tallies(self, report: RegressionReport) -> Tallies:
+        """Return the total that a report was made of."""
+        return {"moments": report.moments, "by_target": report.by_target, "count": np.array(report.n_rows)}
+
+
+def _scores(evaluation: Evaluation[Any], rows: ClientRows, n_outputs: int) -> FloatMatrix:
+    scores = evaluation.learner.decision_function(evaluation.model, rows.features)
+    if scores.shape != (len(rows), n_outputs):
+        raise InvalidRowsError(
+            f"the evaluation is of {n_outputs} outputs and this model has {scores.shape[1]}; state as many"
+        )
+    return scores
+
+
+def _bins(values: FloatMatrix, low: float, high: float, n_bins: int) -> NDArray[np.intp]:
+    """In which of so many even parts of low to high each value lies; the outer ones take what lies beyond."""
+    return ((values - low) * (n_bins / (high - low))).clip(0, n_bins - 1).astype(np.intp)
+
+
+def _part(count: int, of: int) -> float:
+    return float(Fraction(count, of)) if of else float("nan")

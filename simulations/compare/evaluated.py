@@ -1,0 +1,89 @@
+"""A run's model judged through one more sum, over the run's mode, by clients that hold the test rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import isnan
+from typing import Any
+
+import numpy as np
+
+from analytic.evaluation import ClassEvaluation
+from analytic.learner import AnalyticLearner, ClientRows, fit_in_the_clear
+from federation.datasets import Dataset
+from federation.in_process import run_federation
+from federation.modes import Mode
+from secagg import PartyId
+from simulations.report.document import Count, Natural, NotNegative, Part, Record
+
+
+class EvaluationRecord(Record, title="evaluation"):
+    """What one sum over clients' test rows says of a model; null where a class has no rows."""
+
+    rows: Natural
+    """Test rows of the clients whose vectors are in the sum."""
+    accuracy: Part | None
+    """Part of them that is classified correctly."""
+    recall: tuple[Part | None, ...]
+    """Of each class's rows the part that was found."""
+    precision: tuple[Part | None, ...]
+    """Of the rows that were taken for a class the part that was right."""
+    auc: tuple[Part | None, ...]
+    """Area under the ROC curve of each class against the rest, of binned scores."""
+    auc_within: tuple[Part | None, ...]
+    """How far the area of the scores themselves can be from it."""
+    calibration_error: NotNegative | None
+    """Mean distance of the chosen class's score, cut to 0 and 1, from the accuracy, over its bins."""
+    bytes_up_per_client: Count
+    """Bytes that a client sends for it; the most of any client."""
+    bitwise_equal_to_pooled: bool
+    """Whether the counts are those of the survivors' pooled rows."""
+
+
+def judged(
+    dataset: Dataset,
+    learner: AnalyticLearner[Any],
+    model: Any,
+    *,
+    clients: tuple[PartyId, ...],
+    mode: Mode,
+    dropouts: Callable[[], Mapping[PartyId, int]],
+) -> EvaluationRecord:
+    """Deal the test rows evenly and evaluate a complete model over a mode.
+
+    Args:
+        dataset: its test rows.
+        learner: the closed form.
+        model: what is judged.
+        clients: the cohort.
+        mode: how the sum is made.
+        dropouts: who vanishes from it, and after how many messages.
+    """
+    evaluation = ClassEvaluation(
+        learner=learner, model=model, n_classes=dataset.n_classes, max_rows=len(dataset.x_test)
+    )
+    dealt = np.array_split(np.arange(len(dataset.x_test)), len(clients))
+    rows = {
+        party: ClientRows(dataset.x_test[own], dataset.y_test[own]) for party, own in zip(clients, dealt, strict=True)
+    }
+    run = run_federation(evaluation, rows, mode, dropouts=lambda number: dropouts())
+    report = run.model
+    assert report is not None
+    (survivors,) = run.survivors
+    pooled = fit_in_the_clear(evaluation, [ClientRows.pool([rows[party] for party in survivors])])
+    areas = [report.auc(label) for label in range(dataset.n_classes)]
+    return EvaluationRecord(
+        rows=report.n_rows,
+        accuracy=_known(report.accuracy),
+        recall=tuple(map(_known, report.recall)),
+        precision=tuple(map(_known, report.precision)),
+        auc=tuple(_known(area) for area, _ in areas),
+        auc_within=tuple(_known(off) for _, off in areas),
+        calibration_error=_known(report.calibration_error),
+        bytes_up_per_client=max(run.costs[party].bytes_up for party in survivors),
+        bitwise_equal_to_pooled=evaluation.weights_bytes(report) == evaluation.weights_bytes(pooled),
+    )
+
+
+def _known(figure: float) -> float | None:
+    return None if isnan(figure) else figure

@@ -1,0 +1,164 @@
+"""Reports from one sum: those of the pooled rows, bit for bit, and what scikit-learn says of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from analytic import (
+    AFL,
+    ClassEvaluation,
+    ClientRows,
+    InvalidRowsError,
+    RegressionEvaluation,
+    RowFormat,
+    RowsOutsideFormatError,
+    SpecificationError,
+    fit_pooled,
+)
+from federation import federate
+from federation.datasets import bundled
+
+Q = RowFormat.parse
+DIGITS = bundled("digits")
+MAX_ROWS = 2000
+
+
+@pytest.fixture(scope="module")
+def classifier() -> ClassEvaluation:
+    learner = AFL(n_features=64, n_targets=10, feature_format=Q("UQ5.11"), max_rows=MAX_ROWS, ridge=1.0)
+    model = fit_pooled(learner, ClientRows(DIGITS.x_train, DIGITS.y_train))
+    return ClassEvaluation(learner=learner, model=model, n_classes=10, max_rows=MAX_ROWS)
+
+
+def rows_of_targets(n: int = 300, seed: int = 0) -> ClientRows:
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(n, 4)).clip(-7, 7)
+    targets = features @ rng.normal(size=(4, 2)) + rng.normal(size=(n, 2))
+    return ClientRows(features, targets.clip(-15, 15))
+
+
+@pytest.fixture(scope="module")
+def regression() -> RegressionEvaluation:
+    formats: dict[str, Any] = {"feature_format": Q("Q3.12"), "target_format": Q("Q4.14")}
+    learner = AFL(n_features=4, n_targets=2, max_rows=MAX_ROWS, ridge=1e-3, **formats)
+    model = fit_pooled(learner, rows_of_targets())
+    return RegressionEvaluation(
+        learner=learner, model=model, n_targets=2, target_format=Q("Q4.14"), max_rows=MAX_ROWS, n_bins=6
+    )
+
+
+def sites(rows: ClientRows) -> dict[int, ClientRows]:
+    """Four uneven ones, of which the last has no rows."""
+    parts = np.split(np.arange(len(rows)), [10, len(rows) // 2])
+    dealt = {party: ClientRows(rows.features[own], rows.targets[own]) for party, own in enumerate(parts, start=1)}
+    return {**dealt, 4: ClientRows(rows.features[:0], rows.targets[:0])}
+
+
+@pytest.mark.parametrize("mode", ["plain", "masked", "committee"])
+def test_a_federation_reports_what_pooled_rows_do(
+    classifier: ClassEvaluation, regression: RegressionEvaluation, mode: str
+) -> None:
+    for evaluation, rows in (
+        (classifier, ClientRows(DIGITS.x_test, DIGITS.y_test)),
+        (regression, rows_of_targets(200, seed=1)),
+    ):
+        report = federate(evaluation, sites(rows), mode)
+        assert evaluation.weights_bytes(report) == evaluation.weights_bytes(fit_pooled(evaluation, rows))
+        assert evaluation.next_sum(report) is None
+
+
+def test_a_classifier_is_judged_as_scikit_learn_does(classifier: ClassEvaluation) -> None:
+    rows = ClientRows(DIGITS.x_test, DIGITS.y_test)
+    report = fit_pooled(classifier, rows)
+    scores = classifier.decision_function(None, rows.features)
+    chosen = scores.argmax(axis=1)
+    assert report.n_rows == len(rows)
+    assert report.confusion.tolist() == metrics.confusion_matrix(rows.targets, chosen).tolist()
+    assert report.accuracy == metrics.accuracy_score(rows.targets, chosen)
+    assert report.recall == pytest.approx(metrics.recall_score(rows.targets, chosen, average=None), rel=1e-15)
+    assert report.precision == pytest.approx(metrics.precision_score(rows.targets, chosen, average=None), rel=1e-15)
+    binned = ((scores + 0.5) * 100).clip(0, 199).astype(int)
+    for label in range(10):
+        is_own = rows.targets == label
+        area, off = report.auc(label)
+        assert area == pytest.approx(metrics.roc_auc_score(is_own, binned[:, label]), rel=1e-12)
+        assert abs(metrics.roc_auc_score(is_own, scores[:, label]) - area) <= off + 1e-12 < 0.01
+        false, true = report.roc(label)
+        assert np.trapezoid(true, false) == pytest.approx(area, rel=1e-12)
+    assert sum(n for n, _, _ in report.calibration) == len(rows)
+    right = sum(n * part for n, part, _ in report.calibration if n) / len(rows)
+    assert right == pytest.approx(report.accuracy)
+    sure = sum(n * mean for n, _, mean in report.calibration if n) / len(rows)
+    assert sure == pytest.approx(scores.max(axis=1).clip(0, 1).mean(), abs=2**-20)
+    assert 0 < report.calibration_error < 1
+
+
+def test_a_regression_is_judged_as_scikit_learn_does(regression: RegressionEvaluation) -> None:
+    rows = rows_of_targets(200, seed=1)
+    report = fit_pooled(regression, rows)
+    predicted = regression.decision_function(None, rows.features)
+    each = {"multioutput": "raw_values"}
+    assert report.r2 == pytest.approx(metrics.r2_score(rows.targets, predicted, **each), abs=1e-3)
+    assert report.mae == pytest.approx(metrics.mean_absolute_error(rows.targets, predicted, **each), abs=2**-14)
+    assert report.rmse == pytest.approx(metrics.root_mean_squared_error(rows.targets, predicted, **each), abs=2**-13)
+    counts, _ = report.by_target
+    assert counts.tolist() == [np.histogram(y, bins=6, range=(-16, 16))[0].tolist() for y in rows.targets.T]
+    for bin_, off in enumerate(report.mae_by_target[0]):
+        low = -16 + bin_ * 32 / 6
+        inside = (rows.targets[:, 0] >= low) & (rows.targets[:, 0] < low + 32 / 6)
+        mean = abs(rows.targets - predicted)[inside, 0].mean() if inside.any() else float("nan")
+        assert off == pytest.approx(mean, abs=2**-14, nan_ok=True)
+
+
+def test_no_rows_are_no_figures(classifier: ClassEvaluation, regression: RegressionEvaluation) -> None:
+    report = fit_pooled(classifier, ClientRows(DIGITS.x_test[:0], DIGITS.y_test[:0]))
+    assert np.isnan([report.accuracy, *report.recall, *report.auc(0), report.calibration_error]).all()
+    none = fit_pooled(regression, rows_of_targets(0))
+    assert np.isnan([*none.r2, *none.mae, *none.rmse]).all()
+
+
+def test_rows_that_do_not_belong_are_refused(classifier: ClassEvaluation, regression: RegressionEvaluation) -> None:
+    x, y = DIGITS.x_test[:5], DIGITS.y_test[:5]
+    for targets, why in ((y + 10, "outside 0 to 9"), (y[:, None], "labels of shape"), (y + 0.5, "must be integers")):
+        with pytest.raises(InvalidRowsError, match=why):
+            fit_pooled(classifier, ClientRows(x, targets))
+    with pytest.raises(InvalidRowsError, match="this model has 10"):
+        fit_pooled(replace(classifier, n_classes=12), ClientRows(x, y))
+    rows = rows_of_targets(5)
+    with pytest.raises(InvalidRowsError, match=r"shape \(n, 2\)"):
+        fit_pooled(regression, ClientRows(rows.features, rows.targets[:, :1]))
+    with pytest.raises(RowsOutsideFormatError, match=r"fit Q4\.14"):
+        fit_pooled(regression, ClientRows(rows.features, rows.targets * 1000))
+    with pytest.raises(RowsOutsideFormatError, match=r"fit Q0\.4"):
+        fit_pooled(replace(regression, residual_format=Q("Q0.4")), ClientRows(rows.features, -rows.targets))
+    with pytest.raises(InvalidRowsError, match="more than the 4"):
+        fit_pooled(replace(classifier, max_rows=4), ClientRows(x, y))
+
+
+def test_evaluations_that_cannot_be_are_refused(classifier: ClassEvaluation, regression: RegressionEvaluation) -> None:
+    with pytest.raises(SpecificationError, match="still needs a sum"):
+        replace(classifier, model=classifier.learner.init())
+    for wrong in ({"n_classes": 0}, {"n_bins": 0}, {"low": 2.0}, {"high": float("inf")}):
+        with pytest.raises(SpecificationError, match="needs classes, bins and rows"):
+            replace(classifier, **wrong)
+    with pytest.raises(SpecificationError, match="needs targets, bins"):
+        replace(regression, n_targets=0)
+    with pytest.raises(SpecificationError, match=r"moments over .* can reach 2\^"):
+        replace(regression, max_rows=1 << 30, residual_format=Q("Q6.20"))
+
+
+def test_parties_with_another_model_or_other_bins_do_not_add_up(classifier: ClassEvaluation) -> None:
+    other = fit_pooled(classifier.learner, ClientRows(DIGITS.x_test, DIGITS.y_test))
+    told = {
+        one.context_bytes(None)
+        for one in (classifier, replace(classifier, model=other), replace(classifier, n_bins=50))
+    }
+    assert len(told) == 3
+    report = fit_pooled(classifier, ClientRows(DIGITS.x_test, DIGITS.y_test))
+    assert classifier.context_bytes(report) not in told
+    assert classifier.exact_total(None, None, 3) is None

@@ -1,0 +1,165 @@
+"""Totals over time: joining, leaving, unlearning and new classes give the bits of a fresh start, or are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analytic import AFL, ClientRows, DeepAFL, FedHiP, FixedThresholds, QuantileThresholds, RowFormat, SAFLe, fit_pooled
+from analytic.errors import AnalyticError
+from federation import (
+    Change,
+    ChangeRefusedError,
+    Gate,
+    ReleasePolicy,
+    changed,
+    run_federation,
+    with_classes,
+)
+from federation.modes import choose_modes
+from secagg import SumResult
+from secagg.errors import InvalidVectorError
+
+LINEAR: dict[str, Any] = {
+    "n_features": 6,
+    "n_targets": 3,
+    "feature_format": RowFormat.parse("Q3.8"),
+    "max_rows": 2000,
+    "max_clients": 40,
+}
+LEARNERS: dict[str, Any] = {
+    "afl": AFL(**LINEAR, ridge=0.5),
+    "afl with RI": AFL(**LINEAR, ri_gamma=0.25),
+    "fedhip": FedHiP(**LINEAR, ridge=1.0),
+    "safle": SAFLe(n_features=6, n_classes=3, max_rows=2000, thresholds=FixedThresholds.evenly(-4, 4, 4), n_buckets=4),
+}
+MODES = ("plain", "masked", "committee")
+
+
+def site(party: int, n: int = 12, classes: int = 3) -> ClientRows:
+    rng = np.random.default_rng(party)
+    return ClientRows(rng.uniform(-4, 4, (n, 6)), rng.integers(0, classes, n))
+
+
+def sites(*parties: int) -> dict[int, ClientRows]:
+    return {party: site(party) for party in parties}
+
+
+def total_of(learner: Any, clients: dict[int, ClientRows], mode: str = "plain") -> SumResult:
+    (total,) = run_federation(learner, clients, choose_modes([mode])[0]).totals
+    return total
+
+
+def is_as_if(learner: Any, found: Any, clients: dict[int, ClientRows]) -> bool:
+    """Whether total, survivors and model are those of clients who were there from the start."""
+    fresh = run_federation(learner, clients, choose_modes(["plain"])[0])
+    (total,) = fresh.totals
+    return (
+        found.total.total.tobytes() == total.total.tobytes()
+        and found.total.survivors == total.survivors
+        and learner.weights_bytes(found.model) == learner.weights_bytes(fresh.model)
+    )
+
+
+OLD, NEW = range(1, 13), range(13, 19)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", LEARNERS)
+def test_batches_that_join_and_leave_give_the_bits_of_a_fresh_start(name: str, mode: str) -> None:
+    learner = LEARNERS[name]
+    before, batch = (total_of(learner, sites(*parties), mode) for parties in (OLD, NEW))
+    joined = changed(learner, before, batch, Change.JOIN)
+    assert is_as_if(learner, joined, sites(*OLD, *NEW))
+    assert (joined.batch, joined.reason, joined.revealed) == (tuple(NEW), "", ())
+    left = changed(learner, joined.total, total_of(learner, sites(*OLD[:7]), mode), Change.LEAVE)
+    assert is_as_if(learner, left, sites(*OLD[7:], *NEW))
+
+
+@pytest.mark.parametrize("name", ["afl", "fedhip", "safle"])
+def test_rows_that_are_taken_out_were_never_there(name: str) -> None:
+    """Exact unlearning: six of twelve sites take out four rows each, and stay."""
+    learner = LEARNERS[name]
+    out = {p: ClientRows(site(p).features[:4], site(p).targets[:4]) for p in OLD[:6]}
+    kept = {p: ClientRows(site(p).features[4:], site(p).targets[4:]) for p in OLD[:6]}
+    found = changed(learner, total_of(learner, sites(*OLD)), total_of(learner, out), Change.REMOVE_ROWS)
+    assert is_as_if(learner, found, {**sites(*OLD), **kept})
+
+
+def test_the_ri_process_goes_with_the_rows() -> None:
+    """Six diagonals come off with the rows of six sites: the weights are those of a start without these."""
+    learner = LEARNERS["afl with RI"]
+    out = {p: ClientRows(site(p).features[:4], site(p).targets[:4]) for p in OLD[:6]}
+    kept = {p: ClientRows(site(p).features[4:], site(p).targets[4:]) for p in OLD[:6]}
+    found = changed(learner, total_of(learner, sites(*OLD)), total_of(learner, out), Change.REMOVE_ROWS)
+    fresh = fit_pooled(learner, ClientRows.pool(list({**sites(*OLD), **kept}.values())))
+    assert learner.weights_bytes(found.model) == learner.weights_bytes(fresh)
+
+
+@pytest.mark.parametrize("learner", [LEARNERS["afl"], LEARNERS["fedhip"]], ids=lambda learner: learner.name)
+def test_classes_come_with_a_batch(learner: Any) -> None:
+    wider, before = with_classes(learner, total_of(learner, sites(*OLD)), 5)
+    newcomers = {party: site(party, classes=5) for party in NEW}
+    found = changed(wider, before, total_of(wider, newcomers), Change.JOIN)
+    assert is_as_if(wider, found, {**sites(*OLD), **newcomers})
+    with pytest.raises(ChangeRefusedError, match="5 classes are in the total"):
+        with_classes(wider, before, 3)
+
+
+@pytest.mark.parametrize("change", [Change.JOIN, Change.LEAVE, Change.REMOVE_ROWS])
+def test_a_batch_of_few_needs_a_reason_and_the_record_says_whom_it_shows(change: Change) -> None:
+    """The attack: the totals before and after are all it takes for the vector of the one who came or went."""
+    learner, alone = LEARNERS["afl"], 20 if change is Change.JOIN else 3
+    before, batch = total_of(learner, sites(*OLD)), total_of(learner, sites(alone))
+    with pytest.raises(ChangeRefusedError, match="sum of 1 sites' vectors alone, where 5 are needed"):
+        changed(learner, before, batch, change)
+    found = changed(learner, before, batch, change, reason="the site closed, by contract 7")
+    assert (found.reason, found.revealed) == ("the site closed, by contract 7", (alone,))
+    shown = abs(found.total.total - before.total)
+    assert shown.tobytes() == abs(batch.total).tobytes()
+    let = ReleasePolicy(allow=frozenset({Gate.COHORT_DIFFERENCE}))
+    assert changed(learner, before, batch, change, policy=let).revealed == ()
+
+
+def test_the_few_who_stay_are_shown_as_well() -> None:
+    learner = LEARNERS["afl"]
+    before, batch = total_of(learner, sites(*OLD)), total_of(learner, sites(*OLD[:9]))
+    with pytest.raises(ChangeRefusedError, match="sum of 3 sites' vectors"):
+        changed(learner, before, batch, Change.LEAVE)
+    assert changed(learner, before, batch, Change.LEAVE, reason="merger").revealed == tuple(OLD[9:])
+
+
+def test_what_does_not_belong_together_is_refused() -> None:
+    learner = LEARNERS["afl"]
+    before = total_of(learner, sites(*OLD))
+    with pytest.raises(ChangeRefusedError, match="sites 3, 4 are in the total already"):
+        changed(learner, before, total_of(learner, sites(3, 4, *NEW)), Change.JOIN)
+    with pytest.raises(ChangeRefusedError, match="sites 20 are not in the total"):
+        changed(learner, before, total_of(learner, sites(*OLD[:6], 20)), Change.LEAVE)
+    other = replace(learner, n_targets=4)
+    with pytest.raises(ChangeRefusedError, match="the batch has 46 numbers and the total 40"):
+        changed(learner, before, total_of(other, sites(*NEW)), Change.JOIN)
+    with pytest.raises(ChangeRefusedError, match="not of the sum that this afl asks for"):
+        changed(other, before, total_of(learner, sites(*NEW)), Change.JOIN)
+    more = total_of(learner, {party: site(party, n=40) for party in OLD[:6]})
+    with pytest.raises((AnalyticError, InvalidVectorError)):  # fewer than no rows
+        changed(learner, before, more, Change.REMOVE_ROWS)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        DeepAFL(n_features=6, n_targets=3, feature_bound=4.0, max_rows=2000, n_layers=1, d_phi=8, d_f=8),
+        SAFLe(n_features=6, n_classes=3, max_rows=2000, thresholds=QuantileThresholds(low=-4.0, high=4.0, n_bins=16)),
+    ],
+    ids=lambda learner: learner.name,
+)
+def test_learners_whose_later_sums_follow_from_the_first_start_again(learner: Any) -> None:
+    first, batch = (
+        run_federation(learner, sites(*parties), choose_modes(["plain"])[0]).totals[0] for parties in (OLD, NEW)
+    )
+    with pytest.raises(ChangeRefusedError, match="more than one sum"):
+        changed(learner, first, batch, Change.JOIN)
