@@ -211,7 +211,7 @@ def _factored(matrix: FloatMatrix) -> tuple[FloatMatrix, float, float]:
     factor, failed = lapack.dpotrf(np.array(matrix.T, order="F"), lower=1, overwrite_a=1, clean=0)
     if failed:
         return factor, 0.0, 0.0
-    norm = float(lapack.dlange("1", matrix.T))
+    norm = max(float(np.abs(rows).sum(axis=1).max()) for rows in np.array_split(matrix, -(-len(matrix) // SMALL)))
     rcond, _ = lapack.dpocon(factor, norm, uplo="L")
     return factor, verified(matrix, norm * float(rcond) / 4), float(rcond)
 
