@@ -14,12 +14,14 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
 from analytic.sensitivity import Adjacency, Unit
+from federation.errors import DataError
 from federation.modes import MODES, HelperRole, KeyKind, helper_roles
 from federation.site.errors import SiteFileError
 from federation.site.key_files import read_secret
 from federation.site.results import Results
 from federation.site.roster import Roster
 from federation.site.strict_models import Place, StrictModel, Texts, beside, validated
+from federation.site.table import TABLES, TableSchema
 from secagg import PartyId, PartySecrets
 from secagg.dp import Budget, Ledger
 from secagg.dp.noisy_sum import NOISY
@@ -29,6 +31,9 @@ from secagg.primitives.identity import IdentityKey
 
 RosterFile = Annotated[Roster, BeforeValidator(lambda value, info: Roster.read(beside(value, info)))]
 """The roster of the file that is named."""
+
+SchemaFile = Annotated[TableSchema, BeforeValidator(lambda value, info: TableSchema.read(beside(value, info)))]
+"""The schema of the file that is named."""
 
 IdentityFile = Annotated[
     IdentityKey, BeforeValidator(lambda value, info: IdentityKey(read_secret(beside(value, info)))), Field(repr=False)
@@ -42,23 +47,35 @@ class ClientRole(StrictModel):
     Args:
         party: its number in the roster.
         identity: its signing key.
-        data: an npz file with ``x_train`` and ``y_train``, or ``module:function`` that returns both.
+        data: an npz file with ``x_train`` and ``y_train``, a table (.csv, .parquet), or ``module:function`` that
+            returns both arrays.
+        columns: the schema of a table, see ``federation.site.table``; None for other data.
         learners: the closed forms that may ask for its statistics.
     """
 
     party: PartyId
     identity: IdentityFile
     data: str
+    columns: SchemaFile | None = None
     learners: Texts = frozenset({"afl"})
 
     @field_validator("data")
     @classmethod
     def _find(cls, data: str, info: ValidationInfo) -> str:
-        if data.endswith(".npz"):
+        if data.endswith((".npz", *TABLES)):
             return str(beside(data, info))
         if ":" not in data:
-            raise ValueError(f"data must be a file .npz or module:function, not {data!r}")
+            raise ValueError(f"data must be a file .npz, .csv or .parquet, or module:function, not {data!r}")
         return data
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        if self.data.endswith(TABLES) != (self.columns is not None):
+            raise ValueError(
+                "a table (.csv, .parquet) and the schema of its columns belong together: state data and columns in "
+                "[client], or leave columns out"
+            )
+        return self
 
     def rows(self) -> ClientRows:
         """The site's rows, read anew.
@@ -66,6 +83,11 @@ class ClientRole(StrictModel):
         Raises:
             SiteFileError: there are none where the file says.
         """
+        if self.columns is not None:
+            try:
+                return self.columns.rows(Path(self.data))
+            except DataError as error:
+                raise SiteFileError(str(error)) from None
         if not self.data.endswith(".npz"):
             return self._rows_of_function()
         try:
