@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ from secagg.masked.messages import (
     SurvivorSignature,
     UnmaskRequest,
 )
-from secagg.masked.secrets import seal_binding, sealing_key, sign_survivors
+from secagg.masked.secrets import seal_binding, sealing_key, sign_peers, sign_survivors
 from secagg.masked.series import MaskedSeries
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
@@ -433,6 +434,7 @@ class Masked(Attack):
         self._dropouts: dict[int, frozenset[int]] = {}
         self._asked: dict[tuple[int, int], frozenset[int]] = {}
         self._signed: dict[tuple[int, frozenset[int]], dict[int, bytes]] = defaultdict(dict)
+        self._absent: dict[tuple[int, int], list[int]] = {}
         self._asks_again = 0
 
     def play(self) -> None:
@@ -540,7 +542,19 @@ class Masked(Attack):
                 box = [*boxes, None][self.choose(len(boxes) + 1) if self.stage.may_lie else 0]
                 if box is not None:
                     chosen[peer] = box
-        return ShareDelivery(sealed=chosen).to_payload()
+        absent = self._said_absent(number, party, set(chosen)) if self._config(number).signs_peers else None
+        return ShareDelivery(sealed=chosen, absent=absent).to_payload()
+
+    def _said_absent(self, number: int, party: int, came: set[int]) -> tuple[int, ...]:
+        """Who shared nothing, with the neighbours whose boxes were withheld; or as it is for others."""
+        config = self._config(number)
+        shared = {sender for sender, _ in self._heard[number].shared} | self.stage.colluders
+        if not self.stage.may_lie:
+            shared = self._counted[number, ROSTER] | self.stage.colluders
+        elif not self.choose(2):
+            shared = (shared | came) - (set(config.neighbours(party)) - came)
+        self._absent[number, party] = sorted(set(config.clients) - shared - {party})
+        return tuple(self._absent[number, party])
 
     def _boxes(self, number: int, party: int, peer: int, keys: AdvertisedKeys) -> list[bytes]:
         if keys in self._forged:
@@ -584,7 +598,20 @@ class Masked(Attack):
             for (k, _), signed in self._signed.items():
                 signatures |= signed if k == number else {}
         signatures |= self._signed[number, dropouts]
-        return SurvivorProof(signatures=signatures).to_payload()
+        peers = self._signed_peers(number, party) if self._config(number).signs_peers else None
+        return SurvivorProof(signatures=signatures, peers=peers).to_payload()
+
+    def _signed_peers(self, number: int, party: int) -> dict[int, bytes]:
+        """What each surviving neighbour signed; colluders sign what this client was told."""
+        config, signed = self._config(number), {}
+        for peer in set(config.neighbours(party)) - self._asked[number, party]:
+            said = self._said.get((number, peer, MessageType.MASKED_INPUT))
+            if peer in self.stage.colluders:
+                said_by = identity_of(peer), tuple(self._absent[number, party]), config.digest
+                signed[peer] = self.stage.once(("peers", peer, *said_by[1:]), partial(sign_peers, *said_by))
+            elif said is not None:
+                signed[peer] = opened(config, said, sender=peer, recipient=SERVER).payload.tobytes()[:SIGNATURE_BYTES]
+        return signed
 
     def _colluder_signs(self, peer: int, dropouts: frozenset[int], digest: bytes) -> bytes:
         key = (peer, dropouts, digest)
@@ -753,7 +780,10 @@ def _carrier(config: Sum) -> object:
 
 
 def _payload(config: Sum, message: bytes, sender: int) -> bytes:
-    return reader(opened(config, message, sender=sender, recipient=SERVER), sender).rest()
+    """A payload, or the vector in it where a signature stands before it."""
+    frame = opened(config, message, sender=sender, recipient=SERVER)
+    signs = isinstance(config, MaskedSum) and config.signs_peers and frame.type is MessageType.MASKED_INPUT
+    return frame.payload.tobytes()[SIGNATURE_BYTES if signs else 0 :]
 
 
 def _belongs(config: Sum, message: bytes, sender: int) -> bool:
@@ -774,7 +804,7 @@ def _sums(config: Sum, message: bytes, sender: int) -> list[Words]:
     if frame.type is MessageType.COMMITTEE_INPUT:
         assert isinstance(config, CommitteeSum)
         return [np.frombuffer(CommitteeInput.read(read, config).vector, np.uint64)]
-    return [np.frombuffer(read.rest(), np.uint64)]
+    return [np.frombuffer(_payload(config, message, sender), np.uint64)]
 
 
 def strategies(play: Callable[[Choose], object], lies: int) -> int:
