@@ -32,6 +32,8 @@ LEVELS, SMALL = 40, 64
 """How often a preconditioner is improved: condition numbers up to some 2^50 a level, and small systems have any."""
 LOWEST = -900
 """Units below 2^LOWEST would leave float64."""
+MIN_COLUMNS, COLUMNS_PART = 16, 64
+"""Columns are refined 16 at a time, or d / 64: their digits, some 80 numbers an entry, then take little over d x d."""
 EXACT_SIZE = 1024
 """Largest system that rational arithmetic decides: some seconds a column."""
 
@@ -95,7 +97,8 @@ class System:
 class Inverse:
     """A^-1 = X^T B^-1 X approximately, where B = X A X^T is proven positive definite, and so A.
 
-    Let float64 Cholesky of M = fl(B' - s I) run to its end, with B' = B in float64. Its factor is that of M + E
+    Let float64 Cholesky of M = fl(B' - s I) run to its end, with B' = B in float64, for an s that a factor of B' itself
+    suggests: a quarter of the smallest eigenvalue, or what rounding asks for. M's factor is that of M + E
     exactly, |E_ij| <= c sqrt(m_ii m_jj) with c = g / (1 - g) and g = k u / (1 - k u), k = d + 1 for any order of the
     sums (Demmel, LAPACK Working Note 14, 1989; Higham, Accuracy and Stability, Thm 10.3; Rump, Verification of positive
     definiteness, BIT 46 (2006) 433-452), so lambda_min(M) >= -c tr(M). We take k = 2 d + 16, which covers kernels that
@@ -110,23 +113,20 @@ class Inverse:
 
     Args:
         outer: X: its diagonal, shape (d,), or all of it, shape (d, d).
-        factor: L with L L^T = M = B - s I nearly, in its lower triangle.
-        shift: s.
+        factor: L with L L^T = B nearly, in its lower triangle.
         least: the proven lower bound of B's smallest eigenvalue.
-        norm: the 1-norm of B.
+        reciprocal_condition: an estimate for B in the 1-norm.
     """
 
     outer: FloatMatrix
     factor: FloatMatrix
-    shift: float
     least: float
-    norm: float
+    reciprocal_condition: float
 
     def __call__(self, right: FloatMatrix) -> FloatMatrix:
         """A^-1 times a matrix, approximately."""
-        first, _ = lapack.dpotrs(self.factor, self._times(right), lower=1)
-        again, _ = lapack.dpotrs(self.factor, first, lower=1)
-        solution: FloatMatrix = first - self.shift * again  # (M + s I)^-1 = M^-1 - s M^-2 + ...
+        solution: FloatMatrix
+        solution, _ = lapack.dpotrs(self.factor, self._times(right), lower=1)
         return self.outer[:, None] * solution if self.outer.ndim == 1 else self.outer.T @ solution
 
     def error(self, residual: FloatMatrix) -> FloatMatrix:
@@ -140,12 +140,6 @@ class Inverse:
             norms = norms + 4 * size * UNIT * np.linalg.norm(self.outer) * lengths(residual)
         bounds: FloatMatrix = heights[:, None] * (norms * (INFLATE / self.least))
         return bounds
-
-    @property
-    def reciprocal_condition(self) -> float:
-        """An estimate for B in the 1-norm."""
-        found, _ = lapack.dpocon(self.factor, self.norm, uplo="L")
-        return float(found)
 
     @property
     def largest(self) -> float:
@@ -181,9 +175,10 @@ def inverses(system: System) -> Iterator[Inverse | None]:
     matrix *= outer
     matrix *= outer[:, None]
     for _ in range(LEVELS if len(matrix) <= SMALL else LEVELS // 10):
-        factor, shift, least = verified(matrix)
-        if factor is not None and least > 0:
-            yield Inverse(outer, factor, shift, least, float(np.abs(matrix).sum(axis=0).max()))
+        factor, least, rcond = _factored(matrix)
+        if least > 0:
+            del matrix  # what refines with this inverse needs the room
+            yield Inverse(outer, factor, least, rcond)
         else:
             yield None
             _refuse_negative(system, matrix, outer)
@@ -210,18 +205,33 @@ def proven(better: Iterator[Inverse | None]) -> Iterator[Inverse]:
     raise UndecidedError
 
 
-def verified(matrix: FloatMatrix) -> tuple[FloatMatrix | None, float, float]:
-    """The factor of B - s I, s, and a lower bound of B's smallest eigenvalue where there is one (see ``Inverse``)."""
+def _factored(matrix: FloatMatrix) -> tuple[FloatMatrix, float, float]:
+    """A factor of B, a lower bound of its smallest eigenvalue, 0 without proof, and its reciprocal condition."""
+    factor: FloatMatrix
+    factor, failed = lapack.dpotrf(np.array(matrix.T, order="F"), lower=1, overwrite_a=1, clean=0)
+    if failed:
+        return factor, 0.0, 0.0
+    norm = max(float(np.abs(rows).sum(axis=1).max()) for rows in np.array_split(matrix, -(-len(matrix) // SMALL)))
+    rcond, _ = lapack.dpocon(factor, norm, uplo="L")
+    return factor, verified(matrix, norm * float(rcond) / 4), float(rcond)
+
+
+def verified(matrix: FloatMatrix, guess: float = 0.0) -> float:
+    """A lower bound of B's smallest eigenvalue, near the guess if that is one; 0 without proof (see ``Inverse``)."""
     d, trace = len(matrix), float(np.trace(matrix))
     k = (2 * d + 16) * UNIT
     c = k / (1 - 2 * k)
-    slack = (c + 8 * UNIT) * trace
-    shifted = np.array(matrix.T, order="F")
-    shifted.T.reshape(-1)[:: d + 1] -= 4 * slack
-    largest = float(np.abs(shifted.diagonal()).max(initial=0.0))
-    lost = c * abs(float(np.trace(shifted))) + 4 * UNIT * float(np.linalg.norm(matrix)) + UNIT * largest + 2.0**-60
-    factor, failed = lapack.dpotrf(shifted, lower=1, overwrite_a=1, clean=0)
-    return (None, 0.0, 0.0) if failed else (factor, 4 * slack, (4 * slack - lost * INFLATE) / INFLATE)
+    least_shift = 4 * (c + 8 * UNIT) * trace
+    norm = float(np.linalg.norm(matrix))
+    for shift in (guess, least_shift) if guess > least_shift else (least_shift,):
+        shifted = np.array(matrix.T, order="F")
+        shifted.T.reshape(-1)[:: d + 1] -= shift
+        largest = float(np.abs(shifted.diagonal()).max(initial=0.0))
+        lost = c * abs(float(np.trace(shifted))) + 4 * UNIT * norm + UNIT * largest + 2.0**-60
+        _, failed = lapack.dpotrf(shifted, lower=1, overwrite_a=1, clean=0)
+        if not failed:
+            return max(0.0, (shift - lost * INFLATE) / INFLATE)
+    return 0.0
 
 
 def _lifted(matrix: FloatMatrix) -> FloatMatrix:
@@ -288,9 +298,26 @@ def refined(problem: Problem, better: Iterator[Inverse], shape: tuple[int, int],
     """
     weights, open_entries = np.zeros(shape), np.zeros(shape, dtype=bool)
     active = np.flatnonzero(problem.right.planes.any(axis=(0, 1)))
+    inverse, at_once = next(better), max(MIN_COLUMNS, shape[0] // COLUMNS_PART)
+    for part in np.array_split(active, max(1, -(-len(active) // at_once))):
+        inverse = _refine_columns(problem, part, inverse, better, weights, open_entries)
+    with np.errstate(over="ignore", under="ignore"):
+        result = np.ldexp(weights, exponent)
+        open_entries |= np.ldexp(result, -exponent) != weights
+    return by_rationals(problem, result, open_entries, exponent)
+
+
+def _refine_columns(
+    problem: Problem,
+    active: NDArray[np.intp],
+    inverse: Inverse,
+    better: Iterator[Inverse],
+    weights: FloatMatrix,
+    open_entries: NDArray[np.bool_],
+) -> Inverse:
+    """Fill in these columns of the weights, and what digits leave open; return the inverse that was enough."""
     residual = problem.right[:, active]
-    high, low, slack = np.zeros((3, shape[0], len(active)))
-    inverse = next(better)
+    high, low, slack = np.zeros((3, len(weights), len(active)))
     floats, last = residual.floats(), np.inf
     bits = problem.right.bits
     while len(active):
@@ -317,10 +344,7 @@ def refined(problem: Problem, better: Iterator[Inverse], shape: tuple[int, int],
             active, residual = active[rest], residual[:, rest]
             high, low, slack, floats = high[:, rest], low[:, rest], slack[:, rest], floats[:, rest]
             last = np.inf
-    with np.errstate(over="ignore", under="ignore"):
-        result = np.ldexp(weights, exponent)
-        open_entries |= np.ldexp(result, -exponent) != weights
-    return by_rationals(problem, result, open_entries, exponent)
+    return inverse
 
 
 def _added(high: FloatMatrix, low: FloatMatrix, slack: FloatMatrix, step: Digits) -> tuple[FloatMatrix, ...]:

@@ -98,8 +98,8 @@ def _least_eigenvalue(matrix: FloatMatrix, guess: float) -> float:
     for added in (0.0, lift):
         lifted = matrix.copy()
         lifted.reshape(-1)[:: d + 1] += added
-        factor, _, least = verified(lifted)
-        if factor is not None and least > 0:
+        least = verified(lifted)
+        if least > 0:
             lost = 4 * UNIT * float(np.abs(lifted.diagonal()).max()) if added else 0.0
             return math.ldexp(least - (added + lost) * INFLATE, size)
     return -math.inf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from secagg.layout import IntVector
@@ -28,12 +28,14 @@ class SumResult:
             different sums of the same masks. ``liars`` says what follows from them.
         complaints: (client, helper) of each client whose sealed seeds a helper could not use, as the helper says. Whom
             it was believed about is no survivor.
+        receipt: the server's own copy of its receipt, as bytes; empty where the sum gives none.
     """
 
     total: IntVector
     survivors: tuple[PartyId, ...]
     disputes: tuple[tuple[PartyId, PartyId], ...] = ()
     complaints: tuple[tuple[PartyId, PartyId], ...] = ()
+    receipt: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
         self.total.setflags(write=False)
@@ -101,7 +103,7 @@ class ServerSession(Session, Protocol):
         ...
 
     def close_round(self) -> Mapping[PartyId, bytes]:
-        """End the round and return the next messages by recipient; empty once the result stands.
+        """End the round and return the next messages by recipient; once the result stands none, or such as end a sum.
 
         Raises:
             TooFewSurvivorsError: the round came up short; the session is aborted and no sum released.

@@ -36,6 +36,10 @@ survivors, and raises ``ConsentRefusedError`` to say no.
 """
 
 
+Keep = Callable[[bytes], None]
+"""Takes a receipt, as bytes, to where its owner keeps it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartySecrets:
     """What one party alone knows. A sum takes what it needs and refuses a signing key that serves no purpose in it.
@@ -45,12 +49,14 @@ class PartySecrets:
         boxes: its key pair that others seal to (a committee's helper has one).
         decryption: the secret context of a session (a key holder has one).
         consent: whom it asks before a total is made with it; None for a party that is in whatever it is asked for.
+        keep: where its receipt goes, once it was checked; None for who reads it from the session.
     """
 
     identity: IdentityKey | None = field(default=None, repr=False)
     boxes: BoxKey | None = field(default=None, repr=False)
     decryption: bytes = field(default=b"", repr=False)
     consent: Consent | None = field(default=None, repr=False)
+    keep: Keep | None = field(default=None, repr=False)
 
 
 NO_SECRETS = PartySecrets()

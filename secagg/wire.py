@@ -56,6 +56,9 @@ class MessageType(IntEnum):
     DECRYPTION_REQUEST = 49
     DECRYPTED_SUM = 50
     PRESENCE = 56
+    COUNTERSIGN_REQUEST = 64
+    COUNTERSIGNATURE = 65
+    RECEIPT = 66
 
 
 CARRIES_VECTOR = frozenset(

@@ -103,8 +103,9 @@ class GridSum:
         return self._finish()
 
     def _finish(self) -> SumResult:
-        while (requests := self._session.close_round()) or self._session.result is None:
-            self._request(requests)
+        while self._session.result is None:
+            if requests := self._session.close_round():
+                self._request(requests)
         return self._session.result
 
     def _by_node(self, requests: Mapping[PartyId, bytes]) -> dict[NodeId, dict[PartyId, bytes]]:

@@ -179,6 +179,7 @@ class Training:
             previous=self._session,
             place=1 if settings.in_series else 0,
             privacy=self._privacy,
+            receipts=settings.receipts,
         )
 
     def _save(self, folder: Path, seconds: float) -> None:

@@ -82,7 +82,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
             frame = self._due(round_, sender, message)
             most = max(len(self._config.clients), len(self._config.helpers), self._config.replication.n_seeds)
             take[round_.answer](sender, Reader(frame.payload, peer=sender, max_entries=most))
-            round_.accept(sender, message)
+            round_.accept(sender)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         """Ask the helpers what comes next; then release the sum."""

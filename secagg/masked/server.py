@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -57,7 +56,6 @@ class MaskedServerState(RoundState):
     survivors: frozenset[PartyId] = frozenset()
     signatures: dict[PartyId, bytes] = field(default_factory=dict)
     revealed: dict[PartyId, UnmaskShares] = field(default_factory=dict)
-    transcript: list[bytes] = field(default_factory=list)
     disputes: list[tuple[PartyId, PartyId]] = field(default_factory=list)
 
 
@@ -84,11 +82,6 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         keys = self._kept.keys.values()
         self._public_keys = {key for entry in keys for key in (entry.sealing_key, entry.masking_key)}
 
-    @property
-    def transcript(self) -> bytes:
-        """A hash of every message that was taken in the rounds closed so far, in an order that all can repeat."""
-        return hashlib.sha256(b"".join(self._kept.transcript)).digest()
-
     def begin_sum(self, config: MaskedSum) -> None:
         """Give a server that was set up ahead the layout and context of its sum.
 
@@ -108,13 +101,12 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             frame = self._due(round_, sender, message)
             reader = Reader(frame.payload, peer=sender, max_entries=len(self._config.clients))
             self._takers(frame)[round_.answer](sender, reader)
-            round_.accept(sender, message)
+            round_.accept(sender)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         """End the round; the next messages by recipient, or nothing once the sum stands."""
         with self._closing() as round_:
             self._need_enough(round_)
-            self._kept.transcript.append(round_.transcript())
             return self._closers()[round_.answer](frozenset(round_.answered))
 
     def _takers(self, frame: Frame) -> dict[MessageType, Callable[[PartyId, Reader], None]]:

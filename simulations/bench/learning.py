@@ -106,7 +106,7 @@ def _of_groups(settings: Settings, n_rows: int, n_groups: int, n_values: int) ->
 
 def solving(settings: Settings) -> Iterator[Row]:
     """Yield one row a size."""
-    for d, n_targets in settings.choose(full=((512, 10), (1024, 10), (2048, 100)), quick=((256, 10),)):
+    for d, n_targets in settings.choose(full=((512, 10), (1024, 10), (2048, 100), (2048, 1000)), quick=((256, 10),)):
         yield _of_size(settings, d, n_targets)
 
 
@@ -125,7 +125,7 @@ def _of_size(settings: Settings, d: int, n_targets: int) -> Row:
         },
         settings,
         ratio=("ours, CPU s", "dposv, CPU s"),
-        goal=Goal(limit=8.0 if d >= 2048 else 10.0),
+        goal=Goal(limit=10.0 if d < 2048 else 8.0 if n_targets < 1000 else 20.0),
     )
 
 

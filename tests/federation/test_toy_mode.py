@@ -225,7 +225,7 @@ class VeiledServer(ServerRounds[VeiledState]):
             else:
                 self._kept.sum.add(payload[BOX_BYTES:], peer=sender)
                 self._kept.keys[sender] = payload[:BOX_BYTES]
-            round_.accept(sender, message)
+            round_.accept(sender)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         config = self._config

@@ -30,6 +30,9 @@ class Type(IntEnum):
     SURVIVOR_SIGNATURE = 23
     SURVIVOR_PROOF = 24
     BUNDLE = 40
+    COUNTERSIGN_REQUEST = 64
+    COUNTERSIGNATURE = 65
+    RECEIPT = 66
 
 
 def need(condition: bool, what: str) -> None:

@@ -13,9 +13,7 @@ from slow_bytes import (
     Refused,
     Type,
     need,
-    number,
     read_frame,
-    sha256,
     write_entries,
     write_frame,
     write_parties,
@@ -34,8 +32,6 @@ class SlowServer:
         self.due: Type | None = Type.ADVERTISED_KEYS
         self.asked: Sequence[int] = session.clients
         self.payloads: dict[int, bytes] = {}
-        self.hashes: dict[int, bytes] = {}
-        self.transcript = b""
         self.survivors: list[int] = []
         self.total: list[int] | None = None
 
@@ -55,7 +51,7 @@ class SlowServer:
             Type.UNMASK_SHARES: self.check_shares,
         }[self.due]
         check(sender, payload)
-        self.payloads[sender], self.hashes[sender] = payload, sha256(message)
+        self.payloads[sender] = payload
 
     def close_round(self) -> dict[int, bytes]:
         assert self.due is not None
@@ -65,8 +61,6 @@ class SlowServer:
         if self.due is Type.UNMASK_SHARES:
             needed = self.session.threshold
         need(len(answered) >= needed, f"{len(answered)} of {needed} {self.due.name}")
-        digests = b"".join(number(party) + self.hashes[party] for party in answered)
-        self.transcript += sha256(bytes([self.due]) + digests)
         closer = {
             Type.ADVERTISED_KEYS: self.rosters,
             Type.SEALED_SHARES: self.deliveries,
@@ -74,7 +68,7 @@ class SlowServer:
             Type.SURVIVOR_SIGNATURE: self.proofs,
             Type.UNMASK_SHARES: self.unmask,
         }[self.due]
-        payloads, self.payloads, self.hashes, self.asked = self.payloads, {}, {}, answered
+        payloads, self.payloads, self.asked = self.payloads, {}, answered
         type_, messages = closer(payloads)
         digest = self.session.digest_of(type_)
         return {

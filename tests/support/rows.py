@@ -29,6 +29,7 @@ from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisyS
 from secagg.entropy import Entropy
 from secagg.masked.series import MaskedSeries, SeriesMember
 from secagg.primitives.boxes import BoxKey
+from secagg.receipted_sum import ReceiptedSum, SignedBy
 from secagg.sessions import Contribution, ServerSession
 from support.by_hand import ByHand
 from support.parties import helps, signed
@@ -91,6 +92,14 @@ def over(
     protocol = alone(layout, clients, session_id, context).protocol
     assert isinstance(protocol, CarriedSum)
     return encrypted(protocol, scheme)
+
+
+def receipted(
+    alone: Make, by: SignedBy, layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
+) -> InOneProcess:
+    """Whatever it lies over; a dropout of four clients leaves the three countersignatures that it takes."""
+    under = alone(layout, clients, session_id, context)
+    return InOneProcess(protocol=ReceiptedSum(protocol=under.protocol, signed_by=by), secrets=under.secrets)
 
 
 def noise_of(layout: Layout) -> DistributedNoise:
@@ -198,6 +207,7 @@ class Row:
         noise: whose noise is in a total: none, each survivor's ``shares``, or the server's (``central``).
         is_of_series: whether its messages come in bundles, with the next sum's set-up.
         speaks_first: whether clients begin; in later sums of a series the server does.
+        adds: whether it sends more than the sum whose costs it states.
     """
 
     make: Make
@@ -206,6 +216,7 @@ class Row:
     noise: str = ""
     is_of_series: bool = False
     speaks_first: bool = True
+    adds: bool = False
 
     @property
     def stores_its_server(self) -> bool:
@@ -241,6 +252,10 @@ ROWS = {
     "masked, noise": Row(partial(noisy, masked_with_identities), counts_at=3, noise="shares"),
     "committee, noise": Row(partial(noisy, committee_with_identities), counts_at=1, noise="shares"),
     "masked, central noise": Row(partial(central, masked_with_identities), counts_at=3, noise="central"),
+    "masked, countersigned": Row(partial(receipted, masked_with_identities, SignedBy.CLIENTS), counts_at=3, adds=True),
+    "committee, countersigned": Row(
+        partial(receipted, committee_with_identities, SignedBy.HELPERS), counts_at=1, adds=True
+    ),
     "series, first sum": Row(partial(series, False), counts_at=3, is_of_series=True),
     "series, later sum": Row(partial(series, True), counts_at=1, is_of_series=True, speaks_first=False),
 }
