@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from analytic.model_files import load_model
+from federation.change_command import COMMAND as CHANGE
 from federation.console.arguments import file
 from federation.console.command_parser import run_commands
 from federation.console.declaration import Command, option
 from federation.errors import UsageError
 from federation.receipts import problems, told_by
 from federation.site.roster import Roster
-from federation.totals import TotalsFileError, differences, totals_from_bytes
+from federation.totals import TotalsFileError, differences, read_totals
 from secagg import Receipt, SumResult
 
 
@@ -26,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         COMMANDS,
         argv,
         prog="python -m federation",
-        description="Check what a federation left behind.",
+        description="Check what a federation left behind, and go on from it.",
         epilog="Deployments with Flower: python -m federation.flower --help.",
         example="verify model.safetensors totals.safetensors",
     )
@@ -60,9 +61,7 @@ class VerifyOptions:
 
 def _verify(options: VerifyOptions) -> int:
     """Check receipts; compute the model once more and compare every bit."""
-    totals: tuple[SumResult, ...] = ()
-    if options.totals is not None:
-        totals = totals_from_bytes(_content(options.totals), source=str(options.totals))
+    totals: tuple[SumResult, ...] = () if options.totals is None else read_totals(options.totals)
     found = 0 if options.roster is None else _check_receipts(options, totals, Roster.read(options.roster))
     return found if options.model is None else max(found, _compute_again(options.model, totals))
 
@@ -118,6 +117,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         run=_verify,
         finding="the totals give another model, or a receipt does not vouch or convicts",
     ),
+    CHANGE,
 )
 
 

@@ -10,6 +10,7 @@ may have it: a client that holds it takes its own part off.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,19 @@ def totals_to_bytes(results: Sequence[SumResult]) -> bytes:
     arrays = {f"total {place}": np.ascontiguousarray(one.total) for place, one in enumerate(results, start=1)}
     survivors, receipts = [list(one.survivors) for one in results], [one.receipt.hex() for one in results]
     return FILE.to_bytes(arrays, {"survivors": survivors, "receipts": receipts})
+
+
+def read_totals(path: Path) -> tuple[SumResult, ...]:
+    """Return the totals that a file holds.
+
+    Raises:
+        TotalsFileError: it cannot be read, or see ``totals_from_bytes``.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise TotalsFileError(f"cannot read {path}: {error.strerror or error}") from error
+    return totals_from_bytes(content, source=str(path))
 
 
 def totals_from_bytes(content: bytes, *, source: str = "the totals") -> tuple[SumResult, ...]:

@@ -19,8 +19,8 @@ from secagg.sessions import PartyId
 
 MAGIC = b"SAGG"
 VERSION = 3
-"""1 signed some messages, each in its own way, and 2 had a committee of helpers who must all answer; messages of both
-are refused."""
+"""1 signed some messages, each in its own way; in 2 all helpers had to answer, and nobody signed whom it masked with;
+messages of both are refused."""
 HEADER_BYTES = 47
 _LABEL = "message"
 PART_SIZE_BYTES = 8

@@ -202,6 +202,10 @@ def all_scenarios() -> dict[str, Json]:
     about = "A Harary graph of degree 6; one client vanishes before its shares, one before its vector, one after it."
     sent = {104: 1, 108: 2, 111: 3}
     add("sparse_dropouts", about, range(101, 113), 4, sent, degree=6, assumptions=promised)
+    about = "An expander of degree 6 with identities; one client vanishes before its shares."
+    promised = {**promised, "corruption": 0.0, "dropout": 1 / 11, "malicious_server": True}
+    add("authenticated_sparse", about, range(201, 212), 5, {204: 1}, degree=6, assumptions=promised,
+        is_authenticated=True)  # fmt: skip
     add("every_width", "Entries of 1 to 8 bytes, totals at both ends of the bound.", (1, 2, 3), 2, {3: 2},
         layout=every_width("one beyond a byte"))  # fmt: skip
     scenarios["series_of_two.json"] = series_of_two("series", is_authenticated=False)

@@ -272,12 +272,12 @@ trial/server/models/rehearsal.
     ),
     Command(
         name="helper-key",
-        summary="make a committee helper's keys, to agree on secrets and to sign; print their public halves",
+        summary="make a committee helper's keys, to be sealed to and to sign; print their public halves",
         examples="""example:
   python -m federation.flower helper-key helper.key
 """,
         options=KeyOptions,
-        run=partial(_make_key, KeyKind.AGREEMENT),
+        run=partial(_make_key, KeyKind.BOXES),
     ),
     Command(
         name="roster",

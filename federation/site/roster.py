@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, NonNegativeInt, model_validator
 from pydantic_core import PydanticCustomError
 
-from federation.modes import HelperRole, helper_roles
+from federation.modes import HelperRole, KeyKind, helper_roles
 from federation.site.strict_models import StrictModel, text
 from secagg import PartyId
 from secagg.encoding import length_prefixed
@@ -24,13 +24,13 @@ def _hex(value: object, what: str, *, at_most: int = 1) -> bytes:
         return value
     if not isinstance(value, str) or not re.fullmatch(f"([0-9a-f]{{64}}){{1,{at_most}}}", value):
         raise ValueError(
-            f"{what} must be 64 hexadecimal digits" + (", or 128 of a helper with two keys" if at_most > 1 else "")
+            f"{what} must be 64 hexadecimal digits" + (f", or {64 * at_most} of a helper" if at_most > 1 else "")
         )
     return bytes.fromhex(value)
 
 
 def _key(value: object, whose: str = "the server") -> bytes:
-    return _hex(value, f"the public key of {whose}", at_most=2)
+    return _hex(value, f"the public key of {whose}", at_most=KeyKind.BOXES.public_bytes // IDENTITY_BYTES)
 
 
 def _keys(table: object) -> dict[PartyId, bytes]:

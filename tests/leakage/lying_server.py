@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,8 @@ from secagg.carriers.encrypted import Encrypted
 from secagg.carriers.key_holder import write_request
 from secagg.committee import client as committee_client
 from secagg.committee import helper as committee_helper
-from secagg.committee.boxes import seal_box
 from secagg.committee.messages import (
+    BOX_LABEL,
     SEEDS_LABEL,
     SET_LABEL,
     CommitteeInput,
@@ -54,9 +55,10 @@ from secagg.masked.messages import (
     SurvivorSignature,
     UnmaskRequest,
 )
-from secagg.masked.secrets import seal_binding, sealing_key, sign_survivors
+from secagg.masked.secrets import seal_binding, sealing_key, sign_peers, sign_survivors
 from secagg.masked.series import MaskedSeries
 from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey, seal_box
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.primitives.sealing import seal
 from secagg.primitives.shamir import SHARE_BYTES
@@ -82,9 +84,9 @@ def identity_of(party: int) -> IdentityKey:
     return IdentityKey(bytes([party + 1]) * 32)
 
 
-def agreement_of(helper: int) -> KeyPair:
+def box_key_of(helper: int) -> BoxKey:
     """The key pair of a helper."""
-    return KeyPair(bytes([helper + 1]) * 32)
+    return BoxKey(bytes([helper + 1]) * 32)
 
 
 def vector_of(vector: Vector) -> np.ndarray:
@@ -250,7 +252,7 @@ class Stage:
         """What a party knows for long."""
         if party in self.sums[0].helpers:
             identity = identity_of(party) if self.sums[0].is_authenticated else None
-            return PartySecrets(agreement=agreement_of(party), identity=identity, decryption=self.decryption)
+            return PartySecrets(boxes=box_key_of(party), identity=identity, decryption=self.decryption)
         return PartySecrets(identity=identity_of(party) if self.sums[0].is_authenticated else None)
 
     def _maker(self, party: int) -> Callable[[], Session]:
@@ -301,7 +303,7 @@ class Attack:
         self._seen: list[Seen] = []
         self._locked: dict[tuple[int, int], tuple[bytes, Seen]] = {}
         """Ciphertexts that only the key holder opens, and what is in them."""
-        self._keys = [agreement_of(party) for party in stage.sums[0].helpers if party in stage.colluders]
+        self._keys = [box_key_of(party) for party in stage.sums[0].helpers if party in stage.colluders]
         self._seeds: set[bytes] = set()
 
     def tell(self, number: int, party: int, event: bytes | None, *, is_repeated: bool = False) -> tuple[bytes, ...]:
@@ -433,6 +435,7 @@ class Masked(Attack):
         self._dropouts: dict[int, frozenset[int]] = {}
         self._asked: dict[tuple[int, int], frozenset[int]] = {}
         self._signed: dict[tuple[int, frozenset[int]], dict[int, bytes]] = defaultdict(dict)
+        self._absent: dict[tuple[int, int], list[int]] = {}
         self._asks_again = 0
 
     def play(self) -> None:
@@ -540,7 +543,19 @@ class Masked(Attack):
                 box = [*boxes, None][self.choose(len(boxes) + 1) if self.stage.may_lie else 0]
                 if box is not None:
                     chosen[peer] = box
-        return ShareDelivery(sealed=chosen).to_payload()
+        absent = self._said_absent(number, party, set(chosen)) if self._config(number).signs_peers else None
+        return ShareDelivery(sealed=chosen, absent=absent).to_payload()
+
+    def _said_absent(self, number: int, party: int, came: set[int]) -> tuple[int, ...]:
+        """Who shared nothing, with the neighbours whose boxes were withheld; or as it is for others."""
+        config = self._config(number)
+        shared = {sender for sender, _ in self._heard[number].shared} | self.stage.colluders
+        if not self.stage.may_lie:
+            shared = self._counted[number, ROSTER] | self.stage.colluders
+        elif not self.choose(2):
+            shared = (shared | came) - (set(config.neighbours(party)) - came)
+        self._absent[number, party] = sorted(set(config.clients) - shared - {party})
+        return tuple(self._absent[number, party])
 
     def _boxes(self, number: int, party: int, peer: int, keys: AdvertisedKeys) -> list[bytes]:
         if keys in self._forged:
@@ -584,7 +599,20 @@ class Masked(Attack):
             for (k, _), signed in self._signed.items():
                 signatures |= signed if k == number else {}
         signatures |= self._signed[number, dropouts]
-        return SurvivorProof(signatures=signatures).to_payload()
+        peers = self._signed_peers(number, party) if self._config(number).signs_peers else None
+        return SurvivorProof(signatures=signatures, peers=peers).to_payload()
+
+    def _signed_peers(self, number: int, party: int) -> dict[int, bytes]:
+        """What each surviving neighbour signed; colluders sign what this client was told."""
+        config, signed = self._config(number), {}
+        for peer in set(config.neighbours(party)) - self._asked[number, party]:
+            said = self._said.get((number, peer, MessageType.MASKED_INPUT))
+            if peer in self.stage.colluders:
+                said_by = identity_of(peer), tuple(self._absent[number, party]), config.digest
+                signed[peer] = self.stage.once(("peers", peer, *said_by[1:]), partial(sign_peers, *said_by))
+            elif said is not None:
+                signed[peer] = opened(config, said, sender=peer, recipient=SERVER).payload.tobytes()[:SIGNATURE_BYTES]
+        return signed
 
     def _colluder_signs(self, peer: int, dropouts: frozenset[int], digest: bytes) -> bytes:
         key = (peer, dropouts, digest)
@@ -689,7 +717,7 @@ class Committee(Attack):
         for helper in config.helpers:
             own = b"".join(seeds[place] for place in config.replication.held_by(helper))
             binding = box_binding(config.digest, party, helper)
-            boxes[helper] = seal_box(config.helper_key(helper), own, binding, entropy=entropy)
+            boxes[helper] = seal_box(config.helper_key(helper), own, BOX_LABEL, binding)
         commitments = b"".join(seed_commitment(config.digest, party, i, seed) for i, seed in enumerate(seeds))
         upload = CommitteeInput(boxes=boxes, commitments=commitments, signature=b"", vector=b"")
         masks = {mask_seed(config.digest, party, i, seed) for i, seed in enumerate(seeds)}
@@ -753,7 +781,10 @@ def _carrier(config: Sum) -> object:
 
 
 def _payload(config: Sum, message: bytes, sender: int) -> bytes:
-    return reader(opened(config, message, sender=sender, recipient=SERVER), sender).rest()
+    """A payload, or the vector in it where a signature stands before it."""
+    frame = opened(config, message, sender=sender, recipient=SERVER)
+    signs = isinstance(config, MaskedSum) and config.signs_peers and frame.type is MessageType.MASKED_INPUT
+    return frame.payload.tobytes()[SIGNATURE_BYTES if signs else 0 :]
 
 
 def _belongs(config: Sum, message: bytes, sender: int) -> bool:
@@ -774,7 +805,7 @@ def _sums(config: Sum, message: bytes, sender: int) -> list[Words]:
     if frame.type is MessageType.COMMITTEE_INPUT:
         assert isinstance(config, CommitteeSum)
         return [np.frombuffer(CommitteeInput.read(read, config).vector, np.uint64)]
-    return [np.frombuffer(read.rest(), np.uint64)]
+    return [np.frombuffer(_payload(config, message, sender), np.uint64)]
 
 
 def strategies(play: Callable[[Choose], object], lies: int) -> int:

@@ -24,7 +24,7 @@ from leakage.lying_server import (
     Masked,
     Stage,
     Unmasked,
-    agreement_of,
+    box_key_of,
     identity_of,
     strategies,
 )
@@ -67,7 +67,7 @@ def committee(
         layout=LAYOUT,
         clients=clients,
         session_id=bytes([number]) * 16,
-        helper_keys=tuple((helper, agreement_of(helper).public) for helper in some),
+        helper_keys=tuple((helper, box_key_of(helper).public) for helper in some),
         min_survivors=survivors,
         corrupt_helpers=corrupt,
         identities=tuple(identity_of(party).public for party in clients) if identities else (),
@@ -76,9 +76,9 @@ def committee(
     )
 
 
-def sparse(n: int, *, seed: bytes = bytes(16), number: int = 0) -> MaskedSum:
-    promised = Assumptions(corruption=1 / n, dropout=1 / n, malicious_server=True)
-    return masked(n, number=number, assumptions=promised, threshold=7, degree=8, graph_seed=seed)
+def sparse(n: int, degree: int, threshold: int, *, corrupt: int = 0, dropouts: int = 1, **bits: float) -> MaskedSum:
+    promised = Assumptions(corruption=corrupt / n, dropout=dropouts / n, malicious_server=True, **bits)
+    return masked(n, assumptions=promised, threshold=threshold, degree=degree, graph_seed=bytes(16))
 
 
 def over_bfv(alone: CarriedSum, *colluders: int, may_lie: bool = True) -> Stage:
@@ -154,7 +154,9 @@ RANDOM: dict[str, Callable[[], Stage]] = {
     "masked, 6, one colludes, no identities, no lies, two sums": lambda: Stage(
         tuple(masked(6, number=k, threshold=4, identities=False) for k in TWO_SUMS), frozenset({6}), may_lie=False
     ),
-    "masked, 12 on a sparse graph, one colludes": lambda: Stage((sparse(12),), frozenset({5}), reorders=True),
+    "masked, 12 on a sparse graph, one colludes": lambda: Stage(
+        (sparse(12, 8, 6, corrupt=1),), frozenset({5}), reorders=True
+    ),
     "series, 4, one colludes": lambda: series(4),
     "committee, 6, two clients and one helper collude, two sums": lambda: Stage(
         tuple(committee(6, number=k, survivors=4) for k in TWO_SUMS), frozenset({1, 6, 102}), reorders=True
@@ -393,6 +395,52 @@ def test_a_planted_weakness_is_found(plant: str, monkeypatch: pytest.MonkeyPatch
     weaken(monkeypatch)
     with pytest.raises(LeakError):
         strategies(partial(played, make()), lies)
+
+
+class Cut(Masked):
+    """A server that cuts client 4 off: it names neighbours of it dropouts, and withholds the others' shares from it."""
+
+    TARGET = 4
+
+    def __init__(self, stage: Stage, n_dropouts: int) -> None:
+        Masked.__init__(self, stage, honest)
+        self._dropouts[0] = frozenset(self._config(0).neighbours(self.TARGET)[:n_dropouts])
+
+    def _delivery(self, number: int, party: int) -> bytes:
+        if party == self.TARGET:
+            told = self._rosters[number, party]
+            self._rosters[number, party] = {peer: told[peer] for peer in told.keys() & self._dropouts[number]}
+        return Masked._delivery(self, number, party)
+
+
+CUTS: dict[str, tuple[Callable[[], MaskedSum], int, str, Callable[[tuple[int, ...]], bool]]] = {
+    "the shares of all survivors are withheld from it": (
+        lambda: sparse(30, 16, 7, dropouts=6),
+        6,
+        "_check_peers",
+        lambda found: found == (Cut.TARGET,),
+    ),
+    "all its neighbours are named dropouts": (
+        lambda: sparse(60, 20, 9, dropouts=20, correctness_bits=1),
+        20,
+        "_check_parts",
+        lambda found: Cut.TARGET not in found and len(found) == 39,
+    ),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_client_is_cut_off_only_where_others_do_not_check(cut: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, n_dropouts, check, is_found = CUTS[cut]
+
+    def found() -> list[tuple[int, ...]]:
+        attack = Cut(Stage((make(),)), n_dropouts)
+        attack.play()
+        return [combination.clients for combination in attack.span().combinations()]
+
+    assert not found()
+    monkeypatch.setattr(MaskedClient, check, lambda self, *_: None)
+    assert any(map(is_found, found()))
 
 
 def test_one_helper_more_than_stated_opens_a_vector_of_an_honest_server() -> None:
