@@ -127,7 +127,8 @@ class DurableClient:
 
     Raises:
         ConfigurationError: no key of 32 bytes.
-        SnapshotError: the store holds a record of another version, session or party, or its bytes were changed.
+        SnapshotError: the store holds a record of another version, session or party, its bytes were changed, or this
+            session is over there.
     """
 
     def __init__(self, store: Store, key: bytes, session: ClientSession, *, entropy: Entropy = os_entropy) -> None:
@@ -135,11 +136,17 @@ class DurableClient:
             raise ConfigurationError(f"a stored session is sealed under {KEY_BYTES} bytes that only its owner knows")
         self._store, self._key, self._session, self._entropy = store, key, session, entropy
         self._asked, self._answer, self._is_stored = b"", b"", True
+        self._own, self._over = hashlib.sha256(session.bound_to).digest(), tuple[bytes, ...]()
         record = store.load()
         if record is None:
             return
+        self._over, sealed = _read_over(record)
+        if self._own in self._over:
+            raise SnapshotError("this session is over; one session id serves one sum: begin one with a fresh id")
+        if not sealed:
+            return
         try:
-            plain = open_sealed(key, _of_this_version(record), _HEADER + session.bound_to)
+            plain = open_sealed(key, sealed, self._bound)
         except SealBrokenError as error:
             raise SnapshotError(
                 "the stored session does not open: another key, another party, session or configuration, or changed "
@@ -156,6 +163,7 @@ class DurableClient:
 
     def start(self) -> bytes | None:
         """The first message; the same one if it was made before."""
+        self._need_running()
         if self._asked == _NOTHING:
             return self._again()
         if self._asked:
@@ -177,6 +185,30 @@ class DurableClient:
             raise
         return self._keep(fingerprint, answer)
 
+    def end(self) -> None:
+        """Forget the session, and remember that it was: from this store nobody begins it a second time.
+
+        Raises:
+            LocalProtocolError: it has ended already.
+        """
+        self._need_running()
+        self._asked, self._answer, self._over = b"", b"", (*self._over, self._own)
+        self._store.save(_HEADER + self._listed)
+
+    def _need_running(self) -> None:
+        if self._own in self._over:
+            raise LocalProtocolError("this session has ended; one session id serves one sum")
+
+    @property
+    def _listed(self) -> bytes:
+        """The sessions that are over here, as bytes."""
+        return len(self._over).to_bytes(4, "big") + b"".join(self._over)
+
+    @property
+    def _bound(self) -> bytes:
+        """What the record is bound to."""
+        return _HEADER + self._session.bound_to + self._listed
+
     def _again(self) -> bytes | None:
         if not self._is_stored:  # the store refused it when it was made, so it has not left either
             self._save()
@@ -188,11 +220,12 @@ class DurableClient:
         return answer
 
     def _save(self) -> None:
+        self._need_running()
         self._is_stored = False
         record = self._asked.ljust(32, b"\xff") + len(self._answer).to_bytes(8, "big") + self._answer
         record += self._session.snapshot()
-        sealed = seal(self._key, record, _HEADER + self._session.bound_to, entropy=self._entropy)
-        self._store.save(_HEADER + sealed)
+        sealed = seal(self._key, record, self._bound, entropy=self._entropy)
+        self._store.save(_HEADER + self._listed + sealed)
         self._is_stored = True
 
 
@@ -271,6 +304,15 @@ class DurableServer:
         content = b"".join([*parts, self._session.snapshot()])
         self._store.save(_HEADER + hashlib.sha256(self._session.bound_to + content).digest() + content)
         self._is_stored = True
+
+
+def _read_over(record: bytes) -> tuple[tuple[bytes, ...], bytes]:
+    """Return the sessions that are over, by their hashes, and the box of the one that runs; empty if none does."""
+    reader = Reader(memoryview(_of_this_version(record)), peer=SERVER)
+    try:
+        return tuple(reader.take(_HASH_BYTES) for _ in range(reader.number())), reader.rest()
+    except MalformedMessageError as error:
+        raise SnapshotError("the stored session does not read: changed bytes") from error
 
 
 def _of_this_version(record: bytes) -> bytes:

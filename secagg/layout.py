@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import ConfigurationError, InvalidVectorError
+from secagg.errors import ConfigurationError, InvalidVectorError, SumOutOfBoundsError
 
 IntVector = NDArray[np.int64]
 """A 1-D array of int64: what a client contributes and what the server learns."""
@@ -30,11 +31,15 @@ class Segment:
         bound: largest absolute value of the *sum* over the whole cohort, 0 to 2^63 - 1. Whoever makes the layout
             answers for it: a cohort whose sum leaves the bound may wrap around. ``StatisticsSpec`` guards its sums
             with a row count that cannot.
+        client_bound: largest absolute value of an entry of *one* client, 0 to ``bound``; None for ``bound``. A client
+            refuses to send more, a server that sees single vectors to take more, and every server a total that so many
+            clients cannot have: what one client can do to a sum stays within its share.
     """
 
     name: str
     size: int
     bound: int
+    client_bound: int | None = None
 
     def __post_init__(self) -> None:
         named = type(self.name) is str and 1 <= len(self.name) <= 64
@@ -51,6 +56,13 @@ class Segment:
             raise ConfigurationError(
                 f"segment {self.name!r}: the bound of the sum must be 0 to 2^63 - 1 to fit an int64, "
                 f"not {self.bound}; lower the number of rows or the bits a feature takes"
+            )
+
+        own = self.client_bound
+        if own is not None and not (type(own) is int and 0 <= own <= self.bound):
+            raise ConfigurationError(
+                f"segment {self.name!r}: the bound for one client must be a plain int of 0 to the sum's bound "
+                f"{self.bound}, not {own!r}"
             )
 
     @property
@@ -99,13 +111,20 @@ class Layout:
     def of(cls, segments: Iterable[tuple[str, int, int]]) -> Layout:
         """The layout of (name, size, bound) triples, the form in which other packages state it.
 
+        A fourth number is the bound for one client.
+
         Raises:
             ConfigurationError: what a triple must hold, and what came.
         """
         triples = list(segments)
-        if any(len(triple) != 3 for triple in triples):
+        if any(len(triple) not in (3, 4) for triple in triples):
             raise ConfigurationError(f"a layout reads [(name, size, bound), ...], not {triples[:3]}; state all three")
-        return cls(tuple(Segment(name=name, size=size, bound=bound) for name, size, bound in triples))
+        return cls(
+            tuple(
+                Segment(name=each[0], size=each[1], bound=each[2], client_bound=each[3] if len(each) > 3 else None)
+                for each in map(tuple[Any, ...], triples)
+            )
+        )
 
     @property
     def size(self) -> int:
@@ -136,22 +155,55 @@ class Layout:
             )
             raise InvalidVectorError(f"the layout needs int64 of shape ({self.size},), not {came}")
         for segment, place in self.slices():
-            part = vector[place]
-            if part.max() <= segment.bound and part.min() >= -segment.bound:
-                continue
-            beyond = int(np.count_nonzero((part > segment.bound) | (part < -segment.bound)))
-            raise InvalidVectorError(
-                f"segment {segment.name!r}: {beyond} of {segment.size} entries lie beyond the public bound "
-                f"{segment.bound}; agree on a layout with a larger bound or send less"
-            )
+            whose, bound = "public bound", segment.bound
+            if segment.client_bound is not None:
+                whose, bound = "bound for one client", segment.client_bound
+            if beyond := _beyond(vector[place], bound):
+                raise InvalidVectorError(
+                    f"segment {segment.name!r}: {beyond} of {segment.size} entries lie beyond the {whose} {bound}; "
+                    "agree on a layout with a larger bound or send less"
+                )
+
+    @property
+    def states_client_bounds(self) -> bool:
+        """Whether a segment says what one client may send."""
+        return any(segment.client_bound is not None for segment in self.segments)
+
+    def check_total(self, total: IntVector, n_survivors: int) -> None:
+        """Refuse a total that so many clients within their own bounds cannot have.
+
+        Raises:
+            SumOutOfBoundsError: somebody broke its bound, and the sum does not tell who.
+        """
+        for segment, place in self.slices():
+            own = segment.client_bound
+            if own is not None and (beyond := _beyond(total[place], n_survivors * own)):
+                raise SumOutOfBoundsError(
+                    f"segment {segment.name!r}: {beyond} of {segment.size} entries of the total lie beyond what "
+                    f"{n_survivors} clients of at most {own} each can add up to: a client broke its bound. Discard "
+                    "this total and start a new session"
+                )
 
     def canonical(self) -> bytes:
         """One byte string for one layout, for digests: no two layouts share it.
 
-        What is agreed on beside the shape follows a name of no characters, which no segment has.
+        What is agreed on beside the shape follows a name of no characters, and a bound for one client one of 255, which
+        no segment has.
         """
         shape = b"".join(
-            len(s.name).to_bytes(1, "big") + s.name.encode() + s.size.to_bytes(8, "big") + s.bound.to_bytes(8, "big")
+            len(s.name).to_bytes(1, "big")
+            + s.name.encode()
+            + s.size.to_bytes(8, "big")
+            + s.bound.to_bytes(8, "big")
+            + (b"" if s.client_bound is None else b"\xff" + s.client_bound.to_bytes(8, "big"))
             for s in self.segments
         )
         return shape + (b"\0" + self.agreed if self.agreed else b"")
+
+
+def _beyond(values: IntVector, bound: int) -> int:
+    """How many values are larger than a bound, in absolute value."""
+    bound = min(bound, MAX_BOUND)
+    if values.max() <= bound and values.min() >= -bound:
+        return 0
+    return int(np.count_nonzero((values > bound) | (values < -bound)))

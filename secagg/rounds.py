@@ -179,10 +179,16 @@ class ServerRounds(Party, Stored[R]):
         disputes: Iterable[tuple[PartyId, PartyId]] = (),
         complaints: Iterable[tuple[PartyId, PartyId]] = (),
     ) -> Mapping[PartyId, bytes]:
-        """End the session with its total; nobody is asked for more."""
+        """End the session with its total; nobody is asked for more.
+
+        Raises:
+            SumOutOfBoundsError: no total of so many clients within their bounds.
+        """
+        total, counted = words.decode(), tuple(sorted(survivors))
+        self._config.layout.check_total(total, len(counted))
         self._kept.result = SumResult(
-            total=words.decode(),
-            survivors=tuple(sorted(survivors)),
+            total=total,
+            survivors=counted,
             disputes=tuple(sorted(disputes)),
             complaints=tuple(sorted(complaints)),
         )

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 from secagg.config import SumConfig
 from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import ConfigurationError
+from secagg.errors import (
+    ConfigurationError,
+    InvalidVectorError,
+    RemoteProtocolError,
+    SumOutOfBoundsError,
+)
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, PartyId
 from secagg.sums import NO_SECRETS, Knowledge, PartySecrets
@@ -192,7 +197,7 @@ class RingBytes:
 
     def begin(self, config: CarriedSum) -> RunningSum:
         """Words, all zero."""
-        return RingSum(config.layout)
+        return RingSum(config.layout, checked=config.layout.states_client_bounds and not config.MASKED)
 
     def helper(self, config: CarriedSum, party: PartyId, secrets: PartySecrets) -> ClientSession:
         """Refuse: there are none."""
@@ -204,17 +209,30 @@ class RingBytes:
 
 
 class RingSum:
-    """A running sum of ring vectors."""
+    """A running sum of ring vectors.
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout, self.words = layout, RingVector.zeros(layout)
+    Args:
+        layout: their shape.
+        checked: whether each vector is held to its bounds, where nothing hides it.
+    """
+
+    def __init__(self, layout: Layout, *, checked: bool = False) -> None:
+        self._layout, self._checked, self.words = layout, checked, RingVector.zeros(layout)
 
     def add(self, payload: bytes | memoryview, *, peer: PartyId) -> None:
         """Add one client's vector."""
         reader = Reader(memoryview(payload), peer=peer)
         data = reader.take(self._layout.wire_bytes)
         reader.end()
-        self.words.add(RingVector.from_bytes(self._layout, data))
+        vector = RingVector.from_bytes(self._layout, data)
+        if self._checked:
+            try:
+                self._layout.check(vector.decode())
+            except (InvalidVectorError, SumOutOfBoundsError) as error:
+                raise RemoteProtocolError(
+                    f"its vector is beyond what one client may send: {error}", peer=peer
+                ) from error
+        self.words.add(vector)
 
     def question(self, survivors: tuple[PartyId, ...]) -> bytes | None:
         """Nothing: the sum is here."""
@@ -230,7 +248,7 @@ class RingSum:
 
     def read_snapshot(self, reader: Reader) -> Self:
         """Return the sum with these words."""
-        stored = type(self)(self._layout)
+        stored = type(self)(self._layout, checked=self._checked)
         stored.words = RingVector.from_bytes(self._layout, reader.take(self._layout.wire_bytes)).copy()
         return stored
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,7 @@ from secagg.dp.errors import PrivacyError
 from secagg.encoding import length_prefixed
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import InvalidVectorError
-from secagg.layout import IntVector, Layout
+from secagg.layout import IntVector, Layout, Segment
 
 WITHHELD = 0
 """The level of coordinates that nobody releases: every client must leave them at zero."""
@@ -95,7 +95,7 @@ class CoordinateNoise:
         return max((discrete_gaussian(self.variances[level]).radius for level in present), default=0)
 
     def widened(self, layout: Layout, times: int) -> Layout:
-        """``layout`` with room in each segment for ``times`` such noise vectors.
+        """``layout`` with room in each segment for ``times`` such noise vectors, and for one in a client's own.
 
         Raises:
             PrivacyError: another size than the noise.
@@ -103,7 +103,13 @@ class CoordinateNoise:
         """
         if layout.size != self.size:
             raise PrivacyError(f"the noise is for {self.size} coordinates and the layout has {layout.size}")
-        return Layout.of((s.name, s.size, s.bound + times * self.radius(place)) for s, place in layout.slices())
+        return Layout(tuple(self._with_room(segment, place, times) for segment, place in layout.slices()))
+
+    def _with_room(self, segment: Segment, place: slice, times: int) -> Segment:
+        radius, own = self.radius(place), segment.client_bound
+        return replace(
+            segment, bound=segment.bound + times * radius, client_bound=None if own is None else own + radius
+        )
 
     def check_withheld(self, vector: IntVector) -> None:
         """Refuse a vector that says something where nothing is released.

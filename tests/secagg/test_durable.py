@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,24 @@ def test_a_wiped_store_is_empty(tmp_path: Path) -> None:
     store.wipe()
     assert store.load() is None
     assert os.listdir(tmp_path) == []
+
+
+def test_a_session_that_ended_is_never_begun_again(tmp_path: Path) -> None:
+    """A restart with a used session id would send a second vector under the first one's masks; others may begin."""
+    first = durable(tmp_path / "session")
+    first.start()
+    first.end()
+    for late in (first.start, first.end, lambda: durable(tmp_path / "session")):
+        with pytest.raises((LocalProtocolError, SnapshotError), match="one session id serves one sum"):
+            late()
+    other = replace(CONFIG, session_id=b"another session!")
+    for end in (False, True):
+        session = DurableClient(FileStore(tmp_path / "session"), KEY, other.client(1, np.ones(4, dtype=np.int64)))
+        session.start()
+        if end:
+            session.end()
+        with pytest.raises(SnapshotError, match="one session id serves one sum"):
+            durable(tmp_path / "session")
 
 
 def test_a_server_record_with_changed_bytes_does_not_open(tmp_path: Path) -> None:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.by_hand import ByHand
 
-from secagg.errors import ConfigurationError, InvalidVectorError, SecureSumError
+from secagg import MaskedSum, PlainSum
+from secagg.dp import CoordinateNoise
+from secagg.errors import (
+    ConfigurationError,
+    InvalidVectorError,
+    RemoteProtocolError,
+    SecureSumError,
+    SumOutOfBoundsError,
+)
 from secagg.layout import MAX_BOUND, MAX_SIZE, Layout, Segment
+from secagg.wire import MessageType
 
 names = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=64)
 segments = st.builds(
@@ -119,7 +130,7 @@ def test_layouts_need_segments_with_different_names() -> None:
         Layout.of([("s", 1, 1), ("s", 2, 1)])
 
 
-@pytest.mark.parametrize("triples", [[("s", 1)], [("s", 1, 1, 1)], ["s"]], ids=str)
+@pytest.mark.parametrize("triples", [[("s", 1)], [("s", 1, 1, 1, 1)], ["s"]], ids=str)
 def test_a_layout_reads_triples(triples: list[tuple[str, int, int]]) -> None:
     with pytest.raises(ConfigurationError, match="state all three"):
         Layout.of(triples)
@@ -208,3 +219,65 @@ def test_sizes_bounds_and_segments_come_in_plain_types() -> None:
         Segment(name="s", size=3, bound=True)
     with pytest.raises(ConfigurationError, match="tuple"):
         Layout(segments=[Segment(name="s", size=3, bound=5)])  # type: ignore[arg-type]
+
+
+# What one client may send
+
+
+def test_a_client_sends_no_more_than_its_share() -> None:
+    layout = Layout.of([("gram", 2, 100, 10), ("count", 1, 50)])
+    layout.check(np.array([10, -10, 50]))
+    with pytest.raises(InvalidVectorError, match="'gram': 1 of 2 entries lie beyond the bound for one client 10"):
+        layout.check(np.array([10, -11, 50]))
+    with pytest.raises(InvalidVectorError, match="bound for one client 10"):
+        MaskedSum(layout=layout, clients=(1, 2, 3), session_id=bytes(16)).client(1, np.array([11, 0, 0]))
+
+
+@pytest.mark.parametrize("own", [-1, 101, 1.0, True])
+def test_a_share_is_a_part_of_the_sum(own: object) -> None:
+    with pytest.raises(ConfigurationError, match="the bound for one client must be a plain int"):
+        Segment(name="gram", size=2, bound=100, client_bound=own)  # type: ignore[arg-type]
+
+
+def test_whoever_believes_in_another_share_is_in_another_sum() -> None:
+    one = [[("a", 1, 9)], [("a", 1, 9, 9)], [("a", 1, 9, 8)]]
+    forms = [*one, [("a", 1, 9, 9), ("b", 1, 9)], [("a", 1, 9), ("b", 1, 9, 9)]]
+    assert len({Layout.of(form).canonical() for form in forms}) == len(forms)
+
+
+@pytest.mark.parametrize(
+    ("kind", "due", "error", "said"),
+    [
+        (
+            PlainSum,
+            MessageType.PLAIN_INPUT,
+            RemoteProtocolError,
+            "party 2: its vector is beyond what one client may send",
+        ),
+        (
+            MaskedSum,
+            MessageType.MASKED_INPUT,
+            SumOutOfBoundsError,
+            "beyond what 2 clients of at most 10 each can add up",
+        ),
+    ],
+)
+def test_a_client_that_lies_to_its_own_library_is_refused_where_it_is_seen(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, due: MessageType, error: type[Exception], said: str
+) -> None:
+    """A server that sees single vectors names it; under masks the total shows it, and is not released."""
+    layout = Layout.of([("gram", 1, 100, 10)])
+    with monkeypatch.context() as lie:
+        lie.setattr(Layout, "check", lambda self, vector: None)
+        hand = ByHand(kind(layout=layout, clients=(1, 2), session_id=bytes(16)), {1: np.array([10]), 2: np.array([11])})
+        hand.until(due)
+    with pytest.raises(error, match=said):
+        hand.finish()
+    assert hand.server.result is None
+
+
+def test_noise_of_a_client_has_room_beside_its_share() -> None:
+    noise = CoordinateNoise(levels=np.ones(1, dtype=np.uint8), variances=(4,))
+    (segment,) = noise.widened(Layout.of([("gram", 1, 100, 10)]), 3).segments
+    assert segment.client_bound == 10 + noise.radius(slice(0, 1))
+    assert segment.bound == 100 + 3 * noise.radius(slice(0, 1))
