@@ -113,6 +113,16 @@ def test_survivors_alone_decide_and_all_modes_lose_the_same(learner: str, anew: 
     assert comparison.runs[0].weights_sha256 != everybody.runs[0].weights_sha256
 
 
+def test_modes_without_series_lose_no_client_more() -> None:
+    """Of 20 clients four leave before their vectors and two after them: a series says after how many messages."""
+    lossy = {"dropouts": Dropouts(rate=0.2), "n_clients": (20,), "modes": choose_modes(None)}
+    learners = (ChosenLearner(entry=LEARNERS["safle"], options=SMALL["safle"]),)
+    comparison = compare(small_digits(), settings(learners=learners, **lossy))
+    assert len(comparison.runs) == len(choose_modes(None)) > 3
+    assert {run.survivors for run in comparison.runs} == {16}
+    assert len({run.weights_sha256 for run in comparison.runs}) == 1
+
+
 def test_the_regularisation_of_clients_changes_nothing() -> None:
     hashes = {
         run.weights_sha256
