@@ -14,7 +14,6 @@ A float of the description is the shortest decimal that reads back as the same f
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -23,12 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_arrays
-from safetensors.numpy import save as save_arrays
 
 from analytic.afl import AFL
+from analytic.array_file import ArrayFile
 from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
@@ -41,8 +37,8 @@ from analytic.row_format import ColumnMap, RowFormat
 from analytic.row_map import JointClip, LayerMap, RowClip, RowMap
 from analytic.safle import SAFLe
 
-ENTRY, VERSION = "analytic-model", 2
-"""The metadata's one entry; version 1 was a folder of two files."""
+FILE = ArrayFile(entry="analytic-model", version=2, what="a model", remedy="save the model again", error=ModelFileError)
+"""Version 1 was a folder of two files."""
 
 LEARNERS: dict[str, type[Any]] = {"afl": AFL, "fedhip": FedHiP, "deepafl": DeepAFL, "safle": SAFLe}
 """The learners whose models can be stored, by name; add one of your own here.
@@ -98,14 +94,12 @@ def model_to_bytes(learner: AnalyticLearner[Any], model: Any, *, classes: Sequen
     parts.check_finite()
     arrays = {name: np.ascontiguousarray(array) for name, array in parts.arrays.items()}
     description = {
-        "version": VERSION,
         "learner": learner.name,
         "configuration": {name: _to_json(value) for name, value in stated_fields(storable).items()},
         "conditioning": parts.conditioning,
         "classes": None if classes is None else [_class_to_json(value) for value in classes],
-        "arrays": _digests(arrays),
     }
-    return save_arrays(arrays, {ENTRY: _line(description | {"sha256": _digest(description)})})
+    return FILE.to_bytes(arrays, description)
 
 
 def model_from_bytes(content: bytes, *, source: str = "the model") -> SavedModel:
@@ -119,15 +113,8 @@ def model_from_bytes(content: bytes, *, source: str = "the model") -> SavedModel
         ModelFileError: they are damaged, of another version or format, or the arrays are not those that the
             configuration asks for: a missing or surplus one, another shape or type, NaN or infinity.
     """
-    try:
-        arrays = load_arrays(content)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise ModelFileError(f"{source} is no safetensors file of numbers ({error}); save the model again") from error
-    description = _description(content, source)
-    if description["arrays"] != _digests(arrays):
-        raise ModelFileError(
-            f"{source} was damaged or changed after it was written: the digest of an array does not fit; save it again"
-        )
+    arrays, said = FILE.from_bytes(content, source)
+    description = _stated(said, source)
     learner = _learner(description, source)
     parts = Parts(arrays, description["conditioning"], source=source)
     parts.check_finite()
@@ -172,8 +159,8 @@ def load_model(path: Path | str) -> SavedModel:
     path = Path(path)
     if (path / "model.json").exists():
         raise ModelFileError(
-            f"{path} is a folder of two files, which is version 1, and this release reads version {VERSION}, one file; "
-            "load it with the release that wrote it, or save the model again"
+            f"{path} is a folder of two files, which is version 1, and this release reads version {FILE.version}, one "
+            "file; load it with the release that wrote it, or save the model again"
         )
     try:
         content = path.read_bytes()
@@ -243,52 +230,17 @@ def _learner(description: Mapping[str, Any], source: str) -> Any:
         raise ModelFileError(f"{source}: the configuration of {name} cannot be used: {error}") from error
 
 
-# --- the header ---------------------------------------------------------------------------------------------
-
-
-def _description(content: bytes, source: str) -> dict[str, Any]:
-    """The description in the header of a file that is known to be safetensors."""
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    try:
-        description: Any = json.loads(header["__metadata__"][ENTRY])
-    except (KeyError, ValueError, RecursionError) as error:
-        raise ModelFileError(
-            f"{source} does not describe a model: its metadata lacks {ENTRY} as JSON; name a saved model's file"
-        ) from error
-    version = description.get("version") if isinstance(description, dict) else None
-    if version != VERSION:
-        raise ModelFileError(
-            f"{source} has version {version!r} and this release reads version {VERSION}; load it with the release that "
-            "wrote it, or save the model again"
-        )
-    if description.pop("sha256", None) != _digest(description):
-        raise ModelFileError(
-            f"{source} was changed after it was written: its description's digest does not fit; save the model again"
-        )
+def _stated(description: Mapping[str, Any], source: str) -> Mapping[str, Any]:
+    """The description, if it states what it must."""
     match description:
         case {
             "learner": str(name),
             "configuration": dict(),
             "conditioning": dict(),
             "classes": None | list(),
-            "arrays": dict(),
         } if name in LEARNERS:
-            return dict(description)
+            return description
     raise ModelFileError(
         f"{source} must state one of the learners {', '.join(LEARNERS)}, its configuration, conditioning, classes and "
         "arrays; save the model again"
     )
-
-
-def _digests(arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
-    return {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in sorted(arrays.items())}
-
-
-def _digest(description: Mapping[str, Any]) -> str:
-    """SHA-256 of the description without its digest."""
-    return hashlib.sha256(_line(description).encode()).hexdigest()
-
-
-def _line(description: Mapping[str, Any]) -> str:
-    """One line of JSON with sorted names and no spaces."""
-    return json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -108,12 +108,14 @@ def _solved(gram: Digits, cross: Digits, ridge: float) -> Solution:
     d, c = system.shape[0], cross.shape[1]
     if system.diagonal.min() < 2.0**-30 * system.ridge:  # a Gram has no such diagonal; this one may cancel the ridge
         system = System(system.joined())
-    live = np.flatnonzero(system.diagonal)  # an empty column of the rows weighs nothing
+    # An empty column of the rows weighs nothing, and no digit could find out an exact zero.
+    live = np.flatnonzero(_holds(system.gram) | (_holds(cross) & (system.ridge > 0)))
     try:
-        if system.gram[np.setdiff1d(np.arange(d), live)].any():
+        if not system.diagonal[live].all():
             raise IndefiniteError
         weights = np.zeros((d, c))
         weights[live], rank, rcond = _certified(system.of(live), cross[live], exponent)
+        rank += d - len(live) if system.ridge else 0
     except IndefiniteError:
         values = np.ldexp(np.linalg.eigvalsh(system.floats()), size)
         raise NotPositiveDefiniteError(
@@ -132,6 +134,11 @@ def _solved(gram: Digits, cross: Digits, ridge: float) -> Solution:
         reciprocal_condition=rcond if rank == d else 0.0,
         certified=True,
     )
+
+
+def _holds(matrix: Digits) -> NDArray[np.bool_]:
+    """Which rows of a matrix hold anything but zeros."""
+    return np.asarray(matrix.planes.any(axis=(0, 2)))
 
 
 def _certified(system: System, cross: Digits, exponent: int) -> tuple[FloatMatrix, int, float]:

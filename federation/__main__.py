@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from analytic.model_files import load_model
+from federation.change_command import COMMAND as CHANGE
 from federation.console.arguments import file
 from federation.console.command_parser import CommandParser, run_one_of
 from federation.console.declaration import Command, option
 from federation.console.process import run_as_process
-from federation.totals import TotalsFileError, differences, totals_from_bytes
+from federation.totals import differences, read_totals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     parser = CommandParser(
         prog="python -m federation",
-        description="Check what a federation left behind.",
+        description="Check what a federation left behind, and go on from it.",
         epilog="Deployments with Flower: python -m federation.flower --help.",
     )
     return run_one_of(COMMANDS, parser, argv, example="verify model.safetensors totals.safetensors")
@@ -42,11 +43,7 @@ class VerifyOptions:
 def _verify(options: VerifyOptions) -> int:
     """Compute the model once more and compare every bit."""
     saved = load_model(options.model)
-    try:
-        content = options.totals.read_bytes()
-    except OSError as error:
-        raise TotalsFileError(f"cannot read {options.totals}: {error.strerror or error}") from error
-    totals = totals_from_bytes(content, source=str(options.totals))
+    totals = read_totals(options.totals)
     weights = hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest()
     for number, one in enumerate(totals, start=1):
         print(f"sum {number}: {len(one.total)} numbers of {len(one.survivors)} clients")
@@ -75,6 +72,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         run=_verify,
         finding="the totals give another model",
     ),
+    CHANGE,
 )
 
 

@@ -89,7 +89,11 @@ def bundled(name: str) -> Dataset:
     """
     if name not in BUNDLED:
         raise UsageError(f"a bundled data set is one of {', '.join(BUNDLED)}, not {name!r}; other data go into --data")
-    features, labels = BUNDLED[name]()
+    return split(name, *BUNDLED[name]())
+
+
+def split(name: str, features: NDArray[Any], labels: NDArray[Any]) -> Dataset:
+    """Return all rows, a fifth of them (drawn with a fixed seed) for testing."""
     order = np.random.default_rng(SPLIT_SEED).permutation(len(features))
     test, train = np.split(order, [round(TEST_FRACTION * len(order))])
     return Dataset(

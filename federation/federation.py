@@ -97,7 +97,9 @@ class SumRecord:
         context: the digest of what its clients received before it; a deployment binds a session to it with the terms.
         survivors: the clients whose vectors are in the total, ascending.
         concerns: what the total gives away besides, where a release policy looked at it.
-        disputes: (owner, holder) of each wrong share that was done without; see ``SumResult.liars``.
+        disputes: (owner, holder) of each wrong share that was done without, or two helpers whose sums differ; see
+            ``SumResult.liars``.
+        complaints: (client, helper) where a helper says that it cannot use the client's seeds.
     """
 
     layout: Layout
@@ -105,6 +107,7 @@ class SumRecord:
     survivors: tuple[PartyId, ...]
     concerns: tuple[Concern, ...] = ()
     disputes: tuple[tuple[PartyId, PartyId], ...] = ()
+    complaints: tuple[tuple[PartyId, PartyId], ...] = ()
 
 
 class Federation(Generic[M]):
@@ -170,6 +173,7 @@ class Federation(Generic[M]):
             survivors=survivors,
             concerns=concerns,
             disputes=result.disputes,
+            complaints=result.complaints,
         )
         self._step = Step.of(self.learner, model, number=step.number + 1, noise=self.noise)
         self._model = model

@@ -34,7 +34,7 @@ from secagg.carriers.parameters import Scheme
 from secagg.errors import ConfigurationError
 from secagg.masked.series import MaskedSeries
 from secagg.masked.series_in_one_process import SeriesInOneProcess
-from secagg.primitives.agreement import PUBLIC_KEY_BYTES, KeyPair
+from secagg.primitives.boxes import BOX_KEY_BYTES, BoxKey
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import IDENTITY_BYTES, SIGNATURE_BYTES, IdentityKey
 
@@ -43,7 +43,7 @@ class KeyKind(Enum):
     """The long-lived key of a party beside clients and server; the value is what a site's file calls it."""
 
     IDENTITY = "identity"
-    AGREEMENT = "key"
+    BOXES = "key"
     """With an identity beside it, both derived from one secret: who is spoken to in secret signs what it says, too."""
 
     def secrets(self, secret: bytes) -> PartySecrets:
@@ -52,19 +52,19 @@ class KeyKind(Enum):
             return PartySecrets(identity=IdentityKey(secret))
         return PartySecrets(
             identity=IdentityKey(derive_key(secret, "helper's identity")),
-            agreement=KeyPair(derive_key(secret, "helper's agreement key")),
+            boxes=BoxKey(derive_key(secret, "helper's box key")),
         )
 
     def public(self, secrets: PartySecrets) -> bytes:
-        """Return the public half of a party's key of this kind; an agreement key's before its identity's."""
-        keys = (secrets.identity,) if self is KeyKind.IDENTITY else (secrets.agreement, secrets.identity)
+        """Return the public half of a party's key of this kind; a box key's before its identity's."""
+        keys = (secrets.identity,) if self is KeyKind.IDENTITY else (secrets.boxes, secrets.identity)
         assert None not in keys, "the party has a key of another kind"
         return b"".join(key.public for key in keys if key is not None)
 
     @property
     def public_bytes(self) -> int:
         """How long that is."""
-        return IDENTITY_BYTES if self is KeyKind.IDENTITY else PUBLIC_KEY_BYTES + IDENTITY_BYTES
+        return IDENTITY_BYTES if self is KeyKind.IDENTITY else BOX_KEY_BYTES + IDENTITY_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,9 +225,10 @@ def _committee(setup: SumSetup) -> CommitteeSum:
     keys = sorted(setup.helper_keys.items())
     return CommitteeSum(
         **setup.common,
-        helper_keys=tuple((party, key[:PUBLIC_KEY_BYTES]) for party, key in keys),
-        helper_identities=tuple((party, key[PUBLIC_KEY_BYTES:]) for party, key in keys) if setup.identities else (),
+        helper_keys=tuple((party, key[:BOX_KEY_BYTES]) for party, key in keys),
+        helper_identities=tuple((party, key[BOX_KEY_BYTES:]) for party, key in keys) if setup.identities else (),
         min_survivors=setup.survivors,
+        corrupt_helpers=setup.corrupt_helpers,
     )
 
 
@@ -299,7 +300,7 @@ def _key_holder(setup: SumSetup) -> PartyId:
     return next(iter(setup.helper_keys))
 
 
-HELPERS = HelperRole(name="helper", table="helpers", key=KeyKind.AGREEMENT, in_simulation=2)
+HELPERS = HelperRole(name="helper", table="helpers", key=KeyKind.BOXES, in_simulation=2)
 KEY_HOLDER = HelperRole(name="key holder", table="key_holder", key=KeyKind.IDENTITY, at_most=1)
 
 

@@ -21,6 +21,7 @@ class SumSetup:
         context: digest of everything that clients received before this sum.
         client_keys: each client's Ed25519 public key; none where the server is trusted not to lie.
         helper_keys: the public key of each party that the mode needs beside clients and server (``KeyKind.public``).
+        corrupt_helpers: how many of them may collude with the server; None for all but one.
         server_key: the server's Ed25519 public key; goes with ``client_keys``.
         corruption: largest fraction of clients that may collude with the server; None where nothing is promised.
         dropout: largest fraction of clients that may vanish; goes with ``corruption``.
@@ -35,6 +36,7 @@ class SumSetup:
     context: bytes = b""
     client_keys: Mapping[PartyId, bytes] = field(default_factory=dict)
     helper_keys: Mapping[PartyId, bytes] = field(default_factory=dict)
+    corrupt_helpers: int | None = None
     server_key: bytes = b""
     corruption: float | None = None
     dropout: float | None = None

@@ -2,47 +2,58 @@
 
 Whoever has a run's totals and its model's file can check that the one gives the other, on any machine and years later:
 the learner's configuration is in the model's file, and the solve is a definition. The file is safetensors: arrays
-``total 1``, ``total 2``, ..., int64, in the order of the sums, and one line of JSON under ``analytic-totals``::
-
-    {"version", "survivors": [[party, ...], ...], "arrays": {name: SHA-256}}
-
-A total is for those alone who may have it: a client that holds it takes its own part off.
+``total 1``, ``total 2``, ..., int64, in the order of the sums, and under ``analytic-totals`` the ``survivors`` of each,
+and its receipt in hexadecimal digits under ``receipts``, with what opens its commitment. A total is for those alone who
+may have it: a client that holds it takes its own part off.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_arrays
-from safetensors.numpy import save as save_arrays
 
+from analytic.array_file import ArrayFile
 from analytic.model_files import SavedModel
 from federation.errors import FederationError
 from federation.federation import Federation
 from secagg import SumResult
-
-ENTRY, VERSION = "analytic-totals", 1
 
 
 class TotalsFileError(FederationError, ValueError):
     """Stored totals cannot be read, or are not those of a model's sums."""
 
 
+FILE = ArrayFile(
+    entry="analytic-totals",
+    version=1,
+    what="a run's totals",
+    remedy="name totals.safetensors",
+    error=TotalsFileError,
+)
+
+
 def totals_to_bytes(results: Sequence[SumResult]) -> bytes:
     """Return the totals of a run's sums, in their order, as the bytes of a file; equal totals have equal bytes."""
     arrays = {f"total {place}": np.ascontiguousarray(one.total) for place, one in enumerate(results, start=1)}
-    description = {
-        "version": VERSION,
-        "survivors": [list(one.survivors) for one in results],
-        "arrays": {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in sorted(arrays.items())},
-    }
-    return save_arrays(arrays, {ENTRY: json.dumps(description, sort_keys=True, separators=(",", ":"))})
+    survivors, receipts = [list(one.survivors) for one in results], [one.receipt.hex() for one in results]
+    return FILE.to_bytes(arrays, {"survivors": survivors, "receipts": receipts})
+
+
+def read_totals(path: Path) -> tuple[SumResult, ...]:
+    """Return the totals that a file holds.
+
+    Raises:
+        TotalsFileError: it cannot be read, or see ``totals_from_bytes``.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise TotalsFileError(f"cannot read {path}: {error.strerror or error}") from error
+    return totals_from_bytes(content, source=str(path))
 
 
 def totals_from_bytes(content: bytes, *, source: str = "the totals") -> tuple[SumResult, ...]:
@@ -51,26 +62,20 @@ def totals_from_bytes(content: bytes, *, source: str = "the totals") -> tuple[Su
     Raises:
         TotalsFileError: damaged bytes, another version, or no such file.
     """
+    arrays, said = FILE.from_bytes(content, source)
     try:
-        arrays = load_arrays(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        description = json.loads(header["__metadata__"][ENTRY])
-        version, survivors, digests = (description[key] for key in ("version", "survivors", "arrays"))
-        are_parties = all(type(party) is int for parties in survivors for party in parties)
-        if not are_parties or not isinstance(digests, dict):
-            raise TypeError("its description is of another kind")
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise TotalsFileError(f"{source} is no file of a run's totals ({error}); name totals.safetensors") from error
-    if version != VERSION:
-        raise TotalsFileError(f"{source} has version {version!r} and this release reads version {VERSION}")
-    names = [f"total {place}" for place in range(1, len(survivors) + 1)]
+        survivors, receipts = said["survivors"], [bytes.fromhex(receipt) for receipt in said["receipts"]]
+        if not all(type(party) is int for parties in survivors for party in parties):
+            raise TypeError("a party is a number")
+        numbered = list(zip(survivors, receipts, strict=True))
+    except (ValueError, KeyError, TypeError) as error:
+        raise TotalsFileError(f"{source} is no file of a run's totals ({error}); {FILE.remedy}") from error
+    names = [f"total {place}" for place in range(1, len(numbered) + 1)]
     if sorted(names) != sorted(arrays) or any(array.dtype != np.int64 or array.ndim != 1 for array in arrays.values()):
-        raise TotalsFileError(f"{source} must hold one int64 vector for each of its {len(survivors)} sums")
-    for name, array in arrays.items():
-        if digests.get(name) != hashlib.sha256(array.tobytes()).hexdigest():
-            raise TotalsFileError(f"{source} was damaged or changed after it was written: the digest of {name} differs")
+        raise TotalsFileError(f"{source} must hold one int64 vector for each of its {len(numbered)} sums")
     return tuple(
-        SumResult(total=arrays[name], survivors=tuple(parties)) for name, parties in zip(names, survivors, strict=True)
+        SumResult(total=arrays[name], survivors=tuple(parties), receipt=receipt)
+        for name, (parties, receipt) in zip(names, numbered, strict=True)
     )
 
 

@@ -30,14 +30,16 @@ from secagg.masked import Assumptions, MaskedSum
 from secagg.masked.series import MaskedSeries
 from secagg.plain import PlainSum
 from secagg.policy import ClientPolicy, NoiseDemand
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
-from secagg.receipts import Receipt
+from secagg.receipted_sum import ReceiptedSum, SignedBy
+from secagg.receipts import Receipt, check_evidence
 from secagg.sessions import ClientSession, PartyId, ServerSession, SumResult
 from secagg.sums import Guarantee, PartySecrets, SumProtocol
 
 __all__ = [
     "Assumptions",
+    "BoxKey",
     "ClientPolicy",
     "ClientSession",
     "CommitteeSum",
@@ -53,7 +55,6 @@ __all__ = [
     "InsecureSeededEntropy",
     "IntVector",
     "InvalidVectorError",
-    "KeyPair",
     "Layout",
     "LocalProtocolError",
     "MalformedMessageError",
@@ -66,17 +67,20 @@ __all__ = [
     "PolicyError",
     "Receipt",
     "ReceiptError",
+    "ReceiptedSum",
     "RemoteProtocolError",
     "RepeatedMessageError",
     "SecureSumError",
     "Segment",
     "ServerSession",
+    "SignedBy",
     "SnapshotError",
     "Store",
     "SumOutOfBoundsError",
     "SumProtocol",
     "SumResult",
     "TooFewSurvivorsError",
+    "check_evidence",
     "new_session_id",
     "os_entropy",
     "run_in_memory",

@@ -81,14 +81,33 @@ class HelperMissingError(SecureSumError):
     """A party beside the clients that the sum needs did not answer; no part of a total is released.
 
     Args:
-        missing: the helpers or key holders that did not answer.
+        missing: the helpers or key holders that did not answer, or were put aside.
+        needed: how many must answer, where not all of them have to.
     """
 
-    def __init__(self, *, missing: tuple[int, ...]) -> None:
+    def __init__(self, *, missing: tuple[int, ...], needed: int | None = None) -> None:
         self.missing = missing
+        who = "every helper" if needed is None else f"{needed} helpers"
         super().__init__(
-            f"every helper must answer, and {', '.join(map(str, missing))} did not; no total is released. "
+            f"{who} must answer, and {', '.join(map(str, missing))} did not; no total is released. "
             "Reach them and start a new session"
+        )
+
+
+class HelperDisputeError(SecureSumError):
+    """Helpers that hold the same seeds gave different sums of masks, and too few others say who is right.
+
+    Args:
+        disputes: each pair that differs, of which one lies; whoever differs from more others than may lie does.
+        vouchers: how many must say the same.
+    """
+
+    def __init__(self, *, disputes: tuple[tuple[int, int], ...], vouchers: int) -> None:
+        self.disputes = disputes
+        pairs = ", ".join(f"{one} and {other}" for one, other in disputes) or "none that answered"
+        super().__init__(
+            f"{vouchers} helpers must give the same sum of masks, and these differ: {pairs}; no total is released. "
+            "One of each pair lied: find out which, and start a new session without it"
         )
 
 

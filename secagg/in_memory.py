@@ -183,8 +183,8 @@ class _Driver:
 
     def run(self) -> InMemoryRun:
         self._upload(self._starts())
-        while (requests := self._close_round()) or self._server.result is None:
-            self._upload(self._answers(requests))
+        while self._server.result is None:
+            self._upload(self._answers(self._close_round()))
         return InMemoryRun(
             result=self._server.result,
             traffic=self._traffic,

@@ -167,7 +167,7 @@ class PlainServer(ServerRounds[PlainServerState]):
                 self._kept.sum.take_answer(Reader(frame.payload, peer=sender))
             else:
                 self._kept.sum.add(frame.payload, peer=sender)
-            round_.accept(sender, message)
+            round_.accept(sender)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         """Ask the key holder, where there is one; then release the total over those who answered.

@@ -82,6 +82,8 @@ class ClientPolicy:
         helpers: the operator's helpers, public key by number: a committee must be all of them, each with that key.
             Empty accepts whatever helpers a sum has.
         min_helpers: fewest helpers of a sum that has some, all of them listed; None asks for everybody listed.
+        min_corrupt_helpers: fewest helpers of a committee that may collude with the server and open nothing. None asks
+            for all but one of them, as in a committee of which every helper must answer.
         key_holders: the operator's key holders, public key by number: a sum's must be one of them. Empty accepts any.
         min_security_bits: a sum whose privacy rests on a drawn graph must fail with probability at most 2^-this.
         min_correctness_bits: the same for being stuck, which costs a session and nobody's privacy.
@@ -108,6 +110,7 @@ class ClientPolicy:
     identities: Mapping[PartyId, bytes] = field(default_factory=dict)
     helpers: Mapping[PartyId, bytes] = field(default_factory=dict)
     min_helpers: int | None = None
+    min_corrupt_helpers: int | None = None
     key_holders: Mapping[PartyId, bytes] = field(default_factory=dict)
     helper_identities: Mapping[PartyId, bytes] = field(default_factory=dict)
     server_identity: bytes = b""
@@ -126,6 +129,8 @@ class ClientPolicy:
             raise ConfigurationError("a policy needs a positive number of bits of security and of correctness")
         if self.min_helpers is not None and self.min_helpers < 1:
             raise ConfigurationError(f"a policy needs at least 1 helper, not {self.min_helpers}; None asks for all")
+        if self.min_corrupt_helpers is not None and self.min_corrupt_helpers < 0:
+            raise ConfigurationError(f"a policy bears 0 corrupt helpers or more, not {self.min_corrupt_helpers}")
         if not 1 <= self.graphs <= MAX_GRAPHS:
             raise ConfigurationError(f"a policy accepts 1 to {MAX_GRAPHS} graphs of a beacon, not {self.graphs}")
         if self.beacon:
@@ -159,6 +164,8 @@ class ClientPolicy:
             lost = grinding_bits(len(protocol.clients), graphs=self.graphs)
         self._at_least_bits("privacy", self.min_security_bits + lost, guarantee.security_bits)
         self._at_least_bits("not being stuck", self.min_correctness_bits, guarantee.correctness_bits)
+        if guarantee.helpers_to_open is not None:
+            self._check_corrupt_helpers(guarantee.helpers_to_open - 1, len(guarantee.opening_helpers))
         if self.noise is not None:
             self._check_noise(guarantee, tolerated)
             self.noise.check(releases)
@@ -229,6 +236,15 @@ class ClientPolicy:
             raise PolicyError(
                 f"this site lists {len(self.helpers)} {role}s and asks for {needed} of them in every sum, this one has "
                 f"{offered}: whoever leaves {role}s out keeps those it colludes with; name all, or relax min_helpers"
+            )
+
+    def _check_corrupt_helpers(self, offered: int, helpers: int) -> None:
+        """Refuse a committee that fewer colluding helpers open than this site reckons with."""
+        needed = helpers - 1 if self.min_corrupt_helpers is None else self.min_corrupt_helpers
+        if offered < needed:
+            raise PolicyError(
+                f"this site asks for a committee that {needed} of its {helpers} helpers cannot open with the server, "
+                f"this one bears {offered}: raise corrupt_helpers, or relax min_corrupt_helpers"
             )
 
     def _at_least_bits(self, what: str, needed: float, offered: float) -> None:

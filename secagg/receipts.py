@@ -1,85 +1,160 @@
-"""What a client keeps of a finished sum: a small statement, signed by the server, that verifies offline."""
+"""What stays of a finished sum: a small statement about uploads, survivors and total, signed, that verifies offline.
+
+A client's copy proves that the hash of its upload is in the set that was signed. It is not proof that the server added
+it: nobody but the server sees the addition. With countersignatures of a quorum a second total of the same sum cannot
+have one too; without them two totals are evidence against the server that signed both (``check_evidence``).
+
+Uploads are the leaves of a Merkle tree (RFC 9162, section 2.1), so that a client's proof takes 32 bytes a level: 448 at
+10 000 clients, where the list of all hashes would take 320 000 for each of them.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from secagg.config import SumConfig
-from secagg.errors import LocalProtocolError, MalformedMessageError, ReceiptError
-from secagg.masked.server import MaskedServer
-from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, is_signed
-from secagg.sessions import PartyId, SumResult
-from secagg.wire import Reader, write_parties
+from secagg.config import two_thirds
+from secagg.encoding import length_prefixed
+from secagg.errors import MalformedMessageError, ReceiptError
+from secagg.layout import IntVector
+from secagg.primitives.derivation import derive_key
+from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, statement, verifies
+from secagg.sessions import PartyId
+from secagg.wire import Reader, write_entries, write_parties
 
-_MAGIC = b"SAGR\x01"
-_LABEL = "receipt"
+_MAGIC = b"SAGR\x02"
+HASH_BYTES = 32
+MAX_LEVELS = 20
+"""Of a tree over as many clients as a cohort can have."""
+
+Path = tuple[bytes, ...]
+"""The hashes beside a leaf's way to the root, from the leaf up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
-    """Which sum this was, whose vectors are in it, and what came out, by hashes.
+class Statement:
+    """What a server, and whoever countersigns, signs of one sum.
 
     Args:
-        configuration: the session's configuration digest: layout, cohort, threshold, roster, context.
-        survivors: whose vectors are in the total, ascending.
-        transcript: hash of every message the server took.
-        total: SHA-256 of the total's int64 little-endian bytes.
-        signature: the server's.
+        configuration: the sum's digest: layout, cohort, session, roster, context.
+        survivors: whose vectors are said to be in the total, ascending.
+        uploads: the root over the hashes of their uploads.
+        total: what commits to the total and does not confirm a guess of it, since clients are told it.
     """
 
     configuration: bytes
     survivors: tuple[PartyId, ...]
-    transcript: bytes
+    uploads: bytes
     total: bytes
+
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        """What is signed under a label."""
+        return self.configuration, write_parties(self.survivors), self.uploads, self.total
+
+
+SERVER_LABEL, COUNTERSIGNER_LABEL = "receipt", "countersignature"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inclusion:
+    """Where one client's upload stands among those that were signed.
+
+    Args:
+        party: whose it is.
+        upload: SHA-256 of the whole message that brought its vector, as it was sent.
+        path: from it to the root.
+    """
+
+    party: PartyId
+    upload: bytes
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """A signed statement, and what goes with it.
+
+    Args:
+        statement: what is signed.
+        signature: the server's.
+        countersignatures: of survivors, or of helpers, by party.
+        opening: what opens the commitment to the total; in the copies of those alone who may have the total.
+        inclusion: in a client's copy, where its upload stands.
+    """
+
+    statement: Statement
     signature: bytes
+    countersignatures: Mapping[PartyId, bytes] = field(default_factory=dict)
+    opening: bytes = field(default=b"", repr=False)
+    inclusion: Inclusion | None = None
 
-    @classmethod
-    def issue(cls, server: MaskedServer, config: SumConfig, identity: IdentityKey) -> Receipt:
-        """The receipt of a finished sum; the same for all its clients.
-
-        Raises:
-            LocalProtocolError: the sum is not finished.
-        """
-        if server.result is None:
-            raise LocalProtocolError("there is no receipt before the sum stands")
-        statement = (
-            config.digest,
-            write_parties(server.result.survivors),
-            server.transcript,
-            total_digest(server.result),
-        )
-        return cls(
-            configuration=statement[0],
-            survivors=server.result.survivors,
-            transcript=statement[2],
-            total=statement[3],
-            signature=identity.sign(_LABEL, *statement),
-        )
-
-    def verify(self, config: SumConfig, server_identity: bytes, party: PartyId | None = None) -> None:
-        """Check it against one's own configuration, offline.
+    def verify(
+        self, server_identity: bytes, countersigners: Mapping[PartyId, bytes] | None = None, *, party: PartyId = 0
+    ) -> None:
+        """Check who signed it, offline.
 
         Args:
-            config: the sum as this client knows it.
-            server_identity: the server's public key, from the operator.
-            party: if given, this client's vector must be in the total.
+            server_identity: the server's Ed25519 public key, from the operator.
+            countersigners: the public keys of all clients of the cohort, or of all helpers: more than two thirds of
+                them must have countersigned. None asks for the server's signature alone.
+            party: a client whose upload must be among those that were signed; 0 for nobody's.
 
         Raises:
-            ReceiptError: another sum, a client left out, or no signature of this server.
+            ReceiptError: it is not signed so, or that client's upload is not in it.
         """
-        if self.configuration != config.digest:
-            raise ReceiptError("this receipt is for another sum: session, cohort, layout or context differ")
-        statement = (self.configuration, write_parties(self.survivors), self.transcript, self.total)
-        if not is_signed(server_identity, self.signature, _LABEL, *statement):
+        if not verifies(server_identity, self.signature, statement(SERVER_LABEL, *self.statement.parts)):
             raise ReceiptError("this receipt is not signed by this server, or was changed")
-        if party is not None and party not in self.survivors:
+        self._check_countersignatures(countersigners)
+        if party:
+            self._check_inclusion(party)
+
+    def _check_countersignatures(self, countersigners: Mapping[PartyId, bytes] | None) -> None:
+        said = statement(COUNTERSIGNER_LABEL, *self.statement.parts)
+        for party, signature in self.countersignatures.items() if countersigners is not None else ():
+            if not verifies((countersigners or {}).get(party, b""), signature, said):
+                raise ReceiptError(f"the countersignature of party {party} is forged, or it is nobody who may give one")
+        needed = quorum(countersigners) if countersigners is not None else 0
+        if len(self.countersignatures) < needed:
+            raise ReceiptError(
+                f"this total needs {needed} countersignatures of {len(countersigners or {})} and has "
+                f"{len(self.countersignatures)}: another total of the same sum could have as many"
+            )
+
+    def _check_inclusion(self, party: PartyId) -> None:
+        if party not in self.statement.survivors:
             raise ReceiptError(f"the vector of party {party} is not in this total")
+        if self.inclusion is None or self.inclusion.party != party:
+            raise ReceiptError(f"this copy does not say where the upload of party {party} is; take that party's own")
+        check_path(self.statement, self.inclusion)
+
+    def verify_total(self, total: IntVector) -> None:
+        """Check that it is the receipt of this total.
+
+        Raises:
+            ReceiptError: of another one, or a copy that does not open the commitment.
+        """
+        if not self.opening:
+            raise ReceiptError("this copy commits to the total without opening it; take the server's")
+        if commitment(total, self.opening, self.statement.configuration) != self.statement.total:
+            raise ReceiptError("this receipt is for another total")
 
     def to_bytes(self) -> bytes:
         """The receipt as bytes."""
-        return (
-            _MAGIC + self.configuration + self.transcript + self.total + self.signature + write_parties(self.survivors)
+        said, proof = self.statement, b"\0"
+        if self.inclusion is not None:
+            party = self.inclusion.party.to_bytes(4, "big")
+            proof = b"\1" + party + self.inclusion.upload + write_path(self.inclusion.path)
+        return b"".join(
+            [
+                _MAGIC,
+                said.configuration + said.uploads + said.total + self.signature,
+                write_parties(said.survivors),
+                write_entries(dict(self.countersignatures)),
+                bytes([bool(self.opening)]) + self.opening,
+                proof,
+            ]
         )
 
     @classmethod
@@ -89,25 +164,126 @@ class Receipt:
         Raises:
             ReceiptError: no receipt of this version.
         """
+        if data[: len(_MAGIC)] != _MAGIC:
+            raise ReceiptError("these bytes are no receipt of this version")
         try:
-            reader = Reader(memoryview(data), peer=0)
-            magic = reader.take(len(_MAGIC))
-            configuration, transcript, total = reader.take(32), reader.take(32), reader.take(32)
-            signature, survivors = reader.take(SIGNATURE_BYTES), tuple(reader.entries(0))
+            reader = Reader(memoryview(data)[len(_MAGIC) :], peer=0)
+            configuration, uploads, total = (reader.take(HASH_BYTES) for _ in range(3))
+            receipt = cls(
+                signature=reader.take(SIGNATURE_BYTES),
+                statement=Statement(
+                    configuration=configuration, uploads=uploads, total=total, survivors=tuple(reader.entries(0))
+                ),
+                countersignatures=reader.entries(SIGNATURE_BYTES),
+                opening=reader.take(HASH_BYTES * _number(reader, 1)),
+                inclusion=_read_inclusion(reader) if _number(reader, 1) else None,
+            )
             reader.end()
         except MalformedMessageError as error:
             raise ReceiptError("these bytes are no receipt") from error
-        if magic != _MAGIC:
-            raise ReceiptError("these bytes are no receipt of this version")
-        return cls(
-            configuration=configuration,
-            survivors=survivors,
-            transcript=transcript,
-            total=total,
-            signature=signature,
-        )
+        return receipt
+
+    @property
+    def without_opening(self) -> Receipt:
+        """The same for those who may not have the total."""
+        return replace(self, opening=b"")
 
 
-def total_digest(result: SumResult) -> bytes:
-    """SHA-256 of a total, to compare with a receipt's."""
-    return hashlib.sha256(result.total.astype("<i8").tobytes()).digest()
+def quorum(countersigners: Iterable[PartyId]) -> int:
+    """How many must countersign: more than two thirds, so that two totals take more than a third that sign both."""
+    return two_thirds(tuple(countersigners))
+
+
+def opening_of(identity: IdentityKey, configuration: bytes) -> bytes:
+    """What opens a server's commitment to the total of a sum; it alone can make it, and makes it anew after a crash."""
+    return derive_key(identity.secret, "opening of a total", configuration)
+
+
+def commitment(total: IntVector, opening: bytes, configuration: bytes) -> bytes:
+    """What binds to a total and tells nothing of it to whoever does not have its opening."""
+    return hashlib.sha256(length_prefixed(opening, configuration, total.astype("<i8").tobytes())).digest()
+
+
+def check_evidence(one: Receipt, other: Receipt, server_identity: bytes) -> None:
+    """Check that two receipts convict a server: it signed two different statements about one sum.
+
+    Raises:
+        ReceiptError: one of them is not signed by it, they are for different sums, or they say the same.
+    """
+    one.verify(server_identity)
+    other.verify(server_identity)
+    if one.statement.configuration != other.statement.configuration:
+        raise ReceiptError("these receipts are for different sums, each of which may have its own total")
+    if one.statement == other.statement:
+        raise ReceiptError("these receipts say the same; there is nothing against the server in them")
+
+
+def tree_of(uploads: Mapping[PartyId, bytes]) -> tuple[bytes, dict[PartyId, Path]]:
+    """The root over the hashes of all uploads, and each one's path to it: RFC 9162, sections 2.1.1 and 2.1.3.1."""
+    root, paths = _tree([_leaf(party, uploads[party]) for party in sorted(uploads)])
+    return root, dict(zip(sorted(uploads), paths, strict=True))
+
+
+def check_path(said: Statement, inclusion: Inclusion) -> None:
+    """Check that an upload is among those of a statement: RFC 9162, section 2.1.3.2.
+
+    Raises:
+        ReceiptError: it is not.
+    """
+    leaf, parties = _leaf(inclusion.party, inclusion.upload), said.survivors
+    if inclusion.party not in parties or said.uploads != _root(
+        leaf, parties.index(inclusion.party), len(parties), inclusion.path
+    ):
+        raise ReceiptError(f"the upload of party {inclusion.party} is not among those that were signed")
+
+
+def write_path(path: Path) -> bytes:
+    """The bytes that ``read_path`` reads."""
+    return bytes([len(path)]) + b"".join(path)
+
+
+def read_path(reader: Reader) -> Path:
+    """The next path of a message."""
+    return tuple(reader.take(HASH_BYTES) for _ in range(_number(reader, MAX_LEVELS)))
+
+
+def _tree(leaves: Sequence[bytes]) -> tuple[bytes, list[Path]]:
+    if len(leaves) == 1:
+        return leaves[0], [()]
+    (left, of_left), (right, of_right) = _tree(leaves[: _split(len(leaves))]), _tree(leaves[_split(len(leaves)) :])
+    return _node(left, right), [(*path, right) for path in of_left] + [(*path, left) for path in of_right]
+
+
+def _root(leaf: bytes, place: int, size: int, path: Path) -> bytes:
+    """The root that a leaf at a place has with this path; no hash where the path is too long or too short."""
+    if size == 1 or not path:
+        return leaf if size == 1 and not path else b""
+    half, beside = _split(size), path[-1]
+    if place < half:
+        return _node(_root(leaf, place, half, path[:-1]), beside)
+    return _node(beside, _root(leaf, place - half, size - half, path[:-1]))
+
+
+def _split(size: int) -> int:
+    """The largest power of two below a tree's size."""
+    return 1 << (size - 1).bit_length() - 1
+
+
+def _leaf(party: PartyId, upload: bytes) -> bytes:
+    return hashlib.sha256(b"\0" + party.to_bytes(4, "big") + upload).digest()
+
+
+def _node(left: bytes, right: bytes) -> bytes:
+    return hashlib.sha256(b"\1" + left + right).digest()
+
+
+def _read_inclusion(reader: Reader) -> Inclusion:
+    return Inclusion(party=reader.number(), upload=reader.take(HASH_BYTES), path=read_path(reader))
+
+
+def _number(reader: Reader, most: int) -> int:
+    """The next byte as a number."""
+    (number,) = reader.take(1)
+    if number > most:
+        raise MalformedMessageError(f"a number of at most {most} is due, {number} came")
+    return number

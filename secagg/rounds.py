@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,12 +32,12 @@ class Round:
     Args:
         answer: the type of message that is due.
         asked: who may answer, once each.
-        answered: who did, with the hash of its message.
+        answered: who did.
     """
 
     answer: MessageType
     asked: frozenset[PartyId]
-    answered: dict[PartyId, bytes] = field(default_factory=dict)
+    answered: set[PartyId] = field(default_factory=set)
 
     @classmethod
     def of(cls, answer: MessageType, asked: Iterable[PartyId]) -> Round:
@@ -66,14 +65,9 @@ class Round:
         if sender in self.answered:
             raise RepeatedMessageError(f"its {self.answer.name} was taken already and counts once", peer=sender)
 
-    def accept(self, sender: PartyId, message: bytes) -> None:
-        """Count the sender as having answered, and keep its message's hash for the transcript."""
-        self.answered[sender] = hashlib.sha256(message).digest()
-
-    def transcript(self) -> bytes:
-        """A hash of this round: its type, and each answer's hash by sender."""
-        answers = (party.to_bytes(4, "big") + self.answered[party] for party in sorted(self.answered))
-        return hashlib.sha256(bytes([self.answer]) + b"".join(answers)).digest()
+    def accept(self, sender: PartyId) -> None:
+        """Count the sender as having answered."""
+        self.answered.add(sender)
 
     def need(self, needed: int) -> None:
         """Refuse to go on with fewer answers.
@@ -98,7 +92,7 @@ class Round:
     @property
     def waiting_for(self) -> frozenset[PartyId]:
         """Who was asked and has not answered."""
-        return self.asked - self.answered.keys()
+        return self.asked - self.answered
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -178,11 +172,19 @@ class ServerRounds(Party, Stored[R]):
         return frame
 
     def _end(
-        self, words: RingVector, survivors: Iterable[PartyId], *, disputes: Iterable[tuple[PartyId, PartyId]] = ()
+        self,
+        words: RingVector,
+        survivors: Iterable[PartyId],
+        *,
+        disputes: Iterable[tuple[PartyId, PartyId]] = (),
+        complaints: Iterable[tuple[PartyId, PartyId]] = (),
     ) -> Mapping[PartyId, bytes]:
         """End the session with its total; nobody is asked for more."""
         self._kept.result = SumResult(
-            total=words.decode(), survivors=tuple(sorted(survivors)), disputes=tuple(sorted(disputes))
+            total=words.decode(),
+            survivors=tuple(sorted(survivors)),
+            disputes=tuple(sorted(disputes)),
+            complaints=tuple(sorted(complaints)),
         )
         self._kept.round = None
         return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from secagg.layout import IntVector
@@ -24,18 +24,24 @@ class SumResult:
         total: the sum over the survivors' vectors, int64 of shape (layout.size,), read-only.
         survivors: the parties whose vectors are in it, ascending.
         disputes: (owner, holder) of each wrong share that stood in the way and was done without: the holder revealed
-            another one than it was given, or the owner gave it a wrong one. ``liars`` says what follows from them.
+            another one than it was given, or the owner gave it a wrong one. In a committee, two helpers that gave
+            different sums of the same masks. ``liars`` says what follows from them.
+        complaints: (client, helper) of each client whose sealed seeds a helper could not use, as the helper says. Whom
+            it was believed about is no survivor.
+        receipt: the server's own copy of its receipt, as bytes; empty where the sum gives none.
     """
 
     total: IntVector
     survivors: tuple[PartyId, ...]
     disputes: tuple[tuple[PartyId, PartyId], ...] = ()
+    complaints: tuple[tuple[PartyId, PartyId], ...] = ()
+    receipt: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
         self.total.setflags(write=False)
 
     def liars(self, corrupt: int) -> tuple[PartyId, ...]:
-        """Who lied for sure, if at most ``corrupt`` clients do: whoever is in dispute with more others than that."""
+        """Who lied for sure, if at most ``corrupt`` parties do: whoever is in dispute with more others than that."""
         times = Counter(party for dispute in self.disputes for party in set(dispute))
         return tuple(sorted(party for party, disputes in times.items() if disputes > corrupt))
 
@@ -97,7 +103,7 @@ class ServerSession(Session, Protocol):
         ...
 
     def close_round(self) -> Mapping[PartyId, bytes]:
-        """End the round and return the next messages by recipient; empty once the result stands.
+        """End the round and return the next messages by recipient; once the result stands none, or such as end a sum.
 
         Raises:
             TooFewSurvivorsError: the round came up short; the session is aborted and no sum released.

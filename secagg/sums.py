@@ -12,7 +12,7 @@ from secagg.beacon import DrawnGraph
 from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import Layout
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
@@ -36,21 +36,27 @@ survivors, and raises ``ConsentRefusedError`` to say no.
 """
 
 
+Keep = Callable[[bytes], None]
+"""Takes a receipt, as bytes, to where its owner keeps it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartySecrets:
     """What one party alone knows. A sum takes what it needs and refuses a signing key that serves no purpose in it.
 
     Args:
         identity: its Ed25519 signing key, with which it signs every message where the sum has identities.
-        agreement: its X25519 key pair (a committee's helper has one).
+        boxes: its key pair that others seal to (a committee's helper has one).
         decryption: the secret context of a session (a key holder has one).
         consent: whom it asks before a total is made with it; None for a party that is in whatever it is asked for.
+        keep: where its receipt goes, once it was checked; None for who reads it from the session.
     """
 
     identity: IdentityKey | None = field(default=None, repr=False)
-    agreement: KeyPair | None = field(default=None, repr=False)
+    boxes: BoxKey | None = field(default=None, repr=False)
     decryption: bytes = field(default=b"", repr=False)
     consent: Consent | None = field(default=None, repr=False)
+    keep: Keep | None = field(default=None, repr=False)
 
 
 NO_SECRETS = PartySecrets()
@@ -75,7 +81,10 @@ class Guarantee:
             client's vector. Where ``opens_alone`` the messages hide nothing.
         threshold: shares that open a secret, where clients hold shares of each other's; 0 where they do not.
         opening_clients: fewest clients whose secrets open another client's upload for the server ...
-        opening_helpers: ... if all of these parties collude too.
+        opening_helpers: ... if enough of these parties collude too: ...
+        helpers_to_open: ... so many; None for all of them.
+        helpers_away: how many helpers may be away or lie, and the total of the others still comes out, exact.
+        lies_noticed: how many helpers may lie together and no wrong total comes out.
         server_may_lie: whether all this holds against a server that breaks the protocol, or only looks on.
         messages: how many messages a client sends from the first to the last.
         vector_message: which of them carries its vector, from 1.
@@ -98,6 +107,9 @@ class Guarantee:
     threshold: int = 0
     opening_clients: int
     opening_helpers: tuple[PartyId, ...] = ()
+    helpers_to_open: int | None = None
+    helpers_away: int = 0
+    lies_noticed: int = 0
     server_may_lie: bool = False
     messages: int = 1
     vector_message: int = 1
@@ -128,8 +140,9 @@ class Guarantee:
 
     def opened_by(self, *, server: bool, n_clients: int, helpers: frozenset[PartyId]) -> bool:
         """Whether a coalition is stated to open the uploads of clients outside it."""
-        enough = n_clients >= self.opening_clients and helpers.issuperset(self.opening_helpers)
-        return self.opens_alone or (server and enough)
+        of_helpers = len(helpers.intersection(self.opening_helpers))
+        needed = len(self.opening_helpers) if self.helpers_to_open is None else self.helpers_to_open
+        return self.opens_alone or (server and n_clients >= self.opening_clients and of_helpers >= needed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,9 @@ from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, statement, 
 from secagg.sessions import PartyId
 
 MAGIC = b"SAGG"
-VERSION = 2
-"""1 signed some messages, each in its own way; its messages are refused."""
+VERSION = 3
+"""1 signed some messages, each in its own way; in 2 all helpers had to answer, and nobody signed whom it masked with;
+messages of both are refused."""
 HEADER_BYTES = 47
 _LABEL = "message"
 PART_SIZE_BYTES = 8
@@ -42,13 +43,22 @@ class MessageType(IntEnum):
     SURVIVOR_SIGNATURE = 23
     SURVIVOR_PROOF = 24
     COMMITTEE_INPUT = 32
-    MASK_REQUEST = 33
-    MASK_SUM = 34
+    SEED_DELIVERY = 33
+    SEED_COMPLAINTS = 34
+    SURVIVOR_SET = 35
+    SET_SIGNATURE = 36
+    SET_CERTIFICATE = 37
+    SUM_HASHES = 38
+    MASK_REQUEST = 39
+    MASK_SUM = 41
     BUNDLE = 40
     ENCRYPTED_INPUT = 48
     DECRYPTION_REQUEST = 49
     DECRYPTED_SUM = 50
     PRESENCE = 56
+    COUNTERSIGN_REQUEST = 64
+    COUNTERSIGNATURE = 65
+    RECEIPT = 66
 
 
 CARRIES_VECTOR = frozenset(

@@ -139,6 +139,10 @@ def _check_site(options: SiteOptions) -> int:
     if site.client is not None:
         rows = site.client.rows()
         print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
+        if site.client.columns is not None:
+            print(
+                f"columns {site.client.columns.fingerprint}: the same at all sites, or their rows do not add up to one"
+            )
     entered, allowed = Site(site).count_totals()
     print(f"journal: {entered} totals, of which {allowed} took one of the further totals that are allowed")
     for mode in sorted(site.demands.modes):
@@ -271,12 +275,12 @@ trial/server/models/rehearsal.
     ),
     Command(
         name="helper-key",
-        summary="make a committee helper's keys, to agree on secrets and to sign; print their public halves",
+        summary="make a committee helper's keys, to be sealed to and to sign; print their public halves",
         examples="""example:
   python -m federation.flower helper-key helper.key
 """,
         options=KeyOptions,
-        run=partial(_make_key, KeyKind.AGREEMENT),
+        run=partial(_make_key, KeyKind.BOXES),
     ),
     Command(
         name="roster",

@@ -133,6 +133,7 @@ class Trial:
         roster = Roster(
             server=server.public,
             beacon=os_entropy(BEACON_BYTES),
+            corrupt_helpers=(n_helpers - 1) // 3 if n_helpers > 3 else None,
             clients={party: key.public for party, key in identities.items()},
             beside={
                 "helpers": {party: _public(HELPERS, secret) for party, secret in helpers.items()},

@@ -82,11 +82,12 @@ class GridSum:
         self._seats.n_invited = min(len(contents), n_parties)
         deadlines = replace(self._deadlines, of=self._seats.n_invited, complete=lambda: not self._helpers_missing())
         self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
-        if missing := self._helpers_missing():
+        needed = len(self._helpers) - self._protocol.guarantee.helpers_away
+        if len(missing := self._helpers_missing()) > self._protocol.guarantee.helpers_away:
             raise UnreachableError(
                 f"{len(missing)} of the {len(self._helpers)} helpers did not answer (party "
-                f"{', '.join(map(str, missing))}); without all of them no total can be released. Start their nodes, "
-                "or read in their logs why they declined (a node's reason stands above), and run again"
+                f"{', '.join(map(str, missing))}); without {needed} of them no total can be released. Start their "
+                "nodes, or read in their logs why they declined (a node's reason stands above), and run again"
             )
         return self._finish()
 
@@ -102,14 +103,16 @@ class GridSum:
         return self._finish()
 
     def _finish(self) -> SumResult:
-        while (requests := self._session.close_round()) or self._session.result is None:
-            self._request(requests)
+        while self._session.result is None:
+            if requests := self._session.close_round():
+                self._request(requests)
         return self._session.result
 
     def _by_node(self, requests: Mapping[PartyId, bytes]) -> dict[NodeId, dict[PartyId, bytes]]:
         by_node: dict[NodeId, dict[PartyId, bytes]] = {}
-        for party, message in requests.items():
-            by_node.setdefault(self._seats.node_of[party], {})[party] = message
+        for party, message in requests.items():  # a helper that never came has no seat, where a sum bears that
+            if party in self._seats.node_of:
+                by_node.setdefault(self._seats.node_of[party], {})[party] = message
         return by_node
 
     def _request(self, requests: Mapping[PartyId, bytes]) -> None:
@@ -118,7 +121,10 @@ class GridSum:
         if requests.keys().isdisjoint(self._helpers):
             deadlines = replace(self._deadlines, of=self._n_client_nodes)
         else:
-            deadlines = replace(self._deadlines, quorum=1.0, complete=lambda: not self._session.waiting_for)
+            seated = self._seats.node_of.keys()
+            deadlines = replace(
+                self._deadlines, quorum=1.0, complete=lambda: not self._session.waiting_for.intersection(seated)
+            )
         self._exchange.ask(_name(next(iter(requests.values()))), STEP, contents, self._take, deadlines)
 
     @property

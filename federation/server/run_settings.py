@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator
 
@@ -20,6 +20,7 @@ from federation.release import Gate, ReleasePolicy
 from federation.site.errors import RunSettingsError
 from federation.site.roster import Roster
 from federation.site.strict_models import StrictModel, validated
+from federation.site.terms import NO_RECEIPTS
 from secagg.dp import PrivacyError
 
 
@@ -51,6 +52,8 @@ class RunSettings(StrictModel):
         round_seconds: deadline of each exchange.
         quorum: fraction of the nodes invited to a sum whose answers close each of its rounds before the deadline.
         at_once: how many nodes are asked at a time, 0 for all; fewer keep the SuperLink small where uploads are large.
+        receipts: who signs a receipt of each total: ``none``, the ``server`` alone, or with it more than two thirds of
+            the ``clients`` or of the ``helpers``.
         allow_low_rank: make a model even of a total whose rank is below the number of features in use, from which every
             row can be rebuilt.
     """
@@ -80,6 +83,7 @@ class RunSettings(StrictModel):
     round_seconds: float = Field(gt=0)
     quorum: float = Field(gt=0, le=1)
     at_once: int = Field(ge=0)
+    receipts: Literal["none", "server", "clients", "helpers"]
     allow_low_rank: bool
 
     @field_validator("mode")
@@ -128,9 +132,10 @@ class RunSettings(StrictModel):
 
     @property
     def in_series(self) -> bool:
-        """Whether sums carry each other's set-up: where there are several, without noise, and the mode can."""
+        """Whether sums carry each other's set-up: of several without noise or receipts, in a mode that can."""
         return (
             not self.epsilon
+            and self.receipts == NO_RECEIPTS
             and MODES[self.mode].make_series is not None
             and LEARNERS[self.learner].n_sums(self._learner_options()) > 1
         )

@@ -119,6 +119,8 @@ class Training:
         self._totals.append(result)
         for owner, holder in record.disputes:
             self._progress.say("wrong share", owner=owner, holder=holder)
+        for client, helper in record.complaints:
+            self._progress.say("wrong seeds", client=client, helper=helper)
         for concern in record.concerns:
             self._progress.say("concern", gate=concern.gate.value, reason=concern.message)
 
@@ -177,6 +179,7 @@ class Training:
             previous=self._session,
             place=1 if settings.in_series else 0,
             privacy=self._privacy,
+            receipts=settings.receipts,
         )
 
     def _save(self, folder: Path, seconds: float) -> None:

@@ -14,9 +14,9 @@ from federation.federation import Step
 from federation.modes import MODES, Mode
 from federation.site.errors import WireError
 from federation.site.roster import Roster
-from federation.site.terms import Terms
+from federation.site.terms import NO_RECEIPTS, Terms
 from federation.sum_setup import SumSetup
-from secagg import PartyId, SumProtocol
+from secagg import PartyId, ReceiptedSum, SignedBy, SumProtocol
 from secagg.encoding import length_prefixed, split_parts
 from secagg.errors import ConfigurationError
 
@@ -79,12 +79,14 @@ class Invitation:
         """
         step = self._load()
         terms, mode, setup = self._setup(roster, step)
-        if terms.place and step.noise is not None:
-            raise ConfigurationError("sums with noise stand by themselves; there is no series of them")
+        if terms.place and (step.noise is not None or terms.receipts != NO_RECEIPTS):
+            raise ConfigurationError("sums with noise or receipts stand by themselves; there is no series of them")
         if terms.place:
             protocol: SumProtocol = mode.series(setup).sum(terms.place - 1, setup.layout, setup.context)
         else:
             protocol = step.over(mode.make(setup))
+        if terms.receipts != NO_RECEIPTS:
+            protocol = ReceiptedSum(protocol=protocol, signed_by=_signed_by(terms.receipts))
         return Agreement(terms=terms, mode=mode, setup=setup, protocol=protocol, step=step)
 
     def setup(self, roster: Roster) -> tuple[Mode, SumSetup]:
@@ -114,6 +116,7 @@ class Invitation:
             context=hashlib.sha256(received).digest(),
             client_keys=roster.clients,
             helper_keys={party: listed[party] for party in terms.helpers},
+            corrupt_helpers=roster.corrupt_helpers,
             server_key=roster.server,
             beacon=roster.beacon,
             corruption=terms.corruption,
@@ -153,6 +156,13 @@ class Invitation:
         except ValueError as error:
             raise WireError("these bytes are no stored invitation") from error
         return cls(terms=terms, signed_context=signed_context, model=model)
+
+
+def _signed_by(name: str) -> SignedBy:
+    try:
+        return SignedBy(name)
+    except ValueError as error:
+        raise ConfigurationError("a receipt is signed by server, clients or helpers, or there are none") from error
 
 
 def _check_parties(mode: Mode, who: str, named: tuple[PartyId, ...], listed: Mapping[PartyId, bytes]) -> None:

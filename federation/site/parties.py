@@ -67,7 +67,9 @@ class _Kept:
 def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClient:
     protocol, party = agreement.protocol, role.party
     signs = party in protocol.public_keys.get(CLIENT_ROLE, {})
-    secrets = PartySecrets(identity=role.identity if signs else None, consent=kept.journal.consent)
+    secrets = PartySecrets(
+        identity=role.identity if signs else None, consent=kept.journal.consent, keep=kept.file.kept.keep_receipt
+    )
 
     def contribution() -> IntVector:
         """What leaves; its noise is paid first, and whoever is made to draw another one pays again.

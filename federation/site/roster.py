@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, model_validator
 from pydantic_core import PydanticCustomError
 
-from federation.modes import HelperRole, helper_roles
+from federation.modes import HelperRole, KeyKind, helper_roles
 from federation.site.strict_models import StrictModel, text
 from secagg import PartyId
 from secagg.encoding import length_prefixed
@@ -24,13 +24,13 @@ def _hex(value: object, what: str, *, at_most: int = 1) -> bytes:
         return value
     if not isinstance(value, str) or not re.fullmatch(f"([0-9a-f]{{64}}){{1,{at_most}}}", value):
         raise ValueError(
-            f"{what} must be 64 hexadecimal digits" + (", or 128 of a helper with two keys" if at_most > 1 else "")
+            f"{what} must be 64 hexadecimal digits" + (f", or {64 * at_most} of a helper" if at_most > 1 else "")
         )
     return bytes.fromhex(value)
 
 
 def _key(value: object, whose: str = "the server") -> bytes:
-    return _hex(value, f"the public key of {whose}", at_most=2)
+    return _hex(value, f"the public key of {whose}", at_most=KeyKind.BOXES.public_bytes // IDENTITY_BYTES)
 
 
 def _keys(table: object) -> dict[PartyId, bytes]:
@@ -54,6 +54,8 @@ class Roster(StrictModel):
     Args:
         server: the server's Ed25519 public key.
         clients: each client's Ed25519 public key.
+        corrupt_helpers: how many of ``helpers`` may collude with the server; None for all but one, which bears no
+            helper that is away.
         beacon: 32 random bytes that the operator drew once all keys were known; sparse graphs of masked sums follow
             from it (``seed_of_beacon``). None leaves masked sums on the complete graph.
         beside: the public keys of the parties that some modes need beside clients and server, by the table that a
@@ -62,6 +64,7 @@ class Roster(StrictModel):
 
     server: Annotated[bytes, BeforeValidator(lambda value: value if isinstance(value, bytes) else _key(text(value)))]
     beacon: Annotated[bytes, BeforeValidator(lambda value: _hex(value, "beacon"))] = b""
+    corrupt_helpers: NonNegativeInt | None = None
     clients: Keys = Field(default_factory=dict)
     beside: Mapping[str, Keys] = Field(default_factory=dict)
 
@@ -106,6 +109,7 @@ class Roster(StrictModel):
     def to_toml(self) -> str:
         """What ``read`` reads."""
         lines = [f'server = "{self.server.hex()}"', *([f'beacon = "{self.beacon.hex()}"'] if self.beacon else [])]
+        lines += [] if self.corrupt_helpers is None else [f"corrupt_helpers = {self.corrupt_helpers}"]
         for name, keys in self._tables():
             lines += ["", f"[{name}]", *(f'{party} = "{keys[party].hex()}"' for party in sorted(keys))]
         return "\n".join(lines) + "\n"
@@ -119,7 +123,8 @@ class Roster(StrictModel):
             for party, key in sorted(keys.items())
         ]
         label = [b"roster with beacon", self.beacon] if self.beacon else [b"roster"]
-        digest = hashlib.sha256(length_prefixed(*label, self.server, *parties)).hexdigest()
+        corrupt = [] if self.corrupt_helpers is None else [b"corrupt helpers", self.corrupt_helpers.to_bytes(4, "big")]
+        digest = hashlib.sha256(length_prefixed(*label, self.server, *corrupt, *parties)).hexdigest()
         return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
 
     def _tables(self) -> list[tuple[str, Mapping[PartyId, bytes]]]:

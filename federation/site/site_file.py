@@ -14,11 +14,14 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
 from analytic.sensitivity import Adjacency, Unit
+from federation.errors import DataError
 from federation.modes import MODES, HelperRole, KeyKind, helper_roles
 from federation.site.errors import SiteFileError
 from federation.site.key_files import read_secret
+from federation.site.results import Results
 from federation.site.roster import Roster
 from federation.site.strict_models import Place, StrictModel, Texts, beside, validated
+from federation.site.table import TABLES, TableSchema
 from secagg import PartyId, PartySecrets
 from secagg.dp import Budget, Ledger
 from secagg.dp.noisy_sum import NOISY
@@ -28,6 +31,9 @@ from secagg.primitives.identity import IdentityKey
 
 RosterFile = Annotated[Roster, BeforeValidator(lambda value, info: Roster.read(beside(value, info)))]
 """The roster of the file that is named."""
+
+SchemaFile = Annotated[TableSchema, BeforeValidator(lambda value, info: TableSchema.read(beside(value, info)))]
+"""The schema of the file that is named."""
 
 IdentityFile = Annotated[
     IdentityKey, BeforeValidator(lambda value, info: IdentityKey(read_secret(beside(value, info)))), Field(repr=False)
@@ -41,23 +47,35 @@ class ClientRole(StrictModel):
     Args:
         party: its number in the roster.
         identity: its signing key.
-        data: an npz file with ``x_train`` and ``y_train``, or ``module:function`` that returns both.
+        data: an npz file with ``x_train`` and ``y_train``, a table (.csv, .parquet), or ``module:function`` that
+            returns both arrays.
+        columns: the schema of a table, see ``federation.site.table``; None for other data.
         learners: the closed forms that may ask for its statistics.
     """
 
     party: PartyId
     identity: IdentityFile
     data: str
+    columns: SchemaFile | None = None
     learners: Texts = frozenset({"afl"})
 
     @field_validator("data")
     @classmethod
     def _find(cls, data: str, info: ValidationInfo) -> str:
-        if data.endswith(".npz"):
+        if data.endswith((".npz", *TABLES)):
             return str(beside(data, info))
         if ":" not in data:
-            raise ValueError(f"data must be a file .npz or module:function, not {data!r}")
+            raise ValueError(f"data must be a file .npz, .csv or .parquet, or module:function, not {data!r}")
         return data
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        if self.data.endswith(TABLES) != (self.columns is not None):
+            raise ValueError(
+                "a table (.csv, .parquet) and the schema of its columns belong together: state data and columns in "
+                "[client], or leave columns out"
+            )
+        return self
 
     def rows(self) -> ClientRows:
         """The site's rows, read anew.
@@ -65,6 +83,11 @@ class ClientRole(StrictModel):
         Raises:
             SiteFileError: there are none where the file says.
         """
+        if self.columns is not None:
+            try:
+                return self.columns.rows(Path(self.data))
+            except DataError as error:
+                raise SiteFileError(str(error)) from None
         if not self.data.endswith(".npz"):
             return self._rows_of_function()
         try:
@@ -210,6 +233,7 @@ class SiteFile(StrictModel):
         privacy: what its rows may cost; with it the site takes part in sums with noise only, without in exact ones.
         helpers: its roles beside clients and server, such as a committee's helper or the key holder; in the file a
             table for each.
+        results: a folder for receipts and models; ``results`` beside ``state`` where the file names none.
         forget_hours: a session without a word from the server for so long is over.
     """
 
@@ -220,6 +244,7 @@ class SiteFile(StrictModel):
     client: ClientRole | None = None
     privacy: SitePrivacy | None = None
     helpers: Annotated[tuple[OwnRole, ...], BeforeValidator(_own_roles)] = Field((), alias="own roles")
+    results: Place | None = None
     forget_hours: Annotated[float, Field(ge=0)] = 24.0
 
     @model_validator(mode="before")
@@ -271,6 +296,7 @@ class SiteFile(StrictModel):
             identities=self.roster.clients,
             server_identity=self.roster.server,
             beacon=self.roster.beacon,
+            min_corrupt_helpers=self.roster.corrupt_helpers,
         )
 
     @property
@@ -299,10 +325,15 @@ class SiteFile(StrictModel):
         return ledger
 
     @property
+    def kept(self) -> Results:
+        """Where it keeps what runs leave."""
+        return Results(self.results or self.state.with_name("results"))
+
+    @property
     def _role_secrets(self) -> list[bytes]:
         """The secret key of each of its roles."""
         client = [self.client.identity] if self.client is not None else []
-        keys = [*client, *(own.secrets.identity or own.secrets.agreement for own in self.helpers)]
+        keys = [*client, *(own.secrets.identity or own.secrets.boxes for own in self.helpers)]
         return [key.secret for key in keys if key is not None]
 
     def state_key(self, purpose: str, session: bytes) -> bytes:

@@ -10,7 +10,10 @@ from federation.site.errors import WireError
 from secagg import PartyId
 from secagg.dp import PrivacyError
 
-VERSION = 2
+VERSION = 3
+
+NO_RECEIPTS = "none"
+"""Who signs where there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,7 @@ class Terms:
         previous: the session of this run before, which is over.
         place: 1, 2, ... for the sums of a series, which share a session; 0 for a sum by itself.
         privacy: what noise the run's sums get; None for exact totals.
+        receipts: who signs a receipt of the total: ``none``, or one of ``SignedBy``.
     """
 
     mode: str
@@ -40,6 +44,7 @@ class Terms:
     previous: bytes = b""
     place: int = 0
     privacy: PrivacyPlan | None = None
+    receipts: str = NO_RECEIPTS
 
     def to_bytes(self) -> bytes:
         """One line of JSON, the same for the same terms."""
@@ -55,6 +60,7 @@ class Terms:
             "previous": self.previous.hex(),
             "place": self.place,
             "privacy": None if self.privacy is None else self.privacy.to_public(),
+            "receipts": self.receipts,
         }
         return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
@@ -78,6 +84,7 @@ class Terms:
                 previous=bytes.fromhex(content["previous"]),
                 place=int(content["place"]),
                 privacy=None if content["privacy"] is None else PrivacyPlan.of_public(content["privacy"]),
+                receipts=str(content["receipts"]),
             )
             canonical = terms.to_bytes()
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, PrivacyError) as error:

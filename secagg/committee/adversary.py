@@ -1,12 +1,11 @@
-"""What a coalition opens of a committee sum's upload: one mask for each helper whose key it has."""
+"""What a coalition opens of a committee sum's upload: the masks of every set that one of its helpers is in."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from secagg.committee.messages import CommitteeInput, seed_binding, seed_key
+from secagg.committee.messages import BOX_LABEL, CommitteeInput, box_binding, mask_seed, seeds_by_set
 from secagg.primitives.mask_stream import add_masks
-from secagg.primitives.sealing import open_sealed
 from secagg.ring import RingVector
 from secagg.sessions import PartyId
 from secagg.sums import Knowledge
@@ -17,18 +16,18 @@ if TYPE_CHECKING:
 
 
 def opened_upload(config: CommitteeSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-    """Return the upload less the masks of the helpers whose key pair the coalition has; None if it saw no upload."""
+    """Return the upload less the masks that the coalition's helpers know the seeds of; None if it saw no upload."""
     payload = knowledge.upload(target)
     if payload is None:
         return None
     message = CommitteeInput.read(Reader(memoryview(payload), peer=target), config)
-    vector = RingVector.from_bytes(config.layout, message.vector).copy()
-    masks: list[tuple[bytes, int]] = []
+    vector, seeds = RingVector.from_bytes(config.layout, message.vector).copy(), dict[int, bytes]()
     for helper in config.helpers:
         secrets = knowledge.secrets.get(helper)
-        if secrets is not None and secrets.agreement is not None:
-            seed = message.seeds[helper]
-            key = seed_key(secrets.agreement, seed.ephemeral, config.digest, target, helper)
-            masks.append((open_sealed(key, seed.sealed, seed_binding(config.digest, target, helper)), -1))
+        if secrets is not None and secrets.boxes is not None:
+            binding = box_binding(config.digest, target, helper)
+            opened = secrets.boxes.open(message.boxes[helper], BOX_LABEL, binding)
+            seeds |= seeds_by_set(config, helper, opened)
+    masks = [(mask_seed(config.digest, target, place, seed), -1) for place, seed in seeds.items()]
     add_masks(vector, masks, config.digest)
     return vector

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from secagg.committee.messages import SEED_BYTES, CommitteeInput, SealedSeed, seed_binding, seed_key, sign_seed
+from secagg.committee.messages import (
+    BOX_LABEL,
+    SEED_BYTES,
+    SEEDS_LABEL,
+    CommitteeInput,
+    box_binding,
+    mask_seed,
+    number,
+    seed_commitment,
+)
 from secagg.config import SERVER
 from secagg.contribution import check_now, resolve
 from secagg.entropy import Entropy
 from secagg.errors import LocalProtocolError, RemoteProtocolError
 from secagg.party import Party
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import seal_box
 from secagg.primitives.mask_stream import add_masks
-from secagg.primitives.sealing import seal
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId
 from secagg.snapshots import CLIENT, SpeaksOnce, Spoken, binding
@@ -24,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class CommitteeClient(Party, SpeaksOnce):
-    """Masks its vector with a fresh seed for each helper and seals each seed to that helper."""
+    """Masks its vector with a fresh seed for each set of helpers and seals each helper the seeds of its sets."""
 
     _config: CommitteeSum
 
@@ -53,26 +62,32 @@ class CommitteeClient(Party, SpeaksOnce):
         """Its one message. The seeds are forgotten with it."""
         if self._kept.has_spoken or self._contribution is None:
             raise LocalProtocolError("this client has sent its vector; one session sends one vector, once")
-        config = self._config
+        config, digest = self._config, self._config.digest
         vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
         self._agree(None)
         self._kept.has_spoken, self._contribution = True, None
-        seeds = {helper: self._entropy(SEED_BYTES) for helper, _ in config.helper_keys}
-        add_masks(vector, [(seed, 1) for seed in seeds.values()], config.digest)
+        seeds = [self._entropy(SEED_BYTES) for _ in config.replication.sets]
+        add_masks(vector, [(mask_seed(digest, self.party, i, seed), 1) for i, seed in enumerate(seeds)], digest)
         message = CommitteeInput(
-            seeds={helper: self._sealed(helper, seed) for helper, seed in seeds.items()}, vector=vector.to_bytes()
+            boxes={helper: self._box(helper, seeds) for helper in config.helpers},
+            commitments=b"".join(seed_commitment(digest, self.party, i, seed) for i, seed in enumerate(seeds)),
+            signature=b"",
+            vector=vector.to_bytes(),
         )
-        return self._say(MessageType.COMMITTEE_INPUT, message.to_payload())
+        return self._say(MessageType.COMMITTEE_INPUT, self._signed(message).to_payload())
 
     def receive(self, message: bytes) -> bytes | None:
         """Refuse everything: a client of a committee is asked nothing."""
         raise RemoteProtocolError("in a committee sum the server asks clients nothing", peer=SERVER)
 
-    def _sealed(self, helper: PartyId, seed: bytes) -> SealedSeed:
-        config = self._config
-        ephemeral = KeyPair.generate(self._entropy)
-        key = seed_key(ephemeral, config.helper_key(helper), config.digest, self.party, helper)
-        binding = seed_binding(config.digest, self.party, helper)
-        sealed = seal(key, seed, binding, entropy=self._entropy)
-        signature = sign_seed(self._identity, binding, ephemeral.public, sealed) if self._identity else b""
-        return SealedSeed(ephemeral=ephemeral.public, sealed=sealed, signature=signature)
+    def _box(self, helper: PartyId, seeds: list[bytes]) -> bytes:
+        own = b"".join(seeds[place] for place in self._config.replication.held_by(helper))
+        binding = box_binding(self._config.digest, self.party, helper)
+        return seal_box(self._config.helper_key(helper), own, BOX_LABEL, binding)
+
+    def _signed(self, message: CommitteeInput) -> CommitteeInput:
+        if self._identity is None:
+            return message
+        entry = message.entry(self._config.helpers[0])
+        said = (self._config.digest, number(self.party), entry.commitments, entry.box_hashes)
+        return replace(message, signature=self._identity.sign(SEEDS_LABEL, *said))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from secagg.committee.messages import entry_bytes
+from secagg.committee.messages import HASH_BYTES, box_bytes, commitments_bytes, entry_bytes
 from secagg.config import harmless_colluders
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
+from secagg.primitives.identity import SIGNATURE_BYTES
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
@@ -15,36 +16,61 @@ if TYPE_CHECKING:
 def client_cost(config: CommitteeSum) -> PartyCost:
     """A client's; a test holds it against a real run."""
     vector = config.layout.wire_bytes
-    seeds = COUNT_BYTES + len(config.helper_keys) * (PARTY_BYTES + entry_bytes(config))
-    return PartyCost.of_payloads([seeds + vector], [], vector_bytes=vector, signature_bytes=config.signature_bytes)
+    boxes = COUNT_BYTES + len(config.helpers) * (PARTY_BYTES + box_bytes(config))
+    upload = boxes + commitments_bytes(config) + config.signature_bytes + vector
+    return PartyCost.of_payloads([upload], [], vector_bytes=vector, signature_bytes=config.signature_bytes)
 
 
 def helper_cost(config: CommitteeSum) -> PartyCost:
-    """A helper's; a test holds it against a real run."""
-    n, vector = len(config.clients), config.layout.wire_bytes
-    request, answer = COUNT_BYTES + n * (PARTY_BYTES + entry_bytes(config)), COUNT_BYTES + n * PARTY_BYTES + vector
-    return PartyCost.of_payloads([answer], [request], vector_bytes=vector, signature_bytes=config.signature_bytes)
+    """That of a helper that sends as many sums as any when all answer; a test holds it against a real run."""
+    n, m, vector, replication = len(config.clients), len(config.helpers), config.layout.wire_bytes, config.replication
+    survivors, n_sums = COUNT_BYTES + n * PARTY_BYTES, -(-replication.n_seeds // m)
+    signs = config.is_authenticated
+    n_signatures = m if signs else 0
+    certificate = survivors + COUNT_BYTES + n_signatures * (PARTY_BYTES + SIGNATURE_BYTES)
+    down = [COUNT_BYTES + n * (PARTY_BYTES + entry_bytes(config)), *([survivors] if signs else []), certificate]
+    up = [COUNT_BYTES, *([SIGNATURE_BYTES] if signs else []), replication.seeds_of_one * HASH_BYTES]
+    return PartyCost.of_payloads(
+        [*up, COUNT_BYTES + n_sums * (PARTY_BYTES + vector)],
+        [*down, COUNT_BYTES + n_sums * PARTY_BYTES],
+        vector_bytes=n_sums * vector,
+        signature_bytes=config.signature_bytes,
+    )
 
 
 def explain(config: CommitteeSum) -> str:
     """A paragraph a line: who must not collude, how many must stay, what it costs."""
-    n_helpers = len(config.helper_keys)
-    helpers, all_helpers = ("1 helper", "the helper") if n_helpers == 1 else (f"{n_helpers} helpers", "all helpers")
+    guarantee, n_helpers = config.guarantee, len(config.helpers)
+    all_helpers = "the helper" if n_helpers == 1 else "all helpers"
+    opening = all_helpers if config.corrupt + 1 == n_helpers else f"{config.corrupt + 1} of the {n_helpers} helpers"
     server = (
-        "the server may lie: the roster's identities sign all that is said, and helpers count only seeds so signed"
-        if config.guarantee.server_may_lie
-        else "SEMI-HONEST: the server may look on but not lie; there are no identities (for simulations)"
+        "the server may lie: the roster's identities sign all that is said, helpers count only seeds so signed, and "
+        f"answer only for survivors that {config.replication.quorum} of them signed"
+        if guarantee.server_may_lie
+        else "SEMI-HONEST: the server may look on but must be honest: there are no identities (for simulations), so "
+        "helpers do not agree on the survivors, and two sets told to two of them can give it a client's vector"
+    )
+    away = (
+        f"{guarantee.helpers_away} of the {n_helpers} helpers may be away or lie, and the total is exact"
+        if guarantee.helpers_away
+        else f"{all_helpers} must answer, else no total is released"
+    )
+    lies = (
+        f"a wrong total takes {guarantee.lies_noticed + 1} helpers that lie together"
+        if guarantee.lies_noticed
+        else "a helper that lies shifts the total unnoticed"
     )
     return "\n".join(
         [
-            f"{config.name} sum over {len(config.clients)} clients, {helpers}, session "
+            f"{config.name} sum over {len(config.clients)} clients, {n_helpers} helper{'s' * (n_helpers > 1)}, session "
             f"{config.session_id.hex()[:16]}...",
             f"  {server}",
-            f"  private unless the server colludes with {all_helpers}, and while at most "
+            f"  private unless the server colludes with {opening}, and while at most "
             f"{harmless_colluders(config.survivors_needed)} of the {len(config.clients)} clients collude with the "
             "server: they take their own vectors off a total",
             f"  a total holds at least {config.survivors_needed} clients, else no helper takes its masks off",
-            f"  {all_helpers} must answer, else no total is released; a client may vanish whenever it likes",
+            f"  {away}; a client may vanish whenever it likes",
+            f"  {lies}",
             f"  a client {client_cost(config)}",
             f"  a helper {helper_cost(config)}",
         ]

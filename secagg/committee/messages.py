@@ -2,127 +2,268 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from secagg.primitives.agreement import PUBLIC_KEY_BYTES, KeyPair
-from secagg.primitives.identity import IdentityKey, is_signed
-from secagg.primitives.sealing import OVERHEAD_BYTES
+from secagg.primitives.boxes import OVERHEAD_BYTES
+from secagg.primitives.derivation import derive_key
+from secagg.primitives.identity import SIGNATURE_BYTES, statement
 from secagg.sessions import PartyId
 from secagg.wire import Reader, write_entries, write_parties
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
 
-SEED_BYTES = 32
-SEALED_SEED_BYTES = SEED_BYTES + OVERHEAD_BYTES
+SEED_BYTES = HASH_BYTES = 32
+BOX_LABEL, SEEDS_LABEL, SET_LABEL = "committee box", "committee seeds", "committee set"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealedSeed:
-    """One client's seed for one helper: a fresh public key, the seed sealed with it, and the client's signature."""
+def box_bytes(config: CommitteeSum) -> int:
+    """The length of a helper's box."""
+    return config.replication.seeds_of_one * SEED_BYTES + OVERHEAD_BYTES
 
-    ephemeral: bytes
-    sealed: bytes
-    signature: bytes
 
-    def to_bytes(self) -> bytes:
-        """An entry of an upload or of a request."""
-        return self.ephemeral + self.sealed + self.signature
-
-    @classmethod
-    def from_bytes(cls, entry: bytes) -> Self:
-        """Read ``to_bytes``; the length was checked by the reader."""
-        sealed_end = PUBLIC_KEY_BYTES + SEALED_SEED_BYTES
-        return cls(
-            ephemeral=entry[:PUBLIC_KEY_BYTES],
-            sealed=entry[PUBLIC_KEY_BYTES:sealed_end],
-            signature=entry[sealed_end:],
-        )
+def commitments_bytes(config: CommitteeSum) -> int:
+    """The length of the commitments to all seeds, set by set."""
+    return config.replication.n_seeds * HASH_BYTES
 
 
 def entry_bytes(config: CommitteeSum) -> int:
-    """The length of a ``SealedSeed``."""
-    return PUBLIC_KEY_BYTES + SEALED_SEED_BYTES + config.signature_bytes
+    """The length of a ``SeedEntry``."""
+    hashes = len(config.helpers) * HASH_BYTES
+    return box_bytes(config) + commitments_bytes(config) + hashes + config.signature_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedEntry:
+    """A client's seeds for one helper, and what the client signed: commitments to all seeds, hashes of all boxes."""
+
+    box: bytes
+    commitments: bytes
+    box_hashes: bytes
+    signature: bytes
+
+    def to_bytes(self) -> bytes:
+        """An entry of a delivery."""
+        return self.box + self.commitments + self.box_hashes + self.signature
+
+    @classmethod
+    def from_bytes(cls, entry: bytes, config: CommitteeSum) -> Self:
+        """Read ``to_bytes``; the length was checked by the reader."""
+        reader = Reader(memoryview(entry), peer=0)
+        box, commitments = reader.take(box_bytes(config)), reader.take(commitments_bytes(config))
+        hashes = reader.take(len(config.helpers) * HASH_BYTES)
+        return cls(box=box, commitments=commitments, box_hashes=hashes, signature=reader.rest())
+
+    def said(self, digest: bytes, client: PartyId) -> bytes:
+        """The statement that the client signed where there are identities, and which names its seeds anywhere."""
+        return statement(SEEDS_LABEL, digest, number(client), self.commitments, self.box_hashes)
+
+    def holds_box_of(self, config: CommitteeSum, helper: PartyId) -> bool:
+        """Whether the box is the one that the client signed for this helper."""
+        start = config.helpers.index(helper) * HASH_BYTES
+        return self.box_hashes[start : start + HASH_BYTES] == hashlib.sha256(self.box).digest()
+
+    def fits(self, config: CommitteeSum, client: PartyId, helper: PartyId, seeds: bytes) -> bool:
+        """Whether these are the seeds of this helper that the client committed to."""
+        return all(
+            self.commitments[place * HASH_BYTES : (place + 1) * HASH_BYTES]
+            == seed_commitment(config.digest, client, place, seed)
+            for place, seed in seeds_by_set(config, helper, seeds).items()
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitteeInput:
-    """Client to server, its only message: a sealed seed for each helper, then the masked vector."""
+    """Client to server, its only message: a box for each helper, commitments, its word on both, the masked vector."""
 
-    seeds: dict[PartyId, SealedSeed]
+    boxes: dict[PartyId, bytes]
+    commitments: bytes
+    signature: bytes
     vector: bytes = field(repr=False)
 
     def to_payload(self) -> bytes:
         """The payload."""
-        return write_entries({helper: seed.to_bytes() for helper, seed in self.seeds.items()}) + self.vector
+        return write_entries(self.boxes) + self.commitments + self.signature + self.vector
+
+    @classmethod
+    def read(cls, reader: Reader, config: CommitteeSum, *, has_vector: bool = True) -> Self:
+        """Take the payload apart; one whose vector was added has none."""
+        boxes, commitments = reader.entries(box_bytes(config)), reader.take(commitments_bytes(config))
+        signature = reader.take(config.signature_bytes)
+        vector = reader.take(config.layout.wire_bytes if has_vector else 0)
+        reader.end()
+        return cls(boxes=boxes, commitments=commitments, signature=signature, vector=vector)
+
+    def entry(self, helper: PartyId) -> SeedEntry:
+        """What one helper is told of it."""
+        hashes = b"".join(hashlib.sha256(self.boxes[party]).digest() for party in sorted(self.boxes))
+        return SeedEntry(
+            box=self.boxes[helper], commitments=self.commitments, box_hashes=hashes, signature=self.signature
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedDelivery:
+    """Server to helper: each client's seeds for it."""
+
+    entries: dict[PartyId, SeedEntry]
+
+    def to_payload(self) -> bytes:
+        """The payload."""
+        return write_entries({party: entry.to_bytes() for party, entry in self.entries.items()})
 
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum) -> Self:
         """Take the payload apart."""
-        seeds = {h: SealedSeed.from_bytes(entry) for h, entry in reader.entries(entry_bytes(config)).items()}
-        message = cls(seeds=seeds, vector=reader.take(config.layout.wire_bytes))
+        entries = reader.entries(entry_bytes(config))
         reader.end()
-        return message
+        return cls(entries={party: SeedEntry.from_bytes(entry, config) for party, entry in entries.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parties:
+    """Helper to server: the clients whose seeds are not what they committed to. Server to helper: a survivor set."""
+
+    parties: tuple[PartyId, ...]
+
+    def to_payload(self) -> bytes:
+        """The payload."""
+        return write_parties(self.parties)
+
+    @classmethod
+    def read(cls, reader: Reader, config: CommitteeSum) -> Self:
+        """Take the payload apart."""
+        parties = tuple(reader.entries(0))
+        reader.end()
+        return cls(parties=parties)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetSignature:
+    """Helper to server: its word on the one survivor set that it answers for."""
+
+    signature: bytes
+
+    def to_payload(self) -> bytes:
+        """The payload."""
+        return self.signature
+
+    @classmethod
+    def read(cls, reader: Reader, config: CommitteeSum) -> Self:
+        """Take the payload apart."""
+        signature = reader.take(SIGNATURE_BYTES)
+        reader.end()
+        return cls(signature=signature)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetCertificate:
+    """Server to helper: the survivor set, with the signatures of a quorum; of nobody where nobody signs."""
+
+    survivors: tuple[PartyId, ...]
+    signatures: dict[PartyId, bytes]
+
+    def to_payload(self) -> bytes:
+        """The payload."""
+        return write_parties(self.survivors) + write_entries(self.signatures)
+
+    @classmethod
+    def read(cls, reader: Reader, config: CommitteeSum) -> Self:
+        """Take the payload apart."""
+        survivors, signatures = tuple(reader.entries(0)), reader.entries(SIGNATURE_BYTES)
+        reader.end()
+        return cls(survivors=survivors, signatures=signatures)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumHashes:
+    """Helper to server: a hash of the sum of each seed's masks, for the sets that it is in."""
+
+    hashes: bytes
+
+    def to_payload(self) -> bytes:
+        """The payload."""
+        return self.hashes
+
+    @classmethod
+    def read(cls, reader: Reader, config: CommitteeSum) -> Self:
+        """Take the payload apart."""
+        hashes = reader.take(config.replication.seeds_of_one * HASH_BYTES)
+        reader.end()
+        return cls(hashes=hashes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskRequest:
-    """Server to helper: the survivors, each with its sealed seed."""
+    """Server to helper: the sets whose sums it shall send."""
 
-    seeds: dict[PartyId, SealedSeed]
+    sets: tuple[int, ...]
 
     def to_payload(self) -> bytes:
         """The payload."""
-        return write_entries({party: seed.to_bytes() for party, seed in self.seeds.items()})
+        return write_parties(self.sets)
 
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum) -> Self:
         """Take the payload apart."""
-        seeds = {p: SealedSeed.from_bytes(entry) for p, entry in reader.entries(entry_bytes(config)).items()}
+        sets = tuple(reader.entries(0))
         reader.end()
-        return cls(seeds=seeds)
+        return cls(sets=sets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskSum:
-    """Helper to server: the sum of its masks over the survivors it names again."""
+    """Helper to server: the sum of the survivors' masks, set by set."""
 
-    survivors: tuple[PartyId, ...]
-    vector: bytes = field(repr=False)
+    sums: dict[int, bytes] = field(repr=False)
 
     def to_payload(self) -> bytes:
         """The payload."""
-        return write_parties(self.survivors) + self.vector
+        return write_entries(self.sums)
 
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum) -> Self:
         """Take the payload apart."""
-        message = cls(survivors=tuple(reader.entries(0)), vector=reader.take(config.layout.wire_bytes))
+        sums = reader.entries(config.layout.wire_bytes)
         reader.end()
-        return message
+        return cls(sums=sums)
 
 
-def seed_key(own: KeyPair, other: bytes, digest: bytes, client: PartyId, helper: PartyId) -> bytes:
-    """The key that a client's seed for a helper is sealed with; from the client's fresh pair or the helper's own."""
-    return own.agree(other, "committee seed", digest, _number(client), _number(helper))
+def number(value: int) -> bytes:
+    """Four bytes."""
+    return value.to_bytes(4, "big")
 
 
-def seed_binding(digest: bytes, client: PartyId, helper: PartyId) -> bytes:
-    """The associated data of a sealed seed."""
-    return digest + _number(client) + _number(helper)
+def box_binding(digest: bytes, client: PartyId, helper: PartyId) -> bytes:
+    """What a box is bound to."""
+    return digest + number(client) + number(helper)
 
 
-def sign_seed(identity: IdentityKey, binding: bytes, ephemeral: bytes, sealed: bytes) -> bytes:
-    """A client's word that this is its seed for the helper and the sum of ``binding``."""
-    return identity.sign("committee seed", binding, ephemeral, sealed)
+def seeds_by_set(config: CommitteeSum, helper: PartyId, seeds: bytes) -> dict[int, bytes]:
+    """A helper's seeds of one client, by the place of the set that each belongs to."""
+    places = config.replication.held_by(helper)
+    return {place: seeds[at * SEED_BYTES : (at + 1) * SEED_BYTES] for at, place in enumerate(places)}
 
 
-def seed_is_signed(config: CommitteeSum, seed: SealedSeed, client: PartyId, helper: PartyId) -> bool:
-    """Whether ``client`` vouches for this seed."""
-    statement = (seed_binding(config.digest, client, helper), seed.ephemeral, seed.sealed)
-    return is_signed(config.identity(client), seed.signature, "committee seed", *statement)
+def seed_commitment(digest: bytes, client: PartyId, place: int, seed: bytes) -> bytes:
+    """What binds a client to a seed; it hides it, for a seed is 32 random bytes."""
+    return hashlib.sha256(statement("committee commitment", digest, number(client), number(place), seed)).digest()
 
 
-def _number(party: PartyId) -> bytes:
-    return party.to_bytes(4, "big")
+def mask_seed(digest: bytes, client: PartyId, place: int, seed: bytes) -> bytes:
+    """The seed of the mask stream: bound to sum, client and set, so that no two masks are the same."""
+    return derive_key(seed, "committee mask", digest, number(client), number(place))
+
+
+def set_hash(digest: bytes, said: Mapping[PartyId, bytes]) -> bytes:
+    """What helpers sign: the survivors, each with the hash of what it said of its seeds."""
+    entries = b"".join(number(party) + said[party] for party in sorted(said))
+    return hashlib.sha256(statement(SET_LABEL, digest, entries)).digest()
+
+
+def sum_hash(agreed: bytes, place: int, vector: bytes) -> bytes:
+    """The hash of a set's sum of masks over the survivors that ``agreed`` is the hash of."""
+    return hashlib.sha256(statement("committee sum", agreed, number(place), vector)).digest()

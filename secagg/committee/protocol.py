@@ -10,6 +10,7 @@ from secagg.committee.adversary import opened_upload
 from secagg.committee.client import CommitteeClient
 from secagg.committee.explain import client_cost, explain, helper_cost
 from secagg.committee.helper import CommitteeHelper
+from secagg.committee.replication import MOST_SEEDS, Replication
 from secagg.committee.server import CommitteeServer
 from secagg.config import (
     MAX_PARTY,
@@ -24,7 +25,8 @@ from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError
 from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
-from secagg.primitives.agreement import PUBLIC_KEY_BYTES, BadPublicKeyError, KeyPair, check_public_key
+from secagg.primitives.agreement import BadPublicKeyError
+from secagg.primitives.boxes import BoxKey, check_box_key
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, SIGNING_HELPER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
@@ -36,24 +38,30 @@ HELPER_ROLE = "helper"
 class CommitteeSum(SumConfig):
     """Each client sends one message and may vanish; helpers take the masks off the sum.
 
-    A vector is masked with one seed for each helper (a sum of one-time pads over the ring, each from a seed that is
-    sealed to its helper), so the server learns the total alone unless it colludes with *all* helpers, or with all
-    clients but one of a total (``min_survivors - 1`` of them); helpers see seeds and survivors but no vector. The shape
-    is that of the server-aided and "decryptor" protocols in the literature (Flamingo, Ma et al., IEEE S&P 2023; Willow,
-    Bell-Clark et al., 2024) with symmetric masks and honest helpers for each sum.
+    A vector is masked with one seed for each set of m - f of the m helpers (a sum of one-time pads over the ring, each
+    from a seed that is sealed to the set's members), so the server learns the total alone unless it colludes with more
+    than f helpers, or with all clients but one of a total (``min_survivors - 1`` of them); helpers see seeds and
+    survivors but no vector. Seeds are replicated as in pseudo-random secret sharing (Cramer, Damgard and Ishai, TCC
+    2005), and the shape is that of "decryptor" protocols (Flamingo, Ma et al., IEEE S&P 2023; Willow, Bell-Clark et
+    al., 2024). ``docs/explanation/committee.md`` argues what it promises.
 
     Args:
-        helper_keys: X25519 public key of each helper, by party number; the numbers differ from the clients'. A
-            helper may well be a client's organisation, under another number.
+        helper_keys: each helper's key that boxes are sealed to (``BoxKey.public``: X25519 and ML-KEM-768), by party
+            number; the numbers differ from the clients'. A helper may well be a client's organisation, under another
+            number.
         min_survivors: fewest vectors for which a helper takes its masks off; at least 2.
         helper_identities: Ed25519 public key of each helper, by party number; goes with ``identities``. With these
             helpers count only clients that signed their seeds, so that a lying server cannot fill a cohort with
-            inventions of its own; without, the server must be semi-honest.
+            inventions of its own, and answer for one survivor set that a quorum of them signed; without, the server
+            must be semi-honest.
+        corrupt_helpers: f, how many helpers may collude with the server; None for all but one, which bears no helper
+            that is away. 4 helpers with 1 bear one that is away or lies, 7 with 2 two.
     """
 
     helper_keys: tuple[tuple[PartyId, bytes], ...]
     min_survivors: int
     helper_identities: tuple[tuple[PartyId, bytes], ...] = field(default=(), repr=False)
+    corrupt_helpers: int | None = None
 
     def _check(self) -> None:
         parties = [party for party, _ in self.helper_keys]
@@ -67,6 +75,15 @@ class CommitteeSum(SumConfig):
             _check_key(party, key)
         if len({key for _, key in self.helper_keys}) != len(parties):
             raise ConfigurationError("two helpers with one key are one party: give each helper a key of its own")
+        if not (type(self.corrupt) is int and 0 <= self.corrupt < len(parties)):
+            raise ConfigurationError(
+                f"of {len(parties)} helpers 0 to {len(parties) - 1} may collude with the server, not {self.corrupt}"
+            )
+        if self.replication.n_seeds > MOST_SEEDS:
+            raise ConfigurationError(
+                f"{len(parties)} helpers of whom {self.corrupt} may collude take {self.replication.n_seeds} seeds of "
+                f"each client, and {MOST_SEEDS} are the most: take fewer helpers"
+            )
         check_min_survivors(self.min_survivors, self.clients)
         signing = [party for party, _ in self.helper_identities]
         if signing != (parties if self.identities else []):
@@ -91,11 +108,12 @@ class CommitteeSum(SumConfig):
         session_id: bytes,
         context: bytes = b"",
         n_helpers: int = 2,
+        corrupt_helpers: int | None = None,
         min_survivors: int | None = None,
         entropy: Entropy = os_entropy,
     ) -> InOneProcess:
         """Return a sum with fresh helpers, all in this process: for simulations. Two thirds must stay."""
-        keys = {number: KeyPair.generate(entropy) for number in islice(free_numbers(clients), n_helpers)}
+        keys = {number: BoxKey.generate(entropy) for number in islice(free_numbers(clients), n_helpers)}
         protocol = cls(
             layout=layout,
             clients=clients,
@@ -103,10 +121,21 @@ class CommitteeSum(SumConfig):
             context=context,
             helper_keys=tuple((party, pair.public) for party, pair in keys.items()),
             min_survivors=two_thirds(clients) if min_survivors is None else min_survivors,
+            corrupt_helpers=corrupt_helpers,
         )
         return InOneProcess(
-            protocol=protocol, secrets={party: PartySecrets(agreement=pair) for party, pair in keys.items()}
+            protocol=protocol, secrets={party: PartySecrets(boxes=pair) for party, pair in keys.items()}
         )
+
+    @property
+    def corrupt(self) -> int:
+        """How many helpers may collude with the server."""
+        return len(self.helper_keys) - 1 if self.corrupt_helpers is None else self.corrupt_helpers
+
+    @property
+    def replication(self) -> Replication:
+        """Which helpers hold which seeds."""
+        return Replication(self.helpers, self.corrupt)
 
     @property
     def survivors_needed(self) -> int:
@@ -135,7 +164,7 @@ class CommitteeSum(SumConfig):
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """Identities where there are some, and every helper's X25519 key."""
+        """Identities where there are some, and the key of every helper that boxes are sealed to."""
         return {
             **self._signing_keys(),
             HELPER_ROLE: dict(self.helper_keys),
@@ -144,12 +173,16 @@ class CommitteeSum(SumConfig):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Uploads open to the server with all helpers; a total hides who is in it with one other."""
+        """Uploads open to the server with more than f helpers; a total hides who is in it with one other."""
+        replication = self.replication
         return Guarantee(
             survivors_needed=self.min_survivors,
             harmless_clients=harmless_colluders(self.min_survivors),
             opening_clients=0,
             opening_helpers=self.helpers,
+            helpers_to_open=self.corrupt + 1,
+            helpers_away=len(self.helpers) - replication.needed(signing=self.is_authenticated),
+            lies_noticed=replication.vouchers - 1,
             server_may_lie=self.is_authenticated,
             upload=Upload.UNIFORM,
         )
@@ -193,13 +226,12 @@ class CommitteeSum(SumConfig):
             b"".join(party.to_bytes(4, "big") + key for party, key in self.helper_keys),
             self.min_survivors.to_bytes(4, "big"),
             b"".join(party.to_bytes(4, "big") + key for party, key in self.helper_identities),
+            self.corrupt.to_bytes(4, "big"),
         )
 
 
 def _check_key(party: PartyId, key: bytes) -> None:
     try:
-        if type(key) is not bytes or len(key) != PUBLIC_KEY_BYTES:
-            raise BadPublicKeyError
-        check_public_key(key)
+        check_box_key(key)
     except BadPublicKeyError as error:
-        raise ConfigurationError(f"the X25519 public key of helper {party} is none, or has small order") from error
+        raise ConfigurationError(f"the public key of helper {party} is none, or has small order: {error}") from error

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import TYPE_CHECKING
 
-from secagg.carriers.carrier import RingSum, RunningSum
 from secagg.committee.messages import (
+    HASH_BYTES,
+    SET_LABEL,
     CommitteeInput,
     MaskRequest,
     MaskSum,
-    SealedSeed,
-    seed_is_signed,
+    Parties,
+    SeedDelivery,
+    SetCertificate,
+    SetSignature,
+    SumHashes,
+    set_hash,
+    sum_hash,
 )
-from secagg.errors import RemoteProtocolError
-from secagg.primitives.agreement import BadPublicKeyError, check_public_key
-from secagg.ring import RingVector
+from secagg.committee.parts import PARTS, PartialSums
+from secagg.committee.replication import believed
+from secagg.errors import HelperDisputeError, HelperMissingError, RemoteProtocolError, TooFewSurvivorsError
+from secagg.primitives.identity import is_signed, verifies
 from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import PartyId
 from secagg.sums import PartySecrets
@@ -25,83 +34,212 @@ from secagg.wire import MessageType, Reader
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
 
+T = MessageType
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class CommitteeServerState(RoundState):
-    """Beside the round, the sum so far and each client's sealed seeds by helper."""
+    """Beside the round, the sum so far and what clients and helpers said."""
 
-    sum: RunningSum
-    seeds: dict[PartyId, dict[PartyId, SealedSeed]] = field(default_factory=dict)
+    sum: PartialSums
+    inputs: dict[PartyId, bytes] = field(default_factory=dict)
+    """Each client's message without its vector, until helpers have it."""
+    said: dict[PartyId, bytes] = field(default_factory=dict)
+    """The hash of what each client said of its seeds; once survivors are proposed theirs alone."""
+    complaints: dict[PartyId, tuple[PartyId, ...]] = field(default_factory=dict)
+    signatures: dict[PartyId, bytes] = field(default_factory=dict)
+    hashes: dict[PartyId, bytes] = field(default_factory=dict)
+    disputes: list[tuple[PartyId, PartyId]] = field(default_factory=list)
+    agreed: dict[int, tuple[PartyId, ...]] = field(default_factory=dict)
+    """The sets whose sums are yet to come, and the holders that gave the hash which counts."""
+    asked_for: dict[PartyId, list[int]] = field(default_factory=dict)
 
 
 class CommitteeServer(ServerRounds[CommitteeServerState]):
-    """Adds masked vectors as they arrive, then asks every helper once for its masks' sum and takes it off."""
+    """Adds masked vectors as they arrive; then has helpers check seeds, agree on the survivors and take the masks off.
+
+    Who answers one round is asked in the next. A total comes out only where of each seed enough holders gave the same
+    hash of its masks' sum, and each sum is taken once, from one of them.
+    """
 
     _config: CommitteeSum
 
     def __init__(self, config: CommitteeSum, *, secrets: PartySecrets) -> None:
-        first = Round.of(MessageType.COMMITTEE_INPUT, config.clients)
-        ServerRounds.__init__(self, config, CommitteeServerState(round=first, sum=RingSum(config.layout)), secrets)
+        first = Round.of(T.COMMITTEE_INPUT, config.clients)
+        kept = CommitteeServerState(round=first, sum=PartialSums(config.layout, config.clients))
+        ServerRounds.__init__(self, config, kept, secrets)
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        """Take one client's vector or one helper's mask sum."""
+        """Take a client's vector or what a helper says."""
+        take: dict[MessageType, Callable[[PartyId, Reader], None]] = {
+            T.COMMITTEE_INPUT: self._take_vector,
+            T.SEED_COMPLAINTS: self._take_complaints,
+            T.SET_SIGNATURE: self._take_signature,
+            T.SUM_HASHES: self._take_hashes,
+            T.MASK_SUM: self._take_sums,
+        }
         with self._taking() as round_:
             frame = self._due(round_, sender, message)
-            reader = Reader(frame.payload, peer=sender, max_entries=len(self._config.clients))
-            if round_.answer is MessageType.COMMITTEE_INPUT:
-                self._take_vector(sender, CommitteeInput.read(reader, self._config))
-            else:
-                self._take_masks(sender, MaskSum.read(reader, self._config))
-            round_.accept(sender, message)
+            most = max(len(self._config.clients), len(self._config.helpers), self._config.replication.n_seeds)
+            take[round_.answer](sender, Reader(frame.payload, peer=sender, max_entries=most))
+            round_.accept(sender)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
-        """Ask the helpers; then release the sum."""
-        with self._closing() as round_:
-            if round_.answer is MessageType.COMMITTEE_INPUT:
-                return self._ask_helpers(round_)
-            round_.need_all()
-            return self._end(self._kept.sum.words, self._kept.seeds)
-
-    def _take_vector(self, sender: PartyId, message: CommitteeInput) -> None:
-        if message.seeds.keys() != dict(self._config.helper_keys).keys():
-            raise RemoteProtocolError("it must seal one seed for each helper of this sum", peer=sender)
-        for helper, seed in message.seeds.items():
-            self._check_seed(sender, helper, seed)
-        self._kept.sum.add(message.vector, peer=sender)
-        self._kept.seeds[sender] = message.seeds
-
-    def _check_seed(self, sender: PartyId, helper: PartyId, seed: SealedSeed) -> None:
-        """Refuse here what every helper would refuse later: then it costs one client its place, and not all the sum."""
-        try:
-            check_public_key(seed.ephemeral)
-        except BadPublicKeyError as error:
-            raise RemoteProtocolError(
-                f"it sealed its seed for helper {helper} with a key of small order; it must draw a fresh one",
-                peer=sender,
-            ) from error
-        if self._config.is_authenticated and not seed_is_signed(self._config, seed, sender, helper):
-            raise RemoteProtocolError(f"its seed for helper {helper} is not signed by its identity", peer=sender)
-
-    def _ask_helpers(self, round_: Round) -> Mapping[PartyId, bytes]:
-        config = self._config
-        round_.need(config.min_survivors)
-        survivors = tuple(sorted(self._kept.seeds))
-        helpers = [helper for helper, _ in config.helper_keys]
-        self._kept.round = Round.of(MessageType.MASK_SUM, helpers)
-        return {
-            helper: self._say(
-                MessageType.MASK_REQUEST,
-                MaskRequest(seeds={party: self._kept.seeds[party][helper] for party in survivors}).to_payload(),
-                helper,
-            )
-            for helper in helpers
+        """Ask the helpers what comes next; then release the sum."""
+        close: dict[MessageType, Callable[[Round], Mapping[PartyId, bytes]]] = {
+            T.COMMITTEE_INPUT: self._deliver_seeds,
+            T.SEED_COMPLAINTS: self._propose_survivors,
+            T.SET_SIGNATURE: self._certify,
+            T.SUM_HASHES: self._compare,
+            T.MASK_SUM: self._ask_for_sums,
         }
+        with self._closing() as round_:
+            return close[round_.answer](round_)
 
-    def _take_masks(self, helper: PartyId, message: MaskSum) -> None:
-        if message.survivors != tuple(sorted(self._kept.seeds)):
-            raise RemoteProtocolError(
-                "its masks are for another survivor set than the one it was asked about; every helper must be told the "
-                "same survivors",
-                peer=helper,
-            )
-        self._kept.sum.words.subtract(RingVector.from_bytes(self._config.layout, message.vector))
+    # Vectors and seeds
+
+    def _take_vector(self, sender: PartyId, reader: Reader) -> None:
+        """Refuse here what every helper would refuse later: then it costs one client its place, and not all the sum."""
+        config, message = self._config, CommitteeInput.read(reader, self._config)
+        if tuple(message.boxes) != config.helpers:
+            raise RemoteProtocolError("it must seal a box for each helper of this sum", peer=sender)
+        said = message.entry(config.helpers[0]).said(config.digest, sender)
+        if config.is_authenticated and not verifies(config.identity(sender), message.signature, said):
+            raise RemoteProtocolError("its seeds are not signed by its identity", peer=sender)
+        self._kept.sum.add(sender, message.vector)
+        self._kept.inputs[sender] = replace(message, vector=b"").to_payload()
+        self._kept.said[sender] = hashlib.sha256(said).digest()
+
+    def _deliver_seeds(self, round_: Round) -> Mapping[PartyId, bytes]:
+        config, inputs = self._config, self._kept.inputs
+        round_.need(config.min_survivors)
+        read = {
+            party: CommitteeInput.read(Reader(memoryview(kept), peer=party), config, has_vector=False)
+            for party, kept in sorted(inputs.items())
+        }
+        self._kept.inputs = {}
+        deliveries = (
+            (helper, SeedDelivery(entries={party: message.entry(helper) for party, message in read.items()}))
+            for helper in config.helpers
+        )
+        return self._ask(T.SEED_DELIVERY, T.SEED_COMPLAINTS, {helper: d.to_payload() for helper, d in deliveries})
+
+    # The survivors
+
+    def _take_complaints(self, helper: PartyId, reader: Reader) -> None:
+        parties = Parties.read(reader, self._config).parties
+        if not set(parties) <= self._kept.said.keys():
+            raise RemoteProtocolError("it complains of parties that it was told nothing of", peer=helper)
+        self._kept.complaints[helper] = parties
+
+    def _propose_survivors(self, round_: Round) -> Mapping[PartyId, bytes]:
+        """Leave out whose seeds helpers cannot use, and whoever shares their part of the sum."""
+        config, kept = self._config, self._kept
+        self._need_helpers(round_.answered)
+        parts = -(-len(config.clients) // PARTS)
+        spare = (len(kept.said) - config.min_survivors) // parts
+        most_each = spare // max(1, config.corrupt)
+        named, unheard = believed(kept.complaints, corrupt=config.corrupt, most_each=most_each)
+        left_out = kept.sum.sharing(named)
+        kept.sum.leave_out(left_out)
+        kept.said = {party: said for party, said in sorted(kept.said.items()) if party not in left_out}
+        if len(kept.said) < config.min_survivors:
+            came, cohort = len(kept.said), len(config.clients)
+            raise TooFewSurvivorsError(stage=round_.answer.name, needed=config.min_survivors, came=came, cohort=cohort)
+        heard = [helper for helper in sorted(round_.answered) if helper not in unheard]
+        self._need_helpers(heard)
+        survivors = Parties(parties=tuple(kept.said)).to_payload()
+        if config.is_authenticated:
+            return self._ask(T.SURVIVOR_SET, T.SET_SIGNATURE, dict.fromkeys(heard, survivors))
+        return self._send_certificate(heard)
+
+    def _take_signature(self, helper: PartyId, reader: Reader) -> None:
+        config, signature = self._config, SetSignature.read(reader, self._config).signature
+        if not is_signed(config.helper_identity(helper), signature, SET_LABEL, self._set_hash):
+            raise RemoteProtocolError("it signed another survivor set than the one it was asked about", peer=helper)
+        self._kept.signatures[helper] = signature
+
+    def _certify(self, round_: Round) -> Mapping[PartyId, bytes]:
+        self._need_helpers(round_.answered)
+        return self._send_certificate(sorted(round_.answered))
+
+    def _send_certificate(self, helpers: Iterable[PartyId]) -> Mapping[PartyId, bytes]:
+        certificate = SetCertificate(survivors=tuple(self._kept.said), signatures=self._kept.signatures)
+        return self._ask(T.SET_CERTIFICATE, T.SUM_HASHES, dict.fromkeys(helpers, certificate.to_payload()))
+
+    # The masks
+
+    def _take_hashes(self, helper: PartyId, reader: Reader) -> None:
+        self._kept.hashes[helper] = SumHashes.read(reader, self._config).hashes
+
+    def _compare(self, round_: Round) -> Mapping[PartyId, bytes]:
+        """Note who differs from whom, and go on where of each set enough holders say the same."""
+        self._need_helpers(round_.answered)
+        kept, replication = self._kept, self._config.replication
+        disputes: set[tuple[PartyId, PartyId]] = set()
+        for place in range(replication.n_seeds):
+            hashes = self._hashes_of(place)
+            kept.agreed[place] = replication.agreed(hashes)
+            disputes |= {pair for pair in combinations(sorted(hashes), 2) if hashes[pair[0]] != hashes[pair[1]]}
+        kept.disputes = sorted(disputes)
+        if not all(kept.agreed.values()):
+            raise HelperDisputeError(disputes=tuple(kept.disputes), vouchers=replication.vouchers)
+        return self._ask_for_sums(round_)
+
+    def _hashes_of(self, place: int) -> dict[PartyId, bytes]:
+        """What its holders said of a set's sum."""
+        hashes = {}
+        for helper, said in self._kept.hashes.items():
+            places = self._config.replication.held_by(helper)
+            if place in places:
+                start = places.index(place) * HASH_BYTES
+                hashes[helper] = said[start : start + HASH_BYTES]
+        return hashes
+
+    def _ask_for_sums(self, round_: Round) -> Mapping[PartyId, bytes]:
+        """Ask for each sum that is missing one of those who can send it; nobody twice who did not."""
+        kept = self._kept
+        if round_.answer is T.MASK_SUM:
+            silent = round_.waiting_for
+            kept.agreed = {place: tuple(p for p in able if p not in silent) for place, able in kept.agreed.items()}
+        if not kept.agreed:
+            complaints = [(client, helper) for helper, named in kept.complaints.items() for client in named]
+            return self._end(kept.sum.merged().words, kept.said, disputes=kept.disputes, complaints=complaints)
+        if not all(kept.agreed.values()):
+            raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
+        kept.asked_for = self._config.replication.shared_out(kept.agreed)
+        asked = {helper: MaskRequest(sets=tuple(sets)).to_payload() for helper, sets in kept.asked_for.items()}
+        return self._ask(T.MASK_REQUEST, T.MASK_SUM, asked)
+
+    def _take_sums(self, helper: PartyId, reader: Reader) -> None:
+        kept, sums = self._kept, MaskSum.read(reader, self._config).sums
+        if list(sums) != kept.asked_for[helper]:
+            raise RemoteProtocolError("its sums are of other sets than it was asked about", peer=helper)
+        for place, vector in sums.items():
+            if sum_hash(self._set_hash, place, vector) != self._hashes_of(place)[helper]:
+                raise RemoteProtocolError("its sum of masks is not the one that it gave the hash of", peer=helper)
+        for place, vector in sums.items():
+            kept.sum.subtract(vector)
+            del kept.agreed[place]
+
+    @property
+    def _set_hash(self) -> bytes:
+        return set_hash(self._config.digest, self._kept.said)
+
+    def _ask(
+        self, type_: MessageType, answer: MessageType, payloads: Mapping[PartyId, bytes]
+    ) -> Mapping[PartyId, bytes]:
+        self._kept.round = Round.of(answer, payloads)
+        return {helper: self._say(type_, payload, helper) for helper, payload in payloads.items()}
+
+    def _need_helpers(self, answered: Iterable[PartyId]) -> None:
+        """Refuse to go on with fewer helpers than a total takes.
+
+        Raises:
+            HelperMissingError: fewer are left.
+        """
+        config, left = self._config, set(answered)
+        needed = config.replication.needed(signing=config.is_authenticated)
+        if len(left) < needed:
+            missing = tuple(helper for helper in config.helpers if helper not in left)
+            raise HelperMissingError(missing=missing, needed=needed)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from secagg.contribution import check_now, resolve
-from secagg.costs import PartyCost
 from secagg.dp.errors import PrivacyError
 from secagg.dp.noise import CoordinateNoise, DistributedNoise
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError, LocalProtocolError
 from secagg.layout import IntVector, Layout
-from secagg.ring import RingVector
+from secagg.over_sum import OverSum
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
-from secagg.sums import NO_SECRETS, Guarantee, Knowledge, PartySecrets, SumProtocol
+from secagg.sums import NO_SECRETS, Guarantee, PartySecrets
 
 NOISY = "+noise"
 """What the name of a mode gets when every client adds its share of noise."""
+
+_SAID = "the total is released with discrete Gaussian noise in it"
+"""What noise adds to the explanation of a sum."""
 
 _NOISY = b"noisy "
 """Before what ties a client with noise to its stored session, so that the sum without noise does not restore it."""
@@ -34,67 +37,7 @@ def make_room(layout: Layout, n_clients: int, noise: DistributedNoise) -> Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OverSum:
-    """What noise leaves as it is in the sum under it."""
-
-    protocol: SumProtocol
-
-    @property
-    def clients(self) -> tuple[PartyId, ...]:
-        """The cohort, ascending."""
-        return self.protocol.clients
-
-    @property
-    def digest(self) -> bytes:
-        """What the messages of the sum under it are bound to."""
-        return self.protocol.digest
-
-    @property
-    def survivors_needed(self) -> int:
-        """Fewest clients whose vectors a released total holds."""
-        return self.protocol.survivors_needed
-
-    @property
-    def helpers(self) -> tuple[PartyId, ...]:
-        """The helpers of the sum under it."""
-        return self.protocol.helpers
-
-    @property
-    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """The keys of the sum under it."""
-        return self.protocol.public_keys
-
-    def identity_of(self, party: PartyId) -> bytes:
-        """The key that a party of the sum under it signs with."""
-        return self.protocol.identity_of(party)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What the sum under it promises."""
-        return self.protocol.guarantee
-
-    @property
-    def costs(self) -> Mapping[str, PartyCost]:
-        """The costs of the sum under it."""
-        return self.protocol.costs
-
-    def explain(self) -> str:
-        """What the sum under it guarantees and costs, and that its total is noisy."""
-        return f"{self.protocol.explain()}\n  the total is released with discrete Gaussian noise in it"
-
-    def helper(
-        self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
-    ) -> ClientSession:
-        """Return a helper's session of the sum under it."""
-        return self.protocol.helper(party, secrets=secrets, entropy=entropy)
-
-    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-        """Return what the coalition opens of an upload; a client's own noise is still in it."""
-        return self.protocol.opened_by(knowledge, target)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoisySum(_OverSum):
+class NoisySum(OverSum):
     """Any secure sum, with each client's share of the noise added before its vector is masked or encrypted.
 
     Noise comes from a source of its own, by default the operating system, whatever entropy a session's keys and masks
@@ -117,6 +60,8 @@ class NoisySum(_OverSum):
         PrivacyError: the protocol releases totals of fewer survivors than promised, is stated for more colluders than
             the noise, or has no room for it.
     """
+
+    SAID: ClassVar[str] = _SAID
 
     layout: Layout
     noise: DistributedNoise
@@ -177,7 +122,7 @@ class NoisySum(_OverSum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CentralNoisySum(_OverSum):
+class CentralNoisySum(OverSum):
     """Any secure sum whose server adds all the noise: for those who trust the server with the exact total.
 
     Args:
@@ -185,6 +130,8 @@ class CentralNoisySum(_OverSum):
         noise: what the total gets.
         noise_entropy: where noise comes from; anything but the default is for simulations.
     """
+
+    SAID: ClassVar[str] = _SAID
 
     noise: CoordinateNoise
     noise_entropy: Entropy = os_entropy
@@ -309,7 +256,7 @@ class _NoisyServer:
         exact = self._exact.result
         if exact is not None and self._result is None:
             noisy = exact.total + self._noise.draw(self._entropy)
-            self._result = SumResult(total=noisy, survivors=exact.survivors, disputes=exact.disputes)
+            self._result = replace(exact, total=noisy)
         return self._result
 
 

@@ -1,39 +1,24 @@
-"""From a threat model to a graph and a threshold: the bounds of Bell et al., CCS 2020, computed and not guessed.
+"""From a threat model to a graph and a threshold: bounds that are computed and not guessed.
 
-Clients are the nodes of a Harary graph of even degree k over a random permutation. Among n clients at most
-floor(corruption n) work with the adversary and at most floor(dropout n) vanish, whoever they are, as long as
-that is settled before the permutation is drawn. Three things may then go wrong (their section 3.3):
+Clients are the nodes of a fixed graph of even degree k over a random permutation. Among n clients at most
+floor(corruption n) work with the adversary, whoever they are, as long as that is settled before the permutation is
+drawn, and at most floor(dropout n) vanish. Three things may then go wrong (Bell et al., CCS 2020, section 3.3):
 
-- *opened*: some client has so many corrupt neighbours that they open a secret of it (``threshold`` of them;
-  against a server that lies about dropouts, so many that both its secrets can be opened, which takes
-  2 threshold <= k + 1 + corrupt neighbours);
-- *split*: the sum falls into parts, each with masks of its own. Where the server does not lie that takes two runs of
-  k/2 neighbours on the ring, all corrupt or dropouts. One that lies may bring it about: see below;
+- *opened*: some client has so many corrupt neighbours that they open a secret of it: ``threshold`` of them;
+- *split*: the sum falls into parts, each with masks of its own;
 - *stuck*: some client keeps fewer than ``threshold`` neighbours, so that the sum cannot be unmasked.
 
-A server that lies chooses the dropouts when it knows the graph (one set for everybody: no two can gather enough
-signatures), and whose shares reach whom. So it can cut off any part, but not open it. A client of the part that has an
-honest survivor outside for a neighbour was not given that one's shares: else the mask between the two would stay in its
-vector. Such a client aborts when it is told of that survivor, and reveals nothing. Now to the part's self-masks:
+Where the server does not lie the graph is a Harary graph, a ring, and dropouts too are settled before the permutation:
+a split takes two runs of k/2 neighbours on the ring, all corrupt or dropouts.
 
-- If all its clients abort, each has at most k + 1 - threshold neighbours outside (it masks nothing before ``threshold``
-  holders shared). To open it these and its corrupt neighbours must be ``threshold``; they are fewer while
-  2 threshold > k + 1 + corrupt neighbours.
-- If one answers, go along the ring to the next honest survivor outside, and call x the last on the way that answers.
-  The two are no neighbours, so the k/2 next to x on that side, its window, are dropouts, corrupt, or abort. What is
-  left to open x are the k/2 of its other side, x itself and the corrupt ones of its window; while these are fewer than
-  ``threshold`` its self-mask stays closed, and the part with it. Going the other way gives a second such end. Where
-  both are one client, only it and its corrupt neighbours are left to open it, fewer than ``threshold`` again. Else the
-  two windows lie on the two ways from the part to outside and share no place, and *both* must hold
-  threshold - 1 - k/2 corrupt clients. The places of the corrupt in a random permutation are negatively associated
-  (Joag-Dev and Proschan, Ann. Statist. 1983, 2.11), so two given windows do with probability at most p^2, p being one
-  window's hypergeometric tail. There are C(n, 2) pairs of windows, whatever dropouts the server chooses.
+A server that lies chooses dropouts when it knows the graph, and which shares reach whom. Against it the graph is an
+expander, clients sign whom they masked with, and they reveal shares only where all survivors keep ``threshold``
+holders. Then the sum does not fall into parts while every honest client has fewer than ``threshold`` - L corrupt
+neighbours, L being the limit that the graph's second eigenvalue is proved to be below: docs/explanation/expander.md. To
+open a secret takes more corrupt neighbours than that, so the two have one cause.
 
-Bell et al. let a lying server learn the sums of large parts; with the one signed set of survivors and this threshold
-it learns one sum. The price is more neighbours.
-
-The first two together have probability at most 2^-security_bits. The third has 2^-correctness_bits: it costs a session
-and nobody's privacy, so Bell et al. and the parameters that Google publishes take 20 bits for it. Corrupt or surviving
+Opened or split have probability at most 2^-security_bits. The third has 2^-correctness_bits: it costs a session and
+nobody's privacy, so Bell et al. and the parameters that Google publishes take 20 bits for it. Corrupt or surviving
 neighbours follow a hypergeometric law; a union bound over n clients does the rest.
 """
 
@@ -49,6 +34,7 @@ from scipy.special import gammaln
 
 from secagg.beacon import grinding_bits
 from secagg.errors import ConfigurationError
+from secagg.masked.expander import eigenvalue_limit, is_certified, least_degree
 
 LOG_2 = float(np.log(2.0))
 
@@ -137,7 +123,7 @@ def complete_plan(n_clients: int, assumptions: Assumptions) -> Plan:
         ConfigurationError: no threshold lies between the two.
     """
     corrupt, n = assumptions.corrupt(n_clients), n_clients
-    lowest = max(_lowest_threshold(corrupt, n - 1, assumptions), n // 2 + 1)
+    lowest = ((n + corrupt) // 2 if assumptions.malicious_server else max(n // 2, corrupt)) + 1
     highest = n - assumptions.dropouts(n)
     if n < 2 or lowest > highest:
         raise ConfigurationError(
@@ -155,27 +141,41 @@ def _candidates(n_clients: int) -> range:
 
 def _with_degree(n: int, degree: int, assumptions: Assumptions) -> Plan | None:
     """The lowest threshold that serves this degree, or None."""
+    if assumptions.malicious_server:
+        return _on_expander(n, degree, assumptions)
     per_event = -assumptions.security_bits - 1
     opened = log2_at_least(n, assumptions.corrupt(n), degree)
-    corrupt_neighbours = _first_rare(opened, per_event)
-    threshold = _lowest_threshold(corrupt_neighbours, degree, assumptions)
-    if assumptions.malicious_server:
-        both_windows = log2_two_windows(n, assumptions.corrupt(n), degree // 2)
-        corrupt_window = _first_rare(both_windows, per_event)
-        threshold, split = max(threshold, degree // 2 + corrupt_window + 2), float(both_windows[corrupt_window + 1])
-    else:
-        split = log2_split(n, degree, assumptions.corrupt(n) + assumptions.dropouts(n))
-    if split > per_event:
-        return None
+    threshold = max(_first_rare(opened, per_event) + 1, 2)
+    split = log2_split(n, degree, assumptions.corrupt(n) + assumptions.dropouts(n))
     stuck = log2_at_most(n, n - assumptions.dropouts(n), degree)
-    if threshold > degree or stuck[threshold - 1] > -assumptions.correctness_bits:
+    if split > per_event or threshold > degree or stuck[threshold - 1] > -assumptions.correctness_bits:
         return None
     return Plan(
         n_clients=n,
         degree=degree,
         threshold=threshold,
-        log2_opened=float(opened[corrupt_neighbours + 1]),
+        log2_opened=float(opened[threshold]),
         log2_split=split,
+        log2_stuck=float(stuck[threshold - 1]),
+    )
+
+
+def _on_expander(n: int, degree: int, assumptions: Assumptions) -> Plan | None:
+    """The same against a server that lies."""
+    limit, fewest_neighbours = eigenvalue_limit(n, degree), least_degree(n, degree)
+    corrupt = log2_at_least(n, assumptions.corrupt(n), degree)
+    threshold = _first_rare(corrupt, -assumptions.security_bits) + 1 + limit
+    if threshold > fewest_neighbours:
+        return None
+    stuck = log2_at_most(n, n - assumptions.dropouts(n), fewest_neighbours)
+    if stuck[threshold - 1] > -assumptions.correctness_bits or not is_certified(n, degree):
+        return None
+    return Plan(
+        n_clients=n,
+        degree=degree,
+        threshold=threshold,
+        log2_opened=float(corrupt[threshold]),
+        log2_split=float(corrupt[threshold - limit]),
         log2_stuck=float(stuck[threshold - 1]),
     )
 
@@ -183,13 +183,6 @@ def _with_degree(n: int, degree: int, assumptions: Assumptions) -> Plan | None:
 def _first_rare(log2_tails: NDArray[np.float64], log2_limit: float) -> int:
     """The fewest m so that more than m are as rare as the limit asks."""
     return int(np.argmax(log2_tails <= log2_limit)) - 1
-
-
-def _lowest_threshold(corrupt: int, degree: int, assumptions: Assumptions) -> int:
-    """Shares that this many corrupt neighbours cannot open a secret with, nor both secrets by lying."""
-    if assumptions.malicious_server:
-        return (degree + 1 + corrupt) // 2 + 1
-    return max(corrupt + 1, 2)
 
 
 def log2_split(n: int, degree: int, removed: int) -> float:
@@ -203,14 +196,6 @@ def log2_split(n: int, degree: int, removed: int) -> float:
     places = np.log(n) + np.log(max(n - degree - 1, 1)) - LOG_2
     gone = gammaln(removed + 1) + gammaln(n - degree + 1) - gammaln(n + 1) - gammaln(removed - degree + 1)
     return float((places + gone) / LOG_2)
-
-
-def log2_two_windows(n: int, marked: int, width: int) -> NDArray[np.float64]:
-    """For m = 0 .. width + 1: log2 of a bound on the probability that two disjoint windows have >= m marked each."""
-    tails = np.logaddexp.accumulate(_log_pmf(n, marked, width)[::-1])[::-1]
-    pairs = np.log(n) + np.log(max(n - 1, 1)) - LOG_2
-    log2: NDArray[np.float64] = np.minimum(2 * np.append(tails, -np.inf) + pairs, 0.0) / LOG_2
-    return log2
 
 
 def log2_at_least(n: int, marked: int, degree: int) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,9 +25,11 @@ from secagg.masked.secrets import (
     keys_are_signed,
     pairwise_seed,
     pairwise_sign,
+    peers_statement,
     seal_binding,
     sealing_key,
     self_mask_commitment,
+    sign_peers,
     sign_survivors,
     survivors_statement,
 )
@@ -69,6 +71,8 @@ class MaskedClientState:
     state: ClientState = ClientState.READY
     secrets: ClientSecrets | None
     roster: dict[PartyId, AdvertisedKeys] = field(default_factory=dict)
+    absent: frozenset[PartyId] = frozenset()
+    """Who shared nothing, as it was told and signed with its vector."""
     dropouts: frozenset[PartyId] = frozenset()
     taken: set[bytes] = field(default_factory=set)
     """The hashes of the messages that it answered."""
@@ -226,11 +230,15 @@ class MaskedClient(Party, Stored[MaskedClientState]):
     # Round 2, MaskedInputCollection: y = x + PRG(b) + sum of +-PRG(s_uv)
 
     def _mask_vector(self, reader: Reader) -> bytes:
-        sealed = ShareDelivery.read(reader).sealed
+        delivery = ShareDelivery.read(reader, signs_peers=self._config.signs_peers)
+        sealed = delivery.sealed
         strangers = sealed.keys() - self._kept.roster.keys()
         if strangers:
             raise RemoteProtocolError(f"shares came from {len(strangers)} parties outside the roster", peer=SERVER)
         self._need_holders(len(sealed) + 1, "shared their secrets")
+        if delivery.absent is not None:
+            self._kept.absent = frozenset(delivery.absent)
+            self._check_absent(sealed.keys())
         self._own.shares |= {sender: self._open(sender, box) for sender, box in sealed.items()}
         layout = self._config.layout
         assert self._contribution is not None
@@ -239,7 +247,24 @@ class MaskedClient(Party, Stored[MaskedClientState]):
             self._agree(None)
         add_masks(vector, self._masks(), self._config.digest)
         self._contribution = None
-        return self._config.carrier.encode(vector, self._config)
+        return self._signed_peers() + self._config.carrier.encode(vector, self._config)
+
+    def _check_absent(self, came: Collection[PartyId]) -> None:
+        """Refuse a delivery that does not hold the shares of exactly those neighbours that shared some."""
+        absent = self._kept.absent
+        if not absent <= set(self._config.clients) - {self.party} or (
+            set(self._config.neighbours(self.party)) - absent != set(came)
+        ):
+            raise RemoteProtocolError(
+                f"the server says that {len(absent)} parties shared nothing, but not the shares of exactly all other "
+                "neighbours came; the vector is masked with all that share or with none",
+                peer=SERVER,
+            )
+
+    def _signed_peers(self) -> bytes:
+        if self._identity is None or not self._config.signs_peers:
+            return b""
+        return sign_peers(self._identity, self._kept.absent, self._config.digest)
 
     def _masks(self) -> list[tuple[bytes, int]]:
         masks = [(self._own.self_mask_seed, 1)]
@@ -277,12 +302,30 @@ class MaskedClient(Party, Stored[MaskedClientState]):
             )
         if self._identity is None:
             return self._revealed()
+        self._check_parts()
         self._agree(tuple(sorted(set(self._config.clients) - self._kept.dropouts)))
         signature = sign_survivors(self._identity, self._kept.dropouts, self._config.digest)
         return SurvivorSignature(signature=signature).to_payload()
 
+    def _check_parts(self) -> None:
+        """Refuse survivors that could fall into parts: see docs/explanation/expander.md."""
+        if not self._kept.absent <= self._kept.dropouts:
+            raise RemoteProtocolError(
+                f"the unmask request makes survivors of some of the {len(self._kept.absent)} parties that shared "
+                "nothing, as this client was told and signed; nothing is revealed",
+                peer=SERVER,
+            )
+        lonely = self._config.lonely(set(self._config.clients) - self._kept.dropouts)
+        if lonely is not None:
+            raise RemoteProtocolError(
+                f"{self._config.shares_needed} survivors must hold shares of each survivor, the unmask request leaves "
+                f"party {lonely} fewer; nothing is revealed",
+                peer=SERVER,
+            )
+
     def _check_proof_and_reveal(self, reader: Reader) -> bytes:
-        signatures = SurvivorProof.read(reader).signatures
+        proof = SurvivorProof.read(reader, signs_peers=self._config.signs_peers)
+        signatures = proof.signatures
         strangers = signatures.keys() - (set(self._config.clients) - self._kept.dropouts)
         if strangers:
             raise RemoteProtocolError(f"{len(strangers)} signatures are not from survivors", peer=SERVER)
@@ -301,7 +344,27 @@ class MaskedClient(Party, Stored[MaskedClientState]):
                     "different clients different things, or forged; nothing is revealed",
                     peer=SERVER,
                 )
+        if proof.peers is not None:
+            self._check_peers(proof.peers)
         return self._revealed()
+
+    def _check_peers(self, signed: dict[PartyId, bytes]) -> None:
+        """Refuse to open a neighbour that did not mask with all its surviving neighbours, as this client did."""
+        told = peers_statement(self._kept.absent, self._config.digest)
+        near = set(self._config.neighbours(self.party)) - self._kept.dropouts
+        if signed.keys() != near:
+            raise RemoteProtocolError(
+                f"exactly the {len(near)} surviving neighbours must have signed whom they masked with, {len(signed)} "
+                "signatures came; nothing is revealed",
+                peer=SERVER,
+            )
+        for party, signature in signed.items():
+            if not verifies(self._config.identity(party), signature, told):
+                raise RemoteProtocolError(
+                    f"party {party} did not mask with all that this client was told had shared: the server told "
+                    "different clients different things, or forged; nothing is revealed",
+                    peer=SERVER,
+                )
 
     # Round 4, Unmasking: for each peer the share of its mask key or that of its self-mask, never both
 

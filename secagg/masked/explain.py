@@ -23,11 +23,15 @@ def client_cost(config: MaskedSum) -> PartyCost:
     keys = 2 * PUBLIC_KEY_BYTES
     sealed = COUNT_BYTES + neighbours * (PARTY_BYTES + SEALED_BYTES)
     revealed = 2 * COUNT_BYTES + (neighbours + 1) * (PARTY_BYTES + SHARE_BYTES)
-    up = [keys, COMMITMENT_BYTES + sealed, config.vector_bytes, revealed]
+    peers = SIGNATURE_BYTES if config.signs_peers else 0
+    up = [keys, COMMITMENT_BYTES + sealed, peers + config.vector_bytes, revealed]
     down = [COUNT_BYTES + neighbours * (PARTY_BYTES + keys + config.signature_bytes), sealed, COUNT_BYTES]
     if config.is_authenticated:
         up.append(SIGNATURE_BYTES)
         down.append(COUNT_BYTES + config.signatures_needed * (PARTY_BYTES + SIGNATURE_BYTES))
+    if config.signs_peers:
+        down[1] += COUNT_BYTES
+        down[3] += COUNT_BYTES + neighbours * (PARTY_BYTES + SIGNATURE_BYTES)
     return PartyCost.of_payloads(up, down, vector_bytes=config.vector_bytes, signature_bytes=config.signature_bytes)
 
 
@@ -69,8 +73,12 @@ def explain_series(config: MaskedSum) -> str:
 
 
 def _cohort(config: MaskedSum) -> str:
-    graph = "complete graph" if config.degree is None else f"Harary graph of degree {config.degree}"
+    graph = "complete graph" if config.degree is None else f"{_kind(config)} of degree {config.degree}"
     return f"{len(config.clients)} clients, {graph}"
+
+
+def _kind(config: MaskedSum) -> str:
+    return "expander" if config.signs_peers else "Harary graph"
 
 
 def _guarantees(config: MaskedSum) -> list[str]:

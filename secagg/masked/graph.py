@@ -1,11 +1,14 @@
-"""Who is whose neighbour: a Harary graph over a permutation drawn from a public seed."""
+"""Who is whose neighbour: a ring, or an expander, over a permutation drawn from a public seed."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection
 from functools import lru_cache
 
+import numpy as np
+
+from secagg.errors import ConfigurationError
+from secagg.masked.expander import Expander, below, expander, words
 from secagg.sessions import PartyId
 
 
@@ -18,33 +21,51 @@ def harary_neighbours(clients: tuple[PartyId, ...], degree: int, seed: bytes, pa
         seed: public; whoever can choose it after knowing who is corrupt can surround a client.
         party: one of the clients.
     """
-    ring, place = _ring(clients, seed)
+    ring, place = _permuted(clients, seed)
     steps = range(1, degree // 2 + 1)
     here = place[party]
     return tuple(sorted(ring[(here + sign * step) % len(ring)] for step in steps for sign in (1, -1)))
 
 
+def expander_neighbours(clients: tuple[PartyId, ...], degree: int, seed: bytes, party: PartyId) -> tuple[PartyId, ...]:
+    """The at most ``degree`` clients next to ``party`` on the expander of permuted clients, ascending.
+
+    Raises:
+        ConfigurationError: there is no such expander.
+    """
+    permuted, place = _permuted(clients, seed)
+    steps = _expander(len(clients), degree).neighbours(np.array([place[party]]))
+    there = (int(places[0]) for places in steps)
+    return tuple(sorted(permuted[other] for other in there if other < len(clients)))
+
+
+def fewest_holders(
+    clients: tuple[PartyId, ...], degree: int, seed: bytes, survivors: Collection[PartyId]
+) -> tuple[int, PartyId]:
+    """How many survivors hold shares of a survivor's secrets on the expander, itself too, and whose are fewest."""
+    permuted, place = _permuted(clients, seed)
+    survives = np.zeros(len(clients), dtype=np.bool_)
+    survives[[place[party] for party in survivors]] = True
+    holders = np.where(survives, _expander(len(clients), degree).count(survives) + 1, len(clients))
+    fewest = int(np.argmin(holders))
+    return int(holders[fewest]), permuted[fewest]
+
+
+def _expander(n: int, degree: int) -> Expander:
+    graph = expander(n, degree)
+    if graph is None:
+        raise ConfigurationError(
+            f"there is no expander of degree {degree} for {n} clients; let MaskedSum.planned choose"
+        )
+    return graph
+
+
 @lru_cache(maxsize=8)
-def _ring(clients: tuple[PartyId, ...], seed: bytes) -> tuple[tuple[PartyId, ...], dict[PartyId, int]]:
+def _permuted(clients: tuple[PartyId, ...], seed: bytes) -> tuple[tuple[PartyId, ...], dict[PartyId, int]]:
     """The permutation: Fisher-Yates from the last place down, each place by unbiased rejection sampling."""
     ring = list(clients)
-    words = _words(seed)
+    drawn = words(b"analytic-secagg/1 neighbour graph" + seed)
     for last in range(len(ring) - 1, 0, -1):
-        chosen = _below(last + 1, words)
+        chosen = below(last + 1, drawn)
         ring[last], ring[chosen] = ring[chosen], ring[last]
     return tuple(ring), {party: place for place, party in enumerate(ring)}
-
-
-def _words(seed: bytes) -> Iterator[int]:
-    """64-bit big-endian words of SHA-256(label, seed, counter)."""
-    counter = 0
-    while True:
-        block = hashlib.sha256(b"analytic-secagg/1 neighbour graph" + seed + counter.to_bytes(8, "big")).digest()
-        for start in range(0, 32, 8):
-            yield int.from_bytes(block[start : start + 8], "big")
-        counter += 1
-
-
-def _below(bound: int, words: Iterator[int]) -> int:
-    limit = 2**64 - 2**64 % bound
-    return next(word for word in words if word < limit) % bound

@@ -90,18 +90,23 @@ class SealedShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareDelivery:
-    """Server to client, round 2: the sealed shares that its neighbours made for it."""
+    """Server to client, round 2: the sealed shares that its neighbours made for it.
+
+    Where peers are signed it first names all of the cohort that shared nothing; elsewhere ``absent`` is None.
+    """
 
     sealed: dict[PartyId, bytes]
+    absent: tuple[PartyId, ...] | None = None
 
     def to_payload(self) -> bytes:
         """The payload."""
-        return write_entries(self.sealed)
+        return (b"" if self.absent is None else write_parties(self.absent)) + write_entries(self.sealed)
 
     @classmethod
-    def read(cls, reader: Reader) -> Self:
+    def read(cls, reader: Reader, *, signs_peers: bool = False) -> Self:
         """Take the payload apart."""
-        message = cls(sealed=reader.entries(SEALED_BYTES))
+        absent = tuple(reader.entries(0)) if signs_peers else None
+        message = cls(absent=absent, sealed=reader.entries(SEALED_BYTES))
         reader.end()
         return message
 
@@ -147,18 +152,23 @@ class SurvivorSignature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurvivorProof:
-    """Server to client: enough survivors' signatures on one survivor set."""
+    """Server to client: enough survivors' signatures on one survivor set.
+
+    Where peers are signed also what each of the client's surviving neighbours signed of whom it masked with.
+    """
 
     signatures: dict[PartyId, bytes]
+    peers: dict[PartyId, bytes] | None = None
 
     def to_payload(self) -> bytes:
         """The payload."""
-        return write_entries(self.signatures)
+        return write_entries(self.signatures) + (b"" if self.peers is None else write_entries(self.peers))
 
     @classmethod
-    def read(cls, reader: Reader) -> Self:
+    def read(cls, reader: Reader, *, signs_peers: bool = False) -> Self:
         """Take the payload apart."""
-        message = cls(signatures=reader.entries(SIGNATURE_BYTES))
+        signatures = reader.entries(SIGNATURE_BYTES)
+        message = cls(signatures=signatures, peers=reader.entries(SIGNATURE_BYTES) if signs_peers else None)
         reader.end()
         return message
 

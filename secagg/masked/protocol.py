@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
@@ -20,7 +20,7 @@ from secagg.masked.adversary import opened_upload
 from secagg.masked.assumptions import Assumptions, complete_plan, plan
 from secagg.masked.client import MaskedClient
 from secagg.masked.explain import client_cost, explain
-from secagg.masked.graph import harary_neighbours
+from secagg.masked.graph import expander_neighbours, fewest_holders, harary_neighbours
 from secagg.masked.server import MaskedServer
 from secagg.masked.states import SETUP_MESSAGES
 from secagg.ring import RingVector
@@ -40,7 +40,8 @@ class MaskedSum(CarriedSum):
     Args:
         threshold: shares that open a secret. None takes the lowest that ``assumptions`` allow on this graph; on the
             complete graph without ``assumptions`` two thirds of the cohort, rounded down, plus one.
-        degree: neighbours of a client in a Harary graph, even; None is the complete graph.
+        degree: neighbours of a client in a sparse graph, even: an expander with identities, a Harary graph without;
+            None is the complete graph.
         graph_seed: public seed of the sparse graph, 16 to 64 bytes, fixed by nobody who could gain from it: a server
             that chooses it after it knows whom it controls can surround a client. ``seed_of_beacon`` makes one that
             sites can check.
@@ -144,7 +145,23 @@ class MaskedSum(CarriedSum):
         """The clients that ``party`` shares pairwise masks and secret shares with, ascending."""
         if self.degree is None:
             return tuple(other for other in self.clients if other != party)
-        return harary_neighbours(self.clients, self.degree, self.graph_seed, party)
+        near = expander_neighbours if self.signs_peers else harary_neighbours
+        return near(self.clients, self.degree, self.graph_seed, party)
+
+    @property
+    def signs_peers(self) -> bool:
+        """Whether clients sign whom they masked with: where the graph is sparse and the server may lie."""
+        return self.degree is not None and self.is_authenticated
+
+    def lonely(self, survivors: Collection[PartyId]) -> PartyId | None:
+        """A survivor whose secrets fewer survivors hold than it takes, so that no sum may be unmasked; None if none.
+
+        Where peers are signed alone; elsewhere too few shares say the same.
+        """
+        if self.degree is None or not self.signs_peers:
+            return None
+        holders, party = fewest_holders(self.clients, self.degree, self.graph_seed, survivors)
+        return party if holders < self.shares_needed else None
 
     def point(self, party: PartyId) -> int:
         """Where a client's Shamir shares are evaluated: its place in the cohort, from 1."""

@@ -70,5 +70,15 @@ def survivors_statement(dropouts: Iterable[PartyId], digest: bytes) -> bytes:
     return statement("survivors", digest, *map(_number, sorted(dropouts)))
 
 
+def sign_peers(identity: IdentityKey, absent: Iterable[PartyId], digest: bytes) -> bytes:
+    """A client's word that it masked its vector of this sum with all its neighbours but these."""
+    return identity.sign("peers", digest, *map(_number, sorted(absent)))
+
+
+def peers_statement(absent: Iterable[PartyId], digest: bytes) -> bytes:
+    """What each client signs with its masked vector, where the graph is sparse and the server may lie."""
+    return statement("peers", digest, *map(_number, sorted(absent)))
+
+
 def _number(party: PartyId) -> bytes:
     return party.to_bytes(4, "big")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,12 +29,13 @@ from secagg.masked.messages import (
 from secagg.masked.secrets import (
     pairwise_seed,
     pairwise_sign,
+    peers_statement,
     self_mask_commitment,
     survivors_statement,
 )
 from secagg.masked.states import SETUP_MESSAGES
 from secagg.primitives.agreement import BadPublicKeyError, KeyPair, check_public_key
-from secagg.primitives.identity import verifies
+from secagg.primitives.identity import SIGNATURE_BYTES, verifies
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.shamir import BadSharesError, Interpolation, combine, decode, is_share, without_one
 from secagg.rounds import Round, RoundState, ServerRounds
@@ -54,10 +54,11 @@ class MaskedServerState(RoundState):
     sum: RunningSum
     keys: dict[PartyId, AdvertisedKeys] = field(default_factory=dict)
     sealed: dict[PartyId, SealedShares] = field(default_factory=dict)
+    peers: dict[PartyId, bytes] = field(default_factory=dict)
+    """What each client signed of whom it masked with, where it does."""
     survivors: frozenset[PartyId] = frozenset()
     signatures: dict[PartyId, bytes] = field(default_factory=dict)
     revealed: dict[PartyId, UnmaskShares] = field(default_factory=dict)
-    transcript: list[bytes] = field(default_factory=list)
     disputes: list[tuple[PartyId, PartyId]] = field(default_factory=list)
 
 
@@ -84,11 +85,6 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         keys = self._kept.keys.values()
         self._public_keys = {key for entry in keys for key in (entry.sealing_key, entry.masking_key)}
 
-    @property
-    def transcript(self) -> bytes:
-        """A hash of every message that was taken in the rounds closed so far, in an order that all can repeat."""
-        return hashlib.sha256(b"".join(self._kept.transcript)).digest()
-
     def begin_sum(self, config: MaskedSum) -> None:
         """Give a server that was set up ahead the layout and context of its sum.
 
@@ -108,13 +104,12 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             frame = self._due(round_, sender, message)
             reader = Reader(frame.payload, peer=sender, max_entries=len(self._config.clients))
             self._takers(frame)[round_.answer](sender, reader)
-            round_.accept(sender, message)
+            round_.accept(sender)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         """End the round; the next messages by recipient, or nothing once the sum stands."""
         with self._closing() as round_:
             self._need_enough(round_)
-            self._kept.transcript.append(round_.transcript())
             return self._closers()[round_.answer](frozenset(round_.answered))
 
     def _takers(self, frame: Frame) -> dict[MessageType, Callable[[PartyId, Reader], None]]:
@@ -179,11 +174,13 @@ class MaskedServer(ServerRounds[MaskedServerState]):
 
     def _deliver_shares(self, shared: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
         self._ask(MessageType.MASKED_INPUT, shared)
+        absent = self._absent if self._config.signs_peers else None
         return {
             party: self._say(
                 MessageType.SHARE_DELIVERY,
                 ShareDelivery(
-                    sealed={peer: self._kept.sealed[peer].sealed[party] for peer in self._near(party, shared)}
+                    sealed={peer: self._kept.sealed[peer].sealed[party] for peer in self._near(party, shared)},
+                    absent=absent,
                 ).to_payload(),
                 party,
             )
@@ -193,9 +190,25 @@ class MaskedServer(ServerRounds[MaskedServerState]):
     # Round 2, MaskedInputCollection
 
     def _take_masked_vector(self, sender: PartyId, reader: Reader) -> None:
+        if self._config.signs_peers:
+            signature = reader.take(SIGNATURE_BYTES)
+            if not verifies(
+                self._config.identity(sender), signature, peers_statement(self._absent, self._config.digest)
+            ):
+                raise RemoteProtocolError("its signature is not one on whom it masked with", peer=sender)
         self._kept.sum.add(reader.rest(), peer=sender)
+        if self._config.signs_peers:
+            self._kept.peers[sender] = signature
 
     def _request_unmasking(self, survivors: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
+        lonely = self._config.lonely(survivors)
+        if lonely is not None:
+            raise TooFewSurvivorsError(
+                stage=f"{MessageType.MASKED_INPUT.name} of party {lonely} and of holders of its shares",
+                needed=self._config.shares_needed,
+                came=len(self._near(lonely, survivors)) + 1,
+                cohort=len(self._config.clients),
+            )
         self._kept.survivors = survivors
         self._ask(
             MessageType.SURVIVOR_SIGNATURE if self._config.is_authenticated else MessageType.UNMASK_SHARES, survivors
@@ -214,8 +227,20 @@ class MaskedServer(ServerRounds[MaskedServerState]):
     def _send_proof(self, signed: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
         self._ask(MessageType.UNMASK_SHARES, signed)
         enough = sorted(signed)[: self._config.signatures_needed]
-        proof = SurvivorProof(signatures={party: self._kept.signatures[party] for party in enough}).to_payload()
-        return {party: self._say(MessageType.SURVIVOR_PROOF, proof, party) for party in sorted(signed)}
+        signatures = {party: self._kept.signatures[party] for party in enough}
+        return {
+            party: self._say(
+                MessageType.SURVIVOR_PROOF,
+                SurvivorProof(signatures=signatures, peers=self._peers_of(party)).to_payload(),
+                party,
+            )
+            for party in sorted(signed)
+        }
+
+    def _peers_of(self, party: PartyId) -> dict[PartyId, bytes] | None:
+        if not self._config.signs_peers:
+            return None
+        return {peer: self._kept.peers[peer] for peer in self._near(party, self._kept.survivors)}
 
     # Round 4, Unmasking
 
@@ -351,6 +376,11 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         if not self._statement:
             self._statement = survivors_statement(self._dropouts, self._config.digest)
         return self._statement
+
+    @property
+    def _absent(self) -> tuple[PartyId, ...]:
+        """Everybody of the cohort who shared no secret."""
+        return tuple(party for party in self._config.clients if party not in self._kept.sealed)
 
     @property
     def _dropouts(self) -> tuple[PartyId, ...]:

@@ -9,9 +9,11 @@ from typing import Any
 from analytic.row_format import RowFormat
 from federation.console.arguments import file, items
 from federation.console.declaration import option
-from federation.datasets import BUNDLED, Dataset, bundled, load_npz
+from federation.datasets import BUNDLED, Dataset, bundled, load_npz, split
 from federation.errors import UsageError
 from federation.modes import MODES, choose_modes
+from federation.site.errors import SiteFileError
+from federation.site.table import TABLES, TableSchema
 
 DEFAULT_DATASET = "digits"
 
@@ -28,12 +30,25 @@ class DataOptions:
         "real data bundled with scikit-learn", choices=tuple(BUNDLED), default=None, shown=DEFAULT_DATASET
     )
     data: Path | None = option(
-        "x_train, y_train, x_test, y_test: features, labels", file, metavar="FILE.npz", default=None
+        "x_train, y_train, x_test, y_test: features, labels; or a table, .csv or .parquet, a fifth of it for testing",
+        file,
+        metavar="FILE.npz",
+        default=None,
+    )
+    columns: Path | None = option(
+        "the schema of a table: its features, target, categories and missing values",
+        file,
+        metavar="FILE.toml",
+        default=None,
     )
 
     def __post_init__(self) -> None:
         if self.dataset and self.data:
             raise UsageError("argument --data: not allowed with argument --dataset; give one of the two")
+        if (self.data is not None and self.data.suffix in TABLES) != (self.columns is not None):
+            raise UsageError(
+                "--columns is the schema of a table in --data (.csv, .parquet); give both, or none of them"
+            )
 
     def rows(self) -> Dataset:
         """Return the rows that are asked for.
@@ -41,7 +56,26 @@ class DataOptions:
         Raises:
             federation.errors.DataError: a file that cannot be read, or does not hold what is needed.
         """
+        if self.data and self.columns:
+            return tabled(self.data, self.columns)
         return load_npz(self.data) if self.data else bundled(self.dataset or DEFAULT_DATASET)
+
+
+def tabled(path: Path, columns: Path) -> Dataset:
+    """Return the rows of a table with classes, a fifth of them (drawn with a fixed seed) for testing.
+
+    Raises:
+        federation.errors.DataError: the table is not what the schema says.
+        UsageError: a schema that cannot be, or whose targets are numbers.
+    """
+    try:
+        schema = TableSchema.read(columns)
+    except SiteFileError as error:
+        raise UsageError(str(error)) from error
+    if not schema.classes:
+        raise UsageError(f"{columns}: the target has no categories, and these commands learn classes; state them")
+    rows = schema.rows(path)
+    return split(path.stem, rows.features, rows.targets)
 
 
 def modes_option() -> Any:

@@ -191,8 +191,7 @@ def _rewritten(content, change) -> bytes:
     description.pop("sha256")
     arrays = {name: array.copy() for name, array in load(content).items()}
     change(description, arrays)
-    description["arrays"] = model_files._digests(arrays)
-    return _with_text(arrays, json.dumps(description | {"sha256": model_files._digest(description)}))
+    return model_files.FILE.to_bytes(arrays, description)
 
 
 def _header(content) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from support.rationals import sandwiched
 from threadpoolctl import threadpool_info
 
+from analytic import certified
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
 from analytic.solve import one_blas_thread, sandwiched_least_squares, solve_ridge
 
@@ -42,6 +43,23 @@ class TestReports:
 
 
 class TestIndefinite:
+    def test_empty_columns_and_targets_are_zeros_that_nobody_computes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Dead random features, classes without rows: no digit decides an exact zero, and rationals take minutes."""
+        rng = np.random.default_rng(0)
+        rows, targets = rng.integers(-9, 9, (60, 12)), rng.integers(-9, 9, (60, 4))
+        rows[:, [2, 7]] = targets[:, 1] = 0
+        gram, cross = (rows.T @ rows).astype(np.int64), (rows.T @ targets).astype(np.int64)
+        monkeypatch.setattr(certified, "whole", None)
+        for ridge in (0.0, 0.5):
+            found = solve_ridge(gram, cross, ridge=ridge)
+            kept = np.ix_([k for k in range(12) if k not in (2, 7)], [0, 2, 3])
+            of_kept = solve_ridge(gram[np.ix_(kept[0][:, 0], kept[0][:, 0])], cross[kept], ridge=ridge)
+            assert found.weights[kept].tobytes() == of_kept.weights.tobytes()
+            assert np.count_nonzero(found.weights) == of_kept.weights.size
+            assert (found.certified, found.rank) == (True, 12 if ridge else 10)
+        nothing = solve_ridge(gram, 0 * cross, ridge=1.0)
+        assert (nothing.certified, nothing.rank, nothing.weights.any()) == (True, 12, False)
+
     def test_noise_below_zero_is_refused_and_a_ridge_cures_it(self) -> None:
         noisy, cross = np.diag([15.0, 3.0, -0.75]), np.ones((3, 1))
         with pytest.raises(NotPositiveDefiniteError, match=r"smallest eigenvalue is -0\.75 .* larger ridge"):

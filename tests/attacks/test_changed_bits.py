@@ -23,6 +23,7 @@ from secagg.errors import HelperMissingError, SecureSumError
 from secagg.in_memory import Envelope, InMemoryRun
 from secagg.masked.series import MaskedSeries
 from secagg.masked.series_in_one_process import SeriesInOneProcess
+from secagg.receipted_sum import ReceiptedSum, SignedBy
 
 CLIENTS = (1, 2, 3, 4, 5)
 LAYOUT = Layout.of([("gram", 3, 10**6), ("count", 1, 100)])
@@ -65,6 +66,11 @@ def over_bfv(make: Callable[[], InOneProcess]) -> InOneProcess:
     return replace(carried, secrets={**alone.secrets, **carried.secrets})
 
 
+def with_receipts(make: Callable[[], InOneProcess], by: SignedBy) -> InOneProcess:
+    parties = signed(make())
+    return replace(parties, protocol=ReceiptedSum(protocol=parties.protocol, signed_by=by))
+
+
 def second_of_a_series() -> InOneProcess:
     protocol: Any = signed(masked()).protocol
     series = MaskedSeries(
@@ -93,6 +99,8 @@ MODES = {
     "plain": Mode(lambda: signed(plain())),
     "bfv": Mode(partial(over_bfv, plain)),
     "masked+bfv": Mode(partial(over_bfv, masked)),
+    "masked, countersigned": Mode(partial(with_receipts, masked, SignedBy.CLIENTS)),
+    "committee, countersigned": Mode(partial(with_receipts, committee, SignedBy.HELPERS)),
     "masked+noise": Mode(partial(under_noise, masked), MOST_NOISE),
     "masked+central-noise": Mode(partial(under_noise, masked, central=True), MOST_NOISE),
     "committee+noise": Mode(partial(under_noise, committee), MOST_NOISE),

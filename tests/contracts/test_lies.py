@@ -82,19 +82,20 @@ def invented(request: Any, hand: ByHand) -> Any:
     """The server fills the cohort with a seed that it knows, to take one client's mask off alone."""
     forger = replace(hand.config, identities=(), server_identity=b"", helper_identities=())
     said = forger.client(LIAR, VECTORS[LIAR]).start()
-    seed = next(iter(content_of(said, forger).seeds.values()))
-    return replace(request, seeds=request.seeds | {LIAR: replace(seed, signature=bytes(64))})
+    entry = content_of(said, forger).entry(6)
+    return replace(request, entries=request.entries | {LIAR: replace(entry, signature=bytes(64))})
 
 
-def seeded(message: Any, **changes: bytes) -> Any:
-    """A committee client's upload with another seed for the second helper."""
-    helper = max(message.seeds)
-    return replace(message, seeds=message.seeds | {helper: replace(message.seeds[helper], **changes)})
+def boxed(message: Any) -> Any:
+    """A committee client's upload with another box for the last helper."""
+    helper = max(message.boxes)
+    return replace(message, boxes=message.boxes | {helper: bytes(len(message.boxes[helper]))})
 
 
-def swapped_seed(request: Any, hand: ByHand) -> Any:
-    """One client's seed for the other helper."""
-    return replace(request, seeds=request.seeds | {1: hand.read(hand.requests[7]).seeds[1]})
+def swapped_box(delivery: Any, hand: ByHand) -> Any:
+    """One client's seeds for the other helper."""
+    other = hand.read(hand.requests[7]).entries[1]
+    return replace(delivery, entries=delivery.entries | {1: replace(delivery.entries[1], box=other.box)})
 
 
 T = MessageType
@@ -102,7 +103,7 @@ NO_NEIGHBOURS, TWICE, OUTSIDE = "1 parties that are no neighbours", "one public 
 UNSIGNED, CLOSED = "party 2 are not signed by its identity", "party {} sealed do not open: forged, replayed or changed"
 NOT_ALL, NOT_ASKED = "exactly the 4 neighbours", "must reveal one share"
 OTHER_SURVIVORS = "did not sign the survivor set that this client was told"
-NO_SURVIVORS, UNSIGNED_SEED = "1 signatures are not from survivors", "seed for helper 7 is not signed by its identity"
+NO_SURVIVORS, UNSIGNED_SEEDS = "1 signatures are not from survivors", "its seeds are not signed by its identity"
 Lie = tuple[Callable[[Any, ByHand], Any], str]
 """(what a message says, the sum so far) to what it says instead; and how that is refused."""
 
@@ -180,25 +181,57 @@ REVEALED: dict[str, Lie] = {
         NOT_ASKED,
     ),
 }
-MASKS_ASKED: dict[str, Lie] = {
-    "of too few": (lambda m, _: without(m, "seeds", 1, 2, 3, 4), "at least 2 clients, the server names 1"),
-    "a stranger's": (lambda m, _: replace(m, seeds={2: m.seeds[2], 3: m.seeds[3], 9: m.seeds[5]}), OUTSIDE + " cohort"),
-    "a stranger's alone": (lambda m, _: replace(m, seeds={9: m.seeds[5]}), OUTSIDE + " cohort"),
+SEEDS: dict[str, Lie] = {
+    "of too few": (lambda m, _: without(m, "entries", 1, 2, 3, 4), "at least 2 clients, the server names 1"),
+    "a stranger's": (
+        lambda m, _: replace(m, entries={2: m.entries[2], 3: m.entries[3], 9: m.entries[5]}),
+        OUTSIDE + " cohort",
+    ),
+    "another helper's": (lambda m, hand: swapped_box(m, hand), "seeds of client 1 are not those that it signed"),
 }
-SIGNED_MASKS_ASKED: dict[str, Lie] = {
-    "of an invented client": (lambda m, hand: invented(m, hand), "seed of client 2 is not signed by its identity"),
+SIGNED_SEEDS: dict[str, Lie] = {
+    "of an invented client": (lambda m, hand: invented(m, hand), "seeds of client 2 are not those that it signed"),
+}
+SETS: dict[str, Lie] = {
+    "of too few": (lambda m, _: replace(m, parties=(1,)), "at least 2 clients, the server names 1"),
+    "with a stranger": (lambda m, _: replace(m, parties=(1, 2, 9)), OUTSIDE + " cohort, or whose seeds"),
+}
+CERTIFICATES: dict[str, Lie] = {
+    "of others": (lambda m, _: replace(m, survivors=(1, 2, 3)), "signed another survivor set"),
+    "of none": (lambda m, _: replace(m, signatures={}), "helpers must have signed this survivor set, 0 of"),
+    "of too few": (lambda m, _: without(m, "signatures", *list(m.signatures)[1:]), "this survivor set, 1 of the 1"),
+    "forged": (
+        lambda m, _: replace(m, signatures=dict.fromkeys(m.signatures, min(m.signatures.values()))),
+        "this survivor set, 1 of the",
+    ),
+}
+UNSIGNED_CERTIFICATES: dict[str, Lie] = {
+    "of too few": (lambda m, _: replace(m, survivors=(1,)), "at least 2 clients, the server names 1"),
+    "with a stranger": (lambda m, _: replace(m, survivors=(1, 2, 9)), OUTSIDE + " cohort, or whose seeds"),
+}
+MASKS_ASKED: dict[str, Lie] = {
+    "of no set": (lambda m, _: replace(m, sets=()), "or for none"),
+    "of another set": (lambda m, _: replace(m, sets=(*m.sets, 99)), "sets that this helper is not in"),
 }
 UPLOADS: dict[str, Lie] = {
-    "one helper only": (lambda m, _: without(m, "seeds", 7), "one seed for each helper|bytes early"),
-    "small order": (lambda m, _: seeded(m, ephemeral=bytes(32)), "helper 7 with a key of small order"),
+    "one helper only": (lambda m, _: without(m, "boxes", 7), "a box for each helper|bytes early"),
 }
 SIGNED_UPLOADS: dict[str, Lie] = {
-    "unsigned seed": (lambda m, _: seeded(m, signature=bytes(64)), UNSIGNED_SEED),
-    "another seed": (lambda m, _: seeded(m, sealed=bytes(60)), UNSIGNED_SEED),
+    "unsigned seeds": (lambda m, _: replace(m, signature=bytes(64)), UNSIGNED_SEEDS),
+    "another box": (lambda m, _: boxed(m), UNSIGNED_SEEDS),
+    "other commitments": (lambda m, _: replace(m, commitments=bytes(len(m.commitments))), UNSIGNED_SEEDS),
+}
+COMPLAINTS: dict[str, Lie] = {"of a stranger": (lambda m, _: replace(m, parties=(9,)), "it was told nothing of")}
+SET_SIGNATURES: dict[str, Lie] = {
+    "of another set": (lambda m, _: replace(m, signature=bytes(64)), "signed another survivor set"),
 }
 MASK_SUMS: dict[str, Lie] = {
-    "cut": (lambda m, _: replace(m, vector=m.vector[:-1]), "1 bytes early"),
-    "of others": (lambda m, _: replace(m, survivors=(1, 2, 3)), "another survivor set than the one it was asked about"),
+    "cut": (lambda m, _: replace(m, sums={p: v[:-1] for p, v in m.sums.items()}), "ends before its"),
+    "of other sets": (lambda m, _: replace(m, sums={p + 50: v for p, v in m.sums.items()}), "of other sets than"),
+    "others": (
+        lambda m, _: replace(m, sums={p: bytes(len(v)) for p, v in m.sums.items()}),
+        "not the one that it gave the hash of",
+    ),
 }
 CIPHERTEXTS: dict[str, Lie] = {
     "cut": (lambda m, _: m[:-1], "party 2"),
@@ -216,6 +249,8 @@ DECRYPTIONS: dict[str, Lie] = {
     "of too much": (lambda m, _: write_request(CLIENTS, m[1] + b"\0"), "too many"),
     "of what is no sum": (lambda m, _: write_request(CLIENTS, b"\xff" * len(m[1])), "beyond its modulus"),
 }
+SIGNED_COMMITTEES = ("committee, identities", "committee, 1 of 4, identities")
+COMMITTEES = ("committee", *SIGNED_COMMITTEES, "committee, 2 of 5")
 ENCRYPTED, MASKED_ENCRYPTED = ("bfv", "ckks"), ("masked+bfv", "masked+ckks")
 LIES: list[tuple[tuple[str, ...], MessageType, dict[str, Lie], dict[int, int]]] = [
     # modes, the message whose content is changed, how, and which clients vanish after how many messages
@@ -245,17 +280,17 @@ LIES: list[tuple[tuple[str, ...], MessageType, dict[str, Lie], dict[int, int]]] 
     (("masked", "masked, identities"), T.ADVERTISED_KEYS, KEYS, {}),
     (("masked", "masked, identities"), T.SEALED_SHARES, SHARES, {}),
     (("masked", "masked, identities"), T.UNMASK_SHARES, REVEALED, {5: 2}),
-    (("committee", "committee, identities"), T.MASK_REQUEST, MASKS_ASKED, {}),
-    (
-        ("committee",),
-        T.MASK_REQUEST,
-        {"another helper's": (lambda m, hand: swapped_seed(m, hand), "seed of client 1 does not open")},
-        {},
-    ),
-    (("committee, identities",), T.MASK_REQUEST, SIGNED_MASKS_ASKED, {}),
-    (("committee", "committee, identities"), T.COMMITTEE_INPUT, UPLOADS, {}),
-    (("committee, identities",), T.COMMITTEE_INPUT, SIGNED_UPLOADS, {}),
-    (("committee", "committee, identities"), T.MASK_SUM, MASK_SUMS, {}),
+    (COMMITTEES, T.SEED_DELIVERY, SEEDS, {}),
+    (SIGNED_COMMITTEES, T.SEED_DELIVERY, SIGNED_SEEDS, {}),
+    (SIGNED_COMMITTEES, T.SURVIVOR_SET, SETS, {}),
+    (SIGNED_COMMITTEES, T.SET_CERTIFICATE, CERTIFICATES, {}),
+    (("committee", "committee, 2 of 5"), T.SET_CERTIFICATE, UNSIGNED_CERTIFICATES, {}),
+    (COMMITTEES, T.MASK_REQUEST, MASKS_ASKED, {}),
+    (COMMITTEES, T.COMMITTEE_INPUT, UPLOADS, {}),
+    (SIGNED_COMMITTEES, T.COMMITTEE_INPUT, SIGNED_UPLOADS, {}),
+    (COMMITTEES, T.SEED_COMPLAINTS, COMPLAINTS, {}),
+    (SIGNED_COMMITTEES, T.SET_SIGNATURE, SET_SIGNATURES, {}),
+    (COMMITTEES, T.MASK_SUM, MASK_SUMS, {}),
     (ENCRYPTED, T.ENCRYPTED_INPUT, CIPHERTEXTS, {}),
     (MASKED_ENCRYPTED, T.MASKED_INPUT, CIPHERTEXTS, {}),
     (ENCRYPTED + MASKED_ENCRYPTED, T.DECRYPTION_REQUEST, DECRYPTIONS, {}),

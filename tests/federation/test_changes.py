@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from analytic import AFL, ClientRows, DeepAFL, FedHiP, FixedThresholds, QuantileThresholds, RowFormat, SAFLe, fit_pooled
+from analytic import (
+    AFL,
+    ClientRows,
+    DeepAFL,
+    FedHiP,
+    FixedThresholds,
+    QuantileThresholds,
+    RowFormat,
+    SAFLe,
+    fit_pooled,
+    save_model,
+)
 from analytic.errors import AnalyticError
 from federation import (
     Change,
@@ -19,7 +31,9 @@ from federation import (
     run_federation,
     with_classes,
 )
+from federation.__main__ import main
 from federation.modes import choose_modes
+from federation.totals import read_totals, totals_to_bytes
 from secagg import SumResult
 from secagg.errors import InvalidVectorError
 
@@ -163,3 +177,27 @@ def test_learners_whose_later_sums_follow_from_the_first_start_again(learner: An
     )
     with pytest.raises(ChangeRefusedError, match="more than one sum"):
         changed(learner, first, batch, Change.JOIN)
+
+
+def test_files_change_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Join, then verify; a small batch needs its reason; a run of several sums is none."""
+    monkeypatch.chdir(tmp_path)
+    learner = LEARNERS["afl"]
+    before, batch, alone = (total_of(learner, sites(*parties)) for parties in (OLD, NEW, [20]))
+    save_model("model.safetensors", learner, changed(learner, before, batch, Change.JOIN).model)
+    for name, totals in {"totals": [before], "batch": [batch], "alone": [alone], "two": [before, batch]}.items():
+        Path(f"{name}.safetensors").write_bytes(totals_to_bytes(totals))
+    asked = ["change", "model.safetensors", "totals.safetensors"]
+    assert main([*asked, "batch.safetensors"]) == 0
+    assert "18 are in the total now" in capsys.readouterr().out
+    assert main(["verify", "changed-model.safetensors", "changed-totals.safetensors"]) == 0
+    assert read_totals(Path("changed-totals.safetensors"))[0].survivors == (*OLD, *NEW)
+    assert main([*asked, "alone.safetensors"]) == 2
+    assert "wait for a larger batch" in capsys.readouterr().err
+    assert main([*asked, "alone.safetensors", "--reason", "contract 7"]) == 0
+    assert "show the sum of sites 20 alone, whose reason is: contract 7" in capsys.readouterr().out.replace("\n", " ")
+    assert main([*asked, "two.safetensors"]) == 2
+    assert "totals of 2 sums" in capsys.readouterr().err
+    assert main([*asked, "none.safetensors"]) == 2
+    assert "cannot read none.safetensors" in capsys.readouterr().err
+    assert main([*asked, "batch.safetensors", "--new-model", "totals.safetensors"]) == 2

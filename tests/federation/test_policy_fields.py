@@ -13,7 +13,7 @@ from secagg import Assumptions, ClientPolicy, MaskedSeries
 from secagg.carriers import Encrypted
 from secagg.config import SumConfig
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum
-from secagg.dp.noisy_sum import _OverSum
+from secagg.over_sum import OverSum
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "policies.md"
 
@@ -31,10 +31,10 @@ def kinds_of(base: type) -> Iterator[type]:
 
 def proposed() -> set[str]:
     """Class and name of each field that a constructor takes, under the class that declares it."""
-    sums = dict.fromkeys([*kinds_of(SumConfig), *kinds_of(_OverSum)])
+    sums = dict.fromkeys([*kinds_of(SumConfig), *kinds_of(OverSum)])
     own = [(kind, name) for kind in (*sums, *PARTS) for name in kind.__annotations__ if not name.startswith("_")]
     taken = {kind: {field.name for field in fields(kind) if field.init} for kind, _ in own}
-    return {f"{kind.__name__.strip('_')}.{name}" for kind, name in own if name in taken[kind] and kind is not _OverSum}
+    return {f"{kind.__name__}.{name}" for kind, name in own if name in taken[kind] and kind is not OverSum}
 
 
 def rows() -> list[list[str]]:
@@ -47,7 +47,7 @@ def test_the_page_lists_every_field_that_a_server_proposes() -> None:
     """A new field of any sum, carrier, noise or invitation fails here until somebody bounds it or says why not."""
     listed = [row[0].strip("`") for row in rows()]
     assert len(listed) == len(set(listed))
-    inherited = {"NoisySum.protocol", "CentralNoisySum.protocol"}
+    inherited = {f"{kind}.protocol" for kind in ("NoisySum", "CentralNoisySum", "ReceiptedSum")}
     assert set(listed) == proposed() | inherited
     assert {"SumConfig.session_id", "MaskedSum.graph_seed", "Terms.mode", "NoisySum.noise"} <= proposed()
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save as save_arrays
 
 from analytic.learner import ClientRows
 from analytic.model_files import load_model, save_model
@@ -17,7 +14,7 @@ from analytic.row_format import RowFormat
 from federation.__main__ import main
 from federation.federation import Federation
 from federation.learners import LEARNERS, LearnerSettings
-from federation.totals import ENTRY, VERSION, TotalsFileError, totals_from_bytes, totals_to_bytes
+from federation.totals import FILE, TotalsFileError, totals_from_bytes, totals_to_bytes
 from secagg import SumResult
 
 OPTIONS: dict[str, dict[str, Any]] = {"deepafl": {"n_layers": 1, "d_phi": 6, "d_f": 5}, "safle": {"n_bins": 64}}
@@ -96,7 +93,7 @@ def test_totals_of_another_run_and_damaged_files_are_refused_by_name(
     whole = (run / "totals.safetensors").read_bytes()
     totals = stored(run)
     for content, complaint in (
-        (whole[:-8], "is no file of a run's totals"),
+        (whole[:-8], "is no safetensors file of numbers"),
         (whole[:-1] + bytes([whole[-1] ^ 1]), "was damaged or changed"),
         (totals_to_bytes([]), "needs more than the 0 sums"),
         (totals_to_bytes([*totals, totals[-1]]), f"complete after {len(totals)} sums"),
@@ -109,10 +106,10 @@ def test_totals_of_another_run_and_damaged_files_are_refused_by_name(
 
 def test_totals_keep_their_bytes() -> None:
     first = SumResult(total=np.array([1, -(2**62), 3]), survivors=(1, 4))
-    totals = [first, SumResult(total=np.arange(2), survivors=(4,))]
+    totals = [first, SumResult(total=np.arange(2), survivors=(4,), receipt=b"receipt")]
     content = totals_to_bytes(totals)
     assert totals_to_bytes(totals_from_bytes(content)) == content
-    with pytest.raises(TotalsFileError, match="no file of a run's totals"):
+    with pytest.raises(TotalsFileError, match="no safetensors file"):
         totals_from_bytes(b"")
 
 
@@ -123,15 +120,14 @@ def test_totals_keep_their_bytes() -> None:
         ("survivors", [3]),
         ("survivors", [["3"]]),
         ("survivors", [[True]]),
-        ("arrays", []),
-        ("arrays", 7),
+        ("survivors", [[3], [3]]),
+        ("receipts", ["x"]),
+        ("receipts", 7),
     ],
 )
 def test_a_description_of_another_kind_is_refused_by_name(name: str, value: Any) -> None:
     """Whoever hands a file of totals on may have written it."""
-    arrays = {"total 1": np.arange(3)}
-    digests = {"total 1": hashlib.sha256(arrays["total 1"].tobytes()).hexdigest()}
-    description = {"version": VERSION, "survivors": [[3]], "arrays": digests}
-    assert totals_from_bytes(save_arrays(arrays, {ENTRY: json.dumps(description)}))
+    arrays, said = {"total 1": np.arange(3)}, {"survivors": [[3]], "receipts": ["aa"]}
+    assert totals_from_bytes(FILE.to_bytes(arrays, said))[0].receipt == b"\xaa"
     with pytest.raises(TotalsFileError, match="no file of a run's totals"):
-        totals_from_bytes(save_arrays(arrays, {ENTRY: json.dumps(description | {name: value})}))
+        totals_from_bytes(FILE.to_bytes(arrays, said | {name: value}))

@@ -107,14 +107,14 @@ def _vector(data: bytes) -> None:
 
 
 def _receipt(data: bytes) -> None:
-    for text in (data, b"SAGR\1" + data):
+    for text in (data, b"SAGR\2" + data):
         try:
             receipt = Receipt.from_bytes(text)
         except ReceiptError:
             continue
         assert receipt.to_bytes() == text
         try:
-            receipt.verify(SIGNED, IDENTITIES[2].public)
+            receipt.verify(IDENTITIES[2].public)
         except ReceiptError:
             continue
         raise AssertionError("a receipt that nobody signed")
@@ -327,9 +327,11 @@ DECODERS: dict[str, Target] = {
     "signed_roster": partial(_message, lambda reader: Roster.read(reader, signature_bytes=64)),
     "sealed_shares": partial(_message, SealedShares.read),
     "share_delivery": partial(_message, ShareDelivery.read),
+    "signed_share_delivery": partial(_message, partial(ShareDelivery.read, signs_peers=True)),
     "unmask_request": partial(_message, UnmaskRequest.read),
     "survivor_signature": partial(_message, SurvivorSignature.read),
     "survivor_proof": partial(_message, SurvivorProof.read),
+    "survivor_proof_with_peers": partial(_message, partial(SurvivorProof.read, signs_peers=True)),
     "unmask_shares": partial(_message, UnmaskShares.read),
     "vector": _vector,
     "receipt": _receipt,

@@ -7,11 +7,13 @@ Hypothesis draws the others, or ``strategies`` goes through all sequences with a
 
 from __future__ import annotations
 
+import hashlib
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,13 +27,21 @@ from secagg.carriers.key_holder import write_request
 from secagg.committee import client as committee_client
 from secagg.committee import helper as committee_helper
 from secagg.committee.messages import (
+    BOX_LABEL,
+    SEEDS_LABEL,
+    SET_LABEL,
     CommitteeInput,
     MaskRequest,
     MaskSum,
-    SealedSeed,
-    seed_binding,
-    seed_key,
-    sign_seed,
+    Parties,
+    SeedDelivery,
+    SeedEntry,
+    SetCertificate,
+    SetSignature,
+    box_binding,
+    mask_seed,
+    seed_commitment,
+    set_hash,
 )
 from secagg.config import SERVER
 from secagg.errors import MalformedMessageError, SecureSumError
@@ -45,9 +55,10 @@ from secagg.masked.messages import (
     SurvivorSignature,
     UnmaskRequest,
 )
-from secagg.masked.secrets import seal_binding, sealing_key, sign_survivors
+from secagg.masked.secrets import seal_binding, sealing_key, sign_peers, sign_survivors
 from secagg.masked.series import MaskedSeries
 from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey, seal_box
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.primitives.sealing import seal
 from secagg.primitives.shamir import SHARE_BYTES
@@ -65,6 +76,7 @@ Session = Callable[[int, bytes | None], Sequence[bytes | None]]
 CRASH = b""
 
 START, ROSTER, DELIVERY, REQUEST, PROOF, REQUEST_AGAIN, PROOF_AGAIN = range(7)
+SEEDS, SURVIVORS, CERTIFICATE, MASKS = range(4)
 
 
 def identity_of(party: int) -> IdentityKey:
@@ -72,9 +84,9 @@ def identity_of(party: int) -> IdentityKey:
     return IdentityKey(bytes([party + 1]) * 32)
 
 
-def agreement_of(helper: int) -> KeyPair:
+def box_key_of(helper: int) -> BoxKey:
     """The key pair of a helper."""
-    return KeyPair(bytes([helper + 1]) * 32)
+    return BoxKey(bytes([helper + 1]) * 32)
 
 
 def vector_of(vector: Vector) -> np.ndarray:
@@ -240,7 +252,7 @@ class Stage:
         """What a party knows for long."""
         if party in self.sums[0].helpers:
             identity = identity_of(party) if self.sums[0].is_authenticated else None
-            return PartySecrets(agreement=agreement_of(party), identity=identity, decryption=self.decryption)
+            return PartySecrets(boxes=box_key_of(party), identity=identity, decryption=self.decryption)
         return PartySecrets(identity=identity_of(party) if self.sums[0].is_authenticated else None)
 
     def _maker(self, party: int) -> Callable[[], Session]:
@@ -291,7 +303,7 @@ class Attack:
         self._seen: list[Seen] = []
         self._locked: dict[tuple[int, int], tuple[bytes, Seen]] = {}
         """Ciphertexts that only the key holder opens, and what is in them."""
-        self._keys = [agreement_of(party) for party in stage.sums[0].helpers if party in stage.colluders]
+        self._keys = [box_key_of(party) for party in stage.sums[0].helpers if party in stage.colluders]
         self._seeds: set[bytes] = set()
 
     def tell(self, number: int, party: int, event: bytes | None, *, is_repeated: bool = False) -> tuple[bytes, ...]:
@@ -315,22 +327,25 @@ class Attack:
         self._heard[number].take(message, sender=party, recipient=SERVER)
         if type_ in CARRIES_VECTOR or type_ is MessageType.MASK_SUM:
             vectors = (self.stage.vector(number, party),) if type_ in CARRIES_VECTOR else ()
-            seen = Seen(vectors, masks, self._words(config, message, party))
-            assert seen.is_true, "what was sent is the vector and the masks that were seen to be added"
-            if isinstance(_carrier(config), Encrypted) and not self.stage.colluders.intersection(config.helpers):
-                self._locked[number, party] = _payload(config, message, party), seen
-            else:
-                self._seen.append(seen)
+            sums = self._sums(config, message, party)
+            for place, words in enumerate(sums):  # of a helper's sums each has as many masks as the others
+                each = len(masks) // len(sums)
+                seen = Seen(vectors, masks[place * each :][:each], words)
+                assert seen.is_true, "what was sent is the vector and the masks that were seen to be added"
+                if isinstance(_carrier(config), Encrypted) and not self.stage.colluders.intersection(config.helpers):
+                    self._locked[number, party] = _payload(config, message, party), seen
+                elif all((before.vectors, before.masks) != (seen.vectors, seen.masks) for before in self._seen):
+                    self._seen.append(seen)
 
-    def _words(self, config: Sum, message: bytes, party: int) -> Words:
+    def _sums(self, config: Sum, message: bytes, party: int) -> list[Words]:
         """The words in a message: whoever knows everything reads them, and not the coalition."""
         carrier = _carrier(config)
         if not isinstance(carrier, Encrypted):
-            return _words(config, message, party)
+            return _sums(config, message, party)
         assert not isinstance(config, CommitteeSum)
         payload = _payload(config, message, party)
         words = carrier.cipher(config).decrypt(payload, self.stage.decryption).vector.to_bytes()
-        return np.frombuffer(words, np.uint64)
+        return [np.frombuffer(words, np.uint64)]
 
     def ask_holder(self, number: int, arrived: Callable[[int], bool]) -> None:
         """Have an honest key holder decrypt a sum of what arrived, or of what the server likes, once or twice."""
@@ -420,6 +435,7 @@ class Masked(Attack):
         self._dropouts: dict[int, frozenset[int]] = {}
         self._asked: dict[tuple[int, int], frozenset[int]] = {}
         self._signed: dict[tuple[int, frozenset[int]], dict[int, bytes]] = defaultdict(dict)
+        self._absent: dict[tuple[int, int], list[int]] = {}
         self._asks_again = 0
 
     def play(self) -> None:
@@ -527,7 +543,19 @@ class Masked(Attack):
                 box = [*boxes, None][self.choose(len(boxes) + 1) if self.stage.may_lie else 0]
                 if box is not None:
                     chosen[peer] = box
-        return ShareDelivery(sealed=chosen).to_payload()
+        absent = self._said_absent(number, party, set(chosen)) if self._config(number).signs_peers else None
+        return ShareDelivery(sealed=chosen, absent=absent).to_payload()
+
+    def _said_absent(self, number: int, party: int, came: set[int]) -> tuple[int, ...]:
+        """Who shared nothing, with the neighbours whose boxes were withheld; or as it is for others."""
+        config = self._config(number)
+        shared = {sender for sender, _ in self._heard[number].shared} | self.stage.colluders
+        if not self.stage.may_lie:
+            shared = self._counted[number, ROSTER] | self.stage.colluders
+        elif not self.choose(2):
+            shared = (shared | came) - (set(config.neighbours(party)) - came)
+        self._absent[number, party] = sorted(set(config.clients) - shared - {party})
+        return tuple(self._absent[number, party])
 
     def _boxes(self, number: int, party: int, peer: int, keys: AdvertisedKeys) -> list[bytes]:
         if keys in self._forged:
@@ -571,7 +599,20 @@ class Masked(Attack):
             for (k, _), signed in self._signed.items():
                 signatures |= signed if k == number else {}
         signatures |= self._signed[number, dropouts]
-        return SurvivorProof(signatures=signatures).to_payload()
+        peers = self._signed_peers(number, party) if self._config(number).signs_peers else None
+        return SurvivorProof(signatures=signatures, peers=peers).to_payload()
+
+    def _signed_peers(self, number: int, party: int) -> dict[int, bytes]:
+        """What each surviving neighbour signed; colluders sign what this client was told."""
+        config, signed = self._config(number), {}
+        for peer in set(config.neighbours(party)) - self._asked[number, party]:
+            said = self._said.get((number, peer, MessageType.MASKED_INPUT))
+            if peer in self.stage.colluders:
+                said_by = identity_of(peer), tuple(self._absent[number, party]), config.digest
+                signed[peer] = self.stage.once(("peers", peer, *said_by[1:]), partial(sign_peers, *said_by))
+            elif said is not None:
+                signed[peer] = opened(config, said, sender=peer, recipient=SERVER).payload.tobytes()[:SIGNATURE_BYTES]
+        return signed
 
     def _colluder_signs(self, peer: int, dropouts: frozenset[int], digest: bytes) -> bytes:
         key = (peer, dropouts, digest)
@@ -585,75 +626,154 @@ class Masked(Attack):
 
 
 class Committee(Attack):
-    """Requests to helpers, to each its own survivors with seeds of whatever origin."""
+    """To each helper its own seeds, survivors and certificate, of whatever origin; colluding helpers sign anything."""
 
     def __init__(self, stage: Stage, choose: Choose) -> None:
         Attack.__init__(self, stage, choose)
         self._last: dict[tuple[int, int], int] = defaultdict(int)
+        self._told_of: dict[tuple[int, int], dict[int, bytes]] = {}
+        self._left_out: dict[int, frozenset[int]] = defaultdict(frozenset)
+        self._fixed: dict[tuple[int, int], frozenset[int]] = {}
+        self._signed: dict[tuple[int, bytes], dict[int, bytes]] = defaultdict(dict)
+        self._answered_for: dict[tuple[int, int], frozenset[int]] = {}
+        self._again: set[tuple[int, int, int]] = set()
 
     def play(self) -> None:
-        """Collect vectors, then ask each honest helper, perhaps twice."""
+        """Collect vectors, then lead each honest helper through its steps."""
         for number in range(len(self.stage.sums)):
             for party in self.stage.clients:
                 if not self.choose(2):
                     self.tell(number, party, None)
         waiting = [
-            (number, helper)
+            (number, SEEDS, helper)
             for number, config in enumerate(self.stage.sums)
-            for _ in range(1 + self.stage.may_lie)
             for helper in config.helpers
             if helper not in self.stage.colluders
         ]
         while waiting:
-            number, helper = waiting.pop(self.choose(len(waiting)) if self.stage.reorders else 0)
+            number, step, helper = waiting.pop(self.choose(len(waiting)) if self.stage.reorders else 0)
             if (number, None) not in self._told[helper]:
                 self.tell(number, helper, None)
             self.disturb(number, helper)
-            self.tell(number, helper, self._mask_request(number, helper))
+            answers = self.tell(number, helper, self._request(number, step, helper))
+            if answers and step == SURVIVORS:
+                self._take_signature(number, helper, answers[0])
+            following = self._following(number, step, helper, bool(answers))
+            if following is not None:
+                insort(waiting, (number, following, helper))
 
-    def _mask_request(self, number: int, helper: int) -> bytes:
-        config = self.stage.sums[number]
-        assert isinstance(config, CommitteeSum)
-        seeds = {}
+    def _following(self, number: int, step: int, helper: int, has_answered: bool) -> int | None:
+        """The next step; a liar tries once more where it was refused, and begins with other survivors at the end."""
+        first = SURVIVORS if self.stage.sums[number].is_authenticated else CERTIFICATE
+        if has_answered and step < MASKS:
+            return step + 1 if step != SEEDS else first
+        tried = (number, step, helper)
+        if not self.stage.may_lie or tried in self._again or not self.choose(2):
+            return None
+        self._again.add(tried)
+        return first if has_answered else step
+
+    def _request(self, number: int, step: int, helper: int) -> bytes:
+        type_, make = {
+            SEEDS: (MessageType.SEED_DELIVERY, self._seeds_for),
+            SURVIVORS: (MessageType.SURVIVOR_SET, self._survivors_for),
+            CERTIFICATE: (MessageType.SET_CERTIFICATE, self._certificate),
+            MASKS: (MessageType.MASK_REQUEST, self._masks),
+        }[step]
+        return says(self.stage.sums[number], type_, make(number, helper).to_payload(), recipient=helper)
+
+    def _seeds_for(self, number: int, helper: int) -> SeedDelivery:
+        config, entries = self._config(number), {}
         for party in config.clients:
-            offers = [*self._seeds_for(config, number, helper, party), None]
+            offers = [*self._offers(config, number, helper, party), None]
             self._last[number, party] = pick = (self._last[number, party] + self.choose(len(offers))) % len(offers)
             offer = offers[pick]
             if offer is not None:
-                seeds[party] = offer
-        return says(config, MessageType.MASK_REQUEST, MaskRequest(seeds=seeds).to_payload(), recipient=helper)
+                entries[party] = offer
+        said = {party: hashlib.sha256(entry.said(config.digest, party)).digest() for party, entry in entries.items()}
+        self._told_of[number, helper] = said
+        return SeedDelivery(entries=entries)
 
-    def _seeds_for(self, config: CommitteeSum, number: int, helper: int, party: int) -> list[SealedSeed]:
-        """A client's own seed, one that the server made up, the same client's of another sum, and somebody else's."""
+    def _offers(self, config: CommitteeSum, number: int, helper: int, party: int) -> list[SeedEntry]:
+        """A client's own seeds, some that the server made up, the same client's of another sum, and somebody else's."""
         uploads = {(k, client): said for k, heard in enumerate(self._heard) for client, said in heard.inputs}
-        own = [uploads.pop((number, party)).seeds[helper]] if (number, party) in uploads else []
+        own = [uploads.pop((number, party))] if (number, party) in uploads else []
         if not self.stage.may_lie:
-            return own or ([self._made_up(config, helper, party)] if party in self.stage.colluders else [])
-        others = [said.seeds[helper] for said in uploads.values()]
-        signed = [self._signed(config, helper, party, seed) for seed in others]
-        return [*own, self._made_up(config, helper, party), *signed]
+            offers = own or ([self._made_up(config, party)] if party in self.stage.colluders else [])
+        else:
+            others = [self._resigned(config, party, said) for said in uploads.values()]
+            offers = [*own, self._made_up(config, party), *others]
+        return [offer.entry(helper) for offer in offers]
 
-    def _made_up(self, config: CommitteeSum, helper: int, party: int) -> SealedSeed:
-        entry, seed = self.stage.once((config.digest, helper, party), lambda: self._new_seed(config, helper, party))
-        self._seeds.add(seed)
-        return entry
+    def _made_up(self, config: CommitteeSum, party: int) -> CommitteeInput:
+        upload, seeds = self.stage.once((config.digest, party), lambda: self._new_seeds(config, party))
+        self._seeds |= seeds
+        return upload
 
-    def _new_seed(self, config: CommitteeSum, helper: int, party: int) -> tuple[SealedSeed, bytes]:
-        entropy = InsecureSeededEntropy(4, repr((config.session_id, helper, party)))
-        ephemeral, seed = KeyPair.generate(entropy), entropy(32)
-        key = seed_key(ephemeral, config.helper_key(helper), config.digest, party, helper)
-        sealed = seal(key, seed, seed_binding(config.digest, party, helper), entropy=entropy)
-        entry = SealedSeed(ephemeral=ephemeral.public, sealed=sealed, signature=b"")
-        return self._signed(config, helper, party, entry), seed
+    def _new_seeds(self, config: CommitteeSum, party: int) -> tuple[CommitteeInput, set[bytes]]:
+        entropy = InsecureSeededEntropy(4, repr((config.session_id, party)))
+        seeds = [entropy(32) for _ in config.replication.sets]
+        boxes = {}
+        for helper in config.helpers:
+            own = b"".join(seeds[place] for place in config.replication.held_by(helper))
+            binding = box_binding(config.digest, party, helper)
+            boxes[helper] = seal_box(config.helper_key(helper), own, BOX_LABEL, binding)
+        commitments = b"".join(seed_commitment(config.digest, party, i, seed) for i, seed in enumerate(seeds))
+        upload = CommitteeInput(boxes=boxes, commitments=commitments, signature=b"", vector=b"")
+        masks = {mask_seed(config.digest, party, i, seed) for i, seed in enumerate(seeds)}
+        return self._resigned(config, party, upload), masks
 
-    def _signed(self, config: CommitteeSum, helper: int, party: int, seed: SealedSeed) -> SealedSeed:
-        """A seed in the name of a client, signed where the server's side can."""
-        signature = seed.signature or bytes(SIGNATURE_BYTES if config.is_authenticated else 0)
-        if config.is_authenticated and party in self.stage.colluders:
-            binding = seed_binding(config.digest, party, helper)
-            entry = (identity_of(party), binding, seed.ephemeral, seed.sealed)
-            signature = self.stage.once(("signed", binding, seed.sealed), lambda: sign_seed(*entry))
-        return replace(seed, signature=signature)
+    def _resigned(self, config: CommitteeSum, party: int, upload: CommitteeInput) -> CommitteeInput:
+        """An upload in the name of a client, signed where the server's side can."""
+        if not config.is_authenticated:
+            return upload
+        signature = upload.signature or bytes(SIGNATURE_BYTES)
+        if party in self.stage.colluders:
+            entry = upload.entry(config.helpers[0])
+            said = (config.digest, party.to_bytes(4, "big"), entry.commitments, entry.box_hashes)
+            signature = self.stage.once(("signed", *said), lambda: identity_of(party).sign(SEEDS_LABEL, *said))
+        return replace(upload, signature=signature)
+
+    def _survivors_for(self, number: int, helper: int) -> Parties:
+        """Those that the last helper was told, but for those that this one is told otherwise of."""
+        known = self._told_of[number, helper]
+        if self.stage.may_lie:
+            self._left_out[number] ^= {party for party in known if self.choose(2)}
+        survivors = tuple(party for party in known if party not in self._left_out[number])
+        self._fixed[number, helper] = frozenset(survivors)
+        return Parties(parties=survivors)
+
+    def _take_signature(self, number: int, helper: int, message: bytes) -> None:
+        config = self._config(number)
+        signature = SetSignature.read(reader(opened(config, message, sender=helper, recipient=SERVER), helper), config)
+        said = self._told_of[number, helper]
+        agreed = set_hash(config.digest, {party: said[party] for party in self._fixed[number, helper]})
+        self._signed[number, agreed][helper] = signature.signature
+        self._answered_for[number, helper] = self._fixed[number, helper]
+
+    def _certificate(self, number: int, helper: int) -> SetCertificate:
+        """All signatures on what this helper signed; colluders sign everything. Or others' on other sets, too."""
+        config, said = self._config(number), self._told_of[number, helper]
+        if not config.is_authenticated:
+            return SetCertificate(survivors=self._survivors_for(number, helper).parties, signatures={})
+        survivors = self._answered_for[number, helper]
+        agreed = set_hash(config.digest, {party: said[party] for party in survivors})
+        signatures = {
+            peer: self.stage.once((peer, agreed), lambda peer=peer: identity_of(peer).sign(SET_LABEL, agreed))
+            for peer in self.stage.colluders.intersection(config.helpers)
+        }
+        if self.stage.may_lie and self.choose(2):
+            for (k, _), signed in self._signed.items():
+                signatures |= signed if k == number else {}
+        return SetCertificate(survivors=tuple(sorted(survivors)), signatures=signatures | self._signed[number, agreed])
+
+    def _masks(self, number: int, helper: int) -> MaskRequest:
+        return MaskRequest(sets=self._config(number).replication.held_by(helper))
+
+    def _config(self, number: int) -> CommitteeSum:
+        config = self.stage.sums[number]
+        assert isinstance(config, CommitteeSum)
+        return config
 
 
 def _carrier(config: Sum) -> object:
@@ -661,7 +781,10 @@ def _carrier(config: Sum) -> object:
 
 
 def _payload(config: Sum, message: bytes, sender: int) -> bytes:
-    return reader(opened(config, message, sender=sender, recipient=SERVER), sender).rest()
+    """A payload, or the vector in it where a signature stands before it."""
+    frame = opened(config, message, sender=sender, recipient=SERVER)
+    signs = isinstance(config, MaskedSum) and config.signs_peers and frame.type is MessageType.MASKED_INPUT
+    return frame.payload.tobytes()[SIGNATURE_BYTES if signs else 0 :]
 
 
 def _belongs(config: Sum, message: bytes, sender: int) -> bool:
@@ -672,17 +795,17 @@ def _belongs(config: Sum, message: bytes, sender: int) -> bool:
     return True
 
 
-def _words(config: Sum, message: bytes, sender: int) -> Words:
-    """The words of a message with a vector, or of a helper's answer."""
+def _sums(config: Sum, message: bytes, sender: int) -> list[Words]:
+    """The words of a message with a vector, or of a helper's answer set by set."""
     frame = opened(config, message, sender=sender, recipient=SERVER)
     read = reader(frame, sender)
     if frame.type is MessageType.MASK_SUM:
         assert isinstance(config, CommitteeSum)
-        return np.frombuffer(MaskSum.read(read, config).vector, np.uint64)
+        return [np.frombuffer(words, np.uint64) for words in MaskSum.read(read, config).sums.values()]
     if frame.type is MessageType.COMMITTEE_INPUT:
         assert isinstance(config, CommitteeSum)
-        return np.frombuffer(CommitteeInput.read(read, config).vector, np.uint64)
-    return np.frombuffer(read.rest(), np.uint64)
+        return [np.frombuffer(CommitteeInput.read(read, config).vector, np.uint64)]
+    return [np.frombuffer(_payload(config, message, sender), np.uint64)]
 
 
 def strategies(play: Callable[[Choose], object], lies: int) -> int:

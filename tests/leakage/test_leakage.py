@@ -24,7 +24,7 @@ from leakage.lying_server import (
     Masked,
     Stage,
     Unmasked,
-    agreement_of,
+    box_key_of,
     identity_of,
     strategies,
 )
@@ -33,9 +33,10 @@ from secagg import CommitteeSum, MaskedSum, PlainSum
 from secagg.carriers import encrypted
 from secagg.carriers.carrier import CarriedSum
 from secagg.committee import client as committee_client
-from secagg.committee import helper as committee_helper
 from secagg.committee import protocol as committee_protocol
+from secagg.committee.client import CommitteeClient
 from secagg.committee.helper import CommitteeHelper
+from secagg.committee.replication import Replication
 from secagg.config import SERVER
 from secagg.errors import ConfigurationError
 from secagg.masked import Assumptions
@@ -46,8 +47,9 @@ from secagg.masked.series import MaskedSeries
 from secagg.masked.states import ClientState
 from secagg.primitives import mask_stream
 from secagg.primitives.shamir import SHARE_BYTES
+from secagg.wire import MessageType
 
-HELPERS = (101, 102)
+HELPERS = (101, 102, 103, 104)
 
 
 def masked(n: int, *, number: int = 0, identities: bool = True, **options: object) -> MaskedSum:
@@ -57,23 +59,26 @@ def masked(n: int, *, number: int = 0, identities: bool = True, **options: objec
     return MaskedSum(layout=LAYOUT, clients=clients, session_id=bytes([number]) * 16, **names, **options)
 
 
-def committee(n: int, *, number: int = 0, identities: bool = True, survivors: int) -> CommitteeSum:
-    clients = tuple(range(1, n + 1))
+def committee(
+    n: int, *, number: int = 0, identities: bool = True, survivors: int, helpers: int = 2, corrupt: int = 1
+) -> CommitteeSum:
+    clients, some = tuple(range(1, n + 1)), HELPERS[:helpers]
     return CommitteeSum(
         layout=LAYOUT,
         clients=clients,
         session_id=bytes([number]) * 16,
-        helper_keys=tuple((helper, agreement_of(helper).public) for helper in HELPERS),
+        helper_keys=tuple((helper, box_key_of(helper).public) for helper in some),
         min_survivors=survivors,
+        corrupt_helpers=corrupt,
         identities=tuple(identity_of(party).public for party in clients) if identities else (),
         server_identity=identity_of(SERVER).public if identities else b"",
-        helper_identities=tuple((helper, identity_of(helper).public) for helper in HELPERS) if identities else (),
+        helper_identities=tuple((helper, identity_of(helper).public) for helper in some) if identities else (),
     )
 
 
-def sparse(n: int, *, seed: bytes = bytes(16), number: int = 0) -> MaskedSum:
-    promised = Assumptions(corruption=1 / n, dropout=1 / n, malicious_server=True)
-    return masked(n, number=number, assumptions=promised, threshold=7, degree=8, graph_seed=seed)
+def sparse(n: int, degree: int, threshold: int, *, corrupt: int = 0, dropouts: int = 1, **bits: float) -> MaskedSum:
+    promised = Assumptions(corruption=corrupt / n, dropout=dropouts / n, malicious_server=True, **bits)
+    return masked(n, assumptions=promised, threshold=threshold, degree=degree, graph_seed=bytes(16))
 
 
 def over_bfv(alone: CarriedSum, *colluders: int, may_lie: bool = True) -> Stage:
@@ -135,6 +140,9 @@ EXHAUSTIVE: dict[str, Callable[[], Stage]] = {
         (masked(4, threshold=3, identities=False),), frozenset({4}), may_lie=False
     ),
     "committee, 4, one client and one helper collude": lambda: Stage((committee(4, survivors=3),), frozenset({4, 101})),
+    "committee of 4, 4, one client and one helper collude": lambda: Stage(
+        (committee(4, survivors=3, helpers=4),), frozenset({4, 101})
+    ),
     "masked+bfv, 3": lambda: over_bfv(masked(3, threshold=2)),
     "masked+bfv, 3, the key holder colludes": lambda: over_bfv(masked(3, threshold=2), 4),
 }
@@ -146,10 +154,15 @@ RANDOM: dict[str, Callable[[], Stage]] = {
     "masked, 6, one colludes, no identities, no lies, two sums": lambda: Stage(
         tuple(masked(6, number=k, threshold=4, identities=False) for k in TWO_SUMS), frozenset({6}), may_lie=False
     ),
-    "masked, 12 on a sparse graph, one colludes": lambda: Stage((sparse(12),), frozenset({5}), reorders=True),
+    "masked, 12 on a sparse graph, one colludes": lambda: Stage(
+        (sparse(12, 8, 6, corrupt=1),), frozenset({5}), reorders=True
+    ),
     "series, 4, one colludes": lambda: series(4),
     "committee, 6, two clients and one helper collude, two sums": lambda: Stage(
         tuple(committee(6, number=k, survivors=4) for k in TWO_SUMS), frozenset({1, 6, 102}), reorders=True
+    ),
+    "committee of 4, 5, one client and one helper collude, two sums": lambda: Stage(
+        tuple(committee(5, number=k, survivors=3, helpers=4) for k in TWO_SUMS), frozenset({5, 102}), reorders=True
     ),
     "committee, 5, one helper colludes, no identities, no lies": lambda: Stage(
         (committee(5, survivors=3, identities=False),), frozenset({101}), may_lie=False
@@ -216,7 +229,8 @@ def search_at_random(cohort: str, max_examples: int) -> None:
 def test_the_oracle_sees_the_total_that_an_honest_server_gets(cohort: str) -> None:
     """Else it would be blind, and the laws hold for nothing."""
     stage = {**EXHAUSTIVE, **RANDOM}[cohort]()
-    totals = [dict(found.vectors) for found in played(stage, honest).span().combinations()]
+    combinations = played(stage, honest).span().combinations()  # nothing follows from masks that are all known
+    totals = [dict(found.vectors) for found in combinations if found.vectors]
     for number in range(len(stage.sums)):
         assert dict.fromkeys(((party, number) for party in stage.clients), 1) in totals
     assert len(totals) == len(stage.sums)
@@ -276,29 +290,59 @@ def no_self_mask(patch: Patch) -> None:
     patch.setattr(MaskedClient, "_masks", lambda self: masks(self)[1:])
 
 
-def helper_answers_twice(patch: Patch) -> None:
-    receive = CommitteeHelper.receive
+def helper_fixes_two_sets(patch: Patch) -> None:
+    """A helper forgets which survivors it answered for."""
+    receive, fix = CommitteeHelper.receive, CommitteeHelper._fix
 
-    def receive_again(self: CommitteeHelper, message: bytes) -> bytes:
-        keys, answer = self._keys, receive(self, message)
-        self._keys = keys
-        return answer
+    def remember(self: CommitteeHelper, survivors: tuple[int, ...]) -> None:
+        whole = getattr(self, "_whole", None) or (self._kept.seeds, self._kept.said)
+        self._whole = self._kept.seeds, self._kept.said = whole  # type: ignore[attr-defined]
+        fix(self, survivors)
 
-    patch.setattr(CommitteeHelper, "receive", receive_again)
+    def due_again(self: CommitteeHelper, message: bytes) -> bytes:
+        type_ = MessageType(message[5])
+        if type_ in (MessageType.SURVIVOR_SET, MessageType.SET_CERTIFICATE) and hasattr(self, "_whole"):
+            self._kept.due = type_
+        return receive(self, message)
+
+    patch.setattr(CommitteeHelper, "_fix", remember)
+    patch.setattr(CommitteeHelper, "receive", due_again)
+
+
+def helpers_do_not_agree(patch: Patch) -> None:
+    """A helper answers before a quorum signed the same survivors."""
+    patch.setattr(CommitteeHelper, "_check_certificate", lambda self, certificate: None)
+
+
+def small_quorum(patch: Patch) -> None:
+    patch.setattr(Replication, "quorum", property(lambda self: len(self.helpers) // 2))
 
 
 def helper_counts_nobody(patch: Patch) -> None:
-    patch.setattr(CommitteeHelper, "_check", lambda self, request: None)
+    patch.setattr(CommitteeHelper, "_check_number", lambda self, survivors, known: None)
 
 
 def unsigned_seeds(patch: Patch) -> None:
-    patch.setattr(committee_helper, "seed_is_signed", lambda config, seed, client, helper: True)
+    patch.setattr(CommitteeHelper, "_check_signed", lambda self, client, entry: None)
+
+
+def a_set_left_out(patch: Patch) -> None:
+    """A client adds no mask of the last set."""
+    start = CommitteeClient.start
+
+    def without(self: CommitteeClient) -> bytes:
+        add = committee_client.add_masks
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(committee_client, "add_masks", lambda vector, masks, digest: add(vector, masks[:-1], digest))
+            return start(self)
+
+    patch.setattr(CommitteeClient, "start", without)
 
 
 def one_seed_for_all(patch: Patch) -> None:
-    """A client draws one seed and seals it to every helper."""
+    """A client draws one seed for all sets."""
 
-    class Shared(committee_client.CommitteeClient):
+    class Shared(CommitteeClient):
         def start(self) -> bytes:
             drawn = self._entropy(32)
             self._entropy = lambda n_bytes: drawn[:n_bytes]
@@ -319,8 +363,8 @@ def four() -> Stage:
     return Stage((masked(4, threshold=3),), frozenset({4}))
 
 
-def helped(*colluders: int) -> Callable[[], Stage]:
-    return lambda: Stage((committee(4, survivors=3),), frozenset(colluders))
+def helped(*colluders: int, helpers: int = 2) -> Callable[[], Stage]:
+    return lambda: Stage((committee(4, survivors=3, helpers=helpers),), frozenset(colluders))
 
 
 PLANTS: dict[str, tuple[Callable[[Patch], None], Callable[[], Stage], int]] = {
@@ -333,7 +377,10 @@ PLANTS: dict[str, tuple[Callable[[Patch], None], Callable[[], Stage], int]] = {
     "no mask of one's own": (no_self_mask, four, 1),
     "bfv, and the server lies": (nothing, lambda: over_bfv(unmasked(3)), 2),
     "the same rows in two sums": (nothing, two(masked, same_rows=True), 1),
-    "a helper answers twice": (helper_answers_twice, helped(101), 1),
+    "a helper answers for two survivor sets": (helper_fixes_two_sets, helped(101), 2),
+    "helpers answer before they agree": (helpers_do_not_agree, helped(101, helpers=4), 2),
+    "a quorum that two sets can have": (small_quorum, helped(101, helpers=4), 2),
+    "a set of helpers left out": (a_set_left_out, helped(101, helpers=4), 0),
     "a helper counts nobody": (helper_counts_nobody, helped(4), 2),
     "a helper does not check who drew a seed": (unsigned_seeds, helped(4), 2),
     "one seed for all helpers": (one_seed_for_all, helped(102), 0),
@@ -348,6 +395,58 @@ def test_a_planted_weakness_is_found(plant: str, monkeypatch: pytest.MonkeyPatch
     weaken(monkeypatch)
     with pytest.raises(LeakError):
         strategies(partial(played, make()), lies)
+
+
+class Cut(Masked):
+    """A server that cuts client 4 off: it names neighbours of it dropouts, and withholds the others' shares from it."""
+
+    TARGET = 4
+
+    def __init__(self, stage: Stage, n_dropouts: int) -> None:
+        Masked.__init__(self, stage, honest)
+        self._dropouts[0] = frozenset(self._config(0).neighbours(self.TARGET)[:n_dropouts])
+
+    def _delivery(self, number: int, party: int) -> bytes:
+        if party == self.TARGET:
+            told = self._rosters[number, party]
+            self._rosters[number, party] = {peer: told[peer] for peer in told.keys() & self._dropouts[number]}
+        return Masked._delivery(self, number, party)
+
+
+CUTS: dict[str, tuple[Callable[[], MaskedSum], int, str, Callable[[tuple[int, ...]], bool]]] = {
+    "the shares of all survivors are withheld from it": (
+        lambda: sparse(30, 16, 7, dropouts=6),
+        6,
+        "_check_peers",
+        lambda found: found == (Cut.TARGET,),
+    ),
+    "all its neighbours are named dropouts": (
+        lambda: sparse(60, 20, 9, dropouts=20, correctness_bits=1),
+        20,
+        "_check_parts",
+        lambda found: Cut.TARGET not in found and len(found) == 39,
+    ),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_client_is_cut_off_only_where_others_do_not_check(cut: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, n_dropouts, check, is_found = CUTS[cut]
+
+    def found() -> list[tuple[int, ...]]:
+        attack = Cut(Stage((make(),)), n_dropouts)
+        attack.play()
+        return [combination.clients for combination in attack.span().combinations()]
+
+    assert not found()
+    monkeypatch.setattr(MaskedClient, check, lambda self, *_: None)
+    assert any(map(is_found, found()))
+
+
+def test_one_helper_more_than_stated_opens_a_vector_of_an_honest_server() -> None:
+    played(helped(101, helpers=4)(), honest)
+    with pytest.raises(LeakError):
+        played(helped(101, 104, helpers=4)(), honest)
 
 
 def test_who_chooses_the_seed_of_a_graph_chooses_whom_to_surround() -> None:

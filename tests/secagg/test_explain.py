@@ -126,9 +126,19 @@ def test_what_is_said_of_a_committee(n_helpers: int, signed: bool) -> None:
         config = replace(config, **signed_by(4), helper_identities=helpers)
     text = config.explain()
     assert f"{client_cost(config).bytes_up} bytes ({LAYOUT.wire_bytes} of them the vector)" in text
-    assert f"a helper sends 1 message, {helper_cost(config).bytes_up} bytes" in text
+    assert f"a helper sends {3 + signed} messages, {helper_cost(config).bytes_up} bytes" in text
     assert f"at least {config.survivors_needed} clients" in text
     assert ("SEMI-HONEST" in text) is not signed
+    assert "helper must answer" in text or "all helpers must answer" in text
     assert ("colludes with all helpers" in text) is (n_helpers > 1)
     assert ("colludes with the helper" in text) is (n_helpers == 1)
     assert "and while at most 1 of the 4 clients collude with the server" in text
+    assert "a helper that lies shifts the total unnoticed" in text
+
+
+def test_what_is_said_of_a_committee_that_bears_a_helper_s_absence() -> None:
+    cohort = {"layout": LAYOUT, "clients": CLIENTS[:4], "session_id": bytes(16)}
+    text = CommitteeSum.generate(**cohort, n_helpers=4, corrupt_helpers=1).protocol.explain()  # type: ignore[arg-type]
+    assert "colludes with 2 of the 4 helpers" in text
+    assert "1 of the 4 helpers may be away or lie, and the total is exact" in text
+    assert "a wrong total takes 2 helpers that lie together" in text

@@ -23,7 +23,7 @@ from secagg.dp import (
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.series import MaskedSeries
 from secagg.policy import ClientPolicy, NoiseDemand
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 
 LAYOUT = Layout.of([("counts", 3, 10)])
 CLIENTS = (1, 2, 3, 4, 5)
@@ -43,7 +43,7 @@ COMMITTEE = CommitteeSum(
     layout=LAYOUT,
     clients=CLIENTS,
     session_id=bytes(16),
-    helper_keys=tuple((party, KeyPair(bytes([party]) * 32).public) for party in (6, 7)),
+    helper_keys=tuple((party, BoxKey(bytes([party]) * 32).public) for party in (6, 7)),
     min_survivors=4,
 )
 SIGNED_COMMITTEE = replace(
@@ -98,6 +98,7 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
     replace(BOUND, noise=DEMAND).check(NOISY, releases=[RELEASE] * 2)
     ClientPolicy(modes={"committee"}, server_identity=bytes(32)).check(SIGNED_COMMITTEE)  # type: ignore[arg-type]
     ClientPolicy(helpers={9: bytes(32)}, server_identity=bytes(32)).check(SIGNED)
+    replace(knows_helpers({}), min_corrupt_helpers=0).check(replace(COMMITTEE, corrupt_helpers=0))
     accepts_signers(dict(SIGNED_COMMITTEE.helper_identities)).check(SIGNED_COMMITTEE)
 
 
@@ -146,6 +147,11 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
             replace(BOUND, noise=DEMAND, min_corruption=0.4),
             NOISY,
             "reckons with 2 colluding clients, .* sized for 1: make them larger",
+        ),
+        (
+            knows_helpers({}),
+            replace(COMMITTEE, corrupt_helpers=0),
+            "a committee that 1 of its 2 helpers cannot open with the server, this one bears 0",
         ),
         (
             knows_helpers({1: COMMITTEE.helper_keys[0][1], 2: bytes(32)}),
@@ -219,7 +225,13 @@ def test_a_key_holder_that_could_confirm_a_guess_is_accepted_only_on_purpose() -
 
 @pytest.mark.parametrize(
     "bad",
-    [{"min_clients": 0}, {"min_helpers": 0}, {"min_security_bits": 0}, {"min_correctness_bits": float("nan")}],
+    [
+        {"min_clients": 0},
+        {"min_helpers": 0},
+        {"min_corrupt_helpers": -1},
+        {"min_security_bits": 0},
+        {"min_correctness_bits": float("nan")},
+    ],
     ids=str,
 )
 def test_an_impossible_policy_cannot_be_made(bad: dict[str, Any]) -> None:

@@ -21,7 +21,8 @@ from slow_bytes import Refused
 from slow_curves import L, ed25519_public, ed25519_sign, ed25519_verifies, x25519, x25519_public
 from slow_symmetric import ctr_keystream, derive_key, hkdf, open_sealed, seal
 
-from secagg.masked.graph import harary_neighbours
+from secagg.masked.expander import expander
+from secagg.masked.graph import expander_neighbours, harary_neighbours
 from secagg.primitives import derivation, sealing, shamir
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.identity import IdentityKey, is_signed
@@ -274,3 +275,6 @@ def test_graphs_agree(n: int, seed: bytes, data: st.DataObject) -> None:
         assert tuple(slow_graph.neighbours(clients, degree, seed, party)) == harary_neighbours(
             clients, degree, seed, party
         )
+        if expander(n, degree) is not None:
+            near = tuple(slow_graph.neighbours(clients, degree, seed, party, signed=True))
+            assert near == expander_neighbours(clients, degree, seed, party)

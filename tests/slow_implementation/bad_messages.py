@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from slow_bytes import HEADER, SIGNATURE, Cursor, Type, number, write_entries, write_frame, write_parties
-from slow_client import SEALED_BYTES, survivors_statement
+from slow_client import SEALED_BYTES, peers_statement, survivors_statement
 from slow_curves import L, P, ed25519_sign
 from slow_session import Session
 from slow_shamir import PRIME
@@ -121,6 +121,7 @@ def all_bad_messages(scenarios: Mapping[str, Scenario]) -> Iterator[tuple[str, B
     tight = Forge("complete_dropout_before_unmasking.json", scenarios["complete_dropout_before_unmasking.json"])
     signed = Forge("authenticated_dropouts.json", scenarios["authenticated_dropouts.json"])
     sparse = Forge("sparse_dropouts.json", scenarios["sparse_dropouts.json"])
+    expander = Forge("authenticated_sparse.json", scenarios["authenticated_sparse.json"])
     bundled = Forge("series_of_two.json", scenarios["series_of_two.json"])
     yield from _frames(trusting)
     yield from _lists(trusting)
@@ -131,6 +132,7 @@ def all_bad_messages(scenarios: Mapping[str, Scenario]) -> Iterator[tuple[str, B
     yield from _survivors(trusting, signed)
     yield from _silent_survivor(silent)
     yield from _unmasking(trusting, dropping, tight)
+    yield from _peers(expander)
     yield from _bundles(bundled)
 
 
@@ -140,8 +142,8 @@ def _frames(good: Forge) -> Iterator[tuple[str, Bad]]:
     changes: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
         "foreign_session": ("of another session id", lambda m: m[:6] + foreign + m[38:]),
         "wrong_magic": ("with another magic", lambda m: b"GGAS" + m[4:]),
-        "wrong_version": ("of version 3", lambda m: m[:4] + b"\3" + m[5:]),
-        "old_version": ("of version 1", lambda m: m[:4] + b"\1" + m[5:46] + m[47:]),
+        "wrong_version": ("of version 4", lambda m: m[:4] + b"\4" + m[5:]),
+        "old_version": ("of version 2", lambda m: m[:4] + b"\2" + m[5:]),
         "needless_signature": ("with a signature where nobody signs", lambda m: m[:46] + b"\x40" + m[47:] + bytes(64)),
         "unknown_type": ("of a type that does not exist", lambda m: m[:5] + b"\xff" + m[6:]),
         "wrong_sender": ("that names another sender", lambda m: m[:38] + number(9) + m[42:]),
@@ -476,6 +478,47 @@ def _unmasking(good: Forge, dropping: Forge, tight: Forge) -> Iterator[tuple[str
         "truncated_shares",
         good.bad("UNMASK_SHARES one byte short.", "UNMASK_SHARES", 5, lambda p: p[:-1], MALFORMED, GOES_ON),
     )
+
+
+def _peers(good: Forge) -> Iterator[tuple[str, Bad]]:
+    party, gone = 201, 204
+    session = Session.of(good.scenario["parameters"])
+    near = [peer for peer in session.neighbours(party) if peer != gone]
+    lists_end = 4 + 68 * session.signatures_needed
+    elsewhere = ed25519_sign(
+        bytes.fromhex(good.scenario["identity_secrets"][str(near[0])]), peers_statement(session, [])
+    )
+    yield (
+        "short_delivery",
+        good.bad("A SHARE_DELIVERY that leaves out a neighbour which it does not name among the absent.",
+                 "SHARE_DELIVERY", party, entries(lambda e: e.pop(near[0]), SEALED_BYTES, 8), REMOTE, ABORTED),
+    )  # fmt: skip
+    yield (
+        "absent_but_here",
+        good.bad("A SHARE_DELIVERY that names a neighbour among the absent and brings its shares.", "SHARE_DELIVERY",
+                 party, lambda p: write_parties(sorted([gone, near[0]])) + p[8:], REMOTE, ABORTED),
+    )  # fmt: skip
+    yield (
+        "forged_peers",
+        good.bad("A MASKED_INPUT whose signature on the peers has one bit changed.", "MASKED_INPUT", party,
+                 lambda p: flip(p, 0), REMOTE, GOES_ON),
+    )  # fmt: skip
+    yield (
+        "absent_survivor",
+        good.bad("An UNMASK_REQUEST that makes a survivor of a client that shared nothing.", "UNMASK_REQUEST", party,
+                 lambda _: write_parties([next(p for p in session.clients if p not in (party, gone, *near))]), REMOTE,
+                 ABORTED),
+    )  # fmt: skip
+    yield (
+        "peers_left_out",
+        good.bad("A SURVIVOR_PROOF without one neighbour's signature on its peers.", "SURVIVOR_PROOF", party,
+                 entries(lambda e: e.pop(near[0]), 64, lists_end), REMOTE, ABORTED),
+    )  # fmt: skip
+    yield (
+        "other_peers",
+        good.bad("A SURVIVOR_PROOF with a neighbour's good signature on other peers.", "SURVIVOR_PROOF", party,
+                 entries(lambda e: e.update({near[0]: elsewhere}), 64, lists_end), REMOTE, ABORTED),
+    )  # fmt: skip
 
 
 def _bundles(good: Forge) -> Iterator[tuple[str, Bad]]:

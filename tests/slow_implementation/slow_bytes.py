@@ -9,7 +9,7 @@ from enum import IntEnum
 from slow_curves import ed25519_sign, ed25519_verifies
 
 MAGIC = b"SAGG"
-VERSION = 2
+VERSION = 3
 HEADER, SIGNATURE = 47, 64
 SERVER = 0
 PROTOCOL = b"analytic-secagg/1"
@@ -30,6 +30,9 @@ class Type(IntEnum):
     SURVIVOR_SIGNATURE = 23
     SURVIVOR_PROOF = 24
     BUNDLE = 40
+    COUNTERSIGN_REQUEST = 64
+    COUNTERSIGNATURE = 65
+    RECEIPT = 66
 
 
 def need(condition: bool, what: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from slow_bytes import (
     SERVER,
@@ -57,6 +57,10 @@ def survivors_statement(session: Session, dropouts: Sequence[int]) -> bytes:
     return statement("survivors", session.digest, *map(number, sorted(dropouts)))
 
 
+def peers_statement(session: Session, absent: Sequence[int]) -> bytes:
+    return statement("peers", session.digest, *map(number, sorted(absent)))
+
+
 class SlowClient:
     """Gives each answer of one client; whatever it must not answer is ``Refused``."""
 
@@ -68,6 +72,7 @@ class SlowClient:
         self.due = Type.ROSTER
         self.peers: dict[int, bytes] = {}  # the advertised keys of the roster
         self.shares: dict[int, bytes] = {}  # by owner: a share of its masking secret, then one of its self-mask seed
+        self.absent: list[int] = []
         self.dropouts: list[int] = []
 
     def start(self) -> bytes:
@@ -115,10 +120,15 @@ class SlowClient:
             need(ed25519_verifies(self.session.identity(peer), signed, entry[64:]), "a forged signature of keys")
 
     def mask(self, cursor: Cursor) -> bytes:
+        self.absent = list(cursor.entries(0)) if self.session.signs_peers else []
         sealed = cursor.entries(SEALED_BYTES)
         cursor.end()
         need(sealed.keys() <= self.peers.keys(), "shares of a stranger")
         need(len(sealed) + 1 >= self.session.threshold, "too few shared their secrets")
+        if self.session.signs_peers:
+            need(set(self.absent) <= set(self.session.clients) - {self.party}, "a stranger among the absent")
+            near = set(self.session.neighbours(self.party))
+            need(sealed.keys() == near - set(self.absent), "shares of others than of all that shared")
         for peer, box in sealed.items():
             self.shares[peer] = open_sealed(
                 self.sealing_key(peer, peer, self.party), box, self.binding(peer, self.party)
@@ -128,7 +138,10 @@ class SlowClient:
             mask = pairwise_mask(self.session, self.masking_secret, self.peers[peer][32:64])
             ring = self.session.add(ring, mask, 1 if self.party < peer else -1)
         self.due = Type.UNMASK_REQUEST
-        return self.say(Type.MASKED_INPUT, self.session.ring_to_bytes(ring))
+        signature = b""
+        if self.session.signs_peers:
+            signature = ed25519_sign(self.identity, peers_statement(self.session, self.absent))
+        return self.say(Type.MASKED_INPUT, signature + self.session.ring_to_bytes(ring))
 
     def agree_on_survivors(self, cursor: Cursor) -> bytes:
         session = self.session
@@ -141,6 +154,8 @@ class SlowClient:
         need(len(session.clients) - len(self.dropouts) >= session.survivors_needed, "too few survivors")
         if not session.identities:
             return self.reveal()
+        need(set(self.absent) <= set(self.dropouts), "a survivor that shared nothing")
+        session.need_holders(set(session.clients) - set(self.dropouts))
         self.due = Type.SURVIVOR_PROOF
         return self.say(
             Type.SURVIVOR_SIGNATURE, ed25519_sign(self.identity, survivors_statement(session, self.dropouts))
@@ -148,13 +163,23 @@ class SlowClient:
 
     def check_proof(self, cursor: Cursor) -> bytes:
         signatures = cursor.entries(64)
+        of_peers = cursor.entries(64) if self.session.signs_peers else {}
         cursor.end()
         need(signatures.keys() <= set(self.session.clients) - set(self.dropouts), "a signature of no survivor")
         need(len(signatures) >= self.session.signatures_needed, "too few signatures")
         signed = survivors_statement(self.session, self.dropouts)
         for peer, signature in signatures.items():
             need(ed25519_verifies(self.session.identity(peer), signed, signature), "another survivor set was signed")
+        if self.session.signs_peers:
+            self.check_peers(of_peers)
         return self.reveal()
+
+    def check_peers(self, signatures: Mapping[int, bytes]) -> None:
+        near = set(self.session.neighbours(self.party)) - set(self.dropouts)
+        need(signatures.keys() == near, "signatures of others than the surviving neighbours")
+        for peer, signature in signatures.items():
+            signed = peers_statement(self.session, self.absent)
+            need(ed25519_verifies(self.session.identity(peer), signed, signature), "another set of peers was signed")
 
     def reveal(self) -> bytes:
         of_secrets = {peer: pair[:33] for peer, pair in self.shares.items() if peer in self.dropouts}

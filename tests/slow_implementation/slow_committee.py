@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 from slow_bytes import (
     PROTOCOL,
     Cursor,
+    Refused,
     length_prefixed,
     need,
     number,
@@ -19,14 +21,14 @@ from slow_bytes import (
     write_entries,
     write_frame,
 )
-from slow_client import agree
-from slow_curves import ed25519_sign, ed25519_verifies, x25519_public
+from slow_curves import ed25519_sign, ed25519_verifies
 from slow_driver import Drawn
+from slow_hpke import box_key, open_box
 from slow_session import Session
-from slow_symmetric import open_sealed, seal
+from slow_symmetric import derive_key
 
-COMMITTEE_INPUT, MASK_REQUEST, MASK_SUM = 32, 33, 34
-SEALED_BYTES = 12 + 32 + 16
+COMMITTEE_INPUT, SEED_DELIVERY, SEED_COMPLAINTS, SURVIVOR_SET, SET_SIGNATURE = 32, 33, 34, 35, 36
+SET_CERTIFICATE, SUM_HASHES, MASK_REQUEST, MASK_SUM = 37, 38, 39, 41
 Message = tuple[int, int, bytes]
 
 
@@ -37,6 +39,7 @@ class CommitteeSession(Session):
     helper_keys: Mapping[int, bytes]
     helper_identities: Mapping[int, bytes]
     min_survivors: int
+    corrupt_helpers: int
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> CommitteeSession:
@@ -54,6 +57,7 @@ class CommitteeSession(Session):
             helper_keys={int(party): bytes.fromhex(key) for party, key in parameters["helper_keys"].items()},
             helper_identities={int(p): bytes.fromhex(key) for p, key in parameters["helper_identities"].items()},
             min_survivors=parameters["min_survivors"],
+            corrupt_helpers=parameters["corrupt_helpers"],
             server_identity=bytes.fromhex(parameters["server_identity"]),
         )
 
@@ -72,52 +76,188 @@ class CommitteeSession(Session):
                 b"".join(number(party) + key for party, key in self.helper_keys.items()),
                 number(self.min_survivors),
                 b"".join(number(party) + key for party, key in self.helper_identities.items()),
+                number(self.corrupt_helpers),
             )
         )
 
+    @cached_property
+    def sets(self) -> list[tuple[int, ...]]:
+        """All sets of m - f helpers, the smallest first difference first."""
+        return sorted(combinations(self.helper_keys, len(self.helper_keys) - self.corrupt_helpers))
+
+    def places(self, helper: int) -> list[int]:
+        return [place for place, members in enumerate(self.sets) if helper in members]
+
     @property
-    def entry_bytes(self) -> int:
-        return 32 + SEALED_BYTES + (64 if self.identities else 0)
+    def box_bytes(self) -> int:
+        return 1088 + 32 + 32 * len(self.places(next(iter(self.helper_keys)))) + 16
+
+    @property
+    def commitments_bytes(self) -> int:
+        return 32 * len(self.sets)
+
+    @property
+    def signature_bytes(self) -> int:
+        return 64 if self.identities else 0
+
+    def seed_of_mask(self, client: int, place: int, seed: bytes) -> bytes:
+        return derive_key(seed, "committee mask", self.digest, number(client), number(place))
+
+    def commitment(self, client: int, place: int, seed: bytes) -> bytes:
+        return sha256(statement("committee commitment", self.digest, number(client), number(place), seed))
+
+    def said(self, client: int, commitments: bytes, hashes: bytes) -> bytes:
+        return statement("committee seeds", self.digest, number(client), commitments, hashes)
+
+    def set_hash(self, said: Mapping[int, bytes]) -> bytes:
+        entries = b"".join(number(party) + sha256(said[party]) for party in sorted(said))
+        return sha256(statement("committee set", self.digest, entries))
 
 
-def upload(session: CommitteeSession, party: int, vector: list[int], drawn: Drawn, identity: bytes) -> bytes:
-    """A client's one message."""
-    seeds = {helper: drawn(32) for helper in session.helper_keys}
+def upload(
+    session: CommitteeSession, party: int, vector: list[int], drawn: Drawn, identity: bytes, boxes: Mapping[int, bytes]
+) -> bytes:
+    """A client's one message around its boxes, which nobody makes twice: each helper opens its own."""
+    seeds = [drawn(32) for _ in session.sets]
     ring = session.to_ring(vector)
-    entries = {}
-    for helper, seed in seeds.items():
-        ring = session.add(ring, session.mask(seed))
-        ephemeral = drawn(32)
-        binding = session.digest + number(party) + number(helper)
-        parties = (number(party), number(helper))
-        key = agree(ephemeral, session.helper_keys[helper], "committee seed", session.digest, *parties)
-        sealed = seal(key, drawn(12), seed, binding)
-        entry = x25519_public(ephemeral) + sealed
-        if identity:
-            entry += ed25519_sign(identity, statement("committee seed", binding, entry[:32], sealed))
-        entries[helper] = entry
-    payload = write_entries(entries) + session.ring_to_bytes(ring)
+    for place, seed in enumerate(seeds):
+        ring = session.add(ring, session.mask(session.seed_of_mask(party, place, seed)))
+    commitments = b"".join(session.commitment(party, place, seed) for place, seed in enumerate(seeds))
+    said = session.said(party, commitments, b"".join(sha256(boxes[helper]) for helper in boxes))
+    signature = ed25519_sign(identity, said) if identity else b""
+    payload = write_entries(boxes) + commitments + signature + session.ring_to_bytes(ring)
     return write_frame(COMMITTEE_INPUT, session.digest, party, 0, payload, identity)
 
 
-def answer(session: CommitteeSession, helper: int, secret: bytes, identity: bytes, request: bytes) -> bytes:
-    """A helper's sum of masks."""
-    cursor = Cursor(read_frame(request, MASK_REQUEST, session.digest, 0, helper, session.server_identity))
-    entries = cursor.entries(session.entry_bytes)
-    survivors = write_entries(dict.fromkeys(entries, b""))
-    need(len(entries) >= session.min_survivors and set(entries) <= set(session.clients), "enough of the cohort")
-    cursor.end()
-    masks = session.to_ring([0] * sum(size for _, size, _ in session.layout))
-    for party, entry in entries.items():
-        ephemeral, sealed, signature = entry[:32], entry[32 : 32 + SEALED_BYTES], entry[32 + SEALED_BYTES :]
-        binding = session.digest + number(party) + number(helper)
+def boxes_in(session: CommitteeSession, message: bytes) -> dict[int, bytes]:
+    return Cursor(message[47:]).entries(session.box_bytes)
+
+
+@dataclass
+class Helper:
+    """One helper from what it is asked to what it says."""
+
+    session: CommitteeSession
+    party: int
+    secret: bytes
+    identity: bytes
+    seeds: dict[int, dict[int, bytes]]
+    said: dict[int, bytes]
+
+    def answer(self, request: bytes) -> bytes:
+        session, type_ = self.session, request[5]
+        cursor = Cursor(read_frame(request, type_, session.digest, 0, self.party, session.server_identity))
+        answer, say = {
+            SEED_DELIVERY: (SEED_COMPLAINTS, self.open),
+            SURVIVOR_SET: (SET_SIGNATURE, self.sign),
+            SET_CERTIFICATE: (SUM_HASHES, self.hash_sums),
+            MASK_REQUEST: (MASK_SUM, self.send_sums),
+        }[type_]
+        payload = say(cursor)
+        cursor.end()
+        return write_frame(answer, session.digest, self.party, 0, payload, self.identity)
+
+    def open(self, cursor: Cursor) -> bytes:
+        session, bad = self.session, []
+        helpers = list(session.helper_keys)
+        size = session.box_bytes + session.commitments_bytes + 32 * len(helpers) + session.signature_bytes
+        for client, entry in cursor.entries(size).items():
+            box, rest = entry[: session.box_bytes], entry[session.box_bytes :]
+            commitments, rest = rest[: session.commitments_bytes], rest[session.commitments_bytes :]
+            hashes, signature = rest[: 32 * len(helpers)], rest[32 * len(helpers) :]
+            said = session.said(client, commitments, hashes)
+            need(not session.identities or ed25519_verifies(session.identity(client), said, signature), "signed seeds")
+            at = 32 * helpers.index(self.party)
+            need(hashes[at : at + 32] == sha256(box), "the box that was signed")
+            binding = session.digest + number(client) + number(self.party)
+            try:
+                opened = open_box(self.secret, box, statement("committee box", binding))
+            except Refused:
+                bad.append(client)
+                continue
+            seeds = {place: opened[32 * i : 32 * i + 32] for i, place in enumerate(session.places(self.party))}
+            if any(commitments[32 * p : 32 * p + 32] != session.commitment(client, p, s) for p, s in seeds.items()):
+                bad.append(client)
+                continue
+            self.seeds[client], self.said[client] = seeds, said
+        return write_entries(dict.fromkeys(bad, b""))
+
+    def fix(self, survivors: Mapping[int, bytes]) -> None:
+        need(len(survivors) >= self.session.min_survivors, "enough survivors")
+        self.seeds = {party: self.seeds[party] for party in survivors}
+        self.said = {party: self.said[party] for party in survivors}
+
+    def sign(self, cursor: Cursor) -> bytes:
+        self.fix(cursor.entries(0))
+        return ed25519_sign(self.identity, statement("committee set", self.session.set_hash(self.said)))
+
+    def hash_sums(self, cursor: Cursor) -> bytes:
+        session, survivors, signatures = self.session, cursor.entries(0), cursor.entries(64)
         if session.identities:
-            signed = statement("committee seed", binding, ephemeral, sealed)
-            need(ed25519_verifies(session.identity(party), signed, signature), "a signed seed")
-        parties = (number(party), number(helper))
-        key = agree(secret, ephemeral, "committee seed", session.digest, *parties)
-        masks = session.add(masks, session.mask(open_sealed(key, sealed, binding)))
-    return write_frame(MASK_SUM, session.digest, helper, 0, survivors + session.ring_to_bytes(masks), identity)
+            need(list(survivors) == sorted(self.seeds), "the set that it signed")
+            said = statement("committee set", session.set_hash(self.said))
+            signed = [p for p, s in signatures.items() if ed25519_verifies(session.helper_identities[p], said, s)]
+            need(2 * len(signed) > len(session.helper_keys) + session.corrupt_helpers, "a quorum")
+        else:
+            self.fix(survivors)
+        return b"".join(sum_hash(session, self.said, place, self.sum(place)) for place in session.places(self.party))
+
+    def send_sums(self, cursor: Cursor) -> bytes:
+        return write_entries({place: self.sum(place) for place in cursor.entries(0)})
+
+    def sum(self, place: int) -> bytes:
+        session = self.session
+        masks = session.to_ring([0] * sum(size for _, size, _ in session.layout))
+        for client, seeds in self.seeds.items():
+            masks = session.add(masks, session.mask(session.seed_of_mask(client, place, seeds[place])))
+        return session.ring_to_bytes(masks)
+
+
+def sum_hash(session: CommitteeSession, said: Mapping[int, bytes], place: int, vector: bytes) -> bytes:
+    return sha256(statement("committee sum", session.set_hash(said), number(place), vector))
+
+
+class Server:
+    """The server from what it hears to what it asks; nobody lies, but helpers may be away."""
+
+    def __init__(self, session: CommitteeSession, secret: bytes) -> None:
+        self.session, self.secret = session, secret
+        self.inputs: dict[int, tuple[dict[int, bytes], bytes, bytes]] = {}
+        self.said: dict[int, bytes] = {}
+        self.ring = session.to_ring([0] * sum(size for _, size, _ in session.layout))
+
+    def take(self, party: int, message: bytes) -> None:
+        session = self.session
+        cursor = Cursor(read_frame(message, COMMITTEE_INPUT, session.digest, party, 0, session.identity(party)))
+        boxes, rest = cursor.entries(session.box_bytes), cursor.rest
+        commitments, rest = rest[: session.commitments_bytes], rest[session.commitments_bytes :]
+        signature, vector = rest[: session.signature_bytes], rest[session.signature_bytes :]
+        hashes = b"".join(sha256(box) for box in boxes.values())
+        self.inputs[party] = boxes, commitments + hashes, signature
+        self.said[party] = session.said(party, commitments, hashes)
+        self.ring = session.add(self.ring, session.ring_from_bytes(vector))
+
+    def ask(self, type_: int, payloads: Mapping[int, bytes]) -> list[Message]:
+        session = self.session
+        return [(0, h, write_frame(type_, session.digest, 0, h, p, self.secret)) for h, p in payloads.items()]
+
+    def delivery(self, helper: int) -> bytes:
+        of = {party: boxes[helper] + rest + signature for party, (boxes, rest, signature) in self.inputs.items()}
+        return write_entries(of)
+
+    def shared_out(self, hashes: Mapping[int, bytes]) -> dict[int, list[int]]:
+        """Each set to the holder that was given fewest, of those that answered."""
+        given: dict[int, list[int]] = {}
+        for place, members in enumerate(self.session.sets):
+            able = [helper for helper in members if helper in hashes]
+            need(len({self.hash_of(hashes, helper, place) for helper in able}) == 1, "one sum")
+            helper = min(able, key=lambda party: (len(given.get(party, [])), party))
+            given.setdefault(helper, []).append(place)
+        return given
+
+    def hash_of(self, hashes: Mapping[int, bytes], helper: int, place: int) -> bytes:
+        at = 32 * self.session.places(helper).index(place)
+        return hashes[helper][at : at + 32]
 
 
 def run(scenario: Mapping[str, Any]) -> tuple[list[Message], list[int], list[int]]:
@@ -125,28 +265,47 @@ def run(scenario: Mapping[str, Any]) -> tuple[list[Message], list[int], list[int
     session = CommitteeSession.of(scenario["parameters"])
     need(session.digest.hex() == scenario["digest"], "the same digest")
     secrets = {int(party): bytes.fromhex(secret) for party, secret in scenario["identity_secrets"].items()}
-    said: list[Message] = []
-    entries, ring = {}, session.to_ring([0] * sum(size for _, size, _ in session.layout))
+    server, said = Server(session, bytes.fromhex(scenario["server_secret"])), list[Message]()
+    recorded = {
+        m["sender"]: bytes.fromhex(m["message"]) for m in scenario["messages"] if m["type"] == "COMMITTEE_INPUT"
+    }
     for party in session.clients:
-        if party in scenario["silent"]:
-            continue
-        drawn = Drawn(bytes.fromhex(scenario["entropy"][str(party)]))
-        message = upload(session, party, scenario["vectors"][str(party)], drawn, secrets.get(party, b""))
-        need(not drawn.left, "all entropy is used")
-        said.append((party, 0, message))
-        cursor = Cursor(read_frame(message, COMMITTEE_INPUT, session.digest, party, 0, session.identity(party)))
-        entries[party] = cursor.entries(session.entry_bytes)
-        ring = session.add(ring, session.ring_from_bytes(cursor.rest))
-    survivors = write_entries(dict.fromkeys(entries, b""))
-    server = bytes.fromhex(scenario["server_secret"])
-    for helper in session.helper_keys:
-        of_helper = write_entries({party: sealed[helper] for party, sealed in entries.items()})
-        said.append((0, helper, write_frame(MASK_REQUEST, session.digest, 0, helper, of_helper, server)))
-    for _, helper, request in said[-len(session.helper_keys) :]:
-        identity = secrets.get(helper, b"")
-        message = answer(session, helper, bytes.fromhex(scenario["helper_secrets"][str(helper)]), identity, request)
-        said.append((helper, 0, message))
-        payload = read_frame(message, MASK_SUM, session.digest, helper, 0, session.helper_identities.get(helper, b""))
-        masks = session.ring_from_bytes(payload[len(survivors) :])
-        ring = session.add(ring, masks, -1)
-    return said, sorted(entries), session.from_ring(ring)
+        if party not in scenario["silent"]:
+            drawn = Drawn(bytes.fromhex(scenario["entropy"][str(party)]))
+            boxes = boxes_in(session, recorded[party])
+            message = upload(session, party, scenario["vectors"][str(party)], drawn, secrets.get(party, b""), boxes)
+            need(not drawn.left, "all entropy is used")
+            said.append((party, 0, message))
+            server.take(party, message)
+    for party, secret in scenario["helper_secrets"].items():
+        need(box_key(bytes.fromhex(secret)) == session.helper_keys[int(party)], "the helper's own key")
+    helpers = {
+        party: Helper(
+            session, party, bytes.fromhex(scenario["helper_secrets"][str(party)]), secrets.get(party, b""), {}, {}
+        )
+        for party in session.helper_keys
+    }
+
+    def exchange(type_: int, answer: int, payloads: Mapping[int, bytes]) -> dict[int, bytes]:
+        asked = server.ask(type_, payloads)
+        answers = [(helper, 0, helpers[helper].answer(request)) for _, helper, request in asked
+                   if helper not in scenario["silent"]]  # fmt: skip
+        said.extend([*asked, *answers])
+        identities = session.helper_identities
+        return {h: read_frame(m, answer, session.digest, h, 0, identities.get(h, b"")) for h, _, m in answers}
+
+    complaints = exchange(SEED_DELIVERY, SEED_COMPLAINTS, {helper: server.delivery(helper) for helper in helpers})
+    need(set(complaints.values()) == {number(0)}, "no complaints")
+    survivors, signatures = write_entries(dict.fromkeys(server.said, b"")), dict[int, bytes]()
+    if session.identities:
+        signatures = exchange(SURVIVOR_SET, SET_SIGNATURE, dict.fromkeys(complaints, survivors))
+    certificate = survivors + write_entries(signatures)
+    hashes = exchange(SET_CERTIFICATE, SUM_HASHES, dict.fromkeys(complaints, certificate))
+    given = server.shared_out(hashes)
+    requests = {helper: write_entries(dict.fromkeys(places, b"")) for helper, places in given.items()}
+    for helper, payload in exchange(MASK_REQUEST, MASK_SUM, requests).items():
+        for place, vector in Cursor(payload).entries(len(session.ring_to_bytes(server.ring))).items():
+            hashed = sum_hash(session, server.said, place, vector)
+            need(hashed == server.hash_of(hashes, helper, place), "the sum that was hashed")
+            server.ring = session.add(server.ring, session.ring_from_bytes(vector), -1)
+    return said, sorted(server.said), session.from_ring(server.ring)

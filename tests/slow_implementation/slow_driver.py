@@ -14,7 +14,7 @@ def run(clients: Mapping[int, Any], server: Any, messages_sent: Mapping[int, int
 
     Args:
         clients: sessions with ``start`` and ``receive``.
-        server: a session with ``receive`` and ``close_round``.
+        server: a session with ``receive`` and ``close_round``, and the ``result`` or ``total``.
         messages_sent: how many messages a client sends before it vanishes; one that is not listed stays.
     """
     said: list[Message] = []
@@ -29,7 +29,7 @@ def run(clients: Mapping[int, Any], server: Any, messages_sent: Mapping[int, int
 
     for party, client in sorted(clients.items()):
         say(party, client.start)
-    while requests := server.close_round():
+    while getattr(server, "result", getattr(server, "total", None)) is None and (requests := server.close_round()):
         said += [(0, party, request) for party, request in sorted(requests.items())]
         for party, request in sorted(requests.items()):
             say(party, lambda party=party, request=request: clients[party].receive(request))

@@ -13,14 +13,12 @@ from slow_bytes import (
     Refused,
     Type,
     need,
-    number,
     read_frame,
-    sha256,
     write_entries,
     write_frame,
     write_parties,
 )
-from slow_client import SEALED_BYTES, commitment, is_safe_key, pairwise_mask, survivors_statement
+from slow_client import SEALED_BYTES, commitment, is_safe_key, pairwise_mask, peers_statement, survivors_statement
 from slow_curves import ed25519_verifies, x25519_public
 from slow_session import Session
 from slow_shamir import combine
@@ -34,8 +32,6 @@ class SlowServer:
         self.due: Type | None = Type.ADVERTISED_KEYS
         self.asked: Sequence[int] = session.clients
         self.payloads: dict[int, bytes] = {}
-        self.hashes: dict[int, bytes] = {}
-        self.transcript = b""
         self.survivors: list[int] = []
         self.total: list[int] | None = None
 
@@ -50,12 +46,12 @@ class SlowServer:
         check = {
             Type.ADVERTISED_KEYS: self.check_keys,
             Type.SEALED_SHARES: self.check_sealed,
-            Type.MASKED_INPUT: lambda _, payload: self.session.ring_from_bytes(payload),
+            Type.MASKED_INPUT: self.check_input,
             Type.SURVIVOR_SIGNATURE: self.check_signature,
             Type.UNMASK_SHARES: self.check_shares,
         }[self.due]
         check(sender, payload)
-        self.payloads[sender], self.hashes[sender] = payload, sha256(message)
+        self.payloads[sender] = payload
 
     def close_round(self) -> dict[int, bytes]:
         assert self.due is not None
@@ -65,8 +61,6 @@ class SlowServer:
         if self.due is Type.UNMASK_SHARES:
             needed = self.session.threshold
         need(len(answered) >= needed, f"{len(answered)} of {needed} {self.due.name}")
-        digests = b"".join(number(party) + self.hashes[party] for party in answered)
-        self.transcript += sha256(bytes([self.due]) + digests)
         closer = {
             Type.ADVERTISED_KEYS: self.rosters,
             Type.SEALED_SHARES: self.deliveries,
@@ -74,7 +68,7 @@ class SlowServer:
             Type.SURVIVOR_SIGNATURE: self.proofs,
             Type.UNMASK_SHARES: self.unmask,
         }[self.due]
-        payloads, self.payloads, self.hashes, self.asked = self.payloads, {}, {}, answered
+        payloads, self.payloads, self.asked = self.payloads, {}, answered
         type_, messages = closer(payloads)
         digest = self.session.digest_of(type_)
         return {
@@ -110,20 +104,37 @@ class SlowServer:
         self.commitments = {party: payload[:32] for party, payload in payloads.items()}
         sealed = {party: Cursor(payload[32:]).entries(SEALED_BYTES) for party, payload in payloads.items()}
         self.due = Type.MASKED_INPUT
+        self.absent = [party for party in self.session.clients if party not in payloads]
+        first = write_parties(self.absent) if self.session.signs_peers else b""
         return Type.SHARE_DELIVERY, {
-            party: write_entries({peer: sealed[peer][party] for peer in self.near(party, payloads)})
+            party: first + write_entries({peer: sealed[peer][party] for peer in self.near(party, payloads)})
             for party in payloads
         }
 
     # Round 2
+
+    def check_input(self, sender: int, payload: bytes) -> None:
+        self.session.ring_from_bytes(payload[self.signed :])
+        if self.signed:
+            signed = peers_statement(self.session, self.absent)
+            need(
+                ed25519_verifies(self.session.identity(sender), signed, payload[: self.signed]), "a forged set of peers"
+            )
+
+    @property
+    def signed(self) -> int:
+        """What stands before a masked vector."""
+        return 64 if self.session.signs_peers else 0
 
     def requests(self, payloads: dict[int, bytes]) -> tuple[Type, dict[int, bytes]]:
         session = self.session
         self.survivors = sorted(payloads)
         self.dropouts = [party for party in session.clients if party not in payloads]
         self.ring = session.to_ring([0] * sum(size for _, size, _ in session.layout))
+        session.need_holders(self.survivors)
         for payload in payloads.values():
-            self.ring = session.add(self.ring, session.ring_from_bytes(payload))
+            self.ring = session.add(self.ring, session.ring_from_bytes(payload[self.signed :]))
+        self.of_peers = {party: payload[: self.signed] for party, payload in payloads.items()}
         self.due = Type.SURVIVOR_SIGNATURE if session.identities else Type.UNMASK_SHARES
         return Type.UNMASK_REQUEST, dict.fromkeys(payloads, write_parties(self.dropouts))
 
@@ -136,7 +147,13 @@ class SlowServer:
     def proofs(self, payloads: dict[int, bytes]) -> tuple[Type, dict[int, bytes]]:
         enough = sorted(payloads)[: self.session.signatures_needed]
         self.due = Type.UNMASK_SHARES
-        return Type.SURVIVOR_PROOF, dict.fromkeys(payloads, write_entries({p: payloads[p] for p in enough}))
+        proof = write_entries({p: payloads[p] for p in enough})
+        return Type.SURVIVOR_PROOF, {
+            party: proof + (write_entries(self.peers_of(party)) if self.signed else b"") for party in payloads
+        }
+
+    def peers_of(self, party: int) -> dict[int, bytes]:
+        return {peer: self.of_peers[peer] for peer in self.near(party, self.survivors)}
 
     # Round 4
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -98,7 +98,17 @@ class Session:
         return self.setup_digest if type_ in SET_UP else self.digest
 
     def neighbours(self, party: int) -> list[int]:
-        return slow_graph.neighbours(self.clients, self.degree, self.graph_seed, party)
+        return slow_graph.neighbours(self.clients, self.degree, self.graph_seed, party, signed=bool(self.identities))
+
+    @property
+    def signs_peers(self) -> bool:
+        return bool(self.degree and self.identities)
+
+    def need_holders(self, survivors: Iterable[int]) -> None:
+        """Section 11: enough survivors hold shares of each survivor."""
+        alive = set(survivors)
+        for party in alive if self.signs_peers else ():
+            need(len(alive.intersection(self.neighbours(party))) + 1 >= self.threshold, "a survivor with few holders")
 
     def point(self, party: int) -> int:
         return self.clients.index(party) + 1

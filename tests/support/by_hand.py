@@ -7,10 +7,19 @@ from typing import Any
 
 from secagg import IntVector, PartyId, SumResult, os_entropy
 from secagg.carriers.key_holder import read_request
-from secagg.committee.messages import CommitteeInput, MaskRequest, MaskSum
+from secagg.committee.messages import (
+    CommitteeInput,
+    MaskRequest,
+    MaskSum,
+    Parties,
+    SeedDelivery,
+    SetCertificate,
+    SetSignature,
+    SumHashes,
+)
 from secagg.config import SERVER
 from secagg.entropy import Entropy
-from secagg.in_memory import Parties
+from secagg.in_memory import Parties as Everybody
 from secagg.masked.messages import (
     AdvertisedKeys,
     Roster,
@@ -38,7 +47,7 @@ class ByHand:
 
     def __init__(
         self,
-        parties: Parties,
+        parties: Everybody,
         vectors: Mapping[PartyId, IntVector],
         *,
         gone: Mapping[PartyId, int] | None = None,
@@ -139,8 +148,18 @@ def content_of(message: bytes, config: Any) -> Any:
         return AdvertisedKeys.read(reader, signature=message[len(message) - message[HEADER_BYTES - 1] :])
     if type_ is MessageType.ROSTER:
         return Roster.read(reader, signature_bytes=message[HEADER_BYTES - 1])
-    if type_ in (MessageType.COMMITTEE_INPUT, MessageType.MASK_REQUEST, MessageType.MASK_SUM):
-        of_committee = {32: CommitteeInput, 33: MaskRequest, 34: MaskSum}
+    of_committee = {
+        MessageType.COMMITTEE_INPUT: CommitteeInput,
+        MessageType.SEED_DELIVERY: SeedDelivery,
+        MessageType.SEED_COMPLAINTS: Parties,
+        MessageType.SURVIVOR_SET: Parties,
+        MessageType.SET_SIGNATURE: SetSignature,
+        MessageType.SET_CERTIFICATE: SetCertificate,
+        MessageType.SUM_HASHES: SumHashes,
+        MessageType.MASK_REQUEST: MaskRequest,
+        MessageType.MASK_SUM: MaskSum,
+    }
+    if type_ in of_committee:
         return of_committee[type_].read(reader, config)
     if type_ is MessageType.DECRYPTION_REQUEST:
         return read_request(reader, config.carrier.cipher(config))

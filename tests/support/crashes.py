@@ -117,13 +117,14 @@ def run(parties: Mapping[int, Process], server: ServerProcess, *, restart_always
         assert process.start() == message
         if message is not None:
             server.receive(party, message)
-    while requests := server.close_round():
-        for party, request in requests.items():
+    while server.session.result is None:
+        for party, request in server.close_round().items():
             crash_all()
             answer = parties[party].receive(request)
             crash_all()
             assert parties[party].receive(request) == answer
-            assert answer is not None
-            server.receive(party, answer)
+            assert (answer is None) == (server.session.result is not None)
+            if answer is not None:
+                server.receive(party, answer)
     crash_all()
     return server.session

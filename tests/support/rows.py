@@ -28,7 +28,8 @@ from secagg.carriers.parameters import Scheme
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
 from secagg.entropy import Entropy
 from secagg.masked.series import MaskedSeries, SeriesMember
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
+from secagg.receipted_sum import ReceiptedSum, SignedBy
 from secagg.sessions import Contribution, ServerSession
 from support.by_hand import ByHand
 from support.parties import helps, signed
@@ -53,9 +54,17 @@ def masked_with_identities(layout: Layout, clients: tuple[int, ...], session_id:
     return signed(masked(layout, clients, session_id, context))
 
 
-def committee(layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> InOneProcess:
-    numbers = [party for party in range(1, len(clients) + 3) if party not in clients][:2]
-    keys = {party: KeyPair.generate(InsecureSeededEntropy(party)) for party in numbers}
+def committee(
+    layout: Layout,
+    clients: tuple[int, ...],
+    session_id: bytes,
+    context: bytes,
+    *,
+    helpers: int = 2,
+    corrupt: int | None = None,
+) -> InOneProcess:
+    numbers = [party for party in range(1, len(clients) + helpers + 1) if party not in clients][:helpers]
+    keys = {party: BoxKey.generate(InsecureSeededEntropy(party)) for party in numbers}
     protocol = CommitteeSum(
         layout=layout,
         clients=clients,
@@ -63,15 +72,16 @@ def committee(layout: Layout, clients: tuple[int, ...], session_id: bytes, conte
         context=context,
         helper_keys=tuple((party, pair.public) for party, pair in keys.items()),
         min_survivors=2,
+        corrupt_helpers=corrupt,
     )
     secrets = {party: helps(pair) for party, pair in keys.items()}
     return InOneProcess(protocol=protocol, secrets=secrets)
 
 
 def committee_with_identities(
-    layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
+    layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes, **helpers: int
 ) -> InOneProcess:
-    return signed(committee(layout, clients, session_id, context))
+    return signed(committee(layout, clients, session_id, context, **helpers))
 
 
 @lru_cache(maxsize=64)
@@ -82,6 +92,14 @@ def over(
     protocol = alone(layout, clients, session_id, context).protocol
     assert isinstance(protocol, CarriedSum)
     return encrypted(protocol, scheme)
+
+
+def receipted(
+    alone: Make, by: SignedBy, layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
+) -> InOneProcess:
+    """Whatever it lies over; a dropout of four clients leaves the three countersignatures that it takes."""
+    under = alone(layout, clients, session_id, context)
+    return InOneProcess(protocol=ReceiptedSum(protocol=under.protocol, signed_by=by), secrets=under.secrets)
 
 
 def noise_of(layout: Layout) -> DistributedNoise:
@@ -189,6 +207,7 @@ class Row:
         noise: whose noise is in a total: none, each survivor's ``shares``, or the server's (``central``).
         is_of_series: whether its messages come in bundles, with the next sum's set-up.
         speaks_first: whether clients begin; in later sums of a series the server does.
+        adds: whether it sends more than the sum whose costs it states.
     """
 
     make: Make
@@ -197,6 +216,7 @@ class Row:
     noise: str = ""
     is_of_series: bool = False
     speaks_first: bool = True
+    adds: bool = False
 
     @property
     def stores_its_server(self) -> bool:
@@ -223,6 +243,8 @@ ROWS = {
     "masked, identities": Row(masked_with_identities, counts_at=3),
     "committee": Row(committee, counts_at=1),
     "committee, identities": Row(committee_with_identities, counts_at=1),
+    "committee, 1 of 4, identities": Row(partial(committee_with_identities, helpers=4, corrupt=1), counts_at=1),
+    "committee, 2 of 5": Row(partial(committee, helpers=5, corrupt=2), counts_at=1),
     "bfv": Row(partial(over, plain, "bfv"), counts_at=1, max_examples=12),
     "ckks": Row(partial(over, plain, "ckks"), counts_at=1, max_examples=12),
     "masked+bfv": Row(partial(over, masked, "bfv"), counts_at=3, max_examples=12),
@@ -230,6 +252,10 @@ ROWS = {
     "masked, noise": Row(partial(noisy, masked_with_identities), counts_at=3, noise="shares"),
     "committee, noise": Row(partial(noisy, committee_with_identities), counts_at=1, noise="shares"),
     "masked, central noise": Row(partial(central, masked_with_identities), counts_at=3, noise="central"),
+    "masked, countersigned": Row(partial(receipted, masked_with_identities, SignedBy.CLIENTS), counts_at=3, adds=True),
+    "committee, countersigned": Row(
+        partial(receipted, committee_with_identities, SignedBy.HELPERS), counts_at=1, adds=True
+    ),
     "series, first sum": Row(partial(series, False), counts_at=3, is_of_series=True),
     "series, later sum": Row(partial(series, True), counts_at=1, is_of_series=True, speaks_first=False),
 }

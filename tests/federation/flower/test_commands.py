@@ -92,6 +92,7 @@ def test_wrong_input_is_answered_with_what_to_do(
     [
         ('state = "state"', 'state = "state"\nstat = "s"', "has no place for stat; correct or remove it"),
         ('"rows.npz"', '"nowhere.npz"', "nowhere.npz: No such file or directory; write it with numpy.savez"),
+        ('"rows.npz"', '"rows.csv"\ncolumns = "columns.toml"', r"columns.toml: No such file"),
         ('"rows.npz"', '"site.toml.npz"', "must be an npz archive with a matrix x_train"),
         ('"rows.npz"', '"nowhere:load"', "calling it raised ModuleNotFoundError: call it by yourself"),
         ('"rows.npz"', '"os:getcwd"', "calling it raised ValueError"),

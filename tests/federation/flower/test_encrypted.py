@@ -49,7 +49,7 @@ from federation.site.roster import Roster
 from federation.site.state import SessionFolder
 from secagg import new_session_id
 from secagg.config import SERVER
-from secagg.errors import HelperMissingError, LocalProtocolError
+from secagg.errors import HelperMissingError, LocalProtocolError, RemoteProtocolError
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.wire import MessageType, message_type, seal_frame
 
@@ -167,7 +167,7 @@ def test_the_secret_key_never_leaves_its_sealed_file(
 
 @pytest.mark.parametrize(
     ("mode", "party", "type_"),
-    [("committee", 101, MessageType.MASK_REQUEST), ("masked+bfv", KEY_HOLDER_PARTY, MessageType.DECRYPTION_REQUEST)],
+    [("committee", 101, MessageType.SURVIVOR_SET), ("masked+bfv", KEY_HOLDER_PARTY, MessageType.DECRYPTION_REQUEST)],
 )
 def test_a_helper_answers_one_request_whatever_process_is_asked(
     trial: Trial, tmp_path: Path, mode: str, party: int, type_: MessageType
@@ -183,7 +183,7 @@ def test_a_helper_answers_one_request_whatever_process_is_asked(
             digest = requests[party][6:38]
             other = seal_frame(type_, bytes(4), digest=digest, sender=SERVER, recipient=party, identity=server)
             for _ in range(2):
-                with pytest.raises(LocalProtocolError):
+                with pytest.raises((LocalProtocolError, RemoteProtocolError), match=r"one survivor set|forgotten"):
                     site(trial, node - 1000).answer(session, {party: other})
                 refused.append(other)
 

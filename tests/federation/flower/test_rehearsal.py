@@ -31,6 +31,7 @@ from rehearsed import (
 )
 
 from analytic.model_files import load_model, model_from_bytes, model_to_bytes
+from federation.datasets import bundled
 from federation.flower import rehearsal
 from federation.flower.rehearsal import InProcessGrid, rehearse
 from federation.flower.trial import Trial
@@ -98,6 +99,14 @@ def test_a_missing_helper_stops_the_sum_before_any_is_asked(trial: Trial, tmp_pa
     with pytest.raises(UnreachableError, match=r"1 of the 2 helpers did not answer \(party 102\)"):
         rehearse(trial.folder, run_config(tmp_path, mode="committee"), is_gone=vanishes(2, INVITE))
     assert not any(event.get("round") == "MASK_REQUEST" for event in events(trial))
+
+
+@pytest.mark.parametrize("kind", [(INVITE, 1), (STEP, 1), (STEP, 2), (STEP, 4)])
+def test_one_of_four_helpers_may_vanish_at_any_point(tmp_path: Path, kind: tuple[str, int]) -> None:
+    """The roster says how many may collude, and no server does."""
+    of_four = Trial.create(tmp_path / "of-four", bundled("digits"), n_sites=5, n_helpers=4, address="127.0.0.1:9092")
+    rehearse(of_four.folder, run_config(tmp_path, mode="committee"), is_gone=vanishes(1, *kind))
+    is_exact(of_four, [2, 3, 4, 5] if kind == (INVITE, 1) else [1, 2, 3, 4, 5])
 
 
 def test_too_few_survivors_leave_no_model_and_no_session(trial: Trial, tmp_path: Path) -> None:

@@ -238,8 +238,8 @@ def test_an_entry_is_on_the_disk_before_what_it_allows_is_said(
     assert server.total(invitation(mode)).survivors == CLIENTS
     if mode == "masked":  # keys, shares, vector; then its signature and shares
         assert said == [(1, 0), (1, 0), (1, 0), (1, 1), (1, 1)]
-    else:  # its vector, and that it helps; then the masks
-        assert said == [(1, 1), (FIRST_HELPER, 1), (FIRST_HELPER, 2)]
+    else:  # its vector, and that it helps; its complaints; then its word on the survivors, hashes and masks
+        assert said == [(1, 1), *[(FIRST_HELPER, 1)] * 2, *[(FIRST_HELPER, 2)] * 3]
 
 
 @pytest.mark.parametrize("mode", ["masked", "committee"])

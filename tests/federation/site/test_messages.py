@@ -80,7 +80,7 @@ def test_an_invitation_comes_back() -> None:
     [
         lambda data: data[:-1],
         lambda data: data + b" ",
-        lambda data: data.replace(b'"version":2', b'"version":1'),
+        lambda data: data.replace(b'"version":3', b'"version":1'),
         lambda data: data.replace(b'"clients":[1,2,3]', b'"clients":[1,2.0,3]'),
         lambda data: data.replace(b'"clients":[1,2,3]', b'"clients":"123"'),
         lambda data: data.replace(b'"dropout":0.25', b'"dropout":NaN'),

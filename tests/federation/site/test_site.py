@@ -90,7 +90,7 @@ def test_a_request_that_a_helper_refuses_tells_nothing(trial: Trial) -> None:
     own = IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
     wrong = seal_frame(MessageType.ROSTER, bytes(4), digest=protocol.digest, sender=SERVER, recipient=101, identity=own)
     for _ in range(2):
-        with pytest.raises(RemoteProtocolError, match="MASK_REQUEST is due"):
+        with pytest.raises(RemoteProtocolError, match="SEED_DELIVERY is due"):
             site(trial, 1).answer(proposed.session, {101: wrong})
 
 
@@ -174,7 +174,8 @@ def test_min_corruption_of_the_site_decides(trial: Trial) -> None:
         ("party = 5", "party = 2", "another identity for client 2"),
         ("party = 5", "party = 9", "another identity for client 9"),
         ("party = 5", 'party = "5"', "party as a whole number, not a text in quotes"),
-        ('data = "rows.npz"', 'data = "rows.csv"', "npz or module:function"),
+        ('data = "rows.npz"', 'data = "rows.txt"', ".parquet, or module:function"),
+        ('data = "rows.npz"', 'data = "rows.csv"', "belong together: state data and columns"),
         ("min_survivors = 3", "min_survivor = 3", "no place for min_survivor"),
         ("min_survivors = 3", "min_survivors = true", "min_survivors as a whole number, not true or false"),
         ("modes = [", "modes = [1, ", "modes as a list of strings, and a whole number is in it"),
@@ -235,8 +236,8 @@ def test_no_secret_is_printed(trial: Trial) -> None:
     file = SiteFile.read(trial.folder / "site-1" / "site.toml")
     assert file.client is not None
     (helper,) = file.helpers
-    assert helper.secrets.agreement is not None
-    for secret in (file.client.identity.secret, helper.secrets.agreement.secret):
+    assert helper.secrets.boxes is not None
+    for secret in (file.client.identity.secret, helper.secrets.boxes.secret):
         assert secret.hex() not in repr(file)
         assert repr(secret) not in repr(file)
 

@@ -5,15 +5,18 @@ contract.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.by_hand import ByHand, content_of, forged
+from support.by_hand import ByHand, forged
+from support.parties import signed
 
 from secagg import CommitteeSum, InOneProcess, InsecureSeededEntropy, Layout, PartySecrets, run_in_memory
-from secagg.committee.helper import CommitteeHelper
+from secagg.committee.messages import Parties, SetCertificate
 from secagg.errors import (
     ConfigurationError,
     HelperMissingError,
@@ -22,17 +25,17 @@ from secagg.errors import (
     RepeatedMessageError,
     TooFewSurvivorsError,
 )
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
-from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
+from secagg.sums import Knowledge
 from secagg.wire import MessageType
 
 LAYOUT = Layout.of([("narrow", 5, 100), ("wide", 7, 2**60)])
 CLIENTS = (1, 2, 3, 4, 5)
-HELPERS = {11: KeyPair(b"a" * 32), 12: KeyPair(b"b" * 32)}
+HELPERS = {11: BoxKey(b"a" * 32), 12: BoxKey(b"b" * 32)}
 HELPER_IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in HELPERS}
-SECRETS = {party: PartySecrets(agreement=pair, identity=HELPER_IDENTITIES[party]) for party, pair in HELPERS.items()}
+SECRETS = {party: PartySecrets(boxes=pair, identity=HELPER_IDENTITIES[party]) for party, pair in HELPERS.items()}
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 SERVER_KEY = IdentityKey(b"s" * 32)
 CONFIG = CommitteeSum(
@@ -55,24 +58,28 @@ def vector(party: int) -> np.ndarray:
     return np.arange(LAYOUT.size, dtype=np.int64) + party
 
 
-def asked(parties: tuple[int, ...] = CLIENTS, config: CommitteeSum = CONFIG) -> ByHand:
-    """A sum whose helpers have been asked about these clients."""
+def begun(
+    parties: tuple[int, ...] = CLIENTS, config: CommitteeSum = CONFIG, until: MessageType = MessageType.SEED_DELIVERY
+) -> ByHand:
+    """A sum whose helpers are about to be asked about these clients."""
     hand = ByHand(InOneProcess(protocol=config, secrets=SECRETS), {party: vector(party) for party in parties})
-    hand.until(MessageType.MASK_REQUEST)
+    hand.until(until)
     return hand
 
 
 @given(
-    n_helpers=st.integers(1, 4),
+    committee=st.integers(1, 5).flatmap(lambda m: st.tuples(st.just(m), st.integers(0, m - 1))),
     survivors=st.sets(st.sampled_from(CLIENTS), min_size=2),
     seed=st.integers(0, 100),
 )
-def test_any_number_of_helpers_gives_the_plain_total(n_helpers: int, survivors: set[int], seed: int) -> None:
+def test_any_committee_gives_the_plain_total(committee: tuple[int, int], survivors: set[int], seed: int) -> None:
+    n_helpers, corrupt = committee
     protocol = CommitteeSum.generate(
         layout=LAYOUT,
         clients=CLIENTS,
         session_id=bytes(16),
         n_helpers=n_helpers,
+        corrupt_helpers=corrupt,
         min_survivors=2,
         entropy=InsecureSeededEntropy(seed),
     )
@@ -81,10 +88,10 @@ def test_any_number_of_helpers_gives_the_plain_total(n_helpers: int, survivors: 
 
 
 def test_a_missing_helper_is_named_and_nothing_is_released() -> None:
-    hand = asked()
+    hand = begun()
     hand.requests.pop(12)
     hand.to_parties()
-    with pytest.raises(HelperMissingError, match="and 12 did not; no total is released") as caught:
+    with pytest.raises(HelperMissingError, match="2 helpers must answer, and 12 did not; no total is rel") as caught:
         hand.to_server()
     assert caught.value.missing == (12,)
     assert hand.server.result is None
@@ -94,70 +101,66 @@ def test_a_missing_helper_is_named_and_nothing_is_released() -> None:
 
 def test_too_few_clients_and_the_helpers_are_not_even_asked() -> None:
     with pytest.raises(TooFewSurvivorsError, match="2 of 5 parties answered and 3 are needed"):
-        asked((1, 2))
+        begun((1, 2))
 
 
-def test_a_helper_answers_once_in_a_session() -> None:
-    hand = asked()
-    request = hand.requests[11]
-    hand.sessions[11].receive(request)
-    with pytest.raises(RepeatedMessageError):
+def test_a_helper_fixes_one_survivor_set_in_a_session() -> None:
+    alone = InOneProcess(protocol=CONFIG, secrets=SECRETS)
+    for parties, due in ((alone, MessageType.SET_CERTIFICATE), (signed(alone), MessageType.SURVIVOR_SET)):
+        hand = ByHand(parties, {party: vector(party) for party in CLIENTS})
+        hand.until(due)
+        request = hand.requests[11]
         hand.sessions[11].receive(request)
-    seeds = hand.read(request).seeds
-    fewer = forged(request, replace(hand.read(request), seeds={party: seeds[party] for party in (1, 2, 3)}))
-    with pytest.raises(LocalProtocolError, match="has answered in this session"):
-        hand.sessions[11].receive(fewer)
+        with pytest.raises(RepeatedMessageError):
+            hand.sessions[11].receive(request)
+        fewer: Any = SetCertificate(survivors=(1, 2, 3), signatures={}) if parties is alone else Parties(parties=(1,))
+        with pytest.raises(RemoteProtocolError, match="fixes one survivor set a session"):
+            hand.sessions[11].receive(hand.framed(due, fewer, 11))
 
 
 def test_helpers_told_different_survivors_do_not_make_a_total() -> None:
-    hand = asked()
-    request = hand.read(hand.requests[12])
-    fewer = replace(request, seeds={party: request.seeds[party] for party in (1, 2, 3)})
-    hand.requests[12] = forged(hand.requests[12], fewer)
-    answer = hand.to_parties().pop(12)
-    with pytest.raises(RemoteProtocolError, match="another survivor set than the one it was asked about"):
-        hand.server.receive(12, answer)
-    with pytest.raises(HelperMissingError):
-        hand.to_server()
+    hand = begun(until=MessageType.SET_CERTIFICATE)
+    hand.requests[12] = forged(hand.requests[12], SetCertificate(survivors=(1, 2, 3), signatures={}))
+    with pytest.raises(RemoteProtocolError, match="party 12: its sum of masks is not the one"):
+        hand.finish()
 
 
-def test_seeds_open_for_their_session_only() -> None:
-    hand, other = asked(), asked(config=replace(CONFIG, session_id=bytes(range(16))))
-    with pytest.raises(RemoteProtocolError, match="does not open: forged, replayed"):
-        other.sessions[11].receive(forged(other.requests[11], hand.read(hand.requests[11])))
+def test_boxes_open_for_their_session_only() -> None:
+    hand, other = begun(), begun(config=replace(CONFIG, session_id=bytes(range(16))))
+    replayed = forged(other.requests[11], hand.read(hand.requests[11]))
+    other.requests[11] = replayed
+    other.to_parties()
+    assert other.read(other.said[11]).parties == CLIENTS
 
 
 def test_clients_and_helpers_say_nothing_out_of_turn() -> None:
-    hand = asked()
+    hand = begun()
     with pytest.raises(LocalProtocolError, match="one session sends one vector"):
         hand.sessions[1].start()
     with pytest.raises(RemoteProtocolError, match="asks clients nothing"):
         hand.sessions[1].receive(b"anything")
     assert hand.sessions[11].start() is None
     request = hand.requests[11]
-    with pytest.raises(RemoteProtocolError, match="MASK_REQUEST is due"):
-        hand.sessions[11].receive(request[:5] + bytes([MessageType.MASK_SUM]) + request[6:])
+    with pytest.raises(RemoteProtocolError, match="SEED_DELIVERY is due"):
+        hand.sessions[11].receive(request[:5] + bytes([MessageType.MASK_REQUEST]) + request[6:])
 
 
-def test_one_helper_alone_sees_noise_and_all_together_with_the_server_see_the_vector() -> None:
-    """The stated collusion bound: all helpers, and not one fewer."""
-    upload = content_of(asked().sent[MessageType.COMMITTEE_INPUT][1], CONFIG)
-    seeds = {
-        helper: CommitteeHelper(CONFIG, helper, secrets=SECRETS[helper])._open(pair, 1, upload.seeds[helper])
-        for helper, pair in HELPERS.items()
-    }
-    assert len(set(seeds.values())) == len(HELPERS), "a seed that two helpers share is each one's to take off twice"
-
-    def unmasked_by(helpers: tuple[int, ...]) -> bytes:
-        opened = RingVector.from_bytes(LAYOUT, upload.vector).copy()
-        add_masks(opened, [(seeds[helper], -1) for helper in helpers], CONFIG.digest)
-        return opened.to_bytes()
-
+@pytest.mark.parametrize(("n_helpers", "corrupt"), [(2, 1), (3, 1), (4, 1), (4, 2), (5, 2)])
+def test_as_many_helpers_as_stated_see_noise_and_one_more_sees_the_vector(n_helpers: int, corrupt: int) -> None:
+    """With the server: any f of them, and any f + 1."""
+    parties = CommitteeSum.generate(
+        layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), n_helpers=n_helpers, corrupt_helpers=corrupt
+    )
+    config, said = parties.protocol, list[bytes]()
+    run_in_memory(parties, {p: vector(p) for p in CLIENTS}, record=lambda envelope: said.append(envelope.message))
     clear = RingVector.encode(LAYOUT, vector(1)).to_bytes()
-    assert unmasked_by((11, 12)) == clear
-    for helpers in ((), (11,), (12,)):
-        differing = sum(one != other for one, other in zip(unmasked_by(helpers), clear, strict=True))
-        assert differing > len(clear) * 3 // 4
+    for k in range(n_helpers + 1):
+        for helpers in combinations(parties.helpers, k):
+            knows = Knowledge(messages=tuple(said), tapes={}, secrets={h: parties.of_party(h) for h in helpers})
+            opened = config.opened_by(knows, 1)
+            assert opened is not None
+            differing = sum(one != other for one, other in zip(opened.to_bytes(), clear, strict=True))
+            assert differing == 0 if k > corrupt else differing > len(clear) // 2
 
 
 @pytest.mark.parametrize(
@@ -176,6 +179,8 @@ def test_one_helper_alone_sees_noise_and_all_together_with_the_server_see_the_ve
         ({"helper_keys": ((11, HELPERS[11].public), (12, HELPERS[11].public))}, "two helpers with one key"),
         ({"identities": (*SIGNED.identities[:4], b"short"), **SIGNERS}, "has 32 bytes"),
         ({"identities": SIGNED.identities, **SIGNERS, "server_identity": b"short"}, "has 32 bytes"),
+        ({"corrupt_helpers": 2}, "of 2 helpers 0 to 1 may collude with the server, not 2"),
+        ({"corrupt_helpers": -1}, "may collude with the server, not -1"),
         ({"min_survivors": 1}, "the sum of one client is its vector"),
         ({"min_survivors": 6}, "2 to the cohort's 5"),
         ({"identities": SIGNED.identities, **SIGNERS, "server_identity": b""}, "give both or neither"),
@@ -220,27 +225,20 @@ def test_one_colluder_more_than_stated_opens_a_vector_with_every_helper_honest()
     assert f"at most {tolerated} of the 5 clients collude with the server" in CONFIG.explain()
     for n_colluders in (tolerated, tolerated + 1):
         named = tuple(range(1, CONFIG.min_survivors + 1))
-        left = asked(named).finish().total - sum(map(vector, named[1 : 1 + n_colluders]))
+        left = begun(named).finish().total - sum(map(vector, named[1 : 1 + n_colluders]))
         assert (left.tobytes() == vector(1).tobytes()) is (n_colluders > tolerated)
 
 
-def test_a_helper_that_lies_shifts_the_total_unnoticed() -> None:
-    """What no committee protects from, and the threat model says so."""
-    hand = asked()
-    said = hand.until(MessageType.MASK_SUM)
-    masks = hand.read(said[11])
-    shifted = RingVector.from_bytes(LAYOUT, masks.vector).copy()
-    shifted.subtract(RingVector.encode(LAYOUT, np.full(LAYOUT.size, 3)))
-    said[11] = forged(said[11], replace(masks, vector=shifted.to_bytes()))
+def test_where_every_helper_holds_seeds_of_its_own_a_lie_shifts_the_total_unnoticed() -> None:
+    """What f = m - 1 does not protect from, and ``explain`` says so."""
+    assert "a helper that lies shifts the total unnoticed" in CONFIG.explain()
+    hand = begun(until=MessageType.SET_CERTIFICATE)
+    helper, honest = hand.sessions[11], hand.sessions[11]._sum
+
+    def shifted(place: int) -> bytes:
+        lied = RingVector.from_bytes(LAYOUT, honest(place)).copy()
+        lied.subtract(RingVector.encode(LAYOUT, np.full(LAYOUT.size, 3)))
+        return lied.to_bytes()
+
+    helper._sum = shifted
     assert hand.finish().total.tobytes() == (sum(map(vector, CLIENTS)) + 3).tobytes()
-
-
-def test_a_helper_s_long_lived_key_keeps_nothing_of_a_session() -> None:
-    """What it agreed on with clients goes with the session, though its key pair serves many."""
-    layout = Layout.of([("counts", 3, 100)])
-    parties = CommitteeSum.generate(layout=layout, clients=(1, 2, 3), session_id=bytes(16))
-    run_in_memory(parties, {party: np.arange(3) for party in (1, 2, 3)})
-    for helper in parties.helpers:
-        keys = parties.secrets[helper].agreement
-        assert keys is not None
-        assert not keys._shared

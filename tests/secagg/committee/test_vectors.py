@@ -29,7 +29,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 def test_the_files_are_what_the_script_writes() -> None:
     """If this fails on purpose, the wire format changed: raise VERSION, then run make_vectors.py."""
     files = make_vectors.all_files()
-    assert len(files) == 4
+    assert len(files) == 5
     assert make_vectors.differences(files) == []
     name = "committee_dropout.json"
     assert make_vectors.differences({**files, name: files[name].replace("1", "2", 1)}) == [name]
@@ -43,7 +43,16 @@ def test_the_slow_implementation_says_every_byte(name: str) -> None:
     recorded = [(m["sender"], m["recipient"], bytes.fromhex(m["message"])) for m in scenario["messages"]]
     assert said == recorded
     assert (survivors, total) == (scenario["survivors"], scenario["total"])
-    assert {m["type"] for m in scenario["messages"]} == {"COMMITTEE_INPUT", "MASK_REQUEST", "MASK_SUM"}
+    signing = {"SURVIVOR_SET", "SET_SIGNATURE"} if scenario["server_secret"] else set()
+    assert {m["type"] for m in scenario["messages"]} == signing | {
+        "COMMITTEE_INPUT",
+        "SEED_DELIVERY",
+        "SEED_COMPLAINTS",
+        "SET_CERTIFICATE",
+        "SUM_HASHES",
+        "MASK_REQUEST",
+        "MASK_SUM",
+    }
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -56,10 +65,10 @@ def test_totals_are_the_survivors_vectors(name: str) -> None:
     assert ends <= set(scenario["total"])
 
 
-@pytest.mark.parametrize("change", ["session_id", "context", "min_survivors", "server_identity"])
+@pytest.mark.parametrize("change", ["session_id", "context", "min_survivors", "corrupt_helpers", "server_identity"])
 def test_the_second_implementation_notices_another_session(change: str) -> None:
     scenario = SCENARIOS["committee_signed"]
-    other = {"min_survivors": 3}.get(change, "00" * 32)
+    other = {"min_survivors": 3, "corrupt_helpers": 1}.get(change, "00" * 32)
     changed = scenario | {"parameters": scenario["parameters"] | {change: other}}
     with pytest.raises(Refused, match="the same digest"):
         slow_committee.run(changed)

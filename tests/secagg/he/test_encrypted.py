@@ -42,8 +42,6 @@ from secagg.errors import (
 )
 from secagg.in_memory import Envelope
 from secagg.policy import ClientPolicy
-from secagg.primitives.identity import IdentityKey
-from secagg.receipts import Receipt
 from secagg.ring import RingVector
 from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type
 
@@ -143,13 +141,6 @@ def test_one_message_is_heavy_and_the_key_holder_speaks_once(kind: str) -> None:
     assert holder.bytes_up == HEADER_BYTES + LAYOUT.wire_bytes
     last = [message_type(e.message) for e in sent[-2:]]
     assert last == [MessageType.DECRYPTION_REQUEST, MessageType.DECRYPTED_SUM]
-
-
-@each_masked
-def test_its_receipt_vouches_for_the_decryption_too(kind: str) -> None:
-    hand, signer = begin(kind), IdentityKey(b"s" * 32)
-    hand.finish()
-    Receipt.issue(hand.server, hand.config, signer).verify(hand.config, signer.public, party=8)
 
 
 # Keys

@@ -80,6 +80,7 @@ def signed_keys(signature_bytes: int) -> st.SearchStrategy[AdvertisedKeys]:
     return st.builds(AdvertisedKeys, sealing_key=keys, masking_key=keys, signature=signatures)
 
 
+some_parties = st.sets(parties, max_size=9).map(lambda ids: tuple(sorted(ids)))
 signatures = st.binary(min_size=SIGNATURE_BYTES, max_size=SIGNATURE_BYTES)
 MESSAGES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Reader], Any]]] = {
     "keys": (signed_keys(0), lambda r: AdvertisedKeys.read(r, signature=b"")),
@@ -93,12 +94,17 @@ MESSAGES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Reader], Any]]] = {
     ),
     "sealed": (st.builds(SealedShares, commitment=keys, sealed=entries(SEALED_BYTES)), SealedShares.read),
     "delivery": (st.builds(ShareDelivery, sealed=entries(SEALED_BYTES)), ShareDelivery.read),
-    "request": (
-        st.builds(UnmaskRequest, dropouts=st.sets(parties, max_size=9).map(lambda ids: tuple(sorted(ids)))),
-        UnmaskRequest.read,
+    "signed delivery": (
+        st.builds(ShareDelivery, sealed=entries(SEALED_BYTES), absent=some_parties),
+        lambda r: ShareDelivery.read(r, signs_peers=True),
     ),
+    "request": (st.builds(UnmaskRequest, dropouts=some_parties), UnmaskRequest.read),
     "signature": (st.builds(SurvivorSignature, signature=signatures), SurvivorSignature.read),
     "proof": (st.builds(SurvivorProof, signatures=entries(SIGNATURE_BYTES)), SurvivorProof.read),
+    "proof with peers": (
+        st.builds(SurvivorProof, signatures=entries(SIGNATURE_BYTES), peers=entries(SIGNATURE_BYTES)),
+        lambda r: SurvivorProof.read(r, signs_peers=True),
+    ),
     "shares": (
         st.builds(UnmaskShares, mask_key_shares=entries(SHARE_BYTES), self_mask_shares=entries(SHARE_BYTES)),
         UnmaskShares.read,

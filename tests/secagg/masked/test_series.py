@@ -22,6 +22,7 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.in_memory import Envelope
+from secagg.masked import Assumptions
 from secagg.masked.series import NOT_YET, MaskedSeries, SeriesServer
 from secagg.masked.series_in_one_process import SeriesInOneProcess
 from secagg.masked.server import MaskedServer
@@ -132,6 +133,33 @@ def test_a_client_that_misses_a_sum_stays_out_until_a_new_series() -> None:
     assert 3 not in third.result.survivors
     fresh = begin(MaskedSeries(clients=CLIENTS, series_id=bytes(range(16)), threshold=4))
     assert 3 in run_in_memory(fresh.next_sum(layout), vectors(layout, 3)).result.survivors
+
+
+def test_a_series_on_an_expander_is_exact_though_clients_are_lost_between_its_sums() -> None:
+    """Whom a client masked with is signed in each sum anew: who was lost is absent from then on."""
+    clients = tuple(range(1, 10))
+    own = {party: IdentityKey(bytes([party]) * 32) for party in clients}
+    series = MaskedSeries(
+        clients=clients,
+        series_id=bytes(16),
+        threshold=4,
+        degree=6,
+        graph_seed=bytes(16),
+        assumptions=Assumptions(corruption=0, dropout=2 / 9, malicious_server=True),
+        identities=tuple(own[party].public for party in clients),
+        server_identity=SERVER_KEY.public,
+    )
+    simulated = SeriesInOneProcess(series, secrets=signing({SERVER: SERVER_KEY, **own}))
+    layout, rng = Layout.of([("counts", 5, 1000)]), np.random.default_rng(0)
+    lost, gone = [{}, {3: 0}, {}, {5: 1}, {}], set[int]()
+    for dropouts in lost:
+        given_vectors = {party: rng.integers(-50, 51, size=5) for party in clients}
+        run = run_in_memory(simulated.next_sum(layout), given_vectors, dropouts=dropouts)
+        exact = sum(given_vectors[party] for party in run.result.survivors)
+        assert run.result.total.tobytes() == exact.tobytes()
+        assert not gone & set(run.result.survivors)
+        gone |= set(clients) - set(run.result.survivors)
+    assert gone == {3, 5}
 
 
 def test_a_series_ends_with_an_error_when_too_few_are_left() -> None:

@@ -55,6 +55,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "huge.npz", **made(x_train=np.full((60, 3), 1e30)))
     np.savez(folder / "one.npz", **made(x_train=np.ones((1, 3)), y_train=np.zeros(1, int)))
     (folder / "empty.npz").write_bytes(b"")
+    (folder / "rows.csv").write_text("size,kind\n1,a\nx,b\n")
+    (folder / "real.toml").write_text('[columns.kind]\ncategories = ["a", "b"]\n[columns.size]\nrole = "target"\n')
+    (folder / "rows.toml").write_text('[columns.size]\n[columns.kind]\nrole = "target"\ncategories = ["a", "b"]\n')
     (folder / "cut.npz").write_bytes((folder / "good.npz").read_bytes()[:300])
     with zipfile.ZipFile(folder / "liar.npz", "w") as archive:  # claims more than any memory holds
         text = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 1000000), }"
@@ -134,6 +137,11 @@ WRONG = [
     ("compare --epsilon 1 --ri 1", "--ri has no effect on what --epsilon adds: .* leave out one of the two"),
     ("compare --epsilon 1 --learner deepafl --option gamma=1", "takes n_layers, d_phi, d_f with --option, not gamma"),
     ("compare --modes committee --clients 1", "needs at least 2 clients, not 1: the sum of one client is its vector"),
+    ("compare --data rows.csv", "--columns is the schema of a table in --data"),
+    ("compare --data good.npz --columns rows.toml", "--columns is the schema of a table in --data"),
+    ("compare --data rows.csv --columns rows.toml", "line 3: column size needs a finite number: correct it"),
+    ("compare --data rows.csv --columns real.toml", "the target has no categories, and these commands learn classes"),
+    ("compare --data rows.csv --columns none.toml", "cannot read none.toml"),
     ("compare --data good.npz --partition shards:30", "needs at least 90 training rows, there are 60; use fewer"),
     ("compare --data good.npz --format Q1.2", "rows do not fit Q1.2"),
     ("audit --data one.npz --clients 2 --rows 2", "need more than 1 training rows"),

@@ -1,0 +1,82 @@
+"""The command ``change``: a stored total and its model after a batch of sites joined, left or took rows out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analytic.model_files import load_model, model_to_bytes
+from federation.changes import Change, ChangeRefusedError, changed
+from federation.console.arguments import count, file
+from federation.console.declaration import Command, option
+from federation.console.output_files import OutputFile, refuse_same_file
+from federation.release import ReleasePolicy
+from federation.totals import read_totals, totals_to_bytes
+from secagg import SumResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeOptions:
+    """Of the command ``change``."""
+
+    model: Path = option("the model's file", file, positional=True, metavar="MODEL")
+    totals: Path = option("the file of the totals it was made of", file, positional=True, metavar="TOTALS")
+    batch: Path = option("the totals of the batch, from a run of its own", file, positional=True, metavar="BATCH")
+    how: str = option("what the batch does", choices=tuple(Change), default=Change.JOIN.value)
+    min_sites: int = option("fewest sites of a batch, and of those that stay", count, default=5, metavar="N")
+    reason: str = option("a sentence that lets a smaller batch through, for the record", str, default="", shown="none")
+    new_model: Path = option("where the model goes", file, default=Path("changed-model.safetensors"), metavar="FILE")
+    new_totals: Path = option("where its totals go", file, default=Path("changed-totals.safetensors"), metavar="FILE")
+
+    def __post_init__(self) -> None:
+        read = {"MODEL": self.model, "TOTALS": self.totals, "BATCH": self.batch}
+        refuse_same_file({**read, "--new-model": self.new_model, "--new-totals": self.new_totals})
+
+
+def _run(options: ChangeOptions) -> int:
+    saved = load_model(options.model)
+    learner: Any = saved.learner
+    found = changed(
+        learner,
+        _only(options.totals),
+        _only(options.batch),
+        Change(options.how),
+        policy=ReleasePolicy(min_survivors=options.min_sites),
+        reason=options.reason,
+    )
+    model, totals = model_to_bytes(learner, found.model, classes=saved.classes), totals_to_bytes([found.total])
+    for path, content in ((options.new_totals, totals), (options.new_model, model)):
+        OutputFile(path).fill(lambda out, content=content: out.write(content))  # type: ignore[misc]
+    print(f"{options.how}: sites {', '.join(map(str, found.batch))}; {len(found.total.survivors)} are in the total now")
+    if found.revealed:
+        print(
+            f"the totals before and after show the sum of sites {', '.join(map(str, found.revealed))} alone, whose "
+            f"reason is: {found.reason}"
+        )
+    print(f"{options.new_model} and {options.new_totals}: python -m federation verify checks the one against the other")
+    return 0
+
+
+def _only(path: Path) -> SumResult:
+    totals = read_totals(path)
+    if len(totals) != 1:
+        raise ChangeRefusedError(
+            f"{path} holds the totals of {len(totals)} sums, and only a learner of one sum changes over time: start "
+            "again with everybody"
+        )
+    return totals[0]
+
+
+COMMAND = Command(
+    name="change",
+    summary="let a batch of sites join or leave a stored total, or take rows out of it, without starting again",
+    examples="""examples:
+  python -m federation change model.safetensors totals.safetensors newcomers/totals.safetensors
+      the newcomers made a run of their own, with the settings of the first one
+  python -m federation change model.safetensors totals.safetensors withdrawn/totals.safetensors --how 'remove rows'
+      as if these rows had never been there, to the bit
+""",
+    options=ChangeOptions,
+    run=_run,
+)

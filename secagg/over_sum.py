@@ -1,0 +1,80 @@
+"""Sums over sums: who adds noise or receipts to any sum changes what it says here, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from secagg.costs import PartyCost
+from secagg.entropy import Entropy, os_entropy
+from secagg.ring import RingVector
+from secagg.sessions import ClientSession, PartyId
+from secagg.sums import NO_SECRETS, Guarantee, Knowledge, PartySecrets, SumProtocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverSum:
+    """A sum over another one: what it leaves as it is.
+
+    Args:
+        protocol: the sum under it.
+    """
+
+    SAID: ClassVar[str] = ""
+    """What it adds, for ``explain``."""
+
+    protocol: SumProtocol
+
+    @property
+    def clients(self) -> tuple[PartyId, ...]:
+        """The cohort, ascending."""
+        return self.protocol.clients
+
+    @property
+    def digest(self) -> bytes:
+        """What the messages of the sum under it are bound to."""
+        return self.protocol.digest
+
+    @property
+    def survivors_needed(self) -> int:
+        """Fewest clients whose vectors a released total holds."""
+        return self.protocol.survivors_needed
+
+    @property
+    def helpers(self) -> tuple[PartyId, ...]:
+        """The helpers of the sum under it."""
+        return self.protocol.helpers
+
+    @property
+    def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
+        """The keys of the sum under it."""
+        return self.protocol.public_keys
+
+    def identity_of(self, party: PartyId) -> bytes:
+        """The key that a party of the sum under it signs with."""
+        return self.protocol.identity_of(party)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the sum under it promises."""
+        return self.protocol.guarantee
+
+    @property
+    def costs(self) -> Mapping[str, PartyCost]:
+        """The costs of the sum under it."""
+        return self.protocol.costs
+
+    def explain(self) -> str:
+        """What the sum under it guarantees and costs, and what this one adds."""
+        return f"{self.protocol.explain()}\n  {self.SAID}"
+
+    def helper(
+        self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
+    ) -> ClientSession:
+        """Return a helper's session of the sum under it."""
+        return self.protocol.helper(party, secrets=secrets, entropy=entropy)
+
+    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+        """Return what the coalition opens of an upload, as the sum under it says; noise stays in it."""
+        return self.protocol.opened_by(knowledge, target)

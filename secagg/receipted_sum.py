@@ -1,0 +1,476 @@
+"""Any secure sum with a receipt of its total; with countersignatures, if wanted, for one more message.
+
+The messages of the sum under it are what they are without. Once its total stands, the server has it countersigned and
+gives each survivor its own copy of the receipt. A party countersigns one total of a sum and no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import ClassVar
+
+from secagg.config import SERVER
+from secagg.entropy import Entropy, os_entropy
+from secagg.errors import (
+    ConfigurationError,
+    HelperMissingError,
+    LocalProtocolError,
+    ReceiptError,
+    RemoteProtocolError,
+    RepeatedMessageError,
+)
+from secagg.layout import Layout
+from secagg.over_sum import OverSum
+from secagg.party import Party
+from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, statement, verifies
+from secagg.receipts import (
+    COUNTERSIGNER_LABEL,
+    HASH_BYTES,
+    SERVER_LABEL,
+    Inclusion,
+    Path,
+    Receipt,
+    Statement,
+    check_path,
+    commitment,
+    opening_of,
+    quorum,
+    read_path,
+    tree_of,
+    write_path,
+)
+from secagg.rounds import Round
+from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
+from secagg.snapshots import read, write
+from secagg.sums import NO_SECRETS, PartySecrets, SumProtocol, Survivors
+from secagg.wire import MessageType, Reader, carries_vector, message_type, write_parties
+
+_RECEIPTED = b"receipted "
+"""Before what ties a stored session to its sum, so that the sum without receipts does not restore it."""
+
+
+class SignedBy(Enum):
+    """Who signs a receipt beside the server."""
+
+    SERVER = "server"
+    """Nobody. No message is asked of anybody for it."""
+    CLIENTS = "clients"
+    """More than two thirds of the cohort; so many survivors must be there to the end."""
+    HELPERS = "helpers"
+    """More than two thirds of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptedSum(OverSum):
+    """Any sum with identities, and a receipt of its total. Costs and guarantee are those of the sum under it.
+
+    Args:
+        protocol: the sum under it; noise goes under receipts, not over them.
+        signed_by: who signs it beside the server.
+
+    Raises:
+        ConfigurationError: a sum in which those who are to sign have no identities.
+    """
+
+    SAID: ClassVar[str] = "the server signs a receipt of the total, for every survivor"
+
+    signed_by: SignedBy = SignedBy.SERVER
+
+    def __post_init__(self) -> None:
+        unsigned = [party for party in (SERVER, *self.countersigners) if not self.identity_of(party)]
+        if unsigned or (self.signed_by is not SignedBy.SERVER and not self.countersigners):
+            raise ConfigurationError(
+                f"a receipt is signed by the server and by {self.signed_by.value}, and {self.name} has no identities "
+                "of these; give identities, or let others sign"
+            )
+
+    @property
+    def name(self) -> str:
+        """The mode's name."""
+        return self.protocol.name
+
+    @property
+    def layout(self) -> Layout:
+        """The vectors."""
+        return self.protocol.layout
+
+    @property
+    def countersigners(self) -> tuple[PartyId, ...]:
+        """Who may countersign."""
+        by = {SignedBy.CLIENTS: self.clients, SignedBy.HELPERS: self.helpers}
+        return by.get(self.signed_by, ())
+
+    def digest_of(self, type_: MessageType | None) -> bytes:
+        """Return the digest of the sum under it, to which its own messages are bound too."""
+        return self.digest
+
+    def signer(self, party: PartyId, secrets: PartySecrets) -> IdentityKey | None:
+        """Return the signing key of a party, which the sum under it checks."""
+        return secrets.identity
+
+    def verify(self, receipt: Receipt, *, party: PartyId = 0) -> None:
+        """Check a receipt against this sum; see ``Receipt.verify``.
+
+        Raises:
+            ReceiptError: it is another sum's, not signed as this one asks, or leaves that client out.
+        """
+        if receipt.statement.configuration != self.digest:
+            raise ReceiptError("this receipt is for another sum: session, cohort, layout or context differ")
+        keys = {signer: self.identity_of(signer) for signer in self.countersigners}
+        receipt.verify(self.identity_of(SERVER), keys or None, party=party)
+
+    def client(
+        self,
+        party: PartyId,
+        contribution: Contribution,
+        *,
+        secrets: PartySecrets = NO_SECRETS,
+        entropy: Entropy = os_entropy,
+    ) -> ReceiptedParty:
+        """Return a client's session; its ``receipt`` is there once the server gave it."""
+        return ReceiptedParty(
+            self, party, secrets, lambda own: self.protocol.client(party, contribution, secrets=own, entropy=entropy)
+        )
+
+    def helper(
+        self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
+    ) -> ClientSession:
+        """Return a helper's session, which countersigns where helpers do."""
+        return ReceiptedParty(
+            self, party, secrets, lambda own: self.protocol.helper(party, secrets=own, entropy=entropy)
+        )
+
+    def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ReceiptedServer:
+        """Return the server's session; its ``receipt`` is there once the total is countersigned."""
+        return ReceiptedServer(self, self.protocol.server(secrets=secrets, entropy=entropy), secrets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountersignRequest:
+    """Server to a countersigner: what it is to sign, and where its own upload stands in it."""
+
+    dropouts: tuple[PartyId, ...]
+    uploads: bytes
+    total: bytes
+    path: Path
+
+    def to_payload(self) -> bytes:
+        """The payload."""
+        return write_parties(self.dropouts) + self.uploads + self.total + write_path(self.path)
+
+    @classmethod
+    def read(cls, reader: Reader) -> CountersignRequest:
+        """Take the payload apart."""
+        dropouts, uploads, total = tuple(reader.entries(0)), reader.take(HASH_BYTES), reader.take(HASH_BYTES)
+        request = cls(dropouts=dropouts, uploads=uploads, total=total, path=read_path(reader))
+        reader.end()
+        return request
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class ReceiptedPartyState:
+    """What a party remembers beside the session under it.
+
+    Args:
+        upload: the hash of the message that brought its vector.
+        survivors: whom it agreed to, where it was asked.
+        signed: the hash of what it countersigned.
+        receipt: what the server gave it.
+        under: the session under it.
+    """
+
+    upload: bytes = b""
+    survivors: tuple[PartyId, ...] | None = None
+    signed: bytes = b""
+    receipt: bytes = b""
+    under: bytes = b""
+
+
+class ReceiptedParty(Party):
+    """A client or a helper: the session under it, then its countersignature and its receipt.
+
+    A client signs no statement that leaves its own upload out, and nobody one about other survivors than it agreed to.
+    """
+
+    _config: ReceiptedSum
+
+    def __init__(
+        self,
+        config: ReceiptedSum,
+        party: PartyId,
+        secrets: PartySecrets,
+        make: Callable[[PartySecrets], ClientSession],
+    ) -> None:
+        self._asked, self._keep = secrets.consent, secrets.keep
+        self._under = make(replace(secrets, consent=self._consented))
+        Party.__init__(self, config, party, secrets)
+        self._kept = ReceiptedPartyState()
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The party's own copy; None before it came."""
+        return Receipt.from_bytes(self._kept.receipt) if self._kept.receipt else None
+
+    @property
+    def bound_to(self) -> bytes:
+        """What ties a stored session to this one."""
+        return _RECEIPTED + self._under.bound_to
+
+    def snapshot(self) -> bytes:
+        """Return the session as bytes."""
+        return write(replace(self._kept, under=self._under.snapshot()))
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go where the snapshot says."""
+        kept = read(self._kept, snapshot)
+        self._under.restore(kept.under)
+        self._kept = kept
+
+    def start(self) -> bytes | None:
+        """Return the first message of the session under it."""
+        return self._noted(self._under.start())
+
+    def receive(self, message: bytes) -> bytes | None:
+        """Countersign, take the receipt, or answer as the session under it does."""
+        type_ = message_type(message)
+        if type_ is MessageType.COUNTERSIGN_REQUEST:
+            return self._countersign(message)
+        if type_ is MessageType.RECEIPT:
+            self._take(message)
+            return None
+        return self._noted(self._under.receive(message))
+
+    def _noted(self, said: bytes | None) -> bytes | None:
+        if said is not None and carries_vector(said):
+            self._kept.upload = hashlib.sha256(said).digest()
+        return said
+
+    def _consented(self, protocol: SumProtocol, survivors: Survivors | None) -> None:
+        self._kept.survivors = ()  # after a no it signs nothing of this total
+        if self._asked is not None:
+            self._asked(protocol, survivors)
+        self._kept.survivors = survivors
+
+    def _countersign(self, message: bytes) -> bytes:
+        config = self._config
+        reader = Reader(self._hear(message).payload, peer=SERVER, max_entries=len(config.clients))
+        asked = CountersignRequest.read(reader)
+        if self.party not in config.countersigners:
+            raise RemoteProtocolError("it asks for a countersignature of a party that gives none", peer=SERVER)
+        told = Statement(
+            configuration=config.digest,
+            survivors=tuple(party for party in config.clients if party not in set(asked.dropouts)),
+            uploads=asked.uploads,
+            total=asked.total,
+        )
+        self._check(told, self._inclusion(asked.path))
+        said = statement(COUNTERSIGNER_LABEL, *told.parts)
+        fingerprint = hashlib.sha256(said).digest()
+        if self._kept.signed == fingerprint:
+            raise RepeatedMessageError("this request for a countersignature was answered already", peer=SERVER)
+        if self._kept.signed:
+            raise RemoteProtocolError("it wants a second total of one sum countersigned; a sum has one", peer=SERVER)
+        assert self._identity is not None
+        self._kept.signed = fingerprint
+        return self._say(MessageType.COUNTERSIGNATURE, self._identity.sign(COUNTERSIGNER_LABEL, *told.parts))
+
+    def _take(self, message: bytes) -> None:
+        """Keep a receipt that vouches for this party's upload, and for nothing else than what was countersigned."""
+        payload = bytes(self._hear(message).payload)
+        if payload == self._kept.receipt:
+            raise RepeatedMessageError("this receipt was taken, and so answered already", peer=SERVER)
+        try:
+            receipt = Receipt.from_bytes(payload)
+            self._config.verify(receipt, party=self.party)
+        except ReceiptError as error:
+            raise RemoteProtocolError(f"its receipt vouches for nothing: {error}", peer=SERVER) from error
+        self._check(receipt.statement, receipt.inclusion)
+        said = hashlib.sha256(statement(COUNTERSIGNER_LABEL, *receipt.statement.parts)).digest()
+        if self._kept.receipt or self._kept.signed not in (b"", said):
+            raise RemoteProtocolError("its receipt is of another total than before; keep both against it", peer=SERVER)
+        if self._keep is not None:
+            self._keep(payload)
+        self._kept.receipt = payload
+
+    def _inclusion(self, path: Path) -> Inclusion | None:
+        """Where a client's own upload is said to be; a helper has none."""
+        if self.party not in self._config.clients:
+            return None
+        return Inclusion(party=self.party, upload=self._kept.upload, path=path)
+
+    def _check(self, told: Statement, inclusion: Inclusion | None) -> None:
+        """Refuse a statement without this client's own upload, or about other survivors than were agreed to."""
+        kept, is_client = self._kept, self.party in self._config.clients
+        if is_client and (inclusion is None or not kept.upload or inclusion.upload != kept.upload):
+            raise RemoteProtocolError("it has a total signed that says nothing of this client's upload", peer=SERVER)
+        if inclusion is not None:
+            try:
+                check_path(told, inclusion)
+            except ReceiptError as error:
+                raise RemoteProtocolError(
+                    f"it left this client out, or changed its upload: {error}", peer=SERVER
+                ) from error
+        if kept.survivors != told.survivors and (kept.survivors is not None or not is_client):
+            raise RemoteProtocolError("it has other survivors signed than this party agreed to", peer=SERVER)
+
+
+class Stage(Enum):
+    """Where a server with receipts stands."""
+
+    SUMMING = "summing"
+    COUNTERSIGNING = "countersigning"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ReceiptedServerState:
+    """What a server remembers beside the session under it: uploads by their hashes, and countersignatures."""
+
+    stage: Stage = Stage.SUMMING
+    uploads: dict[PartyId, bytes] = field(default_factory=dict)
+    round: Round | None = None
+    countersignatures: dict[PartyId, bytes] = field(default_factory=dict)
+    under: bytes = b""
+
+
+class ReceiptedServer(Party):
+    """The session under it; once its total stands, a round of countersignatures where there are some, and receipts."""
+
+    _config: ReceiptedSum
+
+    def __init__(self, config: ReceiptedSum, under: ServerSession, secrets: PartySecrets) -> None:
+        Party.__init__(self, config, SERVER, secrets)
+        self._under, self._kept = under, ReceiptedServerState()
+        self._made: tuple[Statement, dict[PartyId, Path]] | None = None
+
+    @property
+    def bound_to(self) -> bytes:
+        """What ties a stored session to this one."""
+        return _RECEIPTED + self._under.bound_to
+
+    def snapshot(self) -> bytes:
+        """Return the session as bytes."""
+        return write(replace(self._kept, under=self._under.snapshot()))
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go where the snapshot says."""
+        kept = read(self._kept, snapshot)
+        self._under.restore(kept.under)
+        self._kept = kept
+
+    @property
+    def result(self) -> SumResult | None:
+        """The sum, once it is countersigned and its receipts are made."""
+        if self._kept.stage is not Stage.DONE or self._under.result is None:
+            return None
+        return replace(self._under.result, receipt=self._issue().to_bytes())
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The server's own copy, which opens the commitment to the total."""
+        return self._issue() if self._kept.stage is Stage.DONE else None
+
+    @property
+    def waiting_for(self) -> frozenset[PartyId]:
+        """Who was asked in this round and has not answered."""
+        if self._kept.stage is Stage.SUMMING:
+            return self._under.waiting_for
+        return self._kept.round.waiting_for if self._kept.round else frozenset()
+
+    def receive(self, sender: PartyId, message: bytes) -> None:
+        """Take a message of the sum, or a countersignature."""
+        if self._kept.stage is Stage.SUMMING:
+            self._under.receive(sender, message)
+            if carries_vector(message):
+                self._kept.uploads[sender] = hashlib.sha256(message).digest()
+            return
+        if self._kept.round is None:
+            raise RemoteProtocolError("this session has its total, or none; nothing more is taken", peer=sender)
+        frame = self._hear(message, sender)
+        self._kept.round.check(sender, frame)
+        signature = bytes(frame.payload)
+        said = statement(COUNTERSIGNER_LABEL, *self._told()[0].parts)
+        if len(signature) != SIGNATURE_BYTES or not verifies(self._config.identity_of(sender), signature, said):
+            raise RemoteProtocolError("its countersignature is not one on this total", peer=sender)
+        self._kept.round.accept(sender)
+        self._kept.countersignatures[sender] = signature
+
+    def close_round(self) -> Mapping[PartyId, bytes]:
+        """End the round; the next messages by recipient. Once the result stands they are receipts, which none answers.
+
+        Raises:
+            TooFewSurvivorsError, HelperMissingError: too few countersigned.
+        """
+        kept = self._kept
+        if kept.stage is Stage.SUMMING:
+            requests = self._under.close_round()
+            return requests if self._under.result is None else self._ask()
+        if kept.stage is Stage.COUNTERSIGNING and kept.round is not None:
+            round_, kept.round, kept.stage = kept.round, None, Stage.FAILED
+            self._need_quorum(round_)
+            return self._give()
+        raise LocalProtocolError("this session is over; start a new one")
+
+    def _need_quorum(self, round_: Round) -> None:
+        needed = quorum(self._config.countersigners)
+        if self._config.signed_by is SignedBy.HELPERS and len(round_.answered) < needed:
+            raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
+        round_.need(needed)
+
+    def _ask(self) -> Mapping[PartyId, bytes]:
+        told, paths = self._told()
+        asked = {SignedBy.CLIENTS: told.survivors, SignedBy.HELPERS: self._config.helpers}.get(self._config.signed_by)
+        if asked is None:
+            return self._give()
+        self._kept.stage, self._kept.round = Stage.COUNTERSIGNING, Round.of(MessageType.COUNTERSIGNATURE, asked)
+        dropouts = tuple(party for party in self._config.clients if party not in set(told.survivors))
+        return {
+            party: self._say(
+                MessageType.COUNTERSIGN_REQUEST,
+                CountersignRequest(
+                    dropouts=dropouts, uploads=told.uploads, total=told.total, path=paths.get(party, ())
+                ).to_payload(),
+                party,
+            )
+            for party in asked
+        }
+
+    def _give(self) -> Mapping[PartyId, bytes]:
+        """Each survivor's copy, with as many countersignatures as it takes."""
+        self._kept.stage = Stage.DONE
+        receipt, uploads = self._issue().without_opening, self._kept.uploads
+        return {
+            party: self._say(
+                MessageType.RECEIPT,
+                replace(receipt, inclusion=Inclusion(party=party, upload=uploads[party], path=path)).to_bytes(),
+                party,
+            )
+            for party, path in self._told()[1].items()
+        }
+
+    def _issue(self) -> Receipt:
+        (told, _), identity = self._told(), self._identity
+        assert identity is not None
+        enough = sorted(self._kept.countersignatures)[: quorum(self._config.countersigners)]
+        return Receipt(
+            statement=told,
+            signature=identity.sign(SERVER_LABEL, *told.parts),
+            countersignatures={party: self._kept.countersignatures[party] for party in enough},
+            opening=opening_of(identity, told.configuration),
+        )
+
+    def _told(self) -> tuple[Statement, dict[PartyId, Path]]:
+        """What is signed of the total that stands, and where each upload is in it; worked out once."""
+        if self._made is None:
+            result, identity, digest = self._under.result, self._identity, self._config.digest
+            assert result is not None
+            assert identity is not None
+            root, paths = tree_of({party: self._kept.uploads[party] for party in result.survivors})
+            total = commitment(result.total, opening_of(identity, digest), digest)
+            told = Statement(configuration=digest, survivors=result.survivors, uploads=root, total=total)
+            self._made = told, paths
+        return self._made
