@@ -19,6 +19,9 @@ FloatMatrix = NDArray[np.float64]
 MAX_BITS = 26
 """A product of two 26-bit integers is still exact in float64 (2^53)."""
 
+FEWEST_BITS = 8
+"""Of a column's range in a format that is not called coarse for it."""
+
 LARGEST_EXPONENT = 1000
 """Of a column's scale."""
 
@@ -72,6 +75,12 @@ class RowFormat:
                 f"no {bits}-bit format holds the largest value {largest:g}: scale the features or allow more bits"
             )
         return cls(integer_bits=integer_bits, fraction_bits=bits - integer_bits, signed=bottom < 0)
+
+    def coarse_columns(self, rows: NDArray[Any]) -> tuple[int, ...]:
+        """Columns of which this format keeps less than 8 bits: their largest entry is not zero and below 2^8 units."""
+        largest = np.maximum(rows.max(axis=0, initial=0), -rows.min(axis=0, initial=0).astype(np.float64))
+        coarse = (largest > 0) & (largest < math.ldexp(1.0, FEWEST_BITS - self.fraction_bits))
+        return tuple(np.flatnonzero(coarse).tolist())
 
     def __str__(self) -> str:
         return f"{'' if self.signed else 'U'}Q{self.integer_bits}.{self.fraction_bits}"
