@@ -296,6 +296,7 @@ class SiteFile(StrictModel):
             identities=self.roster.clients,
             server_identity=self.roster.server,
             beacon=self.roster.beacon,
+            total_holders=self.roster.total_holders,
             min_corrupt_helpers=self.roster.corrupt_helpers,
         )
 
