@@ -6,7 +6,7 @@ One registry for comparisons, the audit, sites and engines. A further mode is on
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache, partial
@@ -113,6 +113,7 @@ class Mode:
             from then on.
         requires: a module that must be importable, of the optional dependencies.
         extra: the extra that installs it.
+        corrupt_helpers: in simulations, how many of its helpers may collude with the server; None for all but one.
     """
 
     name: str
@@ -122,6 +123,28 @@ class Mode:
     announce: Callable[[SumSetup, PartySecrets], tuple[bytes, PartySecrets]] | None = None
     requires: str | None = None
     extra: str | None = None
+    corrupt_helpers: int | None = None
+
+    @property
+    def options(self) -> Mapping[str, Callable[[str], int]]:
+        """What simulations may choose: how many helpers, where it takes any number, and how many may be corrupt."""
+        takes_any = self.helper is not None and self.helper.at_most is None
+        return {"helpers": int, "corrupt": int} if takes_any else {}
+
+    def with_options(self, *, helpers: int | None = None, corrupt: int | None = None) -> Mode:
+        """Return the same mode with other helpers in simulations.
+
+        Raises:
+            UsageError: no committee of so many has so many corrupt ones.
+        """
+        if self.helper is None or (helpers, corrupt) == (None, None):
+            return self
+        n_helpers = self.helper.in_simulation if helpers is None else helpers
+        if n_helpers < 1 or not 0 <= (n_helpers - 1 if corrupt is None else corrupt) < n_helpers:
+            raise UsageError(
+                f"a committee has at least 1 helper, and 0 to all but one are corrupt; not {n_helpers} and {corrupt}"
+            )
+        return replace(self, helper=replace(self.helper, in_simulation=n_helpers), corrupt_helpers=corrupt)
 
     @property
     def installed(self) -> bool:
@@ -156,7 +179,13 @@ class Mode:
         Raises:
             secagg.errors.ConfigurationError: this mode cannot serve such a cohort.
         """
-        setup = SumSetup(layout=layout, clients=clients, session_id=session_id, context=context)
+        setup = SumSetup(
+            layout=layout,
+            clients=clients,
+            session_id=session_id,
+            context=context,
+            corrupt_helpers=self.corrupt_helpers,
+        )
         secrets: dict[PartyId, PartySecrets] = {}
         if self.helper is not None:
             free = (number for number in count(1) if number not in clients)

@@ -122,8 +122,12 @@ class Training:
         self._progress.say("sum", number=number, survivors=list(result.survivors))
         record = self._federation.take(result)
         self._totals.append(result)
+        helpers = self._server.roster.listed(MODES[self._settings.mode].helper)
         for owner, holder in record.disputes:
-            self._progress.say("wrong share", owner=owner, holder=holder)
+            if owner in helpers:
+                self._progress.say("different sums of masks", helpers=[owner, holder])
+            else:
+                self._progress.say("wrong share", owner=owner, holder=holder)
         for client, helper in record.complaints:
             self._progress.say("wrong seeds", client=client, helper=helper)
         for concern in record.concerns:

@@ -14,7 +14,7 @@ from analytic.row_format import RowFormat
 from federation.datasets import Dataset, bundled
 from federation.errors import UsageError
 from federation.learners import LEARNERS, ChosenLearner, LearnerSettings
-from federation.modes import Mode, choose_modes
+from federation.modes import Mode, choose_modes, find_mode
 from secagg import Layout
 from secagg.errors import ConfigurationError
 from simulations.compare.comparison import CompareSettings, Progress, compare
@@ -113,6 +113,29 @@ def test_survivors_alone_decide_and_all_modes_lose_the_same(learner: str, anew: 
     assert comparison.runs[0].weights_sha256 != everybody.runs[0].weights_sha256
 
 
+def test_modes_without_series_lose_no_client_more() -> None:
+    """Of 20 clients four leave before their vectors and two after them: a series says after how many messages."""
+    lossy = {"dropouts": Dropouts(rate=0.2), "n_clients": (20,), "modes": choose_modes(None)}
+    learners = (ChosenLearner(entry=LEARNERS["safle"], options=SMALL["safle"]),)
+    comparison = compare(small_digits(), settings(learners=learners, **lossy))
+    assert len(comparison.runs) == len(choose_modes(None)) > 3
+    assert {run.survivors for run in comparison.runs} == {16}
+    assert len({run.weights_sha256 for run in comparison.runs}) == 1
+
+
+def test_columns_that_a_format_hardly_holds_are_named() -> None:
+    """As raw breast cancer has them: one column of thousands takes the bits of all others."""
+    data = small_digits()
+    scales = np.ones(data.x_train.shape[1])
+    scales[[3, 5, 20]] = [30.0, 2.0**-10, 2.0**-4]
+    mixed = dataclasses.replace(data, x_train=data.x_train * scales, x_test=data.x_test * scales)
+    comparison = compare(mixed, settings(modes=choose_modes(["plain"])))
+    assert (comparison.format, comparison.coarse_columns) == ("UQ9.7", {"5": 7 / 1024, "20": 0.9375})
+    (said,) = [finding for _, finding in findings(comparison) if finding.startswith("WARNING")]
+    assert "a unit of 0.0078125, which is coarse for 2 of 24 columns: 5 (all zeros), 20 (at most 0.938)" in said
+    assert compare(data, settings(modes=choose_modes(["plain"]))).coarse_columns == {}
+
+
 def test_the_regularisation_of_clients_changes_nothing() -> None:
     hashes = {
         run.weights_sha256
@@ -130,6 +153,9 @@ def test_numbers_of_a_run_are_what_they_say() -> None:
     assert (masked.messages_per_client, masked.heavy_messages_per_client) == (4, 1)
     assert (committee.messages_per_client, committee.heavy_messages_per_client) == (1, 1)
     assert committee.helpers == 2
+    four = find_mode("committee").with_options(helpers=4, corrupt=1)
+    (of_four,) = compare(data, settings(modes=(four,), ridge=0.01)).runs
+    assert (of_four.helpers, of_four.weights_sha256) == (4, plain.weights_sha256)
     assert min(committee.helper_bytes_up, committee.helper_bytes_down, committee.helper_seconds) > 0
     assert plain.bytes_up_per_client < masked.bytes_up_per_client
     assert plain.float64_ridge_test_accuracy > 0.9
