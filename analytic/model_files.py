@@ -73,11 +73,21 @@ class SavedModel:
     classes: tuple[str | int, ...] | None = None
 
 
-def model_to_bytes(learner: AnalyticLearner[Any], model: Any, *, classes: Sequence[str | int] | None = None) -> bytes:
+TOTALS = "total."
+"""How the names of arrays begin that are totals of rows and not weights."""
+
+
+def model_to_bytes(
+    learner: AnalyticLearner[Any],
+    model: Any,
+    *,
+    classes: Sequence[str | int] | None = None,
+    with_totals: bool = True,
+) -> bytes:
     """Return a model as the bytes of its file; equal models have equal bytes.
 
     An incomplete model (some sums are still to come) may be saved too. FedHiP's file holds the total of all clients,
-    with which they personalise; to publish the weights alone, save ``LinearModel(solution=model.solution)``.
+    with which they personalise; to publish the weights alone, leave its totals out (``with_totals=False``).
 
     Raises:
         SpecificationError: a learner that is not one of ``LEARNERS``, or classes that are no strings or integers.
@@ -91,7 +101,11 @@ def model_to_bytes(learner: AnalyticLearner[Any], model: Any, *, classes: Sequen
         )
     parts: Parts = storable.take_apart(model)
     parts.check_finite()
-    arrays = {name: np.ascontiguousarray(array) for name, array in parts.arrays.items()}
+    arrays = {
+        name: np.ascontiguousarray(array)
+        for name, array in parts.arrays.items()
+        if with_totals or not name.startswith(TOTALS)
+    }
     description = {
         "learner": learner.name,
         "configuration": {name: _to_json(value) for name, value in stated_fields(storable).items()},

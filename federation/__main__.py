@@ -12,38 +12,81 @@ from typing import Any
 from analytic.model_files import load_model
 from federation.change_command import COMMAND as CHANGE
 from federation.console.arguments import file
-from federation.console.command_parser import CommandParser, run_one_of
+from federation.console.command_parser import run_commands
 from federation.console.declaration import Command, option
-from federation.console.process import run_as_process
-from federation.totals import differences, read_totals
+from federation.errors import UsageError
+from federation.receipts import problems, told_by
+from federation.site.roster import Roster
+from federation.totals import TotalsFileError, differences, read_totals
+from secagg import Receipt, SumResult
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code: 0, 1 where a model is not its totals', 2 an error, or how it was stopped."""
-    return run_as_process(lambda: _run(argv), alone=argv is None)
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    parser = CommandParser(
+    return run_commands(
+        COMMANDS,
+        argv,
         prog="python -m federation",
         description="Check what a federation left behind, and go on from it.",
         epilog="Deployments with Flower: python -m federation.flower --help.",
+        example="verify model.safetensors totals.safetensors",
     )
-    return run_one_of(COMMANDS, parser, argv, example="verify model.safetensors totals.safetensors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
     """Of the command ``verify``."""
 
-    model: Path = option("a model's file", file, positional=True, metavar="MODEL")
-    totals: Path = option("the file of the totals it was made of", file, positional=True, metavar="TOTALS")
+    model: Path | None = option("a model's file", file, default=None, positional=True, metavar="MODEL")
+    totals: Path | None = option(
+        "the file of the totals it was made of", file, default=None, positional=True, metavar="TOTALS"
+    )
+    roster: Path | None = option("the operator's roster, to hold receipts against", file, default=None, metavar="FILE")
+    receipts: tuple[Path, ...] = option(
+        "a receipt that a site kept; may be given several times",
+        file,
+        default=(),
+        flag="--receipt",
+        repeated=True,
+        metavar="FILE",
+        shown="",
+    )
+
+    def __post_init__(self) -> None:
+        if (self.model is None) != (self.totals is None) or (self.model is None and not self.receipts):
+            raise UsageError("needs a model and the totals it was made of, or receipts (--receipt), or all of these")
+        if self.receipts and self.roster is None:
+            raise UsageError("a receipt is held against the keys of the operator's roster; name it with --roster")
 
 
 def _verify(options: VerifyOptions) -> int:
-    """Compute the model once more and compare every bit."""
-    saved = load_model(options.model)
-    totals = read_totals(options.totals)
+    """Check receipts; compute the model once more and compare every bit."""
+    totals: tuple[SumResult, ...] = () if options.totals is None else read_totals(options.totals)
+    found = 0 if options.roster is None else _check_receipts(options, totals, Roster.read(options.roster))
+    return found if options.model is None else max(found, _compute_again(options.model, totals))
+
+
+def _check_receipts(options: VerifyOptions, totals: Sequence[SumResult], roster: Roster) -> int:
+    kept = [Receipt.from_bytes(_content(path)) for path in options.receipts]
+    wrong = list(problems(kept, totals, roster))
+    for line in wrong:
+        print(line)
+    if wrong:
+        return 1
+    for receipt in (*(Receipt.from_bytes(one.receipt) for one in totals if one.receipt), *kept):
+        print(f"receipt of {told_by(receipt, roster)}")
+    return 0
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TotalsFileError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _compute_again(model: Path, totals: Sequence[SumResult]) -> int:
+    saved = load_model(model)
     weights = hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest()
     for number, one in enumerate(totals, start=1):
         print(f"sum {number}: {len(one.total)} numbers of {len(one.survivors)} clients")
@@ -63,14 +106,16 @@ def _verify(options: VerifyOptions) -> int:
 COMMANDS: tuple[Command[Any], ...] = (
     Command(
         name="verify",
-        summary="compute a model once more from the totals of its run, and compare every bit",
+        summary="compute a model once more from the totals of its run, compare every bit, and check receipts",
         examples="""example:
   python -m federation verify model.safetensors totals.safetensors
       both lie in the folder of a run; whoever has a run's totals can do this, on any machine
+  python -m federation verify --roster roster.toml --receipt results/0123456789abcdef.receipt
+      what a site keeps of a sum; a second receipt of the same sum may convict the server
 """,
         options=VerifyOptions,
         run=_verify,
-        finding="the totals give another model",
+        finding="the totals give another model, or a receipt does not vouch or convicts",
     ),
     CHANGE,
 )

@@ -6,7 +6,7 @@ One registry for comparisons, the audit, sites and engines. A further mode is on
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache, partial
@@ -34,7 +34,7 @@ from secagg.carriers.parameters import Scheme
 from secagg.errors import ConfigurationError
 from secagg.masked.series import MaskedSeries
 from secagg.masked.series_in_one_process import SeriesInOneProcess
-from secagg.primitives.agreement import PUBLIC_KEY_BYTES, KeyPair
+from secagg.primitives.boxes import BOX_KEY_BYTES, BoxKey
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import IDENTITY_BYTES, SIGNATURE_BYTES, IdentityKey
 
@@ -43,7 +43,7 @@ class KeyKind(Enum):
     """The long-lived key of a party beside clients and server; the value is what a site's file calls it."""
 
     IDENTITY = "identity"
-    AGREEMENT = "key"
+    BOXES = "key"
     """With an identity beside it, both derived from one secret: who is spoken to in secret signs what it says, too."""
 
     def secrets(self, secret: bytes) -> PartySecrets:
@@ -52,19 +52,19 @@ class KeyKind(Enum):
             return PartySecrets(identity=IdentityKey(secret))
         return PartySecrets(
             identity=IdentityKey(derive_key(secret, "helper's identity")),
-            agreement=KeyPair(derive_key(secret, "helper's agreement key")),
+            boxes=BoxKey(derive_key(secret, "helper's box key")),
         )
 
     def public(self, secrets: PartySecrets) -> bytes:
-        """Return the public half of a party's key of this kind; an agreement key's before its identity's."""
-        keys = (secrets.identity,) if self is KeyKind.IDENTITY else (secrets.agreement, secrets.identity)
+        """Return the public half of a party's key of this kind; a box key's before its identity's."""
+        keys = (secrets.identity,) if self is KeyKind.IDENTITY else (secrets.boxes, secrets.identity)
         assert None not in keys, "the party has a key of another kind"
         return b"".join(key.public for key in keys if key is not None)
 
     @property
     def public_bytes(self) -> int:
         """How long that is."""
-        return IDENTITY_BYTES if self is KeyKind.IDENTITY else PUBLIC_KEY_BYTES + IDENTITY_BYTES
+        return IDENTITY_BYTES if self is KeyKind.IDENTITY else BOX_KEY_BYTES + IDENTITY_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +113,7 @@ class Mode:
             from then on.
         requires: a module that must be importable, of the optional dependencies.
         extra: the extra that installs it.
+        corrupt_helpers: in simulations, how many of its helpers may collude with the server; None for all but one.
     """
 
     name: str
@@ -122,6 +123,28 @@ class Mode:
     announce: Callable[[SumSetup, PartySecrets], tuple[bytes, PartySecrets]] | None = None
     requires: str | None = None
     extra: str | None = None
+    corrupt_helpers: int | None = None
+
+    @property
+    def options(self) -> Mapping[str, Callable[[str], int]]:
+        """What simulations may choose: how many helpers, where it takes any number, and how many may be corrupt."""
+        takes_any = self.helper is not None and self.helper.at_most is None
+        return {"helpers": int, "corrupt": int} if takes_any else {}
+
+    def with_options(self, *, helpers: int | None = None, corrupt: int | None = None) -> Mode:
+        """Return the same mode with other helpers in simulations.
+
+        Raises:
+            UsageError: no committee of so many has so many corrupt ones.
+        """
+        if self.helper is None or (helpers, corrupt) == (None, None):
+            return self
+        n_helpers = self.helper.in_simulation if helpers is None else helpers
+        if n_helpers < 1 or not 0 <= (n_helpers - 1 if corrupt is None else corrupt) < n_helpers:
+            raise UsageError(
+                f"a committee has at least 1 helper, and 0 to all but one are corrupt; not {n_helpers} and {corrupt}"
+            )
+        return replace(self, helper=replace(self.helper, in_simulation=n_helpers), corrupt_helpers=corrupt)
 
     @property
     def installed(self) -> bool:
@@ -156,7 +179,13 @@ class Mode:
         Raises:
             secagg.errors.ConfigurationError: this mode cannot serve such a cohort.
         """
-        setup = SumSetup(layout=layout, clients=clients, session_id=session_id, context=context)
+        setup = SumSetup(
+            layout=layout,
+            clients=clients,
+            session_id=session_id,
+            context=context,
+            corrupt_helpers=self.corrupt_helpers,
+        )
         secrets: dict[PartyId, PartySecrets] = {}
         if self.helper is not None:
             free = (number for number in count(1) if number not in clients)
@@ -225,8 +254,8 @@ def _committee(setup: SumSetup) -> CommitteeSum:
     keys = sorted(setup.helper_keys.items())
     return CommitteeSum(
         **setup.common,
-        helper_keys=tuple((party, key[:PUBLIC_KEY_BYTES]) for party, key in keys),
-        helper_identities=tuple((party, key[PUBLIC_KEY_BYTES:]) for party, key in keys) if setup.identities else (),
+        helper_keys=tuple((party, key[:BOX_KEY_BYTES]) for party, key in keys),
+        helper_identities=tuple((party, key[BOX_KEY_BYTES:]) for party, key in keys) if setup.identities else (),
         min_survivors=setup.survivors,
         corrupt_helpers=setup.corrupt_helpers,
     )
@@ -300,7 +329,7 @@ def _key_holder(setup: SumSetup) -> PartyId:
     return next(iter(setup.helper_keys))
 
 
-HELPERS = HelperRole(name="helper", table="helpers", key=KeyKind.AGREEMENT, in_simulation=2)
+HELPERS = HelperRole(name="helper", table="helpers", key=KeyKind.BOXES, in_simulation=2)
 KEY_HOLDER = HelperRole(name="key holder", table="key_holder", key=KeyKind.IDENTITY, at_most=1)
 
 

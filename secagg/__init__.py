@@ -30,7 +30,7 @@ from secagg.masked import Assumptions, MaskedSum
 from secagg.masked.series import MaskedSeries
 from secagg.plain import PlainSum
 from secagg.policy import ClientPolicy, NoiseDemand
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.receipted_sum import ReceiptedSum, SignedBy
 from secagg.receipts import Receipt, check_evidence
@@ -39,6 +39,7 @@ from secagg.sums import Guarantee, PartySecrets, SumProtocol
 
 __all__ = [
     "Assumptions",
+    "BoxKey",
     "ClientPolicy",
     "ClientSession",
     "CommitteeSum",
@@ -54,7 +55,6 @@ __all__ = [
     "InsecureSeededEntropy",
     "IntVector",
     "InvalidVectorError",
-    "KeyPair",
     "Layout",
     "LocalProtocolError",
     "MalformedMessageError",

@@ -95,6 +95,8 @@ class ClientPolicy:
             ``min_corruption`` colluders at least. None asks for none.
         helper_identities: the keys with which helpers sign that have others too (a committee's); likewise.
         server_identity: the key with which the server signs. Empty accepts any.
+        total_holders: clients that are given the total, beside the server: it must hold at least two others, as beside
+            colluders.
         accept_confirmed_guesses: whether a key holder may be able to confirm a guess of this site's whole vector, as in
             ``ckks``.
     """
@@ -115,6 +117,7 @@ class ClientPolicy:
     helper_identities: Mapping[PartyId, bytes] = field(default_factory=dict)
     server_identity: bytes = b""
     noise: NoiseDemand | None = None
+    total_holders: int = 0
     accept_confirmed_guesses: bool = False
 
     def __post_init__(self) -> None:
@@ -125,6 +128,10 @@ class ClientPolicy:
             )
         if self.min_clients < 1 or self.min_survivors < 1 or not 0 <= self.min_corruption < 1:
             raise ConfigurationError("a policy needs cohorts and survivors of at least 1 and a corruption below 1")
+        if self.total_holders < 0:
+            raise ConfigurationError(
+                f"a policy reckons with 0 clients or more that hold totals, not {self.total_holders}"
+            )
         if not (self.min_security_bits > 0 and self.min_correctness_bits > 0):
             raise ConfigurationError("a policy needs a positive number of bits of security and of correctness")
         if self.min_helpers is not None and self.min_helpers < 1:
@@ -157,6 +164,12 @@ class ClientPolicy:
                 f"this site asks for a sum that {tolerated} colluding clients ({self.min_corruption:g} of "
                 f"{len(protocol.clients)}) cannot harm; this one bears {guarantee.harmless_clients}: release totals of "
                 f"at least {tolerated + 2} clients and, where clients mask for each other, promise that corruption"
+            )
+        if self.total_holders and guarantee.survivors_needed < self.total_holders + 2:
+            raise PolicyError(
+                f"{self.total_holders} clients are given the totals and take their own parts off: these must hold at "
+                f"least {self.total_holders + 2} clients, and this sum's may hold {guarantee.survivors_needed}; ask "
+                "for more survivors, or give totals to fewer"
             )
         lost = 0.0
         if guarantee.drawn_graph is not None:

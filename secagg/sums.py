@@ -12,7 +12,7 @@ from secagg.beacon import DrawnGraph
 from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import Layout
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
@@ -46,14 +46,14 @@ class PartySecrets:
 
     Args:
         identity: its Ed25519 signing key, with which it signs every message where the sum has identities.
-        agreement: its X25519 key pair (a committee's helper has one).
+        boxes: its key pair that others seal to (a committee's helper has one).
         decryption: the secret context of a session (a key holder has one).
         consent: whom it asks before a total is made with it; None for a party that is in whatever it is asked for.
         keep: where its receipt goes, once it was checked; None for who reads it from the session.
     """
 
     identity: IdentityKey | None = field(default=None, repr=False)
-    agreement: KeyPair | None = field(default=None, repr=False)
+    boxes: BoxKey | None = field(default=None, repr=False)
     decryption: bytes = field(default=b"", repr=False)
     consent: Consent | None = field(default=None, repr=False)
     keep: Keep | None = field(default=None, repr=False)

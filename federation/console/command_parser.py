@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from analytic.errors import AnalyticError
 from federation.console.arguments import nearest
 from federation.console.declaration import Command
-from federation.console.process import FAILED
+from federation.console.process import FAILED, run_as_process
 from federation.errors import FederationError, UsageError
 from secagg.errors import SecureSumError
 
@@ -93,3 +93,26 @@ def run_one_of(
         print(f"error: not enough memory{reason}; use fewer features, rows or clients", file=sys.stderr)
         return FAILED
     return code
+
+
+def run_commands(
+    commands: Sequence[Command[Any]],
+    argv: Sequence[str] | None,
+    *,
+    prog: str,
+    description: str,
+    epilog: str,
+    example: str,
+) -> int:
+    """Run the command that the arguments name, as a process; the exit code of ``run_as_process``.
+
+    Args:
+        commands: in the order of the list that --help prints.
+        argv: the arguments; None for those of the process.
+        prog: what is typed before them.
+        description: what the commands are for.
+        epilog: where to read more.
+        example: what one might type, for an error.
+    """
+    parser = CommandParser(prog=prog, description=description, epilog=epilog)
+    return run_as_process(lambda: run_one_of(commands, parser, argv, example=example), alone=argv is None)

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from federation.console.arguments import file, natural, whole
-from federation.console.command_parser import CommandParser, run_one_of
+from federation.console.command_parser import run_commands
 from federation.console.declaration import Command, option
-from federation.console.process import run_as_process
 from federation.datasets import BUNDLED, bundled
 from federation.errors import UsageError
 from federation.flower.trial import MIN_SITES, Trial, check_address, copy_template
@@ -32,16 +31,14 @@ from secagg.dp import Ledger
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code: 0, 2 an error, or how the process was stopped."""
-    return run_as_process(lambda: _run(argv), alone=argv is None)
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    parser = CommandParser(
+    return run_commands(
+        COMMANDS,
+        argv,
         prog="python -m federation.flower",
         description="Closed-form federated learning between real hosts, with Flower: keys, checks and a trial.",
         epilog="Start with: python -m federation.flower trial --help. docs/how-to/deploy-with-flower.md leads on.",
+        example="trial trial",
     )
-    return run_one_of(COMMANDS, parser, argv, example="trial trial")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,12 +272,12 @@ trial/server/models/rehearsal.
     ),
     Command(
         name="helper-key",
-        summary="make a committee helper's keys, to agree on secrets and to sign; print their public halves",
+        summary="make a committee helper's keys, to be sealed to and to sign; print their public halves",
         examples="""example:
   python -m federation.flower helper-key helper.key
 """,
         options=KeyOptions,
-        run=partial(_make_key, KeyKind.AGREEMENT),
+        run=partial(_make_key, KeyKind.BOXES),
     ),
     Command(
         name="roster",

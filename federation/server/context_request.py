@@ -41,7 +41,7 @@ def ask_for_context(
             exchange.refuse(node, str(error))
             return
         found.append(answered)
-        exchange.note(party, TITLE, signed_context)
+        exchange.note(node, party, TITLE, signed_context)
 
     content = write_invitation(question)
     complete = replace(deadlines, complete=lambda: bool(found))

@@ -135,6 +135,8 @@ class Exchange:
         self._number = 0
         self._lost: set[NodeId] = set()
         self._met: set[NodeId] = set()
+        self.node_of: dict[PartyId, NodeId] = {}
+        """Where each party was that said something good last."""
 
     def online(self) -> list[NodeId]:
         """Who can be reached now. It is the engine's word and proves nothing; identities do."""
@@ -268,6 +270,7 @@ class SessionExchange:
         """Note that what a node said was not taken."""
         self._progress.say("refused", node=str(node), reason=reason)
 
-    def note(self, party: PartyId, sent: str, message: bytes) -> None:
-        """Note that what a party said was taken."""
+    def note(self, node: NodeId, party: PartyId, sent: str, message: bytes) -> None:
+        """Note that what a party said was taken, and where it is."""
+        self._exchange.node_of[party] = node
         self._progress.say("party", party=party, sent=sent, bytes=len(message))

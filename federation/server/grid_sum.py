@@ -159,7 +159,7 @@ class GridSum:
         except RemoteProtocolError as error:
             self._exchange.refuse(node, str(error))
             return False
-        self._exchange.note(party, _name(message), message)
+        self._exchange.note(node, party, _name(message), message)
         return True
 
     def _helpers_missing(self) -> list[PartyId]:

@@ -111,11 +111,14 @@ class RunSettings(StrictModel):
         """
         return validated(cls, run_config, RunSettingsError, whole="the run configuration")
 
-    @property
-    def release_policy(self) -> ReleasePolicy:
-        """What a total must be before a model is made of it; how many clients it holds is for sites and sums to say."""
+    def release_policy(self, total_holders: int) -> ReleasePolicy:
+        """What a total must be before a model is made of it; how many clients it holds is for sites and sums to say.
+
+        Args:
+            total_holders: clients that are given it and take their own part off; two others must be in it.
+        """
         allowed = {Gate.RANK} if self.allow_low_rank else set()
-        return ReleasePolicy(min_survivors=2, allow=frozenset(allowed))
+        return ReleasePolicy(min_survivors=2 + total_holders, allow=frozenset(allowed))
 
     def check_roster(self, roster: Roster) -> None:
         """Refuse a mode that needs parties whom nobody listed.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from analytic.model_files import save_model
+from analytic.model_files import model_to_bytes, save_model
 from federation.console.output_files import OutputFile
 from federation.federation import Federation, Step
 from federation.modes import MODES
@@ -22,7 +22,8 @@ from federation.server.run_settings import RunSettings
 from federation.server.server_file import ServerFile
 from federation.site.errors import UnreachableError
 from federation.site.invitation import Invitation
-from federation.site.messages import END, write_messages
+from federation.site.messages import END, write_end
+from federation.site.results import RunResults
 from federation.site.terms import Terms
 from federation.totals import totals_to_bytes
 from secagg import SumResult, new_session_id
@@ -87,10 +88,14 @@ class Training:
         settings.check_roster(server.roster)
         learner = settings.build_learner(len(server.roster.clients))
         self._privacy = settings.privacy
-        self._federation = Federation(learner, release=settings.release_policy, privacy=self._privacy)
+        self._federation = Federation(
+            learner, release=settings.release_policy(server.roster.total_holders), privacy=self._privacy
+        )
         self._session = b""
         self._series: tuple[Terms, GridSeries] | None = None
         self._totals: list[SumResult] = []
+        self._model: dict[bool, bytes] = {}
+        """The model's file without totals in it, and with them."""
 
     def run(self, folder: Path) -> Any:
         """The complete model, saved under ``folder``.
@@ -117,19 +122,33 @@ class Training:
         self._progress.say("sum", number=number, survivors=list(result.survivors))
         record = self._federation.take(result)
         self._totals.append(result)
+        helpers = self._server.roster.listed(MODES[self._settings.mode].helper)
         for owner, holder in record.disputes:
-            self._progress.say("wrong share", owner=owner, holder=holder)
+            if owner in helpers:
+                self._progress.say("different sums of masks", helpers=[owner, holder])
+            else:
+                self._progress.say("wrong share", owner=owner, holder=holder)
         for client, helper in record.complaints:
             self._progress.say("wrong seeds", client=client, helper=helper)
         for concern in record.concerns:
             self._progress.say("concern", gate=concern.gate.value, reason=concern.message)
 
     def _end(self) -> None:
-        """Tell all nodes, lost ones too, that the last session is over, so that they forget its secrets now."""
-        content = write_messages({}, session=self._session)
+        """Tell all nodes, lost ones too, that the last session is over, so that they forget its secrets now.
+
+        All get the model, if there is one; those where a party is that the roster names get the totals, too.
+        """
+        holders = {self._exchange.node_of.get(party) for party in self._server.roster.totals}
+        content = {holds: write_end(self._session, self._results(holds)) for holds in (False, True)}
         seconds = Deadlines(seconds=self._settings.round_seconds)
-        contents = dict.fromkeys(self._exchange.everybody(), content)
+        contents = {node: content[node in holders] for node in self._exchange.everybody()}
         self._exchange.ask("END", END, contents, lambda node, answer: 0, seconds)
+
+    def _results(self, holds_totals: bool) -> RunResults | None:
+        if not self._model:
+            return None
+        totals = totals_to_bytes(self._totals) if holds_totals else b""
+        return RunResults.signed(self._server.identity, self._session, model=self._model[holds_totals], totals=totals)
 
     def _wait_for_nodes(self) -> None:
         """Wait until enough nodes are online. Which they are is looked up again before each sum."""
@@ -184,6 +203,7 @@ class Training:
 
     def _save(self, folder: Path, seconds: float) -> None:
         learner, model = self._federation.learner, self._federation.model
+        self._model = {holds: model_to_bytes(learner, model, with_totals=holds) for holds in (False, True)}
         save_model(folder / "model.safetensors", learner, model)
         OutputFile(folder / "totals.safetensors").fill(lambda file: file.write(totals_to_bytes(self._totals)))
         weights = hashlib.sha256(learner.weights_bytes(model)).hexdigest()

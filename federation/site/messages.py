@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from federation.site.errors import WireError
 from federation.site.invitation import Invitation
+from federation.site.results import RunResults
 from federation.site.site import Messages
 from secagg.encoding import length_prefixed, split_parts
 
@@ -11,6 +12,7 @@ CONTEXT, INVITE, STEP, END = KINDS = ("context", "invite", "step", "end")
 """The kinds of a server's messages: for the key holder's context, to a sum, in it, and when it is over."""
 
 _INVITATION, _MESSAGES = b"analytic-secagg/2 invitation", b"analytic-secagg/2 messages"
+_END = b"analytic-secagg/2 end"
 _PARTY_BYTES = 4
 
 
@@ -42,6 +44,26 @@ def read_messages(content: bytes) -> tuple[bytes, dict[int, bytes]]:
     """
     parts = _parts(_MESSAGES, 2, content)
     return parts[1], _read(parts[2:])
+
+
+def write_end(session: bytes, results: RunResults | None = None) -> bytes:
+    """Return the bytes of a run's end, with what it ended in if it did."""
+    parts = [] if results is None else [results.model, results.totals, results.signature]
+    return length_prefixed(_END, session, *parts)
+
+
+def read_end(content: bytes) -> tuple[bytes, RunResults | None]:
+    """Return the session that is over, and the results.
+
+    Raises:
+        WireError: these bytes are no such thing.
+    """
+    _, session, *parts = _parts(_END, 2, content)
+    if not parts:
+        return session, None
+    if len(parts) != 3:
+        raise WireError("a run ends in a model, totals and a signature, or in nothing")
+    return session, RunResults(model=parts[0], totals=parts[1], signature=parts[2])
 
 
 def _write(messages: Messages) -> list[bytes]:

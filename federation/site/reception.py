@@ -12,6 +12,7 @@ from federation.site.messages import (
     END,
     INVITE,
     STEP,
+    read_end,
     read_invitation,
     read_messages,
     write_messages,
@@ -49,12 +50,13 @@ def _answer(site: Site, kind: str, content: bytes) -> bytes:
         invitation, asked = read_invitation(content)
         said = site.make_context(invitation) if kind == CONTEXT else site.join(invitation, asked)
         return write_messages(said, session=invitation.session)
-    session, requests = read_messages(content)
     if kind == STEP:
+        session, requests = read_messages(content)
         return write_messages(site.answer(session, requests), session=session)
     if kind != END:
         raise WireError(f"a message of the kind {kind!r} is none of this version's")
-    site.end(session)
+    session, results = read_end(content)
+    site.end(session, results)
     return write_messages({}, session=session)
 
 

@@ -1,15 +1,55 @@
-"""What a site keeps of finished runs: its receipts, the model, and the totals where the roster lets it have them."""
+"""What a server gives the sites at the end of a run, and what a site keeps of it: receipts, the model, and totals."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import logging
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from analytic.errors import AnalyticError
+from analytic.model_files import model_from_bytes
 from federation.console.output_files import OutputFile
-from federation.site.errors import SiteFileError
-from secagg import Receipt
+from federation.site.errors import SiteFileError, WireError
+from secagg import IdentityKey, Receipt
+from secagg.primitives.identity import is_signed
 
+LOG = logging.getLogger("analytic_secagg.site")
 NAME_DIGITS = 16
+_LABEL = "results of a run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResults:
+    """What a run ended in, signed by its server: two models of one run are evidence against it.
+
+    Args:
+        model: the model's file; without a total in it for whom the roster does not name.
+        totals: the file of the run's totals, for whom the roster names; else empty.
+        signature: the server's, over the run's last session and both.
+    """
+
+    model: bytes = field(repr=False)
+    totals: bytes = field(default=b"", repr=False)
+    signature: bytes
+
+    @classmethod
+    def signed(cls, identity: IdentityKey, session: bytes, *, model: bytes, totals: bytes = b"") -> RunResults:
+        """Return the results of a session's run, signed."""
+        return cls(model=model, totals=totals, signature=identity.sign(_LABEL, *_said(session, model, totals)))
+
+    def check(self, server: bytes, session: bytes) -> None:
+        """Refuse results that the server did not sign for this session.
+
+        Raises:
+            WireError: somebody else made or changed them, or they are another run's.
+        """
+        if not is_signed(server, self.signature, _LABEL, *_said(session, self.model, self.totals)):
+            raise WireError("the results of this run are not signed by the roster's server; nothing of them is kept")
+
+
+def _said(session: bytes, model: bytes, totals: bytes) -> tuple[bytes, ...]:
+    return session, hashlib.sha256(model).digest(), hashlib.sha256(totals).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +69,23 @@ class Results:
             SiteFileError, OutputError: the folder cannot be written to.
         """
         self._keep(f"{Receipt.from_bytes(content).statement.configuration.hex()[:NAME_DIGITS]}.receipt", content)
+
+    def keep(self, results: RunResults) -> None:
+        """Keep a model, and the totals if they came, under the hash of its weights, which the site's log says in full.
+
+        Raises:
+            WireError: it is no model.
+            SiteFileError, OutputError: as ``keep_receipt``.
+        """
+        try:
+            saved = model_from_bytes(results.model)
+        except AnalyticError as error:
+            raise WireError("the model that the server gave is none of this version") from error
+        weights = hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest()
+        LOG.info("a run ended in a model of %s with weights %s", saved.learner.name, weights)
+        self._keep(f"model-{weights[:NAME_DIGITS]}.safetensors", results.model)
+        if results.totals:
+            self._keep(f"totals-{weights[:NAME_DIGITS]}.safetensors", results.totals)
 
     def _keep(self, name: str, content: bytes) -> None:
         try:

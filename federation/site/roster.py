@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, NonNegativeInt, model_validator
 from pydantic_core import PydanticCustomError
 
-from federation.modes import HelperRole, helper_roles
+from federation.modes import HelperRole, KeyKind, helper_roles
 from federation.site.strict_models import StrictModel, text
 from secagg import PartyId
 from secagg.encoding import length_prefixed
@@ -24,13 +24,13 @@ def _hex(value: object, what: str, *, at_most: int = 1) -> bytes:
         return value
     if not isinstance(value, str) or not re.fullmatch(f"([0-9a-f]{{64}}){{1,{at_most}}}", value):
         raise ValueError(
-            f"{what} must be 64 hexadecimal digits" + (", or 128 of a helper with two keys" if at_most > 1 else "")
+            f"{what} must be 64 hexadecimal digits" + (f", or {64 * at_most} of a helper" if at_most > 1 else "")
         )
     return bytes.fromhex(value)
 
 
 def _key(value: object, whose: str = "the server") -> bytes:
-    return _hex(value, f"the public key of {whose}", at_most=2)
+    return _hex(value, f"the public key of {whose}", at_most=KeyKind.BOXES.public_bytes // IDENTITY_BYTES)
 
 
 def _keys(table: object) -> dict[PartyId, bytes]:
@@ -58,6 +58,8 @@ class Roster(StrictModel):
             helper that is away.
         beacon: 32 random bytes that the operator drew once all keys were known; sparse graphs of masked sums follow
             from it (``seed_of_beacon``). None leaves masked sums on the complete graph.
+        totals: the parties to which the server gives the totals of a run, with which a client takes its own part off;
+            everybody else gets the model alone.
         beside: the public keys of the parties that some modes need beside clients and server, by the table that a
             mode's ``HelperRole`` names (``helpers``, ``key_holder``); tables that list nobody may be left out.
     """
@@ -65,6 +67,7 @@ class Roster(StrictModel):
     server: Annotated[bytes, BeforeValidator(lambda value: value if isinstance(value, bytes) else _key(text(value)))]
     beacon: Annotated[bytes, BeforeValidator(lambda value: _hex(value, "beacon"))] = b""
     corrupt_helpers: NonNegativeInt | None = None
+    totals: Annotated[tuple[PartyId, ...], BeforeValidator(lambda value: tuple(value))] = ()
     clients: Keys = Field(default_factory=dict)
     beside: Mapping[str, Keys] = Field(default_factory=dict)
 
@@ -100,7 +103,14 @@ class Roster(StrictModel):
         numbers = Counter(party for _, keys in self._tables() for party in keys)
         if twice := [party for party, times in numbers.items() if times > 1]:
             raise ValueError(f"every party needs a number of its own; {twice[0]} stands in two tables")
+        if strangers := sorted({*self.totals} - numbers.keys()):
+            raise ValueError(f"totals go to parties of this roster, each named once, and {strangers[0]} is none")
         return self
+
+    @property
+    def total_holders(self) -> int:
+        """How many clients are given the totals."""
+        return len({*self.totals} & self.clients.keys())
 
     def listed(self, role: HelperRole | None) -> Mapping[PartyId, bytes]:
         """The public keys of the parties of a role; none for no role."""
@@ -109,6 +119,7 @@ class Roster(StrictModel):
     def to_toml(self) -> str:
         """What ``read`` reads."""
         lines = [f'server = "{self.server.hex()}"', *([f'beacon = "{self.beacon.hex()}"'] if self.beacon else [])]
+        lines += [f"totals = {list(self.totals)}"] if self.totals else []
         lines += [] if self.corrupt_helpers is None else [f"corrupt_helpers = {self.corrupt_helpers}"]
         for name, keys in self._tables():
             lines += ["", f"[{name}]", *(f'{party} = "{keys[party].hex()}"' for party in sorted(keys))]
@@ -123,6 +134,7 @@ class Roster(StrictModel):
             for party, key in sorted(keys.items())
         ]
         label = [b"roster with beacon", self.beacon] if self.beacon else [b"roster"]
+        label += [b"totals", *(party.to_bytes(4, "big") for party in sorted(self.totals))] if self.totals else []
         corrupt = [] if self.corrupt_helpers is None else [b"corrupt helpers", self.corrupt_helpers.to_bytes(4, "big")]
         digest = hashlib.sha256(length_prefixed(*label, self.server, *corrupt, *parties)).hexdigest()
         return "-".join(digest[place : place + 4] for place in range(0, 32, 4))

@@ -13,6 +13,7 @@ from federation.site.invitation import Agreement, Invitation
 from federation.site.key_pair import SessionKeyPair
 from federation.site.parties import KEY_PAIR, journal_of, parties_of
 from federation.site.presence import say_present
+from federation.site.results import RunResults
 from federation.site.site_file import OwnRole, SiteFile
 from federation.site.state import SessionFolder
 from federation.site.terms import Terms
@@ -103,11 +104,19 @@ class Site:
             agreement = self._agree(self._folder.invitation(session))
             return _answers(self._parties(agreement), requests)
 
-    def end(self, session: bytes) -> None:
-        """Forget a session's secrets; one that is not running is left as it is."""
+    def end(self, session: bytes, results: RunResults | None = None) -> None:
+        """Forget a session's secrets and keep what its run ended in; one that is not running is left as it is.
+
+        Raises:
+            WireError: results that the server did not sign, or no model. The session is over all the same.
+        """
         with self._folder.locked():
+            is_running = session in self._folder.held()
             self._end(session)
             self._sweep()
+            if results is not None and is_running:
+                results.check(self._file.roster.server, session)
+                self._file.kept.keep(results)
 
     def sweep(self) -> None:
         """Forget the sessions of servers that are gone."""

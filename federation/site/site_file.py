@@ -296,6 +296,7 @@ class SiteFile(StrictModel):
             identities=self.roster.clients,
             server_identity=self.roster.server,
             beacon=self.roster.beacon,
+            total_holders=self.roster.total_holders,
             min_corrupt_helpers=self.roster.corrupt_helpers,
         )
 
@@ -333,7 +334,7 @@ class SiteFile(StrictModel):
     def _role_secrets(self) -> list[bytes]:
         """The secret key of each of its roles."""
         client = [self.client.identity] if self.client is not None else []
-        keys = [*client, *(own.secrets.identity or own.secrets.agreement for own in self.helpers)]
+        keys = [*client, *(own.secrets.identity or own.secrets.boxes for own in self.helpers)]
         return [key.secret for key in keys if key is not None]
 
     def state_key(self, purpose: str, session: bytes) -> bytes:

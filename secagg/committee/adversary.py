@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from secagg.committee.boxes import open_box
-from secagg.committee.messages import CommitteeInput, box_binding, mask_seed, seeds_by_set
+from secagg.committee.messages import BOX_LABEL, CommitteeInput, box_binding, mask_seed, seeds_by_set
 from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
 from secagg.sessions import PartyId
@@ -25,9 +24,9 @@ def opened_upload(config: CommitteeSum, knowledge: Knowledge, target: PartyId) -
     vector, seeds = RingVector.from_bytes(config.layout, message.vector).copy(), dict[int, bytes]()
     for helper in config.helpers:
         secrets = knowledge.secrets.get(helper)
-        if secrets is not None and secrets.agreement is not None:
+        if secrets is not None and secrets.boxes is not None:
             binding = box_binding(config.digest, target, helper)
-            opened = open_box(secrets.agreement, message.boxes[helper], binding)
+            opened = secrets.boxes.open(message.boxes[helper], BOX_LABEL, binding)
             seeds |= seeds_by_set(config, helper, opened)
     masks = [(mask_seed(config.digest, target, place, seed), -1) for place, seed in seeds.items()]
     add_masks(vector, masks, config.digest)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from secagg.committee.boxes import seal_box
 from secagg.committee.messages import (
+    BOX_LABEL,
     SEED_BYTES,
     SEEDS_LABEL,
     CommitteeInput,
@@ -20,6 +20,7 @@ from secagg.contribution import check_now, resolve
 from secagg.entropy import Entropy
 from secagg.errors import LocalProtocolError, RemoteProtocolError
 from secagg.party import Party
+from secagg.primitives.boxes import seal_box
 from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId
@@ -82,7 +83,7 @@ class CommitteeClient(Party, SpeaksOnce):
     def _box(self, helper: PartyId, seeds: list[bytes]) -> bytes:
         own = b"".join(seeds[place] for place in self._config.replication.held_by(helper))
         binding = box_binding(self._config.digest, self.party, helper)
-        return seal_box(self._config.helper_key(helper), own, binding, entropy=self._entropy)
+        return seal_box(self._config.helper_key(helper), own, BOX_LABEL, binding)
 
     def _signed(self, message: CommitteeInput) -> CommitteeInput:
         if self._identity is None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from secagg.committee.boxes import open_box
 from secagg.committee.messages import (
+    BOX_LABEL,
     SET_LABEL,
     MaskRequest,
     MaskSum,
@@ -27,7 +27,7 @@ from secagg.committee.messages import (
 from secagg.config import SERVER
 from secagg.errors import ConfigurationError, RemoteProtocolError, RepeatedMessageError
 from secagg.party import Party
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import is_signed, verifies
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError
@@ -76,14 +76,14 @@ class CommitteeHelper(Party, Stored[HelperKept]):
     _config: CommitteeSum
 
     def __init__(self, config: CommitteeSum, party: PartyId, *, secrets: PartySecrets) -> None:
-        keys, public = secrets.agreement, config.helper_key(party)
-        if keys is None or keys.public != public:
+        key, public = secrets.boxes, config.helper_key(party)
+        if key is None or key.public != public:
             raise ConfigurationError(
                 f"the secret key of helper {party} is needed, and "
-                + ("none was given" if keys is None else "this is another one: its public key differs")
+                + ("none was given" if key is None else "this is another one: its public key differs")
             )
         Party.__init__(self, config, party, secrets)
-        self._keys: KeyPair | None = KeyPair(keys.secret)  # of its own: a pair remembers with whom it agreed on what
+        self._key: BoxKey | None = key
         self._kept = HelperKept()
 
     @property
@@ -95,7 +95,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         """Go where the snapshot says: one that has opened its boxes needs its keys no more."""
         Stored.restore(self, snapshot)
         if self._kept.due is not MessageType.SEED_DELIVERY:
-            self._keys = None
+            self._key = None
 
     def start(self) -> None:
         """Nothing: a helper waits to be asked."""
@@ -135,7 +135,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         self._kept.said = {
             client: hashlib.sha256(entries[client].said(config.digest, client)).digest() for client in self._kept.seeds
         }
-        self._keys = None
+        self._key = None
         signs = config.is_authenticated
         self._kept.due = MessageType.SURVIVOR_SET if signs else MessageType.SET_CERTIFICATE
         return Parties(parties=tuple(client for client, opened in seeds.items() if not opened)).to_payload()
@@ -150,9 +150,9 @@ class CommitteeHelper(Party, Stored[HelperKept]):
 
     def _open(self, client: PartyId, entry: SeedEntry) -> bytes:
         """A client's seeds; empty where they do not open, or are others than it committed to."""
-        assert self._keys is not None, "boxes are opened once"
+        assert self._key is not None, "boxes are opened once"
         try:
-            seeds = open_box(self._keys, entry.box, box_binding(self._config.digest, client, self.party))
+            seeds = self._key.open(entry.box, BOX_LABEL, box_binding(self._config.digest, client, self.party))
         except SealBrokenError:
             return b""
         return seeds if entry.fits(self._config, client, self.party, seeds) else b""

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from secagg.primitives.agreement import PUBLIC_KEY_BYTES
+from secagg.primitives.boxes import OVERHEAD_BYTES
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import SIGNATURE_BYTES, statement
-from secagg.primitives.sealing import OVERHEAD_BYTES
 from secagg.sessions import PartyId
 from secagg.wire import Reader, write_entries, write_parties
 
@@ -18,12 +17,12 @@ if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
 
 SEED_BYTES = HASH_BYTES = 32
-SEEDS_LABEL, SET_LABEL = "committee seeds", "committee set"
+BOX_LABEL, SEEDS_LABEL, SET_LABEL = "committee box", "committee seeds", "committee set"
 
 
 def box_bytes(config: CommitteeSum) -> int:
-    """The length of a helper's box: a fresh public key, and its seeds sealed with it."""
-    return PUBLIC_KEY_BYTES + config.replication.seeds_of_one * SEED_BYTES + OVERHEAD_BYTES
+    """The length of a helper's box."""
+    return config.replication.seeds_of_one * SEED_BYTES + OVERHEAD_BYTES
 
 
 def commitments_bytes(config: CommitteeSum) -> int:
@@ -90,10 +89,11 @@ class CommitteeInput:
         return write_entries(self.boxes) + self.commitments + self.signature + self.vector
 
     @classmethod
-    def read(cls, reader: Reader, config: CommitteeSum) -> Self:
-        """Take the payload apart."""
+    def read(cls, reader: Reader, config: CommitteeSum, *, has_vector: bool = True) -> Self:
+        """Take the payload apart; one whose vector was added has none."""
         boxes, commitments = reader.entries(box_bytes(config)), reader.take(commitments_bytes(config))
-        signature, vector = reader.take(config.signature_bytes), reader.take(config.layout.wire_bytes)
+        signature = reader.take(config.signature_bytes)
+        vector = reader.take(config.layout.wire_bytes if has_vector else 0)
         reader.end()
         return cls(boxes=boxes, commitments=commitments, signature=signature, vector=vector)
 

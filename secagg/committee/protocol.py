@@ -25,7 +25,8 @@ from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError
 from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
-from secagg.primitives.agreement import PUBLIC_KEY_BYTES, BadPublicKeyError, KeyPair, check_public_key
+from secagg.primitives.agreement import BadPublicKeyError
+from secagg.primitives.boxes import BoxKey, check_box_key
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, SIGNING_HELPER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
@@ -45,8 +46,9 @@ class CommitteeSum(SumConfig):
     al., 2024). ``docs/explanation/committee.md`` argues what it promises.
 
     Args:
-        helper_keys: X25519 public key of each helper, by party number; the numbers differ from the clients'. A
-            helper may well be a client's organisation, under another number.
+        helper_keys: each helper's key that boxes are sealed to (``BoxKey.public``: X25519 and ML-KEM-768), by party
+            number; the numbers differ from the clients'. A helper may well be a client's organisation, under another
+            number.
         min_survivors: fewest vectors for which a helper takes its masks off; at least 2.
         helper_identities: Ed25519 public key of each helper, by party number; goes with ``identities``. With these
             helpers count only clients that signed their seeds, so that a lying server cannot fill a cohort with
@@ -111,7 +113,7 @@ class CommitteeSum(SumConfig):
         entropy: Entropy = os_entropy,
     ) -> InOneProcess:
         """Return a sum with fresh helpers, all in this process: for simulations. Two thirds must stay."""
-        keys = {number: KeyPair.generate(entropy) for number in islice(free_numbers(clients), n_helpers)}
+        keys = {number: BoxKey.generate(entropy) for number in islice(free_numbers(clients), n_helpers)}
         protocol = cls(
             layout=layout,
             clients=clients,
@@ -122,7 +124,7 @@ class CommitteeSum(SumConfig):
             corrupt_helpers=corrupt_helpers,
         )
         return InOneProcess(
-            protocol=protocol, secrets={party: PartySecrets(agreement=pair) for party, pair in keys.items()}
+            protocol=protocol, secrets={party: PartySecrets(boxes=pair) for party, pair in keys.items()}
         )
 
     @property
@@ -162,7 +164,7 @@ class CommitteeSum(SumConfig):
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """Identities where there are some, and every helper's X25519 key."""
+        """Identities where there are some, and the key of every helper that boxes are sealed to."""
         return {
             **self._signing_keys(),
             HELPER_ROLE: dict(self.helper_keys),
@@ -230,8 +232,6 @@ class CommitteeSum(SumConfig):
 
 def _check_key(party: PartyId, key: bytes) -> None:
     try:
-        if type(key) is not bytes or len(key) != PUBLIC_KEY_BYTES:
-            raise BadPublicKeyError
-        check_public_key(key)
+        check_box_key(key)
     except BadPublicKeyError as error:
-        raise ConfigurationError(f"the X25519 public key of helper {party} is none, or has small order") from error
+        raise ConfigurationError(f"the public key of helper {party} is none, or has small order: {error}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -107,15 +107,14 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         if config.is_authenticated and not verifies(config.identity(sender), message.signature, said):
             raise RemoteProtocolError("its seeds are not signed by its identity", peer=sender)
         self._kept.sum.add(sender, message.vector)
-        payload = message.to_payload()
-        self._kept.inputs[sender] = payload[: len(payload) - len(message.vector)]
+        self._kept.inputs[sender] = replace(message, vector=b"").to_payload()
         self._kept.said[sender] = hashlib.sha256(said).digest()
 
     def _deliver_seeds(self, round_: Round) -> Mapping[PartyId, bytes]:
-        config, inputs, nothing = self._config, self._kept.inputs, bytes(self._config.layout.wire_bytes)
+        config, inputs = self._config, self._kept.inputs
         round_.need(config.min_survivors)
         read = {
-            party: CommitteeInput.read(Reader(memoryview(kept + nothing), peer=party), config)
+            party: CommitteeInput.read(Reader(memoryview(kept), peer=party), config, has_vector=False)
             for party, kept in sorted(inputs.items())
         }
         self._kept.inputs = {}

@@ -14,6 +14,7 @@ from federation.console.printing import print_tables
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.learners import LEARNERS, ChosenLearner
+from federation.modes import MODES
 from simulations.command_line.progress import progress_bar
 from simulations.compare.baselines import BASELINES
 from simulations.compare.comparison import CompareSettings, Comparison, compare
@@ -65,11 +66,12 @@ def _files(options: CompareOptions) -> Iterator[tuple[OutputFile, Callable[[Comp
 
 def _settings(options: CompareOptions, dataset: Dataset) -> CompareSettings:
     federation, learning = options.federation, options.learning
-    own = parse_options(learning.own, (*learning.learner, *learning.baselines))
+    modes = [mode for mode in federation.modes if mode.options]
+    own = parse_options(learning.own, (*learning.learner, *learning.baselines, *modes))
     return CompareSettings(
         learners=tuple(ChosenLearner(entry=entry, options=own[entry.name]) for entry in learning.learner),
         baselines=tuple(entry.with_values(own[entry.name]) for entry in learning.baselines),
-        modes=federation.modes,
+        modes=tuple(mode.with_options(**own.get(mode.name, {})) for mode in federation.modes),
         n_clients=federation.clients,
         partitions=federation.partitions,
         feature_format=learning.feature_format,
@@ -113,8 +115,9 @@ def _plot(comparison: Comparison) -> str:
 
 
 def _examples() -> str:
-    takers: tuple[Configurable, ...] = (*LEARNERS.values(), *BASELINES.values())
-    options = "\n".join(f"  {taker.name:8} {', '.join(taker.options) or 'none'}" for taker in takers)
+    modes = [mode for mode in MODES.values() if mode.options]
+    takers: tuple[Configurable, ...] = (*LEARNERS.values(), *BASELINES.values(), *modes)
+    options = "\n".join(f"  {taker.name:9} {', '.join(taker.options) or 'none'}" for taker in takers)
     return f"""examples:
   python -m simulations compare
       digits, 20 clients, Dirichlet 0.1, every mode that is installed
@@ -122,6 +125,8 @@ def _examples() -> str:
       two ways to deal the rows; a fifth of the clients vanish
   python -m simulations compare --data features.npz --clients 100,1000 --modes plain --json out.json --html out.html
       your own features (arrays x_train, y_train, x_test, y_test), two cohort sizes, two reports
+  python -m simulations compare --modes committee --option helpers=4 --option corrupt=1
+      a committee that bears one helper which is away or lies
   python -m simulations compare --learner fedhip --option alphas=1,10,100
       a model for each client, tested on a fifth of its own rows
   python -m simulations compare --learner all --baselines all --partition iid --partition dirichlet:0.01 --modes plain
@@ -129,7 +134,7 @@ def _examples() -> str:
   python -m simulations compare --epsilon 1,8 --clients 100 --partition iid --seeds 5
       also accuracy under differential privacy: distributed, central and local noise beside none
 
-options of learners (--option NAME=VALUE for all that have it, --option LEARNER.NAME=VALUE for one):
+options of learners, baselines and modes (--option NAME=VALUE for all that have it, --option WHOSE.NAME=VALUE for one):
 {options}
   deepafl's d_phi and d_f are, when left out, twice the features rounded up to a power of two, at most 1024
 

@@ -156,7 +156,7 @@ def test_a_helper_comes_back_as_it_was_and_its_secrets_are_in_no_snapshot(name: 
     party = parties.helpers[0]
     request, own, waiting = requests_to_helpers(parties)[party], parties.of_party(party), parties.helper(party)
     assert len(waiting.snapshot()) < 200
-    assert own.agreement is None or own.agreement.secret not in waiting.snapshot()
+    assert own.boxes is None or own.boxes.secret not in waiting.snapshot()
     restored = parties.helper(party)
     restored.restore(waiting.snapshot())
     assert restored.receive(request)
@@ -208,7 +208,7 @@ def test_a_helper_that_answered_forgets_its_secrets_also_when_restored(name: str
     own = parties.of_party(party)
     for session in (helper, restored):
         held = list(vars(session).values())
-        assert not any(value is own.agreement or value == own.decryption for value in held if value)
+        assert not any(value is own.boxes or value == own.decryption for value in held if value)
 
 
 @NAMED

@@ -43,7 +43,7 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.in_memory import Envelope
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, ServerSession
@@ -416,7 +416,7 @@ def test_the_public_face(row: Row) -> None:
 def test_who_lacks_its_secrets_gets_no_session(row: Row) -> None:
     """Public parameters hold no secret: a party that needs one brings its own, and no other."""
     parties = make(row)
-    stranger = PartySecrets(identity=IdentityKey(b"s" * 32), agreement=KeyPair(b"s" * 32), decryption=b"no context")
+    stranger = PartySecrets(identity=IdentityKey(b"s" * 32), boxes=BoxKey(b"s" * 32), decryption=b"no context")
     for party in parties.secrets:
         for wrong in (PartySecrets(), stranger):
             with pytest.raises(ConfigurationError):
@@ -443,7 +443,7 @@ def test_public_parameters_hold_no_secret(row: Row) -> None:
     parties = make(row)
     held = repr(parties.protocol).encode() + pickle.dumps(parties.protocol)
     for secrets in parties.secrets.values():
-        for secret in (secrets.identity, secrets.agreement):
+        for secret in (secrets.identity, secrets.boxes):
             assert secret is None or secret.secret not in held
         assert not secrets.decryption or secrets.decryption not in held
         assert repr(secrets) == "PartySecrets()"

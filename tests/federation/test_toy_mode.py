@@ -36,7 +36,7 @@ from secagg.entropy import Entropy
 from secagg.errors import ConfigurationError, HelperMissingError, LocalProtocolError, PolicyError, RemoteProtocolError
 from secagg.party import Party
 from secagg.policy import ClientPolicy
-from secagg.primitives.agreement import PUBLIC_KEY_BYTES, KeyPair
+from secagg.primitives.boxes import BOX_KEY_BYTES, OVERHEAD_BYTES, seal_box
 from secagg.primitives.identity import IdentityKey
 from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
@@ -52,6 +52,7 @@ from simulations.audit.population import Population
 from simulations.audit.workbench import Bench
 
 VEILER_ROLE = "veiler"
+BOX_BYTES = 32 + OVERHEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +103,9 @@ class VeiledSum(SumConfig):
     @property
     def costs(self) -> Mapping[str, PartyCost]:
         vector, n = self.layout.wire_bytes, len(self.clients)
-        asked = COUNT_BYTES + n * (PARTY_BYTES + PUBLIC_KEY_BYTES)
+        asked = COUNT_BYTES + n * (PARTY_BYTES + BOX_BYTES)
         return {
-            CLIENT_ROLE: PartyCost.of_payloads([PUBLIC_KEY_BYTES + vector], [], vector_bytes=vector),
+            CLIENT_ROLE: PartyCost.of_payloads([BOX_BYTES + vector], [], vector_bytes=vector),
             VEILER_ROLE: PartyCost.of_payloads([vector], [asked], vector_bytes=vector),
         }
 
@@ -124,21 +125,18 @@ class VeiledSum(SumConfig):
     def helper(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
     ) -> ClientSession:
-        if party != self.veiler or secrets.agreement is None or secrets.agreement.public != self.veiler_key:
+        if party != self.veiler or secrets.boxes is None or secrets.boxes.public != self.veiler_key:
             raise ConfigurationError(f"the key of the veiler, party {self.veiler}, is needed")
         return Veiler(self, secrets)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
         return VeiledServer(self, secrets)
 
-    def mask(self, own: KeyPair, other: bytes) -> bytes:
-        return own.agree(other, "veil", self.digest)
-
     def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
         payload, vector = knowledge.upload(target), knowledge.upload_as_sent(target, self.layout)
-        own = knowledge.secrets.get(self.veiler, NO_SECRETS).agreement
+        own = knowledge.secrets.get(self.veiler, NO_SECRETS).boxes
         if payload is not None and vector is not None and own is not None:
-            add_masks(vector, [(self.mask(own, payload[:PUBLIC_KEY_BYTES]), -1)], self.digest)
+            add_masks(vector, [(own.open(payload[:BOX_BYTES], "veil", self.digest), -1)], self.digest)
         return vector
 
 
@@ -165,11 +163,13 @@ class VeiledClient(Party, Stored[Spoken]):
     def start(self) -> bytes:
         if self._kept.has_spoken:
             raise LocalProtocolError("one session sends one vector")
-        config, own = self._config, KeyPair.generate(self._entropy)
+        config, seed = self._config, self._entropy(32)
         vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
-        add_masks(vector, [(config.mask(own, config.veiler_key), 1)], config.digest)
+        add_masks(vector, [(seed, 1)], config.digest)
         self._kept.has_spoken = True
-        return self._say(MessageType.COMMITTEE_INPUT, own.public + vector.to_bytes())
+        return self._say(
+            MessageType.COMMITTEE_INPUT, seal_box(config.veiler_key, seed, "veil", config.digest) + vector.to_bytes()
+        )
 
     def receive(self, message: bytes) -> bytes | None:
         raise RemoteProtocolError("a veiled client is asked nothing", peer=SERVER)
@@ -180,8 +180,8 @@ class Veiler(Party, Stored[Spoken]):
 
     def __init__(self, config: VeiledSum, secrets: PartySecrets) -> None:
         Party.__init__(self, config, config.veiler, secrets)
-        assert secrets.agreement is not None
-        self._kept, self._keys = Spoken(), secrets.agreement
+        assert secrets.boxes is not None
+        self._kept, self._key = Spoken(), secrets.boxes
 
     @property
     def bound_to(self) -> bytes:
@@ -195,11 +195,11 @@ class Veiler(Party, Stored[Spoken]):
         frame = self._hear(message)
         if self._kept.has_spoken:
             raise LocalProtocolError("the veiler answers once")
-        keys = Reader(frame.payload, peer=SERVER).entries(PUBLIC_KEY_BYTES)
-        if len(keys) < config.min_survivors or not keys.keys() <= set(config.clients):
+        boxes = Reader(frame.payload, peer=SERVER).entries(BOX_BYTES)
+        if len(boxes) < config.min_survivors or not boxes.keys() <= set(config.clients):
             raise RemoteProtocolError("too few clients, or strangers", peer=SERVER)
         veil = RingVector.zeros(config.layout)
-        add_masks(veil, [(config.mask(self._keys, public), 1) for public in keys.values()], config.digest)
+        add_masks(veil, [(self._key.open(box, "veil", config.digest), 1) for box in boxes.values()], config.digest)
         self._kept.has_spoken = True
         return self._say(MessageType.MASK_SUM, veil.to_bytes())
 
@@ -223,8 +223,8 @@ class VeiledServer(ServerRounds[VeiledState]):
             if round_.answer is MessageType.MASK_SUM:
                 self._kept.sum.words.subtract(RingVector.from_bytes(self._config.layout, payload))
             else:
-                self._kept.sum.add(payload[PUBLIC_KEY_BYTES:], peer=sender)
-                self._kept.keys[sender] = payload[:PUBLIC_KEY_BYTES]
+                self._kept.sum.add(payload[BOX_BYTES:], peer=sender)
+                self._kept.keys[sender] = payload[:BOX_BYTES]
             round_.accept(sender)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
@@ -246,13 +246,13 @@ def make(setup: SumSetup) -> VeiledSum:
     return VeiledSum(
         **setup.common,
         veiler=veiler,
-        veiler_key=key[:PUBLIC_KEY_BYTES],
-        veiler_identity=key[PUBLIC_KEY_BYTES:] if setup.identities else b"",
+        veiler_key=key[:BOX_KEY_BYTES],
+        veiler_identity=key[BOX_KEY_BYTES:] if setup.identities else b"",
         min_survivors=setup.survivors,
     )
 
 
-ROLE = HelperRole(name="veiler", table="veilers", key=KeyKind.AGREEMENT, at_most=1)
+ROLE = HelperRole(name="veiler", table="veilers", key=KeyKind.BOXES, at_most=1)
 VEILER: PartyId = 301
 LAYOUT = Layout.of([("entries", 3, 1000)])
 COHORT = (1, 2, 3, 4, 5)

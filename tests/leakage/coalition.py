@@ -15,11 +15,11 @@ from itertools import combinations, product
 from typing import Any
 
 from secagg import CommitteeSum, MaskedSum, PlainSum
-from secagg.committee.boxes import open_box
-from secagg.committee.messages import CommitteeInput, box_binding, mask_seed, seeds_by_set
+from secagg.committee.messages import BOX_LABEL, CommitteeInput, box_binding, mask_seed, seeds_by_set
 from secagg.masked.messages import AdvertisedKeys, Roster, SealedShares, UnmaskShares
 from secagg.masked.secrets import pairwise_seed, seal_binding, sealing_key, self_mask_commitment
 from secagg.primitives.agreement import BadPublicKeyError, KeyPair
+from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import SIGNATURE_BYTES
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError, open_sealed
@@ -87,14 +87,18 @@ class Coalition:
     """Pools keys and messages.
 
     Args:
-        keys: the X25519 pairs that its members hold or made up.
+        keys: the X25519 pairs that its members hold or made up, and the keys that boxes are sealed to.
         seeds: seeds of masks that they made up.
         sums: what went over the wire.
         once: keeps what was worked out in earlier plays.
     """
 
-    def __init__(self, keys: Iterable[KeyPair], seeds: Iterable[bytes], sums: Iterable[Heard], once: Once) -> None:
-        self._keys = {pair.public: pair for pair in keys}
+    def __init__(
+        self, keys: Iterable[KeyPair | BoxKey], seeds: Iterable[bytes], sums: Iterable[Heard], once: Once
+    ) -> None:
+        keys = list(keys)
+        self._keys = {pair.public: pair for pair in keys if isinstance(pair, KeyPair)}
+        self._box_keys = {pair.public: pair for pair in keys if isinstance(pair, BoxKey)}
         self._sums = list(sums)
         self._seeds = set(seeds)
         self._once = once
@@ -172,10 +176,10 @@ class Coalition:
         """The seeds of masks in whatever boxes one of its keys opens."""
         for client, message in heard.inputs:
             for helper, box in message.boxes.items():
-                pair = self._keys.get(config.helper_key(helper))
+                pair = self._box_keys.get(config.helper_key(helper))
                 if pair is not None:
                     with suppress(SealBrokenError):
-                        opened = open_box(pair, box, box_binding(config.digest, client, helper))
+                        opened = pair.open(box, BOX_LABEL, box_binding(config.digest, client, helper))
                         seeds = seeds_by_set(config, helper, opened).values()
                         for place, seed in product(range(config.replication.n_seeds), seeds):
                             yield mask_seed(config.digest, client, place, seed)

@@ -26,8 +26,8 @@ from secagg.carriers.encrypted import Encrypted
 from secagg.carriers.key_holder import write_request
 from secagg.committee import client as committee_client
 from secagg.committee import helper as committee_helper
-from secagg.committee.boxes import seal_box
 from secagg.committee.messages import (
+    BOX_LABEL,
     SEEDS_LABEL,
     SET_LABEL,
     CommitteeInput,
@@ -58,6 +58,7 @@ from secagg.masked.messages import (
 from secagg.masked.secrets import seal_binding, sealing_key, sign_peers, sign_survivors
 from secagg.masked.series import MaskedSeries
 from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey, seal_box
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.primitives.sealing import seal
 from secagg.primitives.shamir import SHARE_BYTES
@@ -83,9 +84,9 @@ def identity_of(party: int) -> IdentityKey:
     return IdentityKey(bytes([party + 1]) * 32)
 
 
-def agreement_of(helper: int) -> KeyPair:
+def box_key_of(helper: int) -> BoxKey:
     """The key pair of a helper."""
-    return KeyPair(bytes([helper + 1]) * 32)
+    return BoxKey(bytes([helper + 1]) * 32)
 
 
 def vector_of(vector: Vector) -> np.ndarray:
@@ -251,7 +252,7 @@ class Stage:
         """What a party knows for long."""
         if party in self.sums[0].helpers:
             identity = identity_of(party) if self.sums[0].is_authenticated else None
-            return PartySecrets(agreement=agreement_of(party), identity=identity, decryption=self.decryption)
+            return PartySecrets(boxes=box_key_of(party), identity=identity, decryption=self.decryption)
         return PartySecrets(identity=identity_of(party) if self.sums[0].is_authenticated else None)
 
     def _maker(self, party: int) -> Callable[[], Session]:
@@ -302,7 +303,7 @@ class Attack:
         self._seen: list[Seen] = []
         self._locked: dict[tuple[int, int], tuple[bytes, Seen]] = {}
         """Ciphertexts that only the key holder opens, and what is in them."""
-        self._keys = [agreement_of(party) for party in stage.sums[0].helpers if party in stage.colluders]
+        self._keys = [box_key_of(party) for party in stage.sums[0].helpers if party in stage.colluders]
         self._seeds: set[bytes] = set()
 
     def tell(self, number: int, party: int, event: bytes | None, *, is_repeated: bool = False) -> tuple[bytes, ...]:
@@ -716,7 +717,7 @@ class Committee(Attack):
         for helper in config.helpers:
             own = b"".join(seeds[place] for place in config.replication.held_by(helper))
             binding = box_binding(config.digest, party, helper)
-            boxes[helper] = seal_box(config.helper_key(helper), own, binding, entropy=entropy)
+            boxes[helper] = seal_box(config.helper_key(helper), own, BOX_LABEL, binding)
         commitments = b"".join(seed_commitment(config.digest, party, i, seed) for i, seed in enumerate(seeds))
         upload = CommitteeInput(boxes=boxes, commitments=commitments, signature=b"", vector=b"")
         masks = {mask_seed(config.digest, party, i, seed) for i, seed in enumerate(seeds)}

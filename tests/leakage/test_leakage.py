@@ -24,7 +24,7 @@ from leakage.lying_server import (
     Masked,
     Stage,
     Unmasked,
-    agreement_of,
+    box_key_of,
     identity_of,
     strategies,
 )
@@ -67,7 +67,7 @@ def committee(
         layout=LAYOUT,
         clients=clients,
         session_id=bytes([number]) * 16,
-        helper_keys=tuple((helper, agreement_of(helper).public) for helper in some),
+        helper_keys=tuple((helper, box_key_of(helper).public) for helper in some),
         min_survivors=survivors,
         corrupt_helpers=corrupt,
         identities=tuple(identity_of(party).public for party in clients) if identities else (),

@@ -23,7 +23,7 @@ from secagg.dp import (
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.series import MaskedSeries
 from secagg.policy import ClientPolicy, NoiseDemand
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 
 LAYOUT = Layout.of([("counts", 3, 10)])
 CLIENTS = (1, 2, 3, 4, 5)
@@ -43,7 +43,7 @@ COMMITTEE = CommitteeSum(
     layout=LAYOUT,
     clients=CLIENTS,
     session_id=bytes(16),
-    helper_keys=tuple((party, KeyPair(bytes([party]) * 32).public) for party in (6, 7)),
+    helper_keys=tuple((party, BoxKey(bytes([party]) * 32).public) for party in (6, 7)),
     min_survivors=4,
 )
 SIGNED_COMMITTEE = replace(

@@ -21,11 +21,11 @@ from slow_bytes import (
     write_entries,
     write_frame,
 )
-from slow_client import agree
-from slow_curves import ed25519_sign, ed25519_verifies, x25519_public
+from slow_curves import ed25519_sign, ed25519_verifies
 from slow_driver import Drawn
+from slow_hpke import box_key, open_box
 from slow_session import Session
-from slow_symmetric import derive_key, open_sealed, seal
+from slow_symmetric import derive_key
 
 COMMITTEE_INPUT, SEED_DELIVERY, SEED_COMPLAINTS, SURVIVOR_SET, SET_SIGNATURE = 32, 33, 34, 35, 36
 SET_CERTIFICATE, SUM_HASHES, MASK_REQUEST, MASK_SUM = 37, 38, 39, 41
@@ -90,7 +90,7 @@ class CommitteeSession(Session):
 
     @property
     def box_bytes(self) -> int:
-        return 32 + 12 + 32 * len(self.places(next(iter(self.helper_keys)))) + 16
+        return 1088 + 32 + 32 * len(self.places(next(iter(self.helper_keys)))) + 16
 
     @property
     def commitments_bytes(self) -> int:
@@ -114,23 +114,23 @@ class CommitteeSession(Session):
         return sha256(statement("committee set", self.digest, entries))
 
 
-def upload(session: CommitteeSession, party: int, vector: list[int], drawn: Drawn, identity: bytes) -> bytes:
-    """A client's one message."""
+def upload(
+    session: CommitteeSession, party: int, vector: list[int], drawn: Drawn, identity: bytes, boxes: Mapping[int, bytes]
+) -> bytes:
+    """A client's one message around its boxes, which nobody makes twice: each helper opens its own."""
     seeds = [drawn(32) for _ in session.sets]
     ring = session.to_ring(vector)
     for place, seed in enumerate(seeds):
         ring = session.add(ring, session.mask(session.seed_of_mask(party, place, seed)))
-    boxes = {}
-    for helper, key in session.helper_keys.items():
-        ephemeral, binding = drawn(32), session.digest + number(party) + number(helper)
-        own = b"".join(seeds[place] for place in session.places(helper))
-        sealed = seal(agree(ephemeral, key, "committee box", binding), drawn(12), own, binding)
-        boxes[helper] = x25519_public(ephemeral) + sealed
     commitments = b"".join(session.commitment(party, place, seed) for place, seed in enumerate(seeds))
     said = session.said(party, commitments, b"".join(sha256(boxes[helper]) for helper in boxes))
     signature = ed25519_sign(identity, said) if identity else b""
     payload = write_entries(boxes) + commitments + signature + session.ring_to_bytes(ring)
     return write_frame(COMMITTEE_INPUT, session.digest, party, 0, payload, identity)
+
+
+def boxes_in(session: CommitteeSession, message: bytes) -> dict[int, bytes]:
+    return Cursor(message[47:]).entries(session.box_bytes)
 
 
 @dataclass
@@ -171,7 +171,7 @@ class Helper:
             need(hashes[at : at + 32] == sha256(box), "the box that was signed")
             binding = session.digest + number(client) + number(self.party)
             try:
-                opened = open_sealed(agree(self.secret, box[:32], "committee box", binding), box[32:], binding)
+                opened = open_box(self.secret, box, statement("committee box", binding))
             except Refused:
                 bad.append(client)
                 continue
@@ -266,13 +266,19 @@ def run(scenario: Mapping[str, Any]) -> tuple[list[Message], list[int], list[int
     need(session.digest.hex() == scenario["digest"], "the same digest")
     secrets = {int(party): bytes.fromhex(secret) for party, secret in scenario["identity_secrets"].items()}
     server, said = Server(session, bytes.fromhex(scenario["server_secret"])), list[Message]()
+    recorded = {
+        m["sender"]: bytes.fromhex(m["message"]) for m in scenario["messages"] if m["type"] == "COMMITTEE_INPUT"
+    }
     for party in session.clients:
         if party not in scenario["silent"]:
             drawn = Drawn(bytes.fromhex(scenario["entropy"][str(party)]))
-            message = upload(session, party, scenario["vectors"][str(party)], drawn, secrets.get(party, b""))
+            boxes = boxes_in(session, recorded[party])
+            message = upload(session, party, scenario["vectors"][str(party)], drawn, secrets.get(party, b""), boxes)
             need(not drawn.left, "all entropy is used")
             said.append((party, 0, message))
             server.take(party, message)
+    for party, secret in scenario["helper_secrets"].items():
+        need(box_key(bytes.fromhex(secret)) == session.helper_keys[int(party)], "the helper's own key")
     helpers = {
         party: Helper(
             session, party, bytes.fromhex(scenario["helper_secrets"][str(party)]), secrets.get(party, b""), {}, {}

@@ -10,7 +10,7 @@ from typing import Any
 from federation.modes import MODES, Mode, register
 from secagg import CommitteeSum, InOneProcess, PartyId, PartySecrets, SumProtocol
 from secagg.config import SERVER
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import MessageType, payload_of, seal_frame, sender_of
 
@@ -27,9 +27,9 @@ def knows(identity: IdentityKey | None) -> PartySecrets:
     return PartySecrets(identity=identity)
 
 
-def helps(keys: KeyPair) -> PartySecrets:
+def helps(keys: BoxKey) -> PartySecrets:
     """Return what a helper knows that has this key pair and nothing else."""
-    return PartySecrets(agreement=keys)
+    return PartySecrets(boxes=keys)
 
 
 def signing(keys: Mapping[PartyId, IdentityKey]) -> dict[PartyId, PartySecrets]:

@@ -28,7 +28,7 @@ from secagg.carriers.parameters import Scheme
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
 from secagg.entropy import Entropy
 from secagg.masked.series import MaskedSeries, SeriesMember
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 from secagg.receipted_sum import ReceiptedSum, SignedBy
 from secagg.sessions import Contribution, ServerSession
 from support.by_hand import ByHand
@@ -64,7 +64,7 @@ def committee(
     corrupt: int | None = None,
 ) -> InOneProcess:
     numbers = [party for party in range(1, len(clients) + helpers + 1) if party not in clients][:helpers]
-    keys = {party: KeyPair.generate(InsecureSeededEntropy(party)) for party in numbers}
+    keys = {party: BoxKey.generate(InsecureSeededEntropy(party)) for party in numbers}
     protocol = CommitteeSum(
         layout=layout,
         clients=clients,

@@ -12,6 +12,7 @@ import pytest
 from child_processes import Processes, WayOut, wait_until
 from loopback_deployment import ENVIRONMENT, Deployment, assert_exact
 
+from federation.__main__ import main as main_of_results
 from federation.flower.__main__ import main
 from federation.flower.certificates import node_key_pair
 from federation.site.state import SessionFolder
@@ -81,7 +82,7 @@ def _two_sites_are_killed(deployment: Deployment) -> str:
     The operator strikes the first off, which ends the wait for it; that the second is gone is for Flower to notice.
     """
     (deployment.folder / "crash").touch()
-    run = deployment.submit(mode="masked", **PATIENT)
+    run = deployment.submit(mode="masked", receipts="server", **PATIENT)
     deployment.wait_party(run, party=5, sent="MASKED_INPUT")
     deployment.processes.kill(KILLED)
     deployment.wait(lambda: deployment.processes.exit_code(CRASHING), f"the end of {CRASHING}")
@@ -96,6 +97,7 @@ def _the_model_is_the_survivors(deployment: Deployment, run: str) -> None:
     assert (4, "SEALED_SHARES") in said
     assert (5, "SURVIVOR_SIGNATURE") not in said
     assert_exact(deployment.trial, deployment.output(run), survivors=[1, 2, 3, 5])
+    _what_it_left_verifies_offline(deployment, run, receipts=1)
     _no_session_is_left(deployment)
 
 
@@ -108,11 +110,29 @@ def _the_sites_that_live_pay_for_a_noisy_run(deployment: Deployment) -> None:
         assert main(["ledger", str(path)]) == 0
         ledgers[party] = Ledger.open(path.parent / "privacy.ledger")
     noise = {"epsilon": 8.0, "noise_survivors": 3, "noise_colluders": 0}
-    run = deployment.submit(mode="committee", nodes=3, **noise, **PATIENT)
+    run = deployment.submit(mode="committee", nodes=3, receipts="helpers", **noise, **PATIENT)
     assert deployment.wait_ended(run) == "finished:completed", deployment.progress(run)
     assert deployment.summary(run)["survivors"] == [[1, 2, 3]] * 2
     assert deployment.summary(run)["privacy"]["epsilon"] == 8.0
+    _what_it_left_verifies_offline(deployment, run, receipts=3)
     assert [[one.label for one in ledger.releases] for ledger in ledgers.values()] == [["mean", "statistics"]] * 3
+
+
+def _what_it_left_verifies_offline(deployment: Deployment, run: str, *, receipts: int) -> None:
+    """The server's model, totals and receipts; each living site's own receipts so far, and the same model."""
+    output, flags = deployment.output(run), list[str]()
+    for party in (1, 2, 3):
+        results = deployment.folder / f"site-{party}" / "results"
+        kept = sorted(results.glob("*.receipt"))
+        assert len(kept) == receipts
+        flags += [text for path in kept for text in ("--receipt", str(path))]
+        name = f"model-{deployment.summary(run)['weights_sha256'][:16]}.safetensors"
+        assert (results / name).read_bytes() == (output / "model.safetensors").read_bytes()
+        assert not list(results.glob("totals-*"))
+    files = [str(output / name) for name in ("model.safetensors", "totals.safetensors")]
+    assert (
+        main_of_results(["verify", *files, "--roster", str(deployment.folder / "server" / "roster.toml"), *flags]) == 0
+    )
 
 
 def _no_session_is_left(deployment: Deployment) -> None:

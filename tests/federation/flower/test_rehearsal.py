@@ -39,6 +39,7 @@ from federation.site.errors import REASONS, Refusal, UnreachableError
 from federation.site.key_files import write_secret
 from federation.site.roster import Roster
 from secagg import Layout
+from secagg.committee.helper import CommitteeHelper
 from secagg.errors import TooFewSurvivorsError
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.wire import HEADER_BYTES
@@ -107,6 +108,21 @@ def test_one_of_four_helpers_may_vanish_at_any_point(tmp_path: Path, kind: tuple
     of_four = Trial.create(tmp_path / "of-four", bundled("digits"), n_sites=5, n_helpers=4, address="127.0.0.1:9092")
     rehearse(of_four.folder, run_config(tmp_path, mode="committee"), is_gone=vanishes(1, *kind))
     is_exact(of_four, [2, 3, 4, 5] if kind == (INVITE, 1) else [1, 2, 3, 4, 5])
+
+
+def test_one_of_four_helpers_may_lie_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    liar, honest = 103, CommitteeHelper._sum
+
+    def lies(self: CommitteeHelper, place: int) -> bytes:
+        return bytes(len(honest(self, place))) if self.party == liar else honest(self, place)
+
+    monkeypatch.setattr(CommitteeHelper, "_sum", lies)
+    of_four = Trial.create(tmp_path / "of-four", bundled("digits"), n_sites=5, n_helpers=4, address="127.0.0.1:9093")
+    rehearse(of_four.folder, run_config(tmp_path, mode="committee"))
+    is_exact(of_four, [1, 2, 3, 4, 5])
+    said = [event["helpers"] for event in events(of_four) if event["event"] == "different sums of masks"]
+    assert said
+    assert all(liar in pair for pair in said)
 
 
 def test_too_few_survivors_leave_no_model_and_no_session(trial: Trial, tmp_path: Path) -> None:

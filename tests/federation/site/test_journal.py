@@ -13,9 +13,9 @@ from analytic import ClientRows
 from federation.site.journal import Journal, RunPlace
 from federation.site.state import FILE, SessionFolder
 from secagg import (
+    BoxKey,
     CommitteeSum,
     IdentityKey,
-    KeyPair,
     Layout,
     MaskedSum,
     PartyId,
@@ -31,7 +31,7 @@ CLIENTS = tuple(range(1, 11))
 KEYS = {party: IdentityKey.generate().public for party in CLIENTS}
 SERVER_KEY = IdentityKey.generate().public
 OTHER_KEYS = KEYS | {10: IdentityKey.generate().public}
-HELPERS = ((101, KeyPair.generate(os_entropy).public),)
+HELPERS = ((101, BoxKey.generate(os_entropy).public),)
 EVERYBODY = CLIENTS
 
 FEATURES = np.arange(12.0).reshape(6, 2) - 3.0

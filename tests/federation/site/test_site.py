@@ -236,8 +236,8 @@ def test_no_secret_is_printed(trial: Trial) -> None:
     file = SiteFile.read(trial.folder / "site-1" / "site.toml")
     assert file.client is not None
     (helper,) = file.helpers
-    assert helper.secrets.agreement is not None
-    for secret in (file.client.identity.secret, helper.secrets.agreement.secret):
+    assert helper.secrets.boxes is not None
+    for secret in (file.client.identity.secret, helper.secrets.boxes.secret):
         assert secret.hex() not in repr(file)
         assert repr(secret) not in repr(file)
 

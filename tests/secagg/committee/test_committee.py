@@ -25,7 +25,7 @@ from secagg.errors import (
     RepeatedMessageError,
     TooFewSurvivorsError,
 )
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
 from secagg.sums import Knowledge
@@ -33,9 +33,9 @@ from secagg.wire import MessageType
 
 LAYOUT = Layout.of([("narrow", 5, 100), ("wide", 7, 2**60)])
 CLIENTS = (1, 2, 3, 4, 5)
-HELPERS = {11: KeyPair(b"a" * 32), 12: KeyPair(b"b" * 32)}
+HELPERS = {11: BoxKey(b"a" * 32), 12: BoxKey(b"b" * 32)}
 HELPER_IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in HELPERS}
-SECRETS = {party: PartySecrets(agreement=pair, identity=HELPER_IDENTITIES[party]) for party, pair in HELPERS.items()}
+SECRETS = {party: PartySecrets(boxes=pair, identity=HELPER_IDENTITIES[party]) for party, pair in HELPERS.items()}
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 SERVER_KEY = IdentityKey(b"s" * 32)
 CONFIG = CommitteeSum(
@@ -242,14 +242,3 @@ def test_where_every_helper_holds_seeds_of_its_own_a_lie_shifts_the_total_unnoti
 
     helper._sum = shifted
     assert hand.finish().total.tobytes() == (sum(map(vector, CLIENTS)) + 3).tobytes()
-
-
-def test_a_helper_s_long_lived_key_keeps_nothing_of_a_session() -> None:
-    """What it agreed on with clients goes with the session, though its key pair serves many."""
-    layout = Layout.of([("counts", 3, 100)])
-    parties = CommitteeSum.generate(layout=layout, clients=(1, 2, 3), session_id=bytes(16))
-    run_in_memory(parties, {party: np.arange(3) for party in (1, 2, 3)})
-    for helper in parties.helpers:
-        keys = parties.secrets[helper].agreement
-        assert keys is not None
-        assert not keys._shared

@@ -11,14 +11,14 @@ from killable_party import KEY, KillingStore, be_party, be_server
 
 from secagg import CommitteeSum, InOneProcess, InsecureSeededEntropy, Layout, MaskedSum
 from secagg.durable import DurableClient
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.sums import PartySecrets
 
 LAYOUT = Layout.of([("counts", 20, 10**6)])
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in (1, 2, 3, 4, 5)}
 SERVER_KEY = IdentityKey(b"S" * 32)
-HELPERS = {11: KeyPair(b"a" * 32), 12: KeyPair(b"b" * 32)}
+HELPERS = {11: BoxKey(b"a" * 32), 12: BoxKey(b"b" * 32)}
 SUMS = {
     "masked": InOneProcess(
         protocol=MaskedSum(
@@ -39,7 +39,7 @@ SUMS = {
             helper_keys=tuple((party, pair.public) for party, pair in HELPERS.items()),
             min_survivors=2,
         ),
-        secrets={party: PartySecrets(agreement=pair) for party, pair in HELPERS.items()},
+        secrets={party: PartySecrets(boxes=pair) for party, pair in HELPERS.items()},
     ),
 }
 

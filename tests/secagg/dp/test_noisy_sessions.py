@@ -15,7 +15,7 @@ from secagg.carriers import encrypted
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
 from secagg.durable import DurableClient
 from secagg.errors import ConfigurationError, InvalidVectorError, LocalProtocolError, SnapshotError
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ClientSession
 
@@ -26,7 +26,7 @@ SHARES = DistributedNoise(total=NOISE, promised_survivors=2)
 ROOM = make_room(LAYOUT, len(CLIENTS), SHARES)
 KEYS = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 ROSTER = tuple(key.public for key in KEYS.values())
-SERVER_KEY, HELPER, HELPER_KEY = IdentityKey(b"s" * 32), KeyPair(b"h" * 32), IdentityKey(b"i" * 32)
+SERVER_KEY, HELPER, HELPER_KEY = IdentityKey(b"s" * 32), BoxKey(b"h" * 32), IdentityKey(b"i" * 32)
 KEY = bytes(range(32))
 PUBLIC: dict[str, Any] = {"layout": ROOM, "clients": CLIENTS, "session_id": bytes(16)}
 MASKED = MaskedSum(**PUBLIC, threshold=2)

@@ -33,7 +33,7 @@ from secagg.dp import (
     make_room,
 )
 from secagg.errors import InvalidVectorError, LocalProtocolError
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives.boxes import BoxKey
 
 CLIENTS = tuple(range(1, 13))
 LAYOUT = Layout.of([("gram", 6, 10**6), ("cross", 3, 10**4), ("count", 1, 100)])
@@ -41,7 +41,7 @@ NOISE = CoordinateNoise(
     levels=np.array([1, 2, 2, 1, 2, 1, 3, 3, 3, 0], dtype=np.uint8), variances=(2**40, 2**39, 10**6)
 )
 PROMISED = 9
-HELPERS = {101: KeyPair(b"a" * 32), 102: KeyPair(b"b" * 32)}
+HELPERS = {101: BoxKey(b"a" * 32), 102: BoxKey(b"b" * 32)}
 
 Carrier = Callable[[Layout, int], SumProtocol]
 

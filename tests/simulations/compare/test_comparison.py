@@ -14,7 +14,7 @@ from analytic.row_format import RowFormat
 from federation.datasets import Dataset, bundled
 from federation.errors import UsageError
 from federation.learners import LEARNERS, ChosenLearner, LearnerSettings
-from federation.modes import Mode, choose_modes
+from federation.modes import Mode, choose_modes, find_mode
 from secagg import Layout
 from secagg.errors import ConfigurationError
 from simulations.compare.comparison import CompareSettings, Progress, compare
@@ -130,6 +130,9 @@ def test_numbers_of_a_run_are_what_they_say() -> None:
     assert (masked.messages_per_client, masked.heavy_messages_per_client) == (4, 1)
     assert (committee.messages_per_client, committee.heavy_messages_per_client) == (1, 1)
     assert committee.helpers == 2
+    four = find_mode("committee").with_options(helpers=4, corrupt=1)
+    (of_four,) = compare(data, settings(modes=(four,), ridge=0.01)).runs
+    assert (of_four.helpers, of_four.weights_sha256) == (4, plain.weights_sha256)
     assert min(committee.helper_bytes_up, committee.helper_bytes_down, committee.helper_seconds) > 0
     assert plain.bytes_up_per_client < masked.bytes_up_per_client
     assert plain.float64_ridge_test_accuracy > 0.9

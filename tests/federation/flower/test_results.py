@@ -1,0 +1,168 @@
+"""What a run leaves: every site has the model and its receipts, some the totals, and all of it verifies offline."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rehearsed import END, edit_all, invitation, node_of, run_config, site
+
+from analytic.model_files import load_model
+from federation.__main__ import main
+from federation.flower.rehearsal import rehearse
+from federation.flower.trial import Trial
+from federation.flower.wire import unpack
+from federation.release import ReleaseRefusedError
+from federation.site.errors import DeclinedError, WireError
+from federation.site.messages import read_end
+from federation.site.roster import Roster
+from federation.totals import totals_from_bytes
+from secagg import IdentityKey, Receipt
+
+CLIENTS = (1, 2, 3, 4, 5)
+
+
+def name_holders(trial: Trial, holders: list[int]) -> Path:
+    """Have the operator name in every copy of the roster who gets totals."""
+    for path in trial.folder.rglob("roster.toml"):
+        path.write_text(f"totals = {holders}\n" + path.read_text())
+    return trial.folder / "server" / "roster.toml"
+
+
+def at_server(trial: Trial, name: str) -> Path:
+    return trial.folder / "server" / "models" / "rehearsal" / name
+
+
+def at_site(trial: Trial, party: int, pattern: str) -> list[Path]:
+    return sorted((trial.folder / f"site-{party}" / "results").glob(pattern))
+
+
+@pytest.mark.parametrize(
+    ("mode", "by", "said"),
+    [
+        ("masked", "clients", "countersigned by 4 of the 5 clients"),
+        ("committee", "helpers", "countersigned by 2 of the 2 helpers"),
+        ("masked", "server", "signed by the server alone"),
+    ],
+)
+def test_receipts_are_kept_at_every_site_and_verify_offline(
+    trial: Trial, tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str, by: str, said: str
+) -> None:
+    roster = name_holders(trial, [2])
+    rehearse(trial.folder, run_config(tmp_path, mode=mode, receipts=by))
+    model, totals = at_server(trial, "model.safetensors"), at_server(trial, "totals.safetensors")
+    capsys.readouterr()
+    receipts = [path for party in CLIENTS for path in at_site(trial, party, "*.receipt")]
+    assert len(receipts) == 5
+    flags = [text for path in receipts for text in ("--receipt", str(path))]
+    assert main(["verify", str(model), str(totals), "--roster", str(roster), *flags]) == 0
+    told = capsys.readouterr().out
+    assert told.count(said) == 6
+    assert [told.count(f"of client {party} is among those signed") for party in CLIENTS] == [1] * 5
+    assert "equal, bit for bit" in told
+    assert Receipt.from_bytes(receipts[0].read_bytes()).opening == b""
+
+
+def test_every_site_has_the_model_and_only_whom_the_roster_names_the_totals(trial: Trial, tmp_path: Path) -> None:
+    edit_all(trial, ('learners = ["afl"]', 'learners = ["fedhip"]'))
+    name_holders(trial, [2])
+    rehearse(trial.folder, run_config(tmp_path, mode="committee", learner="fedhip"))
+    whole = load_model(at_server(trial, "model.safetensors"))
+    for party in CLIENTS:
+        (model,) = at_site(trial, party, "model-*.safetensors")
+        saved = load_model(model)
+        weights = hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest()
+        assert model.name == f"model-{weights[:16]}.safetensors"
+        assert saved.learner.take_apart(saved.model).arrays["weights"].tobytes() == (
+            whole.learner.take_apart(whole.model).arrays["weights"].tobytes()
+        )
+        totals = at_site(trial, party, "totals-*.safetensors")
+        assert [path.read_bytes() for path in totals] == (
+            [at_server(trial, "totals.safetensors").read_bytes()] if party == 2 else []
+        )
+        assert (saved.model.total is not None) == (party == 2), "a model that holds the total is given as a total is"
+
+
+def test_results_that_the_server_did_not_sign_are_not_kept(trial: Trial, tmp_path: Path) -> None:
+    """Whoever carries the end of a run to a site changes nothing of what the site keeps."""
+    ends = list[bytes]()
+
+    def is_gone(node: int, message: Any) -> bool:
+        is_last = node == node_of(1) and message.metadata.message_type == END
+        ends.extend([unpack(message.content)] if is_last else [])
+        return is_last
+
+    rehearse(trial.folder, run_config(tmp_path, mode="committee"), is_gone=is_gone)
+    session, results = read_end(ends[0])
+    assert results is not None
+    results.check(Roster.read(trial.folder / "site-1" / "roster.toml").server, session)
+    lies = [
+        replace(results, model=results.model + b"!"),
+        replace(results, totals=b"totals"),
+        replace(results, signature=IdentityKey(b"x" * 32).sign("results of a run", session)),
+    ]
+    for lie in lies:
+        with pytest.raises(WireError, match="not signed by the roster's server"):
+            lie.check(Roster.read(trial.folder / "site-1" / "roster.toml").server, session)
+    with pytest.raises(WireError, match="nothing of them is kept"):
+        site(trial, 1).end(session, lies[0])
+    site(trial, 1).end(session, results)  # once: the session is over
+    assert at_site(trial, 1, "*") == []
+    assert len(at_site(trial, 2, "*")) == 1
+
+
+def test_clients_that_are_given_totals_are_counted(trial: Trial, tmp_path: Path) -> None:
+    """They take their own parts off: a site asks that two others are in every total, and so does the server's gate."""
+    name_holders(trial, [1, 2, 3])
+    with pytest.raises(DeclinedError, match=r"3 clients are given the totals .* at least 5 clients, .* may hold 3"):
+        site(trial, 1).join(invitation())
+    settings = run_config(tmp_path, mode="committee")
+    for party in CLIENTS:
+        path = trial.folder / f"site-{party}" / "roster.toml"
+        path.write_text("\n".join(path.read_text().splitlines()[1:]))
+    with pytest.raises(ReleaseRefusedError, match="at least 5 clients and has 4"):
+        rehearse(trial.folder, settings, is_gone=lambda node, message: node == node_of(5))
+
+
+def test_two_receipts_of_one_sum_convict_the_server(
+    trial: Trial, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rehearse(trial.folder, run_config(tmp_path, mode="committee", receipts="server"))
+    roster = trial.folder / "server" / "roster.toml"
+    (one,) = totals_from_bytes(at_server(trial, "totals.safetensors").read_bytes())
+    told = Receipt.from_bytes(one.receipt)
+    key = IdentityKey(bytes.fromhex((trial.folder / "server" / "identity.key").read_text().strip()))
+    other = type(told.statement)(
+        configuration=told.statement.configuration,
+        survivors=told.statement.survivors,
+        uploads=told.statement.uploads,
+        total=bytes(32),
+    )
+    twin = Receipt(statement=other, signature=key.sign("receipt", *other.parts))
+    (tmp_path / "twin.receipt").write_bytes(twin.to_bytes())
+    (own,) = at_site(trial, 1, "*.receipt")
+    flags = ["--roster", str(roster), "--receipt", str(own)]
+    assert main(["verify", *flags]) == 0
+    assert main(["verify", *flags, "--receipt", str(tmp_path / "twin.receipt")]) == 1
+    assert "EVIDENCE AGAINST THE SERVER: it signed two different totals" in capsys.readouterr().out
+    (tmp_path / "forged.receipt").write_bytes(Receipt(statement=other, signature=told.signature).to_bytes())
+    assert main(["verify", *flags, "--receipt", str(tmp_path / "forged.receipt")]) == 1
+    said = capsys.readouterr().out
+    assert "not signed by this server" in said
+    assert "EVIDENCE" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["model.safetensors"], "needs a model and the totals"),
+        (["--roster", "roster.toml"], "needs a model and the totals"),
+        (["--receipt", "one.receipt"], "name it with --roster"),
+    ],
+)
+def test_what_is_missing_is_named(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", *arguments]) == 2
+    assert complaint in capsys.readouterr().err
