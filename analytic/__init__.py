@@ -20,7 +20,7 @@ from analytic.evaluation import ClassEvaluation, ClassReport, RegressionEvaluati
 from analytic.fedhip import FedHiP, FedHiPModel
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
 from analytic.model_files import ModelFileError, load_model, save_model
-from analytic.row_format import RowFormat
+from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe, SAFLeModel
 from analytic.statistics import LABELS
 
@@ -32,6 +32,7 @@ __all__ = [
     "ClassEvaluation",
     "ClassReport",
     "ClientRows",
+    "ColumnMap",
     "DeepAFL",
     "DeepModel",
     "Encoding",

@@ -20,7 +20,7 @@ from analytic.layers import Layer, Linear
 from analytic.learner import OPTIONAL, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
-from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.row_map import (
     CLIPPED_CONTRIBUTION,
     CLIPPED_ROWS,
@@ -102,6 +102,8 @@ class AFL:
         row_map: a public rule that bounds every row, whose lattice then takes the place of ``feature_format``; None
             takes rows as they are. It is for class labels, and leaves no room for the RI process.
         solver: what knows the noise of the total; None takes it for exact. The count of rows is withheld with a map.
+        columns: public scales of columns, and whether there is an intercept, which no ridge shrinks; None takes rows as
+            they are, without one, as the paper does. Weights are then of mapped rows, and the ridge of those units.
     """
 
     n_features: int
@@ -115,6 +117,7 @@ class AFL:
     clip: bool = False
     row_map: RowMap | None = field(default=None, metadata=OPTIONAL)
     solver: NoisySolver | None = field(default=None, metadata=OPTIONAL)
+    columns: ColumnMap | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         settle_whole_numbers(self, "n_features", "n_targets", "max_rows", "max_clients")
@@ -141,7 +144,28 @@ class AFL:
             )
         if self.row_map is None and self.solver is not None:
             raise SpecificationError("a solver that knows noise needs a row map: no noise covers rows without a bound")
+        if self.columns is not None:
+            self._check_columns(self.columns)
         _ = self.spec, self.mean_spec
+
+    def _check_columns(self, columns: ColumnMap) -> None:
+        if self.row_map is not None:
+            raise SpecificationError("a row map bounds rows by itself: leave the map of columns, or the row map, out")
+        n_targets = self.n_targets if columns.target_exponents and self.target_format != LABELS else 0
+        if (len(columns.exponents), len(columns.target_exponents)) != (self.n_features, n_targets):
+            raise SpecificationError(
+                f"a map of columns has an exponent for each of {self.n_features} features, and for each of "
+                f"{self.n_targets} real targets or none, not {len(columns.exponents)} and "
+                f"{len(columns.target_exponents)}"
+            )
+        one = columns.intercept
+        if one is not None and not -self.feature_format.integer_bits < one <= self.feature_format.fraction_bits:
+            raise SpecificationError(f"{self.feature_format} does not hold a column of 2^{-one}; take another power")
+
+    @property
+    def fit_intercept(self) -> bool:
+        """Whether the model has an intercept."""
+        return self.columns is not None and self.columns.intercept is not None
 
     @property
     def name(self) -> str:
@@ -163,7 +187,9 @@ class AFL:
         """The one sum that AFL needs; behind a map that centres, the second of two."""
         mapped = self.row_map
         return StatisticsSpec(
-            n_features=self.n_features if mapped is None else mapped.clip.n_features(self.n_features),
+            n_features=self.n_features + self.fit_intercept
+            if mapped is None
+            else mapped.clip.n_features(self.n_features),
             n_targets=self.n_targets,
             feature_format=self.feature_format if mapped is None else mapped.last.row_format,
             target_format=self.target_format,
@@ -202,8 +228,7 @@ class AFL:
             InvalidRowsError: behind a row map, targets that are no class labels of shape (n,): noise covers no others.
         """
         if self.row_map is None:
-            own = Statistics.from_rows(self.spec, rows.features, rows.targets, clip=self.clip)
-            return own.with_diagonal(self.ri_units)
+            return self.own_statistics(rows).with_diagonal(self.ri_units)
         check_labels_only(rows.targets)
         first = self.row_map.first.apply(rows.features)
         rows.memory[CLIPPED_ROWS] = first.n_clipped
@@ -213,6 +238,13 @@ class AFL:
         if self.row_map.client_bounds is not None:
             own, rows.memory[CLIPPED_CONTRIBUTION] = self.row_map.client_bounds[1].apply(own)
         return own
+
+    def own_statistics(self, rows: ClientRows) -> Statistics:
+        """G_k and H_k of a client's rows, scaled and with the intercept's column where there is a map of columns."""
+        features, targets = rows.features, rows.targets
+        if self.columns is not None:
+            features, targets = self.columns.features(features), self.columns.targets(targets)
+        return Statistics.from_rows(self.spec, features, targets, clip=self.clip)
 
     def update(self, model: LinearModel, total: Any, survivors: int) -> LinearModel:
         """Aggregation stage: the centre, or the weights once K gamma I is taken off again, exactly.
@@ -242,10 +274,17 @@ class AFL:
         """
         row_format = self.spec.feature_format
         if self.solver is None:
-            return solve_ridge(*in_digits(pooled, row_format, self.target_format), ridge=self.ridge)
+            return self.solve_digits(*in_digits(pooled, row_format, self.target_format))
         gram, cross = dequantised(pooled, row_format, self.target_format)
         bits = row_format.fraction_bits
         return self.solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
+
+    def solve_digits(self, gram: Digits, cross: Digits) -> Solution:
+        """The certified solve with the ridge, of which an intercept has none."""
+        if not (self.fit_intercept and self.ridge):
+            return solve_ridge(gram, cross, ridge=self.ridge)
+        shrunk = np.diag(np.append(np.ones(self.n_features), 0.0))
+        return solve_ridge(gram + Digits.of(shrunk, gram.bits).times(self.ridge), cross)
 
     def decision_function(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
         """X W, shape (n, c), of features as they are: only training rows are quantised. A row map maps these too.
@@ -257,7 +296,7 @@ class AFL:
             NotReadyError: the total has not arrived yet.
             InvalidRowsError: features of another shape than (n, d).
         """
-        return self._rows(model, features) @ model.weights
+        return self._in_own_units(self._rows(model, features) @ model.weights)
 
     def exact_scores(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
         """X W of the same rows, each the float64 nearest to the exact score: the same bits on every machine.
@@ -272,7 +311,7 @@ class AFL:
         if not np.isfinite(rows).all():
             raise InvalidRowsError("exact scores need finite features, and NaN or infinity came: repair these rows")
         try:
-            return exact_product(rows, model.weights)
+            return self._in_own_units(exact_product(rows, model.weights))
         except OverflowError as error:
             raise InvalidRowsError("scores of these features leave float64; scale them as in training") from error
 
@@ -281,16 +320,23 @@ class AFL:
         rows, _ = np.asarray(features, dtype=np.float64), model.weights
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
             raise InvalidRowsError(f"features must have shape (n, {self.n_features}), not {rows.shape}")
+        if self.columns is not None:
+            return self.columns.features(rows)
         return rows if self.row_map is None else self._placed(model, self.row_map.first.apply(rows).rows)
 
+    def _in_own_units(self, scores: FloatMatrix) -> FloatMatrix:
+        return scores if self.columns is None else self.columns.scores(scores)
+
     def layers(self, model: LinearModel) -> tuple[Layer, ...]:
-        """Return X W as one layer.
+        """Return X W, or X W + b in the features' own units, as one layer.
 
         Raises:
             SpecificationError: a row map, which is no layer.
         """
         refuse_row_map(self)
-        return (Linear(model.weights),)
+        if self.columns is None:
+            return (Linear(model.weights),)
+        return (Linear(*self.columns.own_units(model.weights)),)
 
     def weights_bytes(self, model: LinearModel) -> bytes:
         """W's bytes, after the centre's where there is one.

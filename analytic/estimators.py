@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,14 +27,14 @@ from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.features import Projection
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
-from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import INT64_MAX, LABELS, Statistics
 
 __all__ = ["AFLClassifier", "AFLRegressor", "DeepAFLClassifier", "SAFLeClassifier"]
 
 AUTO = "auto"
-FEATURE_BITS, TARGET_BITS = 16, 24
+FEATURE_BITS, TARGET_BITS = 22, 24
 """Bits of automatic formats: real targets get more, since nothing squares them."""
 REAL = (np.float64, np.float32)
 """Feature types that are taken as they are; anything else becomes float64."""
@@ -178,6 +179,18 @@ class AFLStatistics(Estimator):
     def _train(self, learner: Any, rows: ClientRows) -> None:
         self._solve(learner, learner.client_statistics(learner.init(), rows))
 
+    @property
+    def coef_(self) -> FloatMatrix:
+        """Weights of features as they are, shape (c, d)."""
+        (layer,) = self.learner_.layers(self.model_)
+        return np.ascontiguousarray(layer.matrix.T)
+
+    @property
+    def intercept_(self) -> FloatMatrix:
+        """Intercepts, shape (c,); zeros where there are none."""
+        (layer,) = self.learner_.layers(self.model_)
+        return np.zeros(layer.matrix.shape[1]) if layer.bias is None else layer.bias
+
     def _add(self, rows: ClientRows) -> None:
         if self.statistics_ is None:
             raise NotReadyError("a federation's model comes without its rows' statistics; no rows can be added to it")
@@ -205,21 +218,26 @@ def _has_formats(estimator: Any) -> bool:
 
 
 class AFLClassifier(Classifier, AFLStatistics):
-    """The least-squares classifier of analytic federated learning: one-hot targets, no bias, exact sums.
+    """The least-squares classifier of analytic federated learning: one-hot targets, exact sums.
 
     ``fit`` equals ``partial_fit`` on any batches in any order bit for bit, given the same format, and both equal a
     federation whose clients hold those batches.
 
     Args:
-        feature_format: fixed-point format such as ``Q5.11``, or ``auto``: 16 bits that cover the training rows.
-        ridge: penalty of the solve, in the features' units squared.
+        feature_format: fixed-point format such as ``Q5.11``, or ``auto``: 22 bits of each column's own range, which is
+            scaled by a power of two that covers the training rows.
+        ridge: penalty of the solve, in the units squared of features as they are scaled; an intercept has none.
         clip: clip features into the format instead of refusing them.
+        fit_intercept: whether there is an exact column of ones. The paper has none; a federation's model has what its
+            ``AFL(columns=...)`` says.
     """
 
     _learner_type = AFL
 
-    def __init__(self, *, feature_format: str = AUTO, ridge: float = 0.0, clip: bool = False) -> None:
-        self.feature_format, self.ridge, self.clip = feature_format, ridge, clip
+    def __init__(
+        self, *, feature_format: str = AUTO, ridge: float = 0.0, clip: bool = False, fit_intercept: bool = True
+    ) -> None:
+        self.feature_format, self.ridge, self.clip, self.fit_intercept = feature_format, ridge, clip, fit_intercept
 
     @available_if(_has_formats)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
@@ -264,17 +282,19 @@ class AFLClassifier(Classifier, AFLStatistics):
         return stated
 
     def _learner(self, rows: NDArray[Any], n_classes: int) -> AFL:
-        return _afl(self, rows, _row_format(self.feature_format, rows, FEATURE_BITS), n_classes, LABELS)
+        return _afl(self, rows, None, n_classes, LABELS)
 
 
 class AFLRegressor(RegressorMixin, AFLStatistics):  # type: ignore[misc]
-    """Least squares on one or more real targets from exact sums: AFL's closed form without classes, no bias.
+    """Least squares on one or more real targets from exact sums: AFL's closed form without classes.
 
     Args:
-        feature_format: fixed-point format such as ``Q5.11``, or ``auto``: 16 bits that cover the training rows.
-        target_format: the targets' own format, or ``auto``: 24 bits that cover the training targets.
-        ridge: penalty of the solve, in the features' units squared.
+        feature_format: fixed-point format such as ``Q5.11``, or ``auto``: 22 bits of each column's own range, which is
+            scaled by a power of two that covers the training rows.
+        target_format: the targets' own format, or ``auto``: 24 bits of each target's range.
+        ridge: penalty of the solve, in the units squared of features as they are scaled; an intercept has none.
         clip: clip features and targets into their formats instead of refusing them.
+        fit_intercept: whether there is an exact column of ones.
 
     Attributes:
         target_ndim_: 1 where targets came as a vector, else 2.
@@ -283,9 +303,16 @@ class AFLRegressor(RegressorMixin, AFLStatistics):  # type: ignore[misc]
     target_ndim_: int
 
     def __init__(
-        self, *, feature_format: str = AUTO, target_format: str = AUTO, ridge: float = 0.0, clip: bool = False
+        self,
+        *,
+        feature_format: str = AUTO,
+        target_format: str = AUTO,
+        ridge: float = 0.0,
+        clip: bool = False,
+        fit_intercept: bool = True,
     ) -> None:
         self.feature_format, self.target_format, self.ridge, self.clip = feature_format, target_format, ridge, clip
+        self.fit_intercept = fit_intercept
 
     def fit(self, X: Any, y: Any) -> Self:
         """The model of these rows, as one client's.
@@ -299,9 +326,11 @@ class AFLRegressor(RegressorMixin, AFLStatistics):  # type: ignore[misc]
         """
         rows, y = validate_data(self, X, y, dtype=REAL, multi_output=True, y_numeric=True)
         targets = y.reshape(len(y), -1)
-        feature_format = _row_format(self.feature_format, rows, FEATURE_BITS)
-        target_format = _row_format(self.target_format, y, TARGET_BITS)
-        self._train(_afl(self, rows, feature_format, targets.shape[1], target_format), ClientRows(rows, targets))
+        scaled = targets if self.target_format == AUTO else None
+        target_format = RowFormat(integer_bits=0, fraction_bits=TARGET_BITS)
+        if scaled is None:
+            target_format = RowFormat.parse(self.target_format)
+        self._train(_afl(self, rows, scaled, targets.shape[1], target_format), ClientRows(rows, targets))
         self.target_ndim_ = y.ndim
         return self
 
@@ -433,9 +462,28 @@ class SAFLeClassifier(Classifier):
 
 
 def _afl(
-    estimator: Any, rows: NDArray[Any], feature_format: RowFormat, n_targets: int, target_format: RowFormat
+    estimator: Any, rows: NDArray[Any], targets: NDArray[Any] | None, n_targets: int, target_format: RowFormat
 ) -> AFL:
-    """AFL with room for as many rows as int64 can sum in these formats; weights do not depend on that room."""
+    """AFL with room for as many rows as int64 can sum in these formats; weights do not depend on that room.
+
+    Args:
+        estimator: whose parameters these are.
+        rows: the training rows.
+        targets: real targets that are to be scaled; None takes them as they are.
+        n_targets: how many.
+        target_format: of scaled targets.
+    """
+    if estimator.feature_format == AUTO:
+        bits = min(FEATURE_BITS, (INT64_MAX.bit_length() - len(rows).bit_length()) // 2)
+        feature_format = RowFormat(integer_bits=0, fraction_bits=bits, signed=bool(rows.min() < 0))
+        columns = ColumnMap.covering(rows, targets, intercept=1)
+    else:
+        feature_format = RowFormat.parse(estimator.feature_format)
+        flat = ColumnMap.covering(rows[:0], targets, intercept=int(feature_format.integer_bits == 0))
+        columns = replace(flat, exponents=(0,) * rows.shape[1])
+    if not estimator.fit_intercept:
+        columns = replace(columns, intercept=None)
+    plain = not (any(columns.exponents) or columns.target_exponents or estimator.fit_intercept)
     widest = feature_format.magnitude * max(feature_format.magnitude, target_format.magnitude)
     return AFL(
         n_features=rows.shape[1],
@@ -445,8 +493,5 @@ def _afl(
         max_rows=max(len(rows), INT64_MAX // widest),
         ridge=estimator.ridge,
         clip=estimator.clip,
+        columns=None if plain else columns,
     )
-
-
-def _row_format(text: str, rows: NDArray[Any], bits: int) -> RowFormat:
-    return RowFormat.covering(rows, bits=bits) if text == AUTO else RowFormat.parse(text)

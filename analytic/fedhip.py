@@ -11,7 +11,6 @@ from analytic.afl import AFL, LinearModel, in_digits
 from analytic.errors import NotReadyError, SpecificationError
 from analytic.learner import ClientRows, canonical_context
 from analytic.model_arrays import Parts
-from analytic.solve import solve_ridge
 from analytic.statistics import Statistics
 
 LARGEST_ALPHA = 2.0**52
@@ -56,6 +55,7 @@ class FedHiP(AFL):
         clip: clip features into the format instead of refusing them.
         row_map: must be None: clients personalise with the exact total of their rows as they are.
         solver: must be None too.
+        columns: public scales of columns, and whether there is an intercept; the paper has none.
     """
 
     def __post_init__(self) -> None:
@@ -99,13 +99,13 @@ class FedHiP(AFL):
         for alpha in alphas:
             if not 0 <= alpha <= LARGEST_ALPHA:
                 raise SpecificationError(f"an alpha must be a number from 0 to 2^52, not {alpha}")
-        own = Statistics.from_rows(self.spec, rows.features, rows.targets, clip=self.clip)
+        own = self.own_statistics(rows)
         gram, cross = in_digits(model.total, self.feature_format, self.target_format)
         own_gram, own_cross = in_digits(own, self.feature_format, self.target_format)
 
         def personal(alpha: float) -> LinearModel:
             parts = gram + own_gram.times(alpha), cross + own_cross.times(alpha)
-            return LinearModel(solution=solve_ridge(*parts, ridge=self.ridge))
+            return LinearModel(solution=self.solve_digits(*parts))
 
         return [personal(float(alpha)) for alpha in alphas]
 
@@ -127,8 +127,8 @@ class FedHiP(AFL):
         solution, total = AFL.put_together(self, parts).solution, None
         if "total.gram" in parts:
             total = Statistics(
-                gram=parts.integers("total.gram", (self.n_features, self.n_features)),
-                cross=parts.integers("total.cross", (self.n_features, self.n_targets)),
+                gram=parts.integers("total.gram", (self.spec.n_features, self.spec.n_features)),
+                cross=parts.integers("total.cross", (self.spec.n_features, self.n_targets)),
                 count=int(parts.integers("total.count", (1,))[0]),
             )
         return FedHiPModel(solution=solution, total=total)

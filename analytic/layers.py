@@ -11,9 +11,10 @@ from analytic.row_format import FloatMatrix
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Linear:
-    """X M without a bias; ``matrix`` is M, shape (inputs, outputs)."""
+    """X M + b; ``matrix`` is M, shape (inputs, outputs), and ``bias`` b, shape (outputs,), or None for none."""
 
     matrix: FloatMatrix
+    bias: FloatMatrix | None = None
 
 
 @dataclass(frozen=True, slots=True)

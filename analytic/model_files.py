@@ -33,7 +33,7 @@ from analytic.learner import OPTIONAL, AnalyticLearner, stated_fields
 from analytic.model_arrays import ModelFileError as ModelFileError
 from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
-from analytic.row_format import RowFormat
+from analytic.row_format import ColumnMap, RowFormat
 from analytic.row_map import JointClip, LayerMap, RowClip, RowMap
 from analytic.safle import SAFLe
 
@@ -49,6 +49,7 @@ and ``put_together(parts)`` the model, or raises ModelFileError where a part is 
 PARAMETERS: dict[str, type[Any]] = {
     "fixed_thresholds": FixedThresholds,
     "quantile_thresholds": QuantileThresholds,
+    "column_map": ColumnMap,
     "row_map": RowMap,
     "layer_map": LayerMap,
     "row_clip": RowClip,

@@ -19,6 +19,12 @@ FloatMatrix = NDArray[np.float64]
 MAX_BITS = 26
 """A product of two 26-bit integers is still exact in float64 (2^53)."""
 
+FEWEST_BITS = 8
+"""Of a column's range in a format that is not called coarse for it."""
+
+LARGEST_EXPONENT = 1000
+"""Of a column's scale."""
+
 CHUNK_ENTRIES = 2**15
 """Entries quantised at a time: all passes over them stay in a core's cache."""
 
@@ -70,6 +76,12 @@ class RowFormat:
             )
         return cls(integer_bits=integer_bits, fraction_bits=bits - integer_bits, signed=bottom < 0)
 
+    def coarse_columns(self, rows: NDArray[Any]) -> tuple[int, ...]:
+        """Columns of which this format keeps less than 8 bits: their largest entry is not zero and below 2^8 units."""
+        largest = np.maximum(rows.max(axis=0, initial=0), -rows.min(axis=0, initial=0).astype(np.float64))
+        coarse = (largest > 0) & (largest < math.ldexp(1.0, FEWEST_BITS - self.fraction_bits))
+        return tuple(np.flatnonzero(coarse).tolist())
+
     def __str__(self) -> str:
         return f"{'' if self.signed else 'U'}Q{self.integer_bits}.{self.fraction_bits}"
 
@@ -90,12 +102,7 @@ class RowFormat:
             RowsOutsideFormatError: NaN or infinity, or, without ``clip``, values outside the range.
             InvalidRowsError: rows that are no such numbers, or that hide some of their entries under a mask.
         """
-        refuse_mask(rows)
-        # A wider float would first be rounded to 64 bits, perhaps away from zero.
-        if rows.dtype.kind not in "biuf" or (rows.dtype.kind == "f" and rows.dtype.itemsize > 8):
-            raise InvalidRowsError(
-                f"rows must be booleans, integers or floats of at most 64 bits, not {rows.dtype}; convert them first"
-            )
+        _refuse_other_types(rows)
         units = np.empty(rows.shape) if out is None else out
         source, target = np.atleast_1d(rows), np.atleast_1d(units)
         for chunk in _chunks(source):
@@ -145,6 +152,98 @@ class RowFormat:
     def _range(self) -> tuple[float, float]:
         end = float(np.ldexp(self.magnitude, -self.fraction_bits))
         return -end if self.signed else 0.0, end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnMap:
+    """Public scales of columns, each a power of two, and an exact column of ones: what rows go through before a format.
+
+    Scaling by powers of two loses nothing, so each column fills a format such as ``Q0.22`` whatever its own size:
+    truncation then moves no entry by more than 2^(exponent - fraction_bits), 2^-fraction_bits of its column's range.
+
+    Args:
+        exponents: of features: x_j is multiplied by 2^-exponents[j].
+        target_exponents: the same of targets; none leave them as they are.
+        intercept: k appends a column of 2^-k, so that the model has an intercept; None appends none.
+    """
+
+    exponents: tuple[int, ...]
+    target_exponents: tuple[int, ...] = ()
+    intercept: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "exponents", tuple(map(int, self.exponents)))
+        object.__setattr__(self, "target_exponents", tuple(map(int, self.target_exponents)))
+        if any(abs(exponent) > LARGEST_EXPONENT for exponent in self.exponents + self.target_exponents):
+            raise SpecificationError(f"a column's exponent is from -{LARGEST_EXPONENT} to {LARGEST_EXPONENT}")
+
+    @classmethod
+    def covering(cls, features: NDArray[Any], targets: NDArray[Any] | None, *, intercept: int | None) -> Self:
+        """The least scales that bring all of these entries below one. It looks at every row, as a deployment must not.
+
+        Raises:
+            InvalidRowsError: NaN or infinity.
+        """
+        found = (() if rows is None else _exponents(rows) for rows in (features, targets))
+        return cls(exponents=next(found), target_exponents=next(found), intercept=intercept)
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of a mapped feature row."""
+        return len(self.exponents) + (self.intercept is not None)
+
+    def features(self, rows: NDArray[Any]) -> FloatMatrix:
+        """Feature rows, scaled, with their last column.
+
+        Raises:
+            InvalidRowsError: another number of columns.
+        """
+        if rows.ndim != 2 or rows.shape[1] != len(self.exponents):
+            raise InvalidRowsError(f"features must have shape (n, {len(self.exponents)}), not {rows.shape}")
+        scaled = _scaled(rows, self.exponents, -1)
+        if self.intercept is None:
+            return scaled
+        return np.concatenate([scaled, np.full((len(rows), 1), math.ldexp(1.0, -self.intercept))], axis=1)
+
+    def targets(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Target rows, scaled; labels, and what no exponent is stated for, as they are."""
+        wanted = self.target_exponents and rows.ndim == 2 and rows.shape[1] == len(self.target_exponents)
+        return _scaled(rows, self.target_exponents, -1) if wanted else rows
+
+    def scores(self, scores: FloatMatrix) -> FloatMatrix:
+        """Scores of mapped rows in the targets' own units."""
+        return _scaled(scores, self.target_exponents, 1) if self.target_exponents else scores
+
+    def own_units(self, weights: FloatMatrix) -> tuple[FloatMatrix, FloatMatrix]:
+        """Weights of features as they are, shape (d, c), and intercepts, shape (c,), from weights of mapped rows."""
+        whole = weights[: len(self.exponents)]
+        matrix = self.scores(np.ldexp(whole, -np.array(self.exponents, dtype=np.int64)[:, None]))
+        if self.intercept is None:
+            return matrix, np.zeros(weights.shape[1])
+        return matrix, self.scores(np.ldexp(weights[-1:], -self.intercept))[0]
+
+
+def _exponents(rows: NDArray[Any]) -> tuple[int, ...]:
+    largest = np.maximum(rows.max(axis=0, initial=0), -rows.min(axis=0, initial=0).astype(np.float64))
+    if not np.isfinite(largest).all():
+        raise InvalidRowsError("rows hold NaN or infinity; no fixed-point format covers them")
+    return tuple(np.frexp(largest.astype(np.float64))[1].clip(-LARGEST_EXPONENT, LARGEST_EXPONENT).tolist())
+
+
+def _scaled(rows: NDArray[Any], exponents: tuple[int, ...], sign: int) -> FloatMatrix:
+    _refuse_other_types(rows)
+    with np.errstate(over="ignore", under="ignore"):  # what leaves float64 leaves the format too, which says so
+        scaled: FloatMatrix = np.ldexp(rows.astype(np.float64), sign * np.array(exponents, dtype=np.int64))
+    return scaled
+
+
+def _refuse_other_types(rows: NDArray[Any]) -> None:
+    refuse_mask(rows)
+    # A wider float would first be rounded to 64 bits, perhaps away from zero.
+    if rows.dtype.kind not in "biuf" or (rows.dtype.kind == "f" and rows.dtype.itemsize > 8):
+        raise InvalidRowsError(
+            f"rows must be booleans, integers or floats of at most 64 bits, not {rows.dtype}; convert them first"
+        )
 
 
 def refuse_mask(array: NDArray[Any]) -> None:

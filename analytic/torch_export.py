@@ -42,9 +42,10 @@ class TorchMissingError(AnalyticError, ImportError):
 def to_torch(learner: Layered, model: Any, *, precision: Precision = "float64") -> Module:
     """Return a module that maps features, shape (n, d), to the logits of ``decision_function``, shape (n, c).
 
-    AFL and FedHiP become ``nn.Linear`` without a bias, DeepAFL a residual network, SAFLe a lookup of bucketed features
-    in an ``nn.EmbeddingBag``; any learner with ``layers`` becomes what those say. Logits differ from the learner's
-    ``exact_scores`` by what rounded sums in any order, the libraries' erf and tanh, and rounding to float32 can do, and
+    AFL and FedHiP become ``nn.Linear``, with a bias where they have an intercept, DeepAFL a residual network, SAFLe a
+    lookup of bucketed features in an ``nn.EmbeddingBag``; any learner with ``layers`` becomes what those say. Logits
+    differ from the learner's ``exact_scores`` by what rounded sums in any order, the libraries' erf and tanh, and
+    rounding to float32 can do, and
     DeepAFL's also by what its integer maps round: X by less than ``DeepAFL.unit``, each activation and update by half
     of it, carried on through the later layers (the tests derive that bound, layer by layer). SAFLe's
     buckets agree exactly, for float32 modules on features that are float32 numbers. A row with NaN or infinity, where
@@ -107,8 +108,8 @@ def _stack(layers: tuple[Layer, ...], dtype: Any) -> Module:
 def _module(layer: Layer, dtype: Any) -> Module:
     """Return the module of one layer; of a residual one, that of its branch."""
     match layer:
-        case Linear(matrix):
-            return _linear(matrix, dtype)
+        case Linear():
+            return _linear(layer, dtype)
         case Activated(name):
             activation: Module = getattr(_torch().nn, ACTIVATION_MODULES[name])()
             return activation
@@ -118,13 +119,15 @@ def _module(layer: Layer, dtype: Any) -> Module:
             return _lookup(layer, dtype)
 
 
-def _linear(matrix: FloatMatrix, dtype: Any) -> Module:
-    """Return X M as ``nn.Linear``, which keeps M transposed."""
-    torch = _torch()
-    empty = torch.nn.Linear(*matrix.shape, bias=False, dtype=dtype, device="meta")
+def _linear(layer: Linear, dtype: Any) -> Module:
+    """Return X M + b as ``nn.Linear``, which keeps M transposed."""
+    torch, bias = _torch(), layer.bias
+    empty = torch.nn.Linear(*layer.matrix.shape, bias=bias is not None, dtype=dtype, device="meta")
     module: Module = empty.to_empty(device="cpu")  # no random start, which would move torch's generator
     with torch.no_grad():
-        module.get_parameter("weight").copy_(torch.from_numpy(matrix.T.copy()))
+        module.get_parameter("weight").copy_(torch.from_numpy(layer.matrix.T.copy()))
+        if bias is not None:
+            module.get_parameter("bias").copy_(torch.from_numpy(bias.copy()))
     return module
 
 

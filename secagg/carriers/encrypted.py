@@ -169,7 +169,7 @@ class Encrypted:
         payload, secrets = knowledge.upload(target), knowledge.secrets.get(self.key_holder, NO_SECRETS)
         if payload is None or not secrets.decryption:
             return knowledge.upload_as_sent(target, config.layout)
-        return self.cipher(config).decrypt(payload, secrets.decryption).vector.copy()
+        return self.cipher(config).decrypt(payload[-self.vector_bytes(config) :], secrets.decryption).vector.copy()
 
     def explain(self, config: CarriedSum) -> list[str]:
         """The parameters, limbs, margin, failure probability, bytes and carries; whom it trusts; whose context."""

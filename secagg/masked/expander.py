@@ -23,11 +23,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 SPARE = 2.0**-10
+Places = TypeVar("Places", int, NDArray[np.int64])
 AT_ONCE = 256
 """Characters in memory at a time: 16 MB of matrices."""
 
@@ -74,9 +76,9 @@ class Expander:
     turns: int
     moves: tuple[tuple[int, NDArray[np.int64]], ...]
 
-    def neighbours(self, places: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Where each of ``degree`` steps leads from these places; n or above where the row has a gap."""
-        row, column = np.divmod(places, self.blocks)
+    def neighbours(self, places: Places) -> Iterator[Places]:
+        """Where each of ``degree`` steps leads from a place, or from many; n or above where the row has a gap."""
+        row, column = divmod(places, self.blocks)
         for shift, turn in self.moves:
             yield (row + turn[column]) % self.turns * self.blocks + (column + shift) % self.blocks
             before = (column - shift) % self.blocks

@@ -34,8 +34,7 @@ def expander_neighbours(clients: tuple[PartyId, ...], degree: int, seed: bytes, 
         ConfigurationError: there is no such expander.
     """
     permuted, place = _permuted(clients, seed)
-    steps = _expander(len(clients), degree).neighbours(np.array([place[party]]))
-    there = (int(places[0]) for places in steps)
+    there = _expander(len(clients), degree).neighbours(place[party])
     return tuple(sorted(permuted[other] for other in there if other < len(clients)))
 
 

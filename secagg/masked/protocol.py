@@ -247,7 +247,8 @@ class MaskedSum(CarriedSum):
         if self.threshold is None or not 16 <= len(self.graph_seed) <= 64:
             raise ConfigurationError(
                 f"a sparse graph needs its threshold and a public seed of 16 to 64 bytes, not {self.threshold} and "
-                f"{len(self.graph_seed)} bytes; MaskedSum.planned finds the threshold"
+                f"{len(self.graph_seed)} bytes; MaskedSum.planned finds the threshold; pass graph_seed=, of which "
+                "seed_of_beacon makes one that no server chooses"
             )
 
     def _check_server(self) -> None:

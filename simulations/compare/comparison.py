@@ -110,6 +110,10 @@ class Comparison(Record, title="Report of python -m simulations compare"):
     """Fixed-point format of the features."""
     format_chosen_from_rows: bool
     """Whether the format was chosen by looking at all training rows, which only a simulation can do."""
+    coarse_columns: Mapping[str, NotNegative]
+    """Columns of features, by number from 0 as text, of which the format keeps less than 8 bits, with their largest
+    absolute entry: below one unit the whole column is taken for zeros. Learners that scale rows themselves (deepafl,
+    safle) do not feel it."""
     ridge: NotNegative
     """Penalty of the solve, in the features' own units squared."""
     ri_gamma: NotNegative
@@ -196,6 +200,10 @@ def compare(dataset: Dataset, settings: CompareSettings, progress: Progress | No
         learner_options={learner.name: learner.options for learner in settings.learners},
         format=str(feature_format),
         format_chosen_from_rows=settings.feature_format is None,
+        coarse_columns={
+            str(column): float(np.abs(dataset.x_train[:, column]).max())
+            for column in feature_format.coarse_columns(dataset.x_train)
+        },
         ridge=settings.ridge,
         ri_gamma=settings.ri_gamma,
         dropout_rate=settings.dropouts.rate,

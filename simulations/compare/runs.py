@@ -170,8 +170,8 @@ class Case:
 
     @property
     def in_series(self) -> bool:
-        """Whether sums carry each other's set-up: where there are several, and no client is to come back."""
-        return self.chosen.n_sums > 1 and not self.dropouts.anew
+        """Whether sums carry each other's set-up: where there are several, the mode can, and no client comes back."""
+        return self.chosen.n_sums > 1 and self.mode.make_series is not None and not self.dropouts.anew
 
     def run(self, references: References, tick: Callable[[], None]) -> tuple[RunRecord, Layout]:
         """Federate and compare; the record, and the layout of the largest sum."""

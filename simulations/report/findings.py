@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+import numpy as np
+
+from analytic.row_format import RowFormat
 from simulations.compare.comparison import Comparison
 from simulations.compare.runs import RunRecord
 
@@ -19,6 +22,7 @@ def findings(comparison: Comparison) -> Iterator[tuple[bool, str]]:
         else:
             yield True, f"{whose}{len(hashes)} weights hashes: runs whose surviving rows differ have different models"
     yield from _proof(comparison.runs)
+    yield from _coarse(comparison)
     yield from _messages(comparison)
     if comparison.baselines:
         names = ", ".join(
@@ -91,6 +95,22 @@ def _proof(runs: tuple[RunRecord, ...]) -> Iterator[tuple[bool, str]]:
         yield True, f"not certified, the bits are this machine's: {', '.join(found)}"
     else:
         yield True, "certified: what was solved is the exact solution rounded once, the same on every machine"
+
+
+def _coarse(comparison: Comparison) -> Iterator[tuple[bool, str]]:
+    """Columns that the format hardly holds, by number."""
+    if columns := comparison.coarse_columns:
+        unit = RowFormat.parse(comparison.format).dequantise(np.array(1)).item()
+        named = ", ".join(
+            f"{name} ({'all zeros' if largest < unit else f'at most {largest:.3g}'})"
+            for name, largest in columns.items()
+        )
+        yield (
+            True,
+            f"WARNING: {comparison.format} has a unit of {unit:g}, which is coarse for {len(columns)} of "
+            f"{comparison.dataset.features} columns: {named}; scale these columns, or set a format with more fraction "
+            "bits",
+        )
 
 
 def _messages(comparison: Comparison) -> Iterator[tuple[bool, str]]:

@@ -176,7 +176,8 @@ def _parts(comparison: Comparison) -> Iterator[RenderableType]:
             yield Text()
             yield below
     for fine, finding in findings(comparison):
-        yield Text(finding, style="green" if fine else "bold red")
+        loud = not fine or finding.startswith("WARNING")
+        yield Text(finding, style="bold red" if loud else "green")
     longest = max(comparison.runs, key=lambda run: run.wall_seconds)
     memory = max(run.peak_rss_bytes for run in comparison.runs)
     yield Text(

@@ -28,7 +28,7 @@ from analytic.model_files import (
     model_to_bytes,
     save_model,
 )
-from analytic.row_format import RowFormat
+from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
 
 N, D, C = 50, 6, 3
@@ -39,6 +39,13 @@ Q = RowFormat.parse
 LEARNERS: dict[str, Any] = {
     "afl": AFL(n_features=D, n_targets=C, feature_format=Q("Q2.14"), max_rows=N, ridge=1 / 3),
     "afl-ri": AFL(n_features=D, n_targets=C, feature_format=Q("Q2.14"), max_rows=N, ri_gamma=2, max_clients=9),
+    "afl-columns": AFL(
+        n_features=D,
+        n_targets=C,
+        feature_format=Q("Q0.16"),
+        max_rows=N,
+        columns=ColumnMap(exponents=(2, 3) * 3, intercept=1),
+    ),
     "fedhip": FedHiP(n_features=D, n_targets=C, feature_format=Q("Q2.14"), max_rows=N, ridge=0.1),
     "deepafl": DeepAFL(n_features=D, n_targets=C, feature_bound=4.0, max_rows=N, n_layers=2, d_phi=8, d_f=5),
     "deepafl-first": DeepAFL(

@@ -19,7 +19,7 @@ from analytic.fedhip import FedHiP
 from analytic.integer_maps import ACTIVATIONS, activation_named
 from analytic.layers import Activated, Layer, Linear, Lookup, Residual
 from analytic.learner import ClientRows, fit_pooled
-from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.torch_export import TorchMissingError, to_torch
 
@@ -35,6 +35,13 @@ SAFLE = SAFLe(n_features=D, n_classes=C, max_rows=N, thresholds=QuantileThreshol
 
 LEARNERS: dict[str, Any] = {
     "afl": AFL(n_features=D, n_targets=C, feature_format=RowFormat.parse("Q2.14"), max_rows=N),
+    "afl-columns": AFL(
+        n_features=D,
+        n_targets=C,
+        feature_format=RowFormat.parse("Q0.18"),
+        max_rows=N,
+        columns=ColumnMap(exponents=range(2, 2 + D), intercept=1),
+    ),
     "fedhip": FedHiP(n_features=D, n_targets=C, feature_format=RowFormat.parse("Q2.14"), max_rows=N, ridge=0.1),
     **{f"deepafl-{name}": replace(DEEP, activation=name) for name in ACTIVATIONS},
     "deepafl-first": replace(DEEP, fed_by_first=True),
@@ -82,14 +89,18 @@ class WithError:
                 first = found if first is None else first
                 found = found.plus((first if layer.of_first else found).through(layer.branch))
             elif isinstance(layer, Linear):
-                found = found.times(layer.matrix)
+                found = found.times(layer.matrix, layer.bias)
             elif isinstance(layer, Activated):
                 found = found.activated(layer.name)
             else:
                 found = found.looked_up(layer)
         return found
 
-    def times(self, matrix: FloatMatrix) -> WithError:
+    def times(self, matrix: FloatMatrix, bias: FloatMatrix | None = None) -> WithError:
+        if bias is not None:
+            ones, none = np.ones((len(self.rows), 1)), np.zeros((len(self.rows), 1))
+            parts = np.hstack([self.rows, ones]), np.hstack([self.error, none])
+            return WithError(*parts, self.u, self.unit).times(np.vstack([matrix, bias]))
         sizes, gamma = np.abs(matrix), gamma_of(len(matrix) + 2, self.u)
         error = (self.error * (1 + gamma) + gamma * np.abs(self.rows)) @ sizes
         return WithError(self.rows @ matrix, error, self.u, self.unit)

@@ -26,7 +26,7 @@ from analytic.fedhip import FedHiP
 from analytic.integer_maps import ACTIVATIONS
 from analytic.layers import Layered
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
-from analytic.row_format import RowFormat
+from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
 from federation.learners import LEARNERS
 
@@ -73,12 +73,18 @@ DEPTHS = tuple({"activation": name, "fed_by_first": first} for name in sorted(AC
 BUCKETS = tuple(
     {"ri_gamma": gamma, "ridge": ridge, "max_clients": MAX_CLIENTS} for gamma in (0, 1000) for ridge in (0.0, 0.5)
 )
+COLUMNS = ColumnMap(exponents=tuple(range(3, 3 + D)), intercept=1)
 SCALES = st.sampled_from([0.001, 1.0, 31.9])
 CASES = {
     "afl": Case(AFL(**LINEAR), PENALTIES),
     "afl-real": Case(AFL(**LINEAR, target_format=Q("Q3.8")), PENALTIES, real_targets=True),
     "afl-clip": Case(AFL(**LINEAR | {"feature_format": Q("Q0.8")}, clip=True)),
+    "afl-columns": Case(AFL(**LINEAR, columns=COLUMNS), PENALTIES[::3]),
+    "afl-columns-real": Case(
+        AFL(**LINEAR, target_format=Q("Q3.8"), columns=replace(COLUMNS, target_exponents=(2,) * C)), real_targets=True
+    ),
     "fedhip": Case(FedHiP(**LINEAR), PENALTIES),
+    "fedhip-columns": Case(FedHiP(**LINEAR, columns=COLUMNS), PENALTIES[::3]),
     "deepafl": Case(DEEP, (*DEPTHS, {"ridge": 0.0, "gamma": 0.0}, {"n_layers": 0})),
     "deepafl-real": Case(replace(DEEP, target_format=Q("Q3.8")), real_targets=True),
     "deepafl-clip": Case(replace(DEEP, feature_bound=0.5, headroom_bits=0, clip=True)),
@@ -117,7 +123,8 @@ def exact_terms(learner: Any, model: Any, features: NDArray[Any]) -> tuple[NDArr
         np.put_along_axis(phi, digits[:, :, None].astype(np.intp), 1.0, axis=2)
         return phi.reshape(len(features), -1), model.weights
     if learner.name != "deepafl":
-        return features, model.weights
+        mapped = getattr(learner, "columns", None)
+        return features if mapped is None else mapped.features(features), model.weights
     kept = learner._start(features)
     for block in model.blocks:
         learner._advance(kept, block)
@@ -134,7 +141,8 @@ def test_exact_scores_are_fractions_rounded_once(name: str, data: st.DataObject)
     terms = exact_terms(learner, model, rows.features)
     left, right = ([[Fraction(x) for x in line] for line in part.tolist()] for part in terms)
     exact = [[float(sum(map(mul, line, column))) for column in zip(*right, strict=True)] for line in left]
-    assert learner.exact_scores(model, rows.features).tolist() == exact
+    power = 4.0 if name == "afl-columns-real" else 1.0
+    assert (learner.exact_scores(model, rows.features) / power).tolist() == exact
 
 
 @EACH
@@ -423,6 +431,9 @@ IMPOSSIBLE: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"max_clients": 0}, "at least one client"),
         *(({field: text}, r"formats are RowFormats.*RowFormat\.parse") for field, text in NO_FORMATS),
         ({"n_features": 5.0}, "n_features must be a whole number"),
+        ({"columns": ColumnMap(exponents=(0,))}, f"an exponent for each of {D} features"),
+        ({"columns": replace(COLUMNS, target_exponents=(0,) * C)}, "real targets or none"),
+        *(({"columns": replace(COLUMNS, intercept=power)}, "does not hold a column of") for power in (-5, 12)),
     ],
     "deepafl": [
         *(({name: 0}, "at least one feature") for name in ("n_features", "n_targets", "d_phi", "d_f")),

@@ -284,6 +284,8 @@ def test_a_layout_is_one(kind: type, layout: object) -> None:
 def test_a_planned_sum_is_bound_to_what_clients_received() -> None:
     promise = Assumptions(corruption=0.1, dropout=0.1)
     public: dict[str, Any] = {"layout": LAYOUT, "clients": (1, 2, 3), "session_id": SESSION, "assumptions": promise}
+    with pytest.raises(ConfigurationError, match=r"seed of 16 to 64 bytes, not \d+ and 0 bytes; .*seed_of_beacon"):
+        MaskedSum.planned(**public | {"clients": tuple(range(1, 1001))})
     planned = MaskedSum.planned(**public, context=b"a model")
     assert planned == MaskedSum(**public, context=b"a model", threshold=planned.threshold)
     assert planned.digest != MaskedSum.planned(**public).digest

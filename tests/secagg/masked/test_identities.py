@@ -86,6 +86,35 @@ def test_a_client_reveals_once_in_its_life() -> None:
     assert client._kept.secrets is None
 
 
+def test_a_sum_on_an_expander_goes_on_from_what_was_stored() -> None:
+    """Also who was absent, and what clients signed of it; one vanishes before its shares, one before its vector."""
+    clients = tuple(range(1, 10))
+    keys = {party: key_of(party) for party in clients}
+    config = replace(
+        CONFIG,
+        clients=clients,
+        threshold=4,
+        degree=6,
+        graph_seed=bytes(16),
+        assumptions=Assumptions(corruption=0, dropout=2 / 9, malicious_server=True),
+        identities=tuple(key.public for key in keys.values()),
+    )
+    everybody = identified(config, keys)
+    vectors = {party: np.arange(LAYOUT.size, dtype=np.int64) * party for party in clients}
+    hand = ByHand(everybody, vectors, gone={3: 1, 5: 2})
+    hand.first_answers()
+    while hand.server.result is None:
+        for party in hand.sessions:
+            fresh = everybody.client(party, vectors[party])
+            fresh.restore(hand.sessions[party].snapshot())
+            hand.sessions[party] = fresh
+        server = everybody.server()
+        server.restore(hand.server.snapshot())
+        hand.server = server
+        hand.go_on()
+    assert hand.finishes_exactly() == (1, 2, 4, 6, 7, 8, 9)
+
+
 class Misled(InOneProcess):
     """Client 2 was told of another model."""
 

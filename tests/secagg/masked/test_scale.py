@@ -11,17 +11,19 @@ from secagg import MaskedSum, run_in_memory
 from simulations.bench import liars
 
 
+@pytest.mark.parametrize("server_may_lie", [False, True])
 @pytest.mark.parametrize("n", [120, pytest.param(1000, marks=pytest.mark.slow)])
-def test_three_tenths_may_vanish_at_any_round(n: int) -> None:
+def test_three_tenths_may_vanish_at_any_round(n: int, server_may_lie: bool) -> None:
     clients = tuple(range(1, n + 1))
-    protocol = liars.planned(clients).protocol
+    parties = liars.planned(clients, server_may_lie=server_may_lie)
+    protocol = parties.protocol
     assert isinstance(protocol, MaskedSum)
     assert protocol.degree is not None
     rng = np.random.default_rng(n)
     vanishing = rng.choice(clients, int(0.3 * n), replace=False)
     dropouts = {int(party): int(rng.integers(0, 4)) for party in vanishing}
     contributions = {party: partial(np.full, liars.LAYOUT.size, party, dtype=np.int64) for party in clients}
-    run = run_in_memory(protocol, contributions, dropouts=dropouts)
+    run = run_in_memory(parties, contributions, dropouts=dropouts)
     expected = {party for party in clients if dropouts.get(party, 9) >= 3}
     assert set(run.result.survivors) == expected
     assert run.result.total.tolist() == [sum(expected)] * liars.LAYOUT.size

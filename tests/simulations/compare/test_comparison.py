@@ -113,6 +113,29 @@ def test_survivors_alone_decide_and_all_modes_lose_the_same(learner: str, anew: 
     assert comparison.runs[0].weights_sha256 != everybody.runs[0].weights_sha256
 
 
+def test_modes_without_series_lose_no_client_more() -> None:
+    """Of 20 clients four leave before their vectors and two after them: a series says after how many messages."""
+    lossy = {"dropouts": Dropouts(rate=0.2), "n_clients": (20,), "modes": choose_modes(None)}
+    learners = (ChosenLearner(entry=LEARNERS["safle"], options=SMALL["safle"]),)
+    comparison = compare(small_digits(), settings(learners=learners, **lossy))
+    assert len(comparison.runs) == len(choose_modes(None)) > 3
+    assert {run.survivors for run in comparison.runs} == {16}
+    assert len({run.weights_sha256 for run in comparison.runs}) == 1
+
+
+def test_columns_that_a_format_hardly_holds_are_named() -> None:
+    """As raw breast cancer has them: one column of thousands takes the bits of all others."""
+    data = small_digits()
+    scales = np.ones(data.x_train.shape[1])
+    scales[[3, 5, 20]] = [30.0, 2.0**-10, 2.0**-4]
+    mixed = dataclasses.replace(data, x_train=data.x_train * scales, x_test=data.x_test * scales)
+    comparison = compare(mixed, settings(modes=choose_modes(["plain"])))
+    assert (comparison.format, comparison.coarse_columns) == ("UQ9.7", {"5": 7 / 1024, "20": 0.9375})
+    (said,) = [finding for _, finding in findings(comparison) if finding.startswith("WARNING")]
+    assert "a unit of 0.0078125, which is coarse for 2 of 24 columns: 5 (all zeros), 20 (at most 0.938)" in said
+    assert compare(data, settings(modes=choose_modes(["plain"]))).coarse_columns == {}
+
+
 def test_the_regularisation_of_clients_changes_nothing() -> None:
     hashes = {
         run.weights_sha256
