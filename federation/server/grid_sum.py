@@ -121,10 +121,8 @@ class GridSum:
         if requests.keys().isdisjoint(self._helpers):
             deadlines = replace(self._deadlines, of=self._n_client_nodes)
         else:
-            seated = self._seats.node_of.keys()
-            deadlines = replace(
-                self._deadlines, quorum=1.0, complete=lambda: not self._session.waiting_for.intersection(seated)
-            )
+            away = self._protocol.guarantee.helpers_away  # so many that are lost are not waited for; who is slow is
+            deadlines = replace(self._deadlines, quorum=1.0, complete=lambda: len(self._session.waiting_for) <= away)
         self._exchange.ask(_name(next(iter(requests.values()))), STEP, contents, self._take, deadlines)
 
     @property
