@@ -148,7 +148,7 @@ def _certified(system: System, cross: Digits, exponent: int) -> tuple[FloatMatri
         UndecidedError: nothing can be certified within the budget.
     """
     if not cross.shape[0]:
-        return cross.floats(), 0, 0.0
+        return cross.floats(), 0, 1.0
     better = inverses(system)
     try:
         first = next(better)

@@ -57,6 +57,8 @@ class TestIndefinite:
             assert found.weights[kept].tobytes() == of_kept.weights.tobytes()
             assert np.count_nonzero(found.weights) == of_kept.weights.size
             assert (found.certified, found.rank) == (True, 12 if ridge else 10)
+        empty = solve_ridge(0 * gram, 0 * cross, ridge=1.0)
+        assert (empty.rank, empty.method, empty.reciprocal_condition) == (12, "cholesky", 1.0)
         nothing = solve_ridge(gram, 0 * cross, ridge=1.0)
         assert (nothing.certified, nothing.rank, nothing.weights.any()) == (True, 12, False)
 
