@@ -115,6 +115,15 @@ def test_a_regression_is_judged_as_scikit_learn_does(regression: RegressionEvalu
         assert off == pytest.approx(mean, abs=2**-14, nan_ok=True)
 
 
+def test_a_class_with_one_row_among_all_sites_shows_its_score(classifier: ClassEvaluation) -> None:
+    """What the threat model says of the total of an evaluation, and no gate looks at."""
+    alone = int(np.flatnonzero(DIGITS.y_test == 3)[0])
+    chosen = np.append(np.flatnonzero(DIGITS.y_test != 3), alone)
+    report = federate(classifier, sites(ClientRows(DIGITS.x_test[chosen], DIGITS.y_test[chosen])), "masked")
+    score = classifier.decision_function(None, DIGITS.x_test[[alone]])[0, 3]
+    assert np.flatnonzero(report.own[3]).tolist() == [int((score + 0.5) * 100)]
+
+
 def test_no_rows_are_no_figures(classifier: ClassEvaluation, regression: RegressionEvaluation) -> None:
     report = fit_pooled(classifier, ClientRows(DIGITS.x_test[:0], DIGITS.y_test[:0]))
     assert np.isnan([report.accuracy, *report.recall, *report.auc(0), report.calibration_error]).all()
