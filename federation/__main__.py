@@ -17,7 +17,7 @@ from federation.console.declaration import Command, option
 from federation.errors import UsageError
 from federation.receipts import problems, told_by
 from federation.site.roster import Roster
-from federation.totals import TotalsFileError, differences, read_totals
+from federation.totals import bytes_of, differences, read_totals
 from secagg import Receipt, SumResult
 
 
@@ -67,7 +67,7 @@ def _verify(options: VerifyOptions) -> int:
 
 
 def _check_receipts(options: VerifyOptions, totals: Sequence[SumResult], roster: Roster) -> int:
-    kept = [Receipt.from_bytes(_content(path)) for path in options.receipts]
+    kept = [Receipt.from_bytes(bytes_of(path)) for path in options.receipts]
     wrong = list(problems(kept, totals, roster))
     for line in wrong:
         print(line)
@@ -76,13 +76,6 @@ def _check_receipts(options: VerifyOptions, totals: Sequence[SumResult], roster:
     for receipt in (*(Receipt.from_bytes(one.receipt) for one in totals if one.receipt), *kept):
         print(f"receipt of {told_by(receipt, roster)}")
     return 0
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise TotalsFileError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _compute_again(model: Path, totals: Sequence[SumResult]) -> int:

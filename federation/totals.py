@@ -49,11 +49,19 @@ def read_totals(path: Path) -> tuple[SumResult, ...]:
     Raises:
         TotalsFileError: it cannot be read, or see ``totals_from_bytes``.
     """
+    return totals_from_bytes(bytes_of(path), source=str(path))
+
+
+def bytes_of(path: Path) -> bytes:
+    """Return what a file of a run holds.
+
+    Raises:
+        TotalsFileError: it cannot be read.
+    """
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise TotalsFileError(f"cannot read {path}: {error.strerror or error}") from error
-    return totals_from_bytes(content, source=str(path))
 
 
 def totals_from_bytes(content: bytes, *, source: str = "the totals") -> tuple[SumResult, ...]:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from secagg.config import SERVER
 from secagg.entropy import Entropy, os_entropy
@@ -47,6 +47,9 @@ from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession,
 from secagg.snapshots import read, write
 from secagg.sums import NO_SECRETS, PartySecrets, SumProtocol, Survivors
 from secagg.wire import MessageType, Reader, carries_vector, message_type, write_parties
+
+K = TypeVar("K", "ReceiptedPartyState", "ReceiptedServerState")
+U = TypeVar("U", ClientSession, ServerSession)
 
 _RECEIPTED = b"receipted "
 """Before what ties a stored session to its sum, so that the sum without receipts does not restore it."""
@@ -170,6 +173,29 @@ class CountersignRequest:
         return request
 
 
+class _Receipted(Party, Generic[K, U]):
+    """Either side: it is stored with the session under it."""
+
+    _config: ReceiptedSum
+    _kept: K
+    _under: U
+
+    @property
+    def bound_to(self) -> bytes:
+        """What ties a stored session to this one."""
+        return _RECEIPTED + self._under.bound_to
+
+    def snapshot(self) -> bytes:
+        """Return the session as bytes."""
+        return write(replace(self._kept, under=self._under.snapshot()))
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go where the snapshot says."""
+        kept = read(self._kept, snapshot)
+        self._under.restore(kept.under)
+        self._kept = kept
+
+
 @dataclass(slots=True, kw_only=True, repr=False)
 class ReceiptedPartyState:
     """What a party remembers beside the session under it.
@@ -189,13 +215,11 @@ class ReceiptedPartyState:
     under: bytes = b""
 
 
-class ReceiptedParty(Party):
+class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
     """A client or a helper: the session under it, then its countersignature and its receipt.
 
     A client signs no statement that leaves its own upload out, and nobody one about other survivors than it agreed to.
     """
-
-    _config: ReceiptedSum
 
     def __init__(
         self,
@@ -213,21 +237,6 @@ class ReceiptedParty(Party):
     def receipt(self) -> Receipt | None:
         """The party's own copy; None before it came."""
         return Receipt.from_bytes(self._kept.receipt) if self._kept.receipt else None
-
-    @property
-    def bound_to(self) -> bytes:
-        """What ties a stored session to this one."""
-        return _RECEIPTED + self._under.bound_to
-
-    def snapshot(self) -> bytes:
-        """Return the session as bytes."""
-        return write(replace(self._kept, under=self._under.snapshot()))
-
-    def restore(self, snapshot: bytes) -> None:
-        """Go where the snapshot says."""
-        kept = read(self._kept, snapshot)
-        self._under.restore(kept.under)
-        self._kept = kept
 
     def start(self) -> bytes | None:
         """Return the first message of the session under it."""
@@ -337,30 +346,13 @@ class ReceiptedServerState:
     under: bytes = b""
 
 
-class ReceiptedServer(Party):
+class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
     """The session under it; once its total stands, a round of countersignatures where there are some, and receipts."""
-
-    _config: ReceiptedSum
 
     def __init__(self, config: ReceiptedSum, under: ServerSession, secrets: PartySecrets) -> None:
         Party.__init__(self, config, SERVER, secrets)
         self._under, self._kept = under, ReceiptedServerState()
         self._made: tuple[Statement, dict[PartyId, Path]] | None = None
-
-    @property
-    def bound_to(self) -> bytes:
-        """What ties a stored session to this one."""
-        return _RECEIPTED + self._under.bound_to
-
-    def snapshot(self) -> bytes:
-        """Return the session as bytes."""
-        return write(replace(self._kept, under=self._under.snapshot()))
-
-    def restore(self, snapshot: bytes) -> None:
-        """Go where the snapshot says."""
-        kept = read(self._kept, snapshot)
-        self._under.restore(kept.under)
-        self._kept = kept
 
     @property
     def result(self) -> SumResult | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analytic.evaluation import ClassEvaluation
-from analytic.learner import AnalyticLearner, ClientRows, fit_in_the_clear
+from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from federation.datasets import Dataset
 from federation.in_process import run_federation
 from federation.modes import Mode
@@ -70,7 +70,7 @@ def judged(
     report = run.model
     assert report is not None
     (survivors,) = run.survivors
-    pooled = fit_in_the_clear(evaluation, [ClientRows.pool([rows[party] for party in survivors])])
+    pooled = fit_pooled(evaluation, ClientRows.pool([rows[party] for party in survivors]))
     areas = [report.auc(label) for label in range(dataset.n_classes)]
     return EvaluationRecord(
         rows=report.n_rows,
