@@ -7,6 +7,7 @@ change.
 
 from analytic.afl import AFL, LinearModel, absolute_aggregation
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
+from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL, DeepModel
 from analytic.errors import (
     AnalyticError,
@@ -30,6 +31,7 @@ __all__ = [
     "LABELS",
     "AnalyticError",
     "AnalyticLearner",
+    "Chosen",
     "ClassEvaluation",
     "ClassReport",
     "ClientRows",

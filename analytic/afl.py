@@ -245,10 +245,13 @@ class AFL:
 
     def own_statistics(self, rows: ClientRows) -> Statistics:
         """G_k and H_k of a client's rows, scaled and with the intercept's column where there is a map of columns."""
-        features, targets = rows.features, rows.targets
-        if self.columns is not None:
-            features, targets = self.columns.features(features), self.columns.targets(targets)
-        return Statistics.from_rows(self.spec, features, targets, clip=self.clip)
+        return Statistics.from_rows(self.spec, *self.mapped(rows), clip=self.clip)
+
+    def mapped(self, rows: ClientRows) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Features and targets as they are put into their formats."""
+        if self.columns is None:
+            return rows.features, rows.targets
+        return self.columns.features(rows.features), self.columns.targets(rows.targets)
 
     def update(self, model: LinearModel, total: Any, survivors: int) -> LinearModel:
         """Aggregation stage: the centre, or the weights once K gamma I is taken off again, exactly.
@@ -311,11 +314,18 @@ class AFL:
             SpecificationError: a row map, which scales rows in float64.
         """
         refuse_row_map(self)
-        rows = self._rows(model, features)
+        return self._exactly(self._rows(model, features), model.weights)
+
+    def scores_by(self, weights: FloatMatrix, features: NDArray[Any]) -> FloatMatrix:
+        """The same by any weights, shape (n, c)."""
+        rows = np.asarray(features, dtype=np.float64)
+        return self._exactly(rows if self.columns is None else self.columns.features(rows), weights)
+
+    def _exactly(self, rows: FloatMatrix, weights: FloatMatrix) -> FloatMatrix:
         if not np.isfinite(rows).all():
             raise InvalidRowsError("exact scores need finite features, and NaN or infinity came: repair these rows")
         try:
-            return self._in_own_units(exact_product(rows, model.weights))
+            return self._in_own_units(exact_product(rows, weights))
         except OverflowError as error:
             raise InvalidRowsError("scores of these features leave float64; scale them as in training") from error
 

@@ -23,17 +23,19 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from analytic.afl import AFL, LinearModel
 from analytic.bucketing import FixedThresholds, QuantileThresholds
+from analytic.choosing import Chosen, Path
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.features import Projection
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
+from analytic.parts import together
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import INT64_MAX, LABELS, Statistics
 
 __all__ = ["AFLClassifier", "AFLRegressor", "DeepAFLClassifier", "SAFLeClassifier"]
 
-AUTO = "auto"
+AUTO, CROSS_VALIDATED = "auto", "cv"
 FEATURE_BITS, TARGET_BITS = 22, 24
 """Bits of automatic formats at most: fewer where so many rows would not add up exactly. Targets are fewer columns."""
 REAL = (np.float64, np.float32)
@@ -172,12 +174,20 @@ class AFLStatistics(Estimator):
 
     Attributes:
         statistics_: those sums; None in an estimator of a federation's model.
+        ridge_, path_: with ``ridge="cv"``, the penalty that was chosen, and the validation errors that chose it.
     """
 
+    ridge_: float
+    path_: Path | None
     statistics_: Statistics | None = None
 
     def _train(self, learner: Any, rows: ClientRows) -> None:
-        self._solve(learner, learner.client_statistics(learner.init(), rows))
+        if not isinstance(learner, Chosen):
+            self._solve(learner, learner.client_statistics(learner.init(), rows))
+            return
+        found = fit_pooled(learner, rows)
+        self.path_, self.ridge_ = found.path, found.ridge
+        self._solve(learner.settled(found)[0], together(found.folds))
 
     @property
     def coef_(self) -> FloatMatrix:
@@ -209,6 +219,8 @@ class AFLStatistics(Estimator):
 
 
 def _has_formats(estimator: Any) -> bool:
+    if estimator.ridge == CROSS_VALIDATED:
+        raise AttributeError("partial_fit needs a stated ridge: one chosen from a batch is not that of all rows")
     if AUTO in (estimator.feature_format, getattr(estimator, "target_format", None)):
         raise AttributeError(
             "partial_fit needs explicit formats, since none covers rows that are still to come: set "
@@ -226,7 +238,8 @@ class AFLClassifier(Classifier, AFLStatistics):
     Args:
         feature_format: fixed-point format such as ``Q5.11``, or ``auto``: 22 bits of each column's own range, which is
             scaled by a power of two that covers the training rows.
-        ridge: penalty of the solve, in the units squared of features as they are scaled; an intercept has none.
+        ridge: penalty of the solve, in the units squared of features as they are scaled; an intercept has none. ``cv``
+            takes that of least squared error in five folds (``analytic.choosing``).
         clip: clip features into the format instead of refusing them.
         fit_intercept: whether there is an exact column of ones. The paper has none; a federation's model has what its
             ``AFL(columns=...)`` says.
@@ -235,7 +248,7 @@ class AFLClassifier(Classifier, AFLStatistics):
     _learner_type = AFL
 
     def __init__(
-        self, *, feature_format: str = AUTO, ridge: float = 0.0, clip: bool = False, fit_intercept: bool = True
+        self, *, feature_format: str = AUTO, ridge: float | str = 0.0, clip: bool = False, fit_intercept: bool = True
     ) -> None:
         self.feature_format, self.ridge, self.clip, self.fit_intercept = feature_format, ridge, clip, fit_intercept
 
@@ -281,7 +294,7 @@ class AFLClassifier(Classifier, AFLStatistics):
         check_number(stated)
         return stated
 
-    def _learner(self, rows: NDArray[Any], n_classes: int) -> AFL:
+    def _learner(self, rows: NDArray[Any], n_classes: int) -> AFL | Chosen:
         return _afl(self, rows, None, n_classes, LABELS)
 
 
@@ -292,7 +305,8 @@ class AFLRegressor(RegressorMixin, AFLStatistics):  # type: ignore[misc]
         feature_format: fixed-point format such as ``Q5.11``, or ``auto``: 22 bits of each column's own range, which is
             scaled by a power of two that covers the training rows.
         target_format: the targets' own format, or ``auto``: 24 bits of each target's range.
-        ridge: penalty of the solve, in the units squared of features as they are scaled; an intercept has none.
+        ridge: penalty of the solve, in the units squared of features as they are scaled; an intercept has none. ``cv``
+            takes that of least squared error in five folds (``analytic.choosing``).
         clip: clip features and targets into their formats instead of refusing them.
         fit_intercept: whether there is an exact column of ones.
 
@@ -307,7 +321,7 @@ class AFLRegressor(RegressorMixin, AFLStatistics):  # type: ignore[misc]
         *,
         feature_format: str = AUTO,
         target_format: str = AUTO,
-        ridge: float = 0.0,
+        ridge: float | str = 0.0,
         clip: bool = False,
         fit_intercept: bool = True,
     ) -> None:
@@ -464,7 +478,7 @@ class SAFLeClassifier(Classifier):
 
 def _afl(
     estimator: Any, rows: NDArray[Any], targets: NDArray[Any] | None, n_targets: int, target_format: RowFormat
-) -> AFL:
+) -> AFL | Chosen:
     """AFL with room for as many rows as int64 can sum in these formats; weights do not depend on that room.
 
     Args:
@@ -486,16 +500,20 @@ def _afl(
         columns = replace(columns, intercept=None)
     plain = not (any(columns.exponents) or columns.target_exponents or estimator.fit_intercept)
     widest = max(feature_format.magnitude, target_format.magnitude) ** 2
-    return AFL(
+    chosen = estimator.ridge == CROSS_VALIDATED
+    if isinstance(estimator.ridge, str) and not chosen:
+        raise SpecificationError(f"a ridge is a number of at least 0 or {CROSS_VALIDATED}, not {estimator.ridge!r}")
+    learner = AFL(
         n_features=rows.shape[1],
         n_targets=n_targets,
         feature_format=feature_format,
         target_format=target_format,
         max_rows=max(len(rows), INT64_MAX // widest),
-        ridge=estimator.ridge,
+        ridge=0.0 if chosen else estimator.ridge,
         clip=estimator.clip,
         columns=None if plain else columns,
     )
+    return Chosen(learner=learner) if chosen else learner
 
 
 def _most_bits(wanted: int, n_rows: int) -> int:

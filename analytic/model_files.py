@@ -26,6 +26,7 @@ import numpy as np
 from analytic.afl import AFL
 from analytic.array_file import ArrayFile
 from analytic.bucketing import FixedThresholds, QuantileThresholds
+from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
 from analytic.fedhip import FedHiP
@@ -40,13 +41,22 @@ from analytic.safle import SAFLe
 FILE = ArrayFile(entry="analytic-model", version=2, what="a model", remedy="save the model again", error=ModelFileError)
 """Version 1 was a folder of two files."""
 
-LEARNERS: dict[str, type[Any]] = {"afl": AFL, "fedhip": FedHiP, "deepafl": DeepAFL, "safle": SAFLe}
+LEARNERS: dict[str, type[Any]] = {
+    "afl": AFL,
+    "fedhip": FedHiP,
+    "deepafl": DeepAFL,
+    "safle": SAFLe,
+    "chosen-afl": Chosen,
+    "chosen-fedhip": Chosen,
+}
 """The learners whose models can be stored, by name; add one of your own here.
 
 Such a learner is a dataclass whose fields are its configuration. ``take_apart(model)`` returns the model's ``Parts``,
 and ``put_together(parts)`` the model, or raises ModelFileError where a part is not what the configuration asks for."""
 
 PARAMETERS: dict[str, type[Any]] = {
+    "afl": AFL,
+    "fedhip": FedHiP,
     "fixed_thresholds": FixedThresholds,
     "quantile_thresholds": QuantileThresholds,
     "column_map": ColumnMap,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from analytic.afl import AFL, LinearModel
 from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThresholds
+from analytic.choosing import Chosen, Criterion, Rule
 from analytic.deepafl import DeepAFL
-from analytic.fedhip import LARGEST_ALPHA, FedHiP, FedHiPModel
+from analytic.fedhip import LARGEST_ALPHA, FedHiP
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.safle import SAFLe
@@ -25,6 +26,9 @@ WIDEST = 1024
 
 ABOUT_THRESHOLDS = ("thresholds", "n_bins", "low", "high")
 """SAFLe's options that say where its buckets end."""
+
+CROSS_VALIDATED: Literal["cv"] = "cv"
+"""The ridge that is chosen by cross-validation."""
 
 Personalise = Callable[[Any, Any, ClientRows, Sequence[float]], list[LinearModel]]
 """(learner, complete model, a client's own rows, alphas) -> that client's model for each alpha."""
@@ -47,7 +51,7 @@ class LearnerSettings:
         feature_format: fixed-point format of the features; learners with formats of their own take its range.
         max_rows: rows of all clients together.
         max_clients: the cohort's size.
-        ridge: penalty of the solve.
+        ridge: penalty of the solve, or ``cv`` for the one that cross-validation over everybody's rows takes.
         ri_gamma: what each client adds to its Gram's diagonal (AFL's RI process).
         options: the learner's own parameters by name.
     """
@@ -57,7 +61,7 @@ class LearnerSettings:
     feature_format: RowFormat
     max_rows: int
     max_clients: int
-    ridge: float = 0.0
+    ridge: float | Literal["cv"] = 0.0
     ri_gamma: float = 0.0
     options: Mapping[str, Option] = field(default_factory=dict)
 
@@ -118,15 +122,49 @@ class ChosenLearner:
         return alphas
 
 
+CHOOSING: Mapping[str, Reader] = {
+    "folds": int,
+    "ridges": numbers,
+    "rule": Rule,
+    "criterion": Criterion,
+    "fold_seed": int,
+}
+"""Options of linear learners whose ridge is chosen."""
+
+
 def _afl(settings: LearnerSettings) -> AnalyticLearner[Any]:
-    return AFL(**_linear_parameters(settings))
+    return _chosen(AFL(**_linear_parameters(settings)), settings)
 
 
 def _fedhip(settings: LearnerSettings) -> AnalyticLearner[Any]:
     wrong = [alpha for alpha in settings.options.get("alphas", ()) if not 0 <= alpha <= LARGEST_ALPHA]
     if wrong:  # said here, before any sum, and not by the first client that personalises
         raise UsageError(f"alphas of fedhip must be numbers from 0 to 2^52, not {wrong[0]:g}")
-    return FedHiP(**_linear_parameters(settings))
+    return _chosen(FedHiP(**_linear_parameters(settings)), settings)
+
+
+def _chosen(learner: AFL, settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """The learner itself, or with a ridge chosen by cross-validation where that is asked for."""
+    own = {name: value for name, value in settings.options.items() if name in CHOOSING}
+    if settings.ridge != CROSS_VALIDATED:
+        if own:
+            raise UsageError(
+                f"{', '.join(own)} of {learner.name} says how a ridge is chosen, and it is {settings.ridge:g}: set "
+                f"the ridge to {CROSS_VALIDATED}, or leave the option out"
+            )
+        return learner
+    names = {"folds": "n_folds", "fold_seed": "seed"}
+    return Chosen(learner=learner, **{names.get(name, name): value for name, value in own.items()})
+
+
+def _stated_ridge(name: str, settings: LearnerSettings) -> float:
+    if settings.ridge == CROSS_VALIDATED:
+        raise UsageError(f"the ridge of {name} does not follow from sums of folds: state it; afl and fedhip choose one")
+    return float(settings.ridge)
+
+
+def _n_sums(options: Mapping[str, Option]) -> int:
+    return 2 if options.get("criterion") is Criterion.CLASSES else 1
 
 
 def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
@@ -136,13 +174,13 @@ def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
         "feature_format": settings.feature_format,
         "max_rows": settings.max_rows,
         "max_clients": settings.max_clients,
-        "ridge": settings.ridge,
+        "ridge": 0.0 if settings.ridge == CROSS_VALIDATED else settings.ridge,
         "ri_gamma": settings.ri_gamma,
         "clip": settings.options.get("clip", False),
     }
 
 
-def _personalise(learner: FedHiP, model: FedHiPModel, rows: ClientRows, alphas: Sequence[float]) -> list[LinearModel]:
+def _personalise(learner: FedHiP | Chosen, model: Any, rows: ClientRows, alphas: Sequence[float]) -> list[LinearModel]:
     return learner.personalise(model, rows, alphas)
 
 
@@ -155,7 +193,7 @@ def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
         n_features=settings.n_features,
         n_targets=settings.n_classes,
         max_rows=settings.max_rows,
-        ridge=settings.ridge,
+        ridge=_stated_ridge("deepafl", settings),
         **({"feature_bound": settings.highest, "d_phi": width, "d_f": width} | dict(settings.options)),
     )
 
@@ -174,7 +212,7 @@ def _safle(settings: LearnerSettings) -> AnalyticLearner[Any]:
         max_rows=settings.max_rows,
         max_clients=settings.max_clients,
         thresholds=_thresholds(settings),
-        ridge=settings.ridge,
+        ridge=_stated_ridge("safle", settings),
         ri_gamma=int(settings.ri_gamma),
         **own,
     )
@@ -198,11 +236,18 @@ def _needs_histograms(options: Mapping[str, Option]) -> bool:
 LEARNERS: Mapping[str, LearnerEntry] = {
     entry.name: entry
     for entry in (
-        LearnerEntry(name="afl", build=_afl, options={"clip": yes_or_no}, linear_weights=lambda model: model.weights),
+        LearnerEntry(
+            name="afl",
+            build=_afl,
+            options={"clip": yes_or_no, **CHOOSING},
+            n_sums=_n_sums,
+            linear_weights=lambda model: model.weights,
+        ),
         LearnerEntry(
             name="fedhip",
             build=_fedhip,
-            options={"alphas": numbers, "clip": yes_or_no},
+            options={"alphas": numbers, "clip": yes_or_no, **CHOOSING},
+            n_sums=_n_sums,
             linear_weights=lambda model: model.weights,
             personalise=_personalise,
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import NormalDist
 
@@ -76,12 +76,17 @@ class ReleasePolicy:
             )
 
     def before_release(
-        self, total: Statistics | None, survivors: Collection[int], *, earlier: Iterable[Collection[int]] = ()
+        self,
+        total: Statistics | tuple[Statistics, ...] | None,
+        survivors: Collection[int],
+        *,
+        earlier: Iterable[Collection[int]] = (),
     ) -> tuple[Concern, ...]:
         """What a total that was computed gives away, looked at by whoever may see it before others do.
 
         Args:
-            total: the exact statistics of raw features, as a learner's ``exact_total`` has them. None where there are
+            total: the exact statistics of raw features, as a learner's ``exact_total`` has them; several are judged one
+                by one, as so many totals. None where there are
                 none: totals of other features, noisy ones (rank and membership are the noise's business), and before
                 a session; only clients are judged then.
             survivors: ids of the clients in it, or of the cohort that is asked.
@@ -90,18 +95,21 @@ class ReleasePolicy:
         Raises:
             ReleaseRefusedError: a concern that is not allowed.
         """
-        concerns = tuple(self._concerns(total, survivors, earlier))
+        parts = () if total is None else (total,) if isinstance(total, Statistics) else total
+        concerns = tuple(self._concerns(parts, survivors, earlier))
         refusals = tuple(concern for concern in concerns if concern.refuses and concern.gate not in self.allow)
         if refusals:
             raise ReleaseRefusedError(refusals)
         return concerns
 
     def _concerns(
-        self, total: Statistics | None, survivors: Collection[int], earlier: Iterable[Collection[int]]
+        self, parts: tuple[Statistics, ...], survivors: Collection[int], earlier: Iterable[Collection[int]]
     ) -> Iterator[Concern]:
         yield from self._about_clients(survivors, earlier)
-        if total is not None:
-            yield from self._about_rows(total.count, gram_rank(total), int(np.count_nonzero(total.gram.diagonal())))
+        for place, part in enumerate(parts, start=1):
+            which = f"part {place} of {len(parts)} (fewer parts have more rows): " if len(parts) > 1 else ""
+            for concern in self._about_rows(part.count, gram_rank(part), int(np.count_nonzero(part.gram.diagonal()))):
+                yield replace(concern, message=which + concern.message)
 
     def _about_clients(self, clients: Collection[int], earlier: Iterable[Collection[int]]) -> Iterator[Concern]:
         if len(set(clients)) < self.min_survivors:

@@ -34,7 +34,7 @@ class RunSettings(StrictModel):
         n_classes: labels are 0 to n_classes - 1.
         feature_format: fixed-point format, such as ``UQ5.11``.
         max_rows: rows of all clients together.
-        ridge: penalty of the solve.
+        ridge: penalty of the solve, or ``cv`` for one that is chosen by cross-validation (afl, fedhip).
         mode: one of ``MODES``.
         corruption: fraction of clients that may collude with the server (modes with masks of clients).
         dropout: fraction of clients that may vanish (the same).
@@ -66,7 +66,7 @@ class RunSettings(StrictModel):
     n_classes: int
     feature_format: str
     max_rows: int
-    ridge: float
+    ridge: float | Literal["cv"]
     mode: str
     corruption: float
     dropout: float

@@ -13,7 +13,7 @@ from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import RowFormat
 from federation.datasets import Dataset
 from federation.errors import UsageError
-from federation.learners import ChosenLearner, LearnerSettings
+from federation.learners import CROSS_VALIDATED, ChosenLearner, LearnerSettings
 from federation.modes import Mode
 from secagg import PartyId
 from simulations.compare.baselines import Baseline, BaselineRecord
@@ -37,7 +37,7 @@ class CompareSettings:
         partitions: ways to deal the training rows.
         baselines: gradient methods on the same rows, for each partition and cohort.
         feature_format: fixed-point format of features; None looks at all training rows, for simulations only.
-        ridge: penalty of the solve.
+        ridge: penalty of the solve, or ``cv`` for one that each run chooses.
         ri_gamma: what each client adds to its Gram's diagonal.
         dropouts: who vanishes.
         seed: draws partitions, each client's own test rows, and the order in which baselines train.
@@ -55,7 +55,7 @@ class CompareSettings:
     partitions: tuple[Partition, ...]
     baselines: tuple[Baseline, ...] = ()
     feature_format: RowFormat | None = None
-    ridge: float = 0.0
+    ridge: float | Literal["cv"] = 0.0
     ri_gamma: float = 0.0
     dropouts: Dropouts = NO_DROPOUTS
     seed: int = 0
@@ -114,8 +114,8 @@ class Comparison(Record, title="Report of python -m simulations compare"):
     """Columns of features, by number from 0 as text, of which the format keeps less than 8 bits, with their largest
     absolute entry: below one unit the whole column is taken for zeros. Learners that scale rows themselves (deepafl,
     safle) do not feel it."""
-    ridge: NotNegative
-    """Penalty of the solve, in the features' own units squared."""
+    ridge: NotNegative | None
+    """Penalty of the solve, in the features' own units squared; null where each run chose its own (``choice``)."""
     ri_gamma: NotNegative
     """What each client added to its Gram's diagonal."""
     dropout_rate: Annotated[float, Field(ge=0, lt=1)]
@@ -183,7 +183,7 @@ def compare(dataset: Dataset, settings: CompareSettings, progress: Progress | No
         for chosen, learner_for in zip(settings.learners, factories, strict=True)
     ]
     baselines = tuple(_baselines(dataset, settings, deals, progress))
-    float64 = Float64Ridges(dataset, ridge=settings.ridge)
+    float64 = Float64Ridges(dataset, ridge=None if settings.ridge == CROSS_VALIDATED else settings.ridge)
     runs: list[RunRecord] = []
     explanations: dict[str, str] = {}
     for own_cases, learner_for in zip(cases, factories, strict=True):
@@ -204,7 +204,7 @@ def compare(dataset: Dataset, settings: CompareSettings, progress: Progress | No
             str(column): float(np.abs(dataset.x_train[:, column]).max())
             for column in feature_format.coarse_columns(dataset.x_train)
         },
-        ridge=settings.ridge,
+        ridge=None if settings.ridge == CROSS_VALIDATED else settings.ridge,
         ri_gamma=settings.ri_gamma,
         dropout_rate=settings.dropouts.rate,
         dropout_anew=settings.dropouts.anew,

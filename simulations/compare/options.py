@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from analytic.row_format import RowFormat
 from analytic.sensitivity import ADJACENCIES, UNITS, Adjacency, Unit
@@ -12,7 +12,7 @@ from federation.console.arguments import budgets, count, file, named, natural, n
 from federation.console.declaration import changed, option, part
 from federation.console.output_files import refuse_same_file
 from federation.errors import UsageError
-from federation.learners import LEARNERS, LearnerEntry
+from federation.learners import CROSS_VALIDATED, LEARNERS, LearnerEntry
 from federation.modes import LARGEST_COMPLETE, Mode
 from secagg.config import MAX_CLIENTS
 from simulations.command_line.shared_arguments import DataOptions, format_option, modes_option
@@ -23,6 +23,12 @@ from simulations.data.partitions import Partition, parse_partition
 
 def _dropout_rate(text: str) -> float:
     return number(text, "a number of at least 0 and below 1, such as 0.1 for a tenth", lambda rate: 0 <= rate < 1)
+
+
+def _ridge(text: str) -> float | Literal["cv"]:
+    if text == CROSS_VALIDATED:
+        return CROSS_VALIDATED
+    return number(text, f"a finite number of at least 0, or {CROSS_VALIDATED}", lambda penalty: penalty >= 0)
 
 
 def _penalty(text: str) -> float:
@@ -110,9 +116,10 @@ class LearningOptions:
         metavar="NAME=VALUE",
         repeated=True,
     )
-    ridge: float | None = option(
-        "penalty of the solve",
-        _penalty,
+    ridge: float | Literal["cv"] | None = option(
+        "penalty of the solve, or cv for the one that cross-validation over everybody's training rows takes, from "
+        "the same sum (afl, fedhip)",
+        _ridge,
         default=None,
         metavar="PENALTY",
         shown="0; 0.01 for what --epsilon adds",
@@ -209,6 +216,8 @@ class CompareOptions:
     def __post_init__(self) -> None:
         places = {"json": self.output.json, "html": self.output.html, "plot": self.output.plot}
         refuse_same_file({"--data": self.data.data, **{f"--{name}": path for name, path in places.items()}})
+        if self.learning.ridge == CROSS_VALIDATED and self.privacy.epsilon is not None:
+            raise UsageError("--ridge cv has no private form, and --epsilon asks for one: state a ridge")
         if self.learning.ri and self.privacy.epsilon is not None:
             raise UsageError(
                 "--ri has no effect on what --epsilon adds: private learners have no RI process; leave out one of the "

@@ -460,7 +460,7 @@ def settings_from(
     if deep is not None:
         chosen: dict[str, Any] = {**DEEP, **deep}
         terms = replace(terms, **chosen)
-    if options.learning.ridge is not None:
+    if isinstance(options.learning.ridge, float):
         terms = replace(terms, ridge=options.learning.ridge)
     if privacy.epsilon is None:
         raise UsageError("a private comparison needs --epsilon")

@@ -44,20 +44,21 @@ class Float64Ridges:
 
     Args:
         dataset: whose training rows are pooled.
-        ridge: the penalty.
+        ridge: the penalty; None where each model has chosen its own.
     """
 
-    def __init__(self, dataset: Dataset, *, ridge: float) -> None:
+    def __init__(self, dataset: Dataset, *, ridge: float | None) -> None:
         self._dataset, self._ridge = dataset, ridge
         self._known: dict[bytes, FloatMatrix] = {}
         self._federated: dict[bytes, Float64Deviation] = {}
 
-    def of(self, rows: Indices) -> FloatMatrix:
-        """The weights of these rows' ridge, shape (d, c)."""
-        key = hashlib.sha256(rows.tobytes()).digest()
+    def of(self, rows: Indices, model: Any) -> FloatMatrix:
+        """The weights of these rows' ridge, shape (d, c), with the penalty that a model has chosen where it has."""
+        ridge = model.ridge if self._ridge is None else self._ridge
+        key = hashlib.sha256(repr(ridge).encode() + rows.tobytes()).digest()
         if key not in self._known:
             features, labels = self._dataset.x_train[rows], self._dataset.y_train[rows]
-            self._known[key] = float64_ridge(features, labels, self._dataset.n_classes, ridge=self._ridge)
+            self._known[key] = float64_ridge(features, labels, self._dataset.n_classes, ridge=ridge)
         return self._known[key]
 
     def deviation(self, clients: Sequence[Indices]) -> Float64Deviation:
@@ -68,7 +69,7 @@ class Float64Ridges:
             self._federated[key] = float64_deviation(
                 [(data.x_train[rows], data.y_train[rows]) for rows in clients],
                 n_classes=data.n_classes,
-                ridge=self._ridge,
+                ridge=self._ridge or 0.0,
             )
         return self._federated[key]
 
@@ -97,7 +98,9 @@ class References:
             learner = self._learner_for(len(groups))
             model = self._pooled(learner, groups)
             self._known[key] = Reference(
-                model=model, weights_bytes=learner.weights_bytes(model), float64_weights=self._float64.of(first_sum)
+                model=model,
+                weights_bytes=learner.weights_bytes(model),
+                float64_weights=self._float64.of(first_sum, model),
             )
         return self._known[key]
 

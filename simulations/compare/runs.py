@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from analytic.choosing import Chosen
 from analytic.learner import AnalyticLearner, ClientRows
 from federation.datasets import Dataset
 from federation.in_process import Cost, FederatedRun, run_federation
@@ -25,6 +26,41 @@ from simulations.compare.personal import LocalSplit, personal_scores
 from simulations.compare.reference import Float64Deviation, Reference, References, accuracy, largest_deviation
 from simulations.data.partitions import Indices
 from simulations.report.document import Count, Natural, NotNegative, Part, Record, Sha256
+
+
+class ChoiceRecord(Record, title="choice"):
+    """A ridge chosen by cross-validation over everybody's training rows."""
+
+    ridge: NotNegative
+    """The one that was taken."""
+    ridges: tuple[NotNegative, ...]
+    """Those that were tried, ascending."""
+    error: tuple[NotNegative, ...]
+    """For each, the mean validation error of a row: squared residuals of all targets, or parts of wrong classes."""
+    standard_error: tuple[NotNegative, ...]
+    """Of that mean, from how folds differ."""
+    folds: Count
+    """How many there were."""
+    criterion: str
+    """What an error is: squares or classes."""
+    rule: str
+    """Which ridge is taken: least, or one-standard-error."""
+
+    @classmethod
+    def of(cls, learner: Any, model: Any) -> ChoiceRecord | None:
+        """What a learner that chooses has chosen; None of others."""
+        if not isinstance(learner, Chosen):
+            return None
+        path = model.path
+        return cls(
+            ridge=path.choice,
+            ridges=path.values,
+            error=path.mean,
+            standard_error=path.standard_error,
+            folds=learner.n_folds,
+            criterion=learner.criterion,
+            rule=learner.rule,
+        )
 
 
 class RunRecord(Record, title="run"):
@@ -83,6 +119,8 @@ class RunRecord(Record, title="run"):
     personalised_bitwise_equal_to_pooled: bool | None
     """Whether the personal weights of every client that took part, for every alpha, have the bytes of those that follow
     from the survivors' pooled total. null for learners without personal models."""
+    choice: ChoiceRecord | None
+    """How the ridge was chosen; null where it was stated."""
     evaluation: EvaluationRecord | None
     """The model judged through one more sum over clients that hold the test rows; null without --evaluate."""
     bytes_up_per_client: Count
@@ -213,7 +251,7 @@ class Case:
         test, labels = self.dataset.x_test, self.dataset.y_test
         return RunRecord(
             mode=self.mode.name,
-            learner=self.learner.name,
+            learner=self.chosen.name,
             clients=len(self.deal.clients),
             partition=self.deal.partition,
             survivors=min(len(took_part) for took_part in federation.survivors),
@@ -231,6 +269,7 @@ class Case:
             server_seconds=federation.server_seconds,
             wall_seconds=wall_seconds,
             peak_rss_bytes=peak,
+            choice=ChoiceRecord.of(self.learner, federation.model),
             evaluation=self._evaluation(federation),
             **personal,
             **self._client_costs(federation),
@@ -284,12 +323,15 @@ class Case:
         if personalise is None:
             return dict.fromkeys(names), ()
         split, took_part = self.deal.split, federation.survivors[-1]
+        learner, model, pooled_model = self.learner, federation.model, reference.model
+        if isinstance(learner, Chosen):
+            (learner, model), pooled_model = learner.settled(model), pooled_model.complete
         scores = personal_scores(
-            self.learner,
+            learner,
             personalise,
             self.chosen.alphas,
-            model=federation.model,
-            pooled_model=reference.model,
+            model=model,
+            pooled_model=pooled_model,
             clients=((self._rows(split.train[party]), self._rows(split.test[party])) for party in took_part),
         )
         found = scores.global_accuracy, scores.accuracy, scores.bitwise_equal_to_pooled

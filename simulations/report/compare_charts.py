@@ -92,6 +92,25 @@ def accuracy_charts(comparison: Comparison) -> Iterator[Chart]:
             )
 
 
+def path_charts(comparison: Comparison) -> Iterator[Chart]:
+    """For each different choice the validation error by ridge, with its standard error."""
+    choices = {run.choice: run.learner for run in comparison.runs if run.choice}
+    for choice, learner in choices.items():
+        points = list(zip(choice.ridges, choice.error, choice.standard_error, strict=True))
+        yield LineChart(
+            title=f"{learner}: ridge {choice.ridge:g} is chosen ({choice.rule})",
+            series={
+                "validation error": Line(
+                    x=[ridge for ridge, _, _ in points if ridge],
+                    y=[error for ridge, error, _ in points if ridge],
+                    spread=[off for ridge, _, off in points if ridge],
+                )
+            },
+            words=" ".join(f"Ridge {ridge:g}: {error:.4g}, within {off:.2g}." for ridge, error, off in points),
+            x_label=f"mean error of a row ({choice.criterion}), {choice.folds} folds, by ridge; bars: standard error",
+        )
+
+
 def cost_charts(comparison: Comparison) -> Iterator[Chart]:
     """For each learner the bytes and the seconds of its modes."""
     for learner in comparison.learner_options:

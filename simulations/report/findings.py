@@ -23,6 +23,7 @@ def findings(comparison: Comparison) -> Iterator[tuple[bool, str]]:
             yield True, f"{whose}{len(hashes)} weights hashes: runs whose surviving rows differ have different models"
     yield from _proof(comparison.runs)
     yield from _coarse(comparison)
+    yield from _choices(comparison)
     yield from _messages(comparison)
     if comparison.baselines:
         names = ", ".join(
@@ -111,6 +112,17 @@ def _coarse(comparison: Comparison) -> Iterator[tuple[bool, str]]:
             f"{comparison.dataset.features} columns: {named}; scale these columns, or set a format with more fraction "
             "bits",
         )
+
+
+def _choices(comparison: Comparison) -> Iterator[tuple[bool, str]]:
+    """The ridges that runs chose, each once."""
+    said = {
+        f"{run.learner} chose ridge {run.choice.ridge:g} of {len(run.choice.ridges)} from {run.choice.ridges[0]:g} to "
+        f"{run.choice.ridges[-1]:g}, by {run.choice.criterion} over {run.choice.folds} folds ({run.choice.rule})"
+        for run in comparison.runs
+        if run.choice
+    }
+    yield from ((True, sentence) for sentence in sorted(said))
 
 
 def _messages(comparison: Comparison) -> Iterator[tuple[bool, str]]:

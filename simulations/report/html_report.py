@@ -17,6 +17,7 @@ from simulations.report.compare_charts import (
     cost_charts,
     deviation_chart,
     distinct,
+    path_charts,
 )
 from simulations.report.findings import error_text, findings, human_bytes, verdict
 from simulations.report.page import render
@@ -91,6 +92,8 @@ def sections(comparison: Comparison) -> Iterator[Section]:
         charts=tuple(cost_charts(comparison)),
         missing=("Only one mode ran: leave out --modes to compare all that are installed.",) if alone else (),
     )
+    if paths := tuple(path_charts(comparison)):
+        yield Section(anchor="choice", heading="How the ridge was chosen", charts=paths)
     yield Section(anchor="deviation", heading="Deviation from pooled", charts=(deviation_chart(comparison),))
     no_budget = "No privacy budget in this run: --epsilon 0.5,1,2,4,8 adds accuracy against epsilon."
     yield Section(

@@ -20,6 +20,7 @@ from support.learner_driver import dealt, steps, train
 
 from analytic.afl import AFL
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
+from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
 from analytic.fedhip import FedHiP
@@ -85,6 +86,10 @@ CASES = {
     ),
     "fedhip": Case(FedHiP(**LINEAR), PENALTIES),
     "fedhip-columns": Case(FedHiP(**LINEAR, columns=COLUMNS), PENALTIES[::3]),
+    "chosen": Case(
+        Chosen(learner=FedHiP(**LINEAR), n_folds=2, ridges=(0.25, 4.0)),
+        ({}, {"rule": "one-standard-error", "seed": 3}, {"criterion": "classes", "learner": AFL(**LINEAR)}),
+    ),
     "deepafl": Case(DEEP, (*DEPTHS, {"ridge": 0.0, "gamma": 0.0}, {"n_layers": 0})),
     "deepafl-real": Case(replace(DEEP, target_format=Q("Q3.8")), real_targets=True),
     "deepafl-clip": Case(replace(DEEP, feature_bound=0.5, headroom_bits=0, clip=True)),

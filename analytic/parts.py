@@ -1,0 +1,68 @@
+"""Statistics of several parts of the rows in one sum: folds, or rows that are labelled alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from analytic.errors import InvalidRowsError
+from analytic.statistics import IntVector, Statistics, StatisticsSpec, too_many_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartsSpec:
+    """The public shape of a sum of statistics, one for each part; every row is in one part.
+
+    Args:
+        parts: each part's own shape, with room for all rows.
+    """
+
+    parts: tuple[StatisticsSpec, ...]
+
+    @property
+    def segments(self) -> tuple[tuple[str, int, int], ...]:
+        """(name, size, bound of the sum) a segment, part by part."""
+        return tuple(
+            (f"{name} {place}", size, bound)
+            for place, part in enumerate(self.parts, start=1)
+            for name, size, bound in part.segments
+        )
+
+    def to_vector(self, statistics: Sequence[Statistics]) -> IntVector:
+        """One contribution as an int64 vector.
+
+        Raises:
+            InvalidRowsError: another number or shape of parts, or more rows in all than ``max_rows``.
+        """
+        self._check_count(statistics)
+        return np.concatenate([part.to_vector(one) for part, one in zip(self.parts, statistics, strict=True)])
+
+    def from_vector(self, vector: IntVector) -> tuple[Statistics, ...]:
+        """The statistics of each part.
+
+        Raises:
+            InvalidRowsError: another size or type, or counts that no total can have.
+        """
+        sizes = [sum(size for _, size, _ in part.segments) for part in self.parts]
+        if vector.dtype != np.int64 or vector.shape != (sum(sizes),):
+            raise InvalidRowsError(
+                f"this sum needs an int64 vector of shape ({sum(sizes)},), not {vector.dtype} of shape {vector.shape}"
+            )
+        vectors = np.split(vector, np.cumsum(sizes)[:-1])
+        statistics = tuple(part.from_vector(own) for part, own in zip(self.parts, vectors, strict=True))
+        self._check_count(statistics)
+        return statistics
+
+    def _check_count(self, statistics: Sequence[Statistics]) -> None:
+        count, max_rows = sum(one.count for one in statistics), self.parts[0].max_rows
+        if count > max_rows:
+            raise too_many_rows(count, max_rows)
+
+
+def together(statistics: Sequence[Statistics]) -> Statistics:
+    """The statistics of all parts' rows."""
+    return reduce(add, statistics)

@@ -1,0 +1,190 @@
+"""Choosing a penalty from sums of folds: the path is that of the pooled rows, and scikit-learn's up to its rounding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+from analytic.afl import AFL
+from analytic.choosing import Chosen, Criterion, Path, Rule
+from analytic.errors import NotReadyError, SpecificationError
+from analytic.estimators import AFLRegressor
+from analytic.fedhip import FedHiP
+from analytic.learner import ClientRows, fit_in_the_clear, fit_pooled
+from analytic.model_files import model_from_bytes, model_to_bytes
+from analytic.row_format import ColumnMap, RowFormat
+from analytic.statistics import LABELS
+from federation import federate
+from federation.federation import Federation
+from federation.privacy import PrivacyPlan
+from federation.release import ReleasePolicy, ReleaseRefusedError
+from secagg import SumResult
+
+RNG = np.random.default_rng(2)
+X = RNG.uniform(-1, 1, (90, 5))
+Y = X @ RNG.normal(size=(5, 2)) + RNG.normal(size=(90, 2)) + [3.0, -1.0]
+LABEL = (Y[:, 0] > 3).astype(np.int64) + (Y[:, 1] > 0)
+SIZES: dict[str, Any] = {
+    "n_features": 5,
+    "feature_format": RowFormat(integer_bits=0, fraction_bits=20),
+    "max_rows": 200,
+}
+ONE = ColumnMap(exponents=(0,) * 5, intercept=1)
+REAL = Chosen(
+    learner=AFL(
+        **SIZES,
+        n_targets=2,
+        target_format=RowFormat(integer_bits=0, fraction_bits=20),
+        columns=replace(ONE, target_exponents=(4, 3)),
+    ),
+    ridges=(100.0, 0.01, 1.0, 10.0, 0.1),
+)
+CLASSES = Chosen(
+    learner=AFL(**SIZES, n_targets=3, columns=ONE), n_folds=3, criterion=Criterion.CLASSES, ridges=(0.1, 10.0)
+)
+
+
+def clients(targets: Any, n: int = 6) -> dict[int, ClientRows]:
+    return {k + 1: ClientRows(X[k::n], targets[k::n]) for k in range(n)}
+
+
+def test_the_path_is_scikit_learns_on_the_same_folds() -> None:
+    model, folds = fit_pooled(REAL, ClientRows(X, Y)), REAL.folds(ClientRows(X, Y))
+    assert model.path is not None
+    assert model.path.values == (0.01, 0.1, 1.0, 10.0, 100.0)
+    for place, ridge in enumerate(model.path.values):
+        for fold in range(REAL.n_folds):
+            # our penalty is of scaled targets, which changes nothing: weights scale along
+            fitted = Ridge(alpha=ridge).fit(X[folds != fold], Y[folds != fold])
+            error = ((Y - fitted.predict(X))[folds == fold] ** 2).sum(axis=1).mean()
+            assert model.path.errors[place, fold] == pytest.approx(error, rel=1e-4)  # 20 bits
+    total = np.nansum(model.path.errors * np.bincount(folds, minlength=5), axis=1) / len(X)
+    assert np.allclose(model.path.mean, total, rtol=1e-12)
+    assert model.ridge == model.path.values[int(np.argmin(total))]
+    settled, inner = REAL.settled(model)
+    assert settled.ridge == model.ridge
+    assert inner.weights.tobytes() == fit_pooled(settled, ClientRows(X, Y)).weights.tobytes()
+
+
+def test_a_row_has_its_fold_wherever_it_lies_and_another_seed_deals_anew() -> None:
+    folds, order = REAL.folds(ClientRows(X, Y)), np.arange(len(X))[::-1]
+    assert np.array_equal(REAL.folds(ClientRows(X[order].astype(np.float64), Y[order])), folds[order])
+    assert np.array_equal(REAL.folds(ClientRows(X[:7], Y[:7])), folds[:7])
+    assert not np.array_equal(replace(REAL, seed=1).folds(ClientRows(X, Y)), folds)
+    assert np.bincount(folds, minlength=5).min() > 5
+    doubled = np.repeat(X[:20], 2, axis=0)
+    twins = REAL.folds(ClientRows(doubled, np.repeat(Y[:20], 2, axis=0)))
+    assert np.array_equal(twins[::2], twins[1::2])  # equal rows are never on both sides
+
+
+@pytest.mark.parametrize(("learner", "targets"), [(REAL, Y), (CLASSES, LABEL)], ids=["squares", "classes"])
+def test_a_masked_federation_takes_the_pooled_path_and_its_model_is_stored(learner: Chosen, targets: Any) -> None:
+    pooled = fit_pooled(learner, ClientRows(X, targets))
+    model = federate(learner, clients(targets), "masked")
+    assert model.path is not None
+    assert pooled.path is not None
+    assert (model.ridge, model.weights.tobytes()) == (pooled.ridge, pooled.weights.tobytes())
+    assert (model.path.errors.tobytes(), model.path.mean) == (pooled.path.errors.tobytes(), pooled.path.mean)
+    saved = model_from_bytes(model_to_bytes(learner, model))
+    assert saved.learner == learner
+    assert saved.model.path.mean == model.path.mean
+    assert saved.learner.weights_bytes(saved.model) == learner.weights_bytes(model)
+    assert learner.context_bytes(model) == learner.context_bytes(saved.model)
+
+
+def test_errors_of_classes_are_counted_without_the_fold() -> None:
+    model, folds = fit_pooled(CLASSES, ClientRows(X, LABEL)), CLASSES.folds(ClientRows(X, LABEL))
+    assert model.path is not None
+    for place, ridge in enumerate(model.path.values):
+        for fold in range(3):
+            own = replace(CLASSES.learner, ridge=ridge)
+            fitted = fit_pooled(own, ClientRows(X[folds != fold], LABEL[folds != fold]))
+            wrong = own.decision_function(fitted, X[folds == fold]).argmax(axis=1) != LABEL[folds == fold]
+            assert model.path.errors[place, fold] == np.mean(wrong)
+
+
+def test_one_standard_error_takes_the_largest_penalty_within_it_exactly() -> None:
+    rows, values = (10, 10), (1.0, 2.0, 3.0, 4.0)
+    sums = [[Fraction(a), Fraction(b)] for a, b in ((30, 30), (10, 30), (12, 33), (40, 40))]
+    least = Path.of(values, sums, rows, Rule.LEAST)
+    # errors 1 and 3 a row: mean 2, standard error sqrt((10 + 10) / 20 / 1) = 1; 2.25 is within it, 4 is not
+    assert (least.choice, least.mean[1], least.standard_error[1]) == (2.0, 2.0, 1.0)
+    assert Path.of(values, sums, rows, Rule.ONE_STANDARD_ERROR).choice == 3.0
+    at_the_end = [[Fraction(30), Fraction(30)], *sums[1:3], [Fraction(25), Fraction(35)]]  # 3 = 2 + 1 exactly
+    assert Path.of(values, at_the_end, rows, Rule.ONE_STANDARD_ERROR).choice == 4.0
+    equal = Path.of(values, [sums[1]] * 4, rows, Rule.LEAST)
+    assert equal.choice == 4.0
+
+
+def test_a_client_chooses_its_own_alpha_from_the_sums_of_folds() -> None:
+    learner = replace(
+        REAL, learner=FedHiP(**{f: getattr(REAL.learner, f) for f in (*SIZES, "n_targets", "target_format", "columns")})
+    )
+    shifted = [ClientRows(X[k::3], Y[k::3] + 2.0 * k) for k in range(3)]
+    model, alphas = fit_in_the_clear(learner, shifted), (0.0, 1.0, 30.0)
+    own, folds = shifted[2], [learner.folds(rows) for rows in shifted]
+    path = learner.choose_alpha(model, own, alphas)
+    fedhip = replace(learner.learner, ridge=model.ridge)
+    assert isinstance(fedhip, FedHiP)
+    for place, alpha in enumerate(alphas):
+        for fold in range(learner.n_folds):
+            kept = [
+                ClientRows(r.features[f != fold], r.targets[f != fold]) for r, f in zip(shifted, folds, strict=True)
+            ]
+            (personal,) = fedhip.personalise(fit_in_the_clear(fedhip, kept), kept[2], [alpha])
+            mine = folds[2] == fold
+            scores = fedhip.decision_function(personal, own.features[mine])
+            error = ((own.targets[mine] - scores) ** 2).sum(axis=1).mean()
+            assert path.errors[place, fold] == pytest.approx(error, rel=1e-4)
+    assert path.choice == 30.0
+    saved = model_from_bytes(model_to_bytes(learner, model))
+    assert learner.choose_alpha(saved.model, own, alphas).mean == path.mean
+    assert len(learner.personalise(model, own, [path.choice])) == 1
+    published = model_from_bytes(model_to_bytes(learner, model, with_totals=False))
+    with pytest.raises(NotReadyError, match="sums of the folds"):
+        learner.choose_alpha(published.model, own, alphas)
+    with pytest.raises(SpecificationError, match="no personal models"):
+        REAL.choose_alpha(fit_pooled(REAL, ClientRows(X, Y)), own, alphas)
+
+
+def test_every_fold_is_a_total_to_the_gates() -> None:
+    """The pooled total passes; a fold of fewer rows than features, from which its rows follow, does not."""
+
+    def taken(n_folds: int) -> None:
+        chosen = replace(REAL, n_folds=n_folds)
+        federation = Federation(chosen, release=ReleasePolicy())
+        step = federation.next_sum
+        assert step is not None
+        total = sum(step.vector(rows) for rows in clients(Y).values())
+        federation.take(SumResult(total=total, survivors=tuple(clients(Y))))
+
+    taken(5)
+    with pytest.raises(ReleaseRefusedError, match=r"rank: part \d+ of 30 .* rank"):
+        taken(30)
+
+
+def test_what_cannot_be_chosen_is_refused() -> None:
+    for changes in ({"ridge": 1.0}, {"ri_gamma": 1.0}, {"target_sums": False}):
+        with pytest.raises(SpecificationError, match="without an RI process"):
+            replace(REAL, learner=replace(REAL.learner, **changes))
+    for wrong in ({"n_folds": 1}, {"ridges": (-1.0,)}, {"criterion": Criterion.CLASSES}):
+        with pytest.raises(SpecificationError):
+            replace(REAL, **wrong)
+    with pytest.raises(SpecificationError, match="no private form"):
+        PrivacyPlan(epsilon=1.0, promised_survivors=5).apply(CLASSES)
+    assert CLASSES.learner.target_format == LABELS
+
+
+def test_an_estimator_chooses_and_says_so() -> None:
+    fitted = AFLRegressor(ridge="cv").fit(X, Y)
+    assert fitted.ridge_ == fitted.path_.choice
+    assert len(fitted.path_.values) == 9
+    by_hand = AFLRegressor(ridge=fitted.ridge_).fit(X, Y)
+    assert fitted.learner_.weights_bytes(fitted.model_) == by_hand.learner_.weights_bytes(by_hand.model_)
+    with pytest.raises(SpecificationError, match="not 'best'"):
+        AFLRegressor(ridge="best").fit(X, Y)
