@@ -114,8 +114,8 @@ class Comparison(Record, title="Report of python -m simulations compare"):
     """Columns of features, by number from 0 as text, of which the format keeps less than 8 bits, with their largest
     absolute entry: below one unit the whole column is taken for zeros. Learners that scale rows themselves (deepafl,
     safle) do not feel it."""
-    ridge: NotNegative | None
-    """Penalty of the solve, in the features' own units squared; null where each run chose its own (``choice``)."""
+    ridge: NotNegative
+    """Penalty of the solve, in the features' own units squared; 0 too where each run chose its own, see choice."""
     ri_gamma: NotNegative
     """What each client added to its Gram's diagonal."""
     dropout_rate: Annotated[float, Field(ge=0, lt=1)]
@@ -204,7 +204,7 @@ def compare(dataset: Dataset, settings: CompareSettings, progress: Progress | No
             str(column): float(np.abs(dataset.x_train[:, column]).max())
             for column in feature_format.coarse_columns(dataset.x_train)
         },
-        ridge=None if settings.ridge == CROSS_VALIDATED else settings.ridge,
+        ridge=0.0 if settings.ridge == CROSS_VALIDATED else settings.ridge,
         ri_gamma=settings.ri_gamma,
         dropout_rate=settings.dropouts.rate,
         dropout_anew=settings.dropouts.anew,

@@ -323,7 +323,8 @@ class Case:
         if personalise is None:
             return dict.fromkeys(names), ()
         split, took_part = self.deal.split, federation.survivors[-1]
-        learner, model, pooled_model = self.learner, federation.model, reference.model
+        learner: Any = self.learner
+        model, pooled_model = federation.model, reference.model
         if isinstance(learner, Chosen):
             (learner, model), pooled_model = learner.settled(model), pooled_model.complete
         scores = personal_scores(

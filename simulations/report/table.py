@@ -79,7 +79,7 @@ def describe(comparison: Comparison) -> str:
     anew = ", others in every sum" if comparison.dropout_anew else ""
     vanish = f", {comparison.dropout_rate:.0%} of the clients vanish{anew}" if comparison.dropout_rate else ""
     gamma = f", RI gamma {comparison.ri_gamma:g}" if comparison.ri_gamma else ""
-    ridge = "chosen" if comparison.ridge is None else f"{comparison.ridge:g}"
+    ridge = "chosen" if any(run.choice for run in comparison.runs) else f"{comparison.ridge:g}"
     return (
         f"{', '.join(comparison.learner_options)} on {data.name}: {data.train_rows} training and {data.test_rows} test "
         f"rows, {data.features} features, {data.classes} classes; format {comparison.format}{chosen}, "

@@ -24,6 +24,7 @@ from federation.federation import Federation
 from federation.privacy import PrivacyPlan
 from federation.release import ReleasePolicy, ReleaseRefusedError
 from secagg import SumResult
+from secagg.dp import PrivacyError
 
 RNG = np.random.default_rng(2)
 X = RNG.uniform(-1, 1, (90, 5))
@@ -175,7 +176,7 @@ def test_what_cannot_be_chosen_is_refused() -> None:
     for wrong in ({"n_folds": 1}, {"ridges": (-1.0,)}, {"criterion": Criterion.CLASSES}):
         with pytest.raises(SpecificationError):
             replace(REAL, **wrong)
-    with pytest.raises(SpecificationError, match="no private form"):
+    with pytest.raises(PrivacyError, match="no private form"):
         PrivacyPlan(epsilon=1.0, promised_survivors=5).apply(CLASSES)
     assert CLASSES.learner.target_format == LABELS
 

@@ -128,10 +128,17 @@ def test_a_whole_deployment(trial: Trial, mode: str) -> None:
     assert_exact(trial, [1, 2, 3, 4, 5])
 
 
-def test_several_sums_in_series(trial: Trial) -> None:
+@pytest.mark.parametrize(
+    ("learner", "settings"),
+    [
+        ("deepafl", {"learner": "deepafl", "options": "n_layers=1 d_phi=8 d_f=8", "ridge": 0.01}),
+        ("chosen-afl", {"ridge": "cv", "options": "folds=2 ridges=0.1,10 criterion=classes", "allow_low_rank": True}),
+    ],
+)
+def test_several_sums_in_series(trial: Trial, learner: str, settings: dict[str, Any]) -> None:
     for path in trial.folder.glob("site-*/site.toml"):
-        path.write_text(path.read_text().replace('["afl"]', '["deepafl"]'))
-    run(trial, learner="deepafl", options="n_layers=1 d_phi=8 d_f=8", ridge=0.01)
+        path.write_text(path.read_text().replace('["afl"]', f'["{learner}"]'))
+    run(trial, **settings)
     assert_exact(trial, [1, 2, 3, 4, 5])
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from analytic.bucketing import MAX_BUCKETS, Encoding, QuantileThresholds
+from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.features import PROJECTIONS
 from analytic.integer_maps import ACTIVATIONS
@@ -25,6 +26,7 @@ from simulations.report.table import COLUMNS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
 FROM_DATA = {"d_phi": "from the features", "d_f": "from the features", "low": "lowest", "high": "highest"}
+FROM_DATA |= {"ridges": "the mean diagonal"}
 """Defaults that are no numbers, by what the page says of them."""
 
 
@@ -50,8 +52,11 @@ def shown(value: Any) -> str:
 
 def options() -> Iterator[tuple[str, str, Any]]:
     """(heading, option, default) of every option of every learner and baseline, as the code has them."""
+    own = defaults(Chosen)
+    choosing = own | {"folds": own["n_folds"], "fold_seed": own["seed"]}
     of_learners = {
-        "fedhip": {"alphas": DEFAULT_ALPHAS},
+        "afl": {"clip": False} | choosing,
+        "fedhip": {"alphas": DEFAULT_ALPHAS, "clip": False} | choosing,
         "deepafl": defaults(DeepAFL),
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},
     }
@@ -62,7 +67,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
         yield "fedavg, fedprox", option, getattr(BASELINES["fedprox"].settings(0), option)
 
 
-@pytest.mark.parametrize("heading", ["fedhip", "deepafl", "safle", "fedavg, fedprox"])
+@pytest.mark.parametrize("heading", ["afl", "fedhip", "deepafl", "safle", "fedavg, fedprox"])
 def test_every_option_stands_there_with_its_default(heading: str) -> None:
     rows = {row[0].strip("`"): row for row in table_below(f"### {heading}")}
     known = {option: default for own, option, default in options() if own == heading}
@@ -73,7 +78,7 @@ def test_every_option_stands_there_with_its_default(heading: str) -> None:
 
 
 def test_every_learner_and_baseline_is_covered() -> None:
-    assert {name for name, entry in LEARNERS.items() if entry.options} == {"fedhip", "deepafl", "safle"}
+    assert {name for name, entry in LEARNERS.items() if entry.options} == {"afl", "fedhip", "deepafl", "safle"}
     assert set(BASELINES) == {"fedavg", "fedprox"}
     assert set(BASELINES["fedavg"].options) == set(BASELINES["fedprox"].options) - {"mu"}
     for option in set(BASELINES["fedavg"].options):
