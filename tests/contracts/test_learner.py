@@ -74,6 +74,9 @@ BUCKETS = tuple(
     {"ri_gamma": gamma, "ridge": ridge, "max_clients": MAX_CLIENTS} for gamma in (0, 1000) for ridge in (0.0, 0.5)
 )
 COLUMNS = ColumnMap(exponents=tuple(range(3, 3 + D)), intercept=1)
+FEWER = settings(max_examples=max(10, settings.default.max_examples // 4))
+"""A law of every learner in every form, of which there are many."""
+
 SCALES = st.sampled_from([0.001, 1.0, 31.9])
 CASES = {
     "afl": Case(AFL(**LINEAR), PENALTIES),
@@ -146,6 +149,7 @@ def test_exact_scores_are_fractions_rounded_once(name: str, data: st.DataObject)
 
 
 @EACH
+@FEWER
 @given(data=st.data())
 def test_federated_equals_pooled_for_any_partition(name: str, data: st.DataObject) -> None:
     """Every layer, any skew, in any order, with clients that have nothing, in float32 and float64, by bytes."""
@@ -166,6 +170,7 @@ def test_federated_equals_pooled_for_any_partition(name: str, data: st.DataObjec
 
 
 @EACH
+@FEWER
 @given(data=st.data())
 def test_the_model_is_that_of_the_survivors_of_each_sum(name: str, data: st.DataObject) -> None:
     """Whoever drops out of whichever sum: pooled rows of those who took part, nothing kept between sums."""
@@ -222,6 +227,7 @@ def test_a_client_without_rows_changes_nothing_whatever_type_they_have(name: str
 
 
 @EACH
+@FEWER
 @given(data=st.data())
 def test_no_total_leaves_the_bounds_of_its_layout(name: str, data: st.DataObject) -> None:
     learner, rng = drawn(name, data)
