@@ -20,6 +20,7 @@ from federation.errors import UsageError
 from federation.learners import LEARNERS, LearnerEntry, LearnerSettings
 from federation.modes import MODES, Mode
 from secagg.config import MAX_CLIENTS
+from secagg.primitives.known_answers import wrong_answers
 from simulations.audit.attack import MASKED, Attack, CoalitionScore, Expectation, NotTriedError, TooLargeError
 from simulations.audit.attacks.membership import MEMBERSHIP
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
@@ -262,6 +263,8 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     """When it was made."""
     versions: dict[str, str] = Field(default_factory=versions)
     """Versions of Python and of the packages that decide the numbers."""
+    wrong_answers: tuple[str, ...] = Field(default_factory=wrong_answers)
+    """Primitives that do not give their known answer here; asked first."""
     dataset: DatasetRecord
     """The rows."""
     settings: SettingsRecord
@@ -289,9 +292,12 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
 
     @computed
     def holds(self) -> bool:
-        """Whether every cell turned out as expected, every coalition as stated, and every planted fault was caught."""
+        """Whether primitives gave their known answers, every cell turned out as expected, every coalition as stated,
+        and every planted fault was caught.
+        """
         return (
-            all(cell.as_expected for cell in self.cells)
+            not self.wrong_answers
+            and all(cell.as_expected for cell in self.cells)
             and all(point.as_stated for point in self.coalitions)
             and all(control.caught for control in self.controls)
             and all(one.as_expected for one in self.noise)

@@ -137,9 +137,9 @@ def _same_for_all_entries(mask: RingVector) -> RingVector:
 
 
 def _begins_again(mask: RingVector) -> RingVector:
-    """A mask whose key stream begins again after 4096 bytes: what a counter that is reset leaves."""
+    """A mask whose key stream begins again halfway: what a counter that is reset leaves."""
     data = np.frombuffer(mask.to_bytes(), dtype=np.uint8)
-    return RingVector.from_bytes(mask.layout, np.resize(data[:4096], len(data)).tobytes())
+    return RingVector.from_bytes(mask.layout, np.resize(data[: len(data) // 2], len(data)).tobytes())
 
 
 def _same_for_all_clients(mask: RingVector) -> RingVector:

@@ -26,6 +26,9 @@ SHORT = {
 
 def findings(audit: Audit) -> Iterator[Finding]:
     """What turned out as the protocols promise, and what did not."""
+    if audit.wrong_answers:
+        wrong = ", ".join(audit.wrong_answers)
+        yield Mark.WRONG, f"primitives do not give their known answers ({wrong}): nothing below is about this library"
     yield from _about_modes(audit)
     yield from _about_total(audit)
     yield from _about_coalitions(audit)
