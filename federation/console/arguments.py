@@ -206,6 +206,7 @@ def _wanted(reader: Reader) -> str:
         float: "a number",
         numbers: "numbers with commas between, such as 0,1,10",
         yes_or_no: "yes or no",
+        RowFormat.parse: "a row format such as UQ2.5",
     }
     return known.get(reader, "a text")
 
