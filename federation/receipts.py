@@ -18,9 +18,9 @@ def told_by(receipt: Receipt, roster: Roster) -> str:
     Raises:
         ReceiptError: it is not signed by the roster's server, or countersignatures do not verify.
     """
-    signers, who = _countersigners(receipt, roster)
+    signers, who, corrupt = _countersigners(receipt, roster)
     inclusion = receipt.inclusion
-    receipt.verify(roster.server, signers or None, party=inclusion.party if inclusion else 0)
+    receipt.verify(roster.server, signers or None, corrupt=corrupt, party=inclusion.party if inclusion else 0)
     said = f"sum {_name(receipt)}, over clients {', '.join(map(str, receipt.statement.survivors))}: "
     said += "signed by the server alone, and a second total of it would be evidence against the server"
     if signers:
@@ -68,12 +68,13 @@ def _name(receipt: Receipt) -> str:
     return receipt.statement.configuration.hex()[:16]
 
 
-def _countersigners(receipt: Receipt, roster: Roster) -> tuple[Mapping[PartyId, bytes], str]:
-    """Everybody who may have countersigned it, by Ed25519 key, and what they are; nobody where nobody did."""
+def _countersigners(receipt: Receipt, roster: Roster) -> tuple[Mapping[PartyId, bytes], str, int | None]:
+    """Everybody who may have countersigned it, by Ed25519 key, what they are, and how many of them may collude."""
     if not receipt.countersignatures:
-        return {}, ""
+        return {}, "", None
     for role in helper_roles():
         listed = roster.listed(role)
         if receipt.countersignatures.keys() <= listed.keys():
-            return {party: key[-IDENTITY_BYTES:] for party, key in listed.items()}, f"{role.name}s"
-    return roster.clients, "clients"
+            keys = {party: key[-IDENTITY_BYTES:] for party, key in listed.items()}
+            return keys, f"{role.name}s", len(keys) - 1 if roster.corrupt_helpers is None else roster.corrupt_helpers
+    return roster.clients, "clients", None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Self
 
 from secagg.wire import HEADER_BYTES
@@ -43,6 +43,10 @@ class PartyCost:
             bytes_down=sum(down) + len(down) * beside,
             vector_bytes=vector_bytes,
         )
+
+    def __add__(self, other: Self) -> Self:
+        """Both together."""
+        return type(self)(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
 
     def __str__(self) -> str:
         """What the party does, in words, as the end of a sentence."""

@@ -19,6 +19,9 @@ MIN_CORRUPTION = 0.2
 """Fraction of clients that may collude with the server and hurt nobody, where a site demands nothing else."""
 
 
+RECEIPTS = {"none": -1, "server": 0, "countersigned": 1}
+"""Receipts that a policy asks for, by the fewest signatures beside the server's; -1 where none is asked for."""
+
 MAX_GRAPHS = 1024
 """Most graphs of one beacon: each is hashed when a seed is checked."""
 
@@ -99,6 +102,8 @@ class ClientPolicy:
             colluders.
         accept_confirmed_guesses: whether a key holder may be able to confirm a guess of this site's whole vector, as in
             ``ckks``.
+        receipts: ``none``; ``server`` for sums that end in a receipt of the total; ``countersigned`` for those whose
+            receipt others than the server sign as well, so that a second total of the same sum has none.
     """
 
     modes: frozenset[str] = frozenset({"masked"})
@@ -119,6 +124,7 @@ class ClientPolicy:
     noise: NoiseDemand | None = None
     total_holders: int = 0
     accept_confirmed_guesses: bool = False
+    receipts: str = "none"
 
     def __post_init__(self) -> None:
         if not isinstance(self.modes, set | frozenset) or not all(isinstance(mode, str) for mode in self.modes):
@@ -140,6 +146,8 @@ class ClientPolicy:
             raise ConfigurationError(f"a policy bears 0 corrupt helpers or more, not {self.min_corrupt_helpers}")
         if not 1 <= self.graphs <= MAX_GRAPHS:
             raise ConfigurationError(f"a policy accepts 1 to {MAX_GRAPHS} graphs of a beacon, not {self.graphs}")
+        if self.receipts not in RECEIPTS:
+            raise ConfigurationError(f"a policy asks for receipts of {', '.join(RECEIPTS)}, not {self.receipts!r}")
         if self.beacon:
             seed_of_beacon(self.beacon, ())
 
@@ -186,6 +194,13 @@ class ClientPolicy:
             raise PolicyError(
                 f"this site takes part only where a key holder learns the total alone; in {protocol.name} it can "
                 "confirm a guess of a site's whole vector: use bfv or a masked mode, or set accept_confirmed_guesses"
+            )
+        signatures = -1 if guarantee.countersignatures is None else guarantee.countersignatures
+        if signatures < RECEIPTS[self.receipts]:
+            raise PolicyError(
+                f"this site asks for receipts of the kind {self.receipts!r}, and a total of this sum is signed by "
+                f"{'nobody' if signatures < 0 else 'the server alone'}: set receipts of the run to clients or helpers"
+                f"{', or to server' if RECEIPTS[self.receipts] == 0 else ''}"
             )
         for role, keys in protocol.public_keys.items():
             self._check_keys(role, keys)

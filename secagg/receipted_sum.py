@@ -13,6 +13,7 @@ from enum import Enum
 from typing import ClassVar, Generic, TypeVar
 
 from secagg.config import SERVER
+from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import (
     ConfigurationError,
@@ -45,7 +46,7 @@ from secagg.receipts import (
 from secagg.rounds import Round
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
 from secagg.snapshots import read, write
-from secagg.sums import NO_SECRETS, PartySecrets, SumProtocol, Survivors
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, PartySecrets, SumProtocol, Survivors
 from secagg.wire import MessageType, Reader, carries_vector, message_type, write_parties
 
 K = TypeVar("K", "ReceiptedPartyState", "ReceiptedServerState")
@@ -63,12 +64,12 @@ class SignedBy(Enum):
     CLIENTS = "clients"
     """More than two thirds of the cohort; so many survivors must be there to the end."""
     HELPERS = "helpers"
-    """More than two thirds of them."""
+    """So many of them that two totals take one more that signs both than a committee bears; else two thirds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptedSum(OverSum):
-    """Any sum with identities, and a receipt of its total. Costs and guarantee are those of the sum under it.
+    """Any sum with identities, and a receipt of its total.
 
     Args:
         protocol: the sum under it; noise goes under receipts, not over them.
@@ -106,6 +107,43 @@ class ReceiptedSum(OverSum):
         by = {SignedBy.CLIENTS: self.clients, SignedBy.HELPERS: self.helpers}
         return by.get(self.signed_by, ())
 
+    @property
+    def quorum(self) -> int:
+        """How many of them must."""
+        return quorum(self.countersigners, self._corrupt) if self.countersigners else 0
+
+    @property
+    def _corrupt(self) -> int | None:
+        """How many countersigners may collude with the server, where the sum says it of its helpers."""
+        to_open = self.protocol.guarantee.helpers_to_open
+        return None if self.signed_by is not SignedBy.HELPERS or to_open is None else to_open - 1
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the sum under it promises, and who signs its receipts."""
+        under = self.protocol.guarantee
+        asked = under.messages + (self.signed_by is SignedBy.CLIENTS)
+        return replace(under, messages=asked, countersignatures=self.quorum)
+
+    @property
+    def costs(self) -> Mapping[str, PartyCost]:
+        """The costs of the sum under it, and those of its receipts with the longest path in the tree of uploads."""
+        costs, path, nothing = dict(self.protocol.costs), (bytes(HASH_BYTES),) * _levels(len(self.clients)), bytes(32)
+        receipt = Receipt(
+            statement=Statement(configuration=nothing, survivors=self.clients, uploads=nothing, total=nothing),
+            signature=bytes(SIGNATURE_BYTES),
+            countersignatures=dict.fromkeys(self.countersigners[: self.quorum], bytes(SIGNATURE_BYTES)),
+            inclusion=Inclusion(party=SERVER, upload=nothing, path=path),
+        )
+        costs[CLIENT_ROLE] += _cost([], [len(receipt.to_bytes())])
+        if self.countersigners:
+            (role,) = {CLIENT_ROLE} if self.signed_by is SignedBy.CLIENTS else costs.keys() - {CLIENT_ROLE}
+            request = CountersignRequest(
+                dropouts=(), uploads=nothing, total=nothing, path=path if role == CLIENT_ROLE else ()
+            )
+            costs[role] += _cost([SIGNATURE_BYTES], [len(request.to_payload())])
+        return costs
+
     def digest_of(self, type_: MessageType | None) -> bytes:
         """Return the digest of the sum under it, to which its own messages are bound too."""
         return self.digest
@@ -123,7 +161,7 @@ class ReceiptedSum(OverSum):
         if receipt.statement.configuration != self.digest:
             raise ReceiptError("this receipt is for another sum: session, cohort, layout or context differ")
         keys = {signer: self.identity_of(signer) for signer in self.countersigners}
-        receipt.verify(self.identity_of(SERVER), keys or None, party=party)
+        receipt.verify(self.identity_of(SERVER), keys or None, corrupt=self._corrupt, party=party)
 
     def client(
         self,
@@ -149,6 +187,15 @@ class ReceiptedSum(OverSum):
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ReceiptedServer:
         """Return the server's session; its ``receipt`` is there once the total is countersigned."""
         return ReceiptedServer(self, self.protocol.server(secrets=secrets, entropy=entropy), secrets)
+
+
+def _levels(n_clients: int) -> int:
+    """The longest path of a tree over so many uploads."""
+    return (n_clients - 1).bit_length()
+
+
+def _cost(up: list[int], down: list[int]) -> PartyCost:
+    return PartyCost.of_payloads(up, down, vector_bytes=0, signature_bytes=SIGNATURE_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,7 +455,7 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
         raise LocalProtocolError("this session is over; start a new one")
 
     def _need_quorum(self, round_: Round) -> None:
-        needed = quorum(self._config.countersigners)
+        needed = self._config.quorum
         if self._config.signed_by is SignedBy.HELPERS and len(round_.answered) < needed:
             raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
         round_.need(needed)
@@ -447,7 +494,7 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
     def _issue(self) -> Receipt:
         (told, _), identity = self._told(), self._identity
         assert identity is not None
-        enough = sorted(self._kept.countersignatures)[: quorum(self._config.countersigners)]
+        enough = sorted(self._kept.countersignatures)[: self._config.quorum]
         return Receipt(
             statement=told,
             signature=identity.sign(SERVER_LABEL, *told.parts),

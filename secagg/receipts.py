@@ -11,7 +11,7 @@ Uploads are the leaves of a Merkle tree (RFC 9162, section 2.1), so that a clien
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from secagg.config import two_thirds
@@ -91,14 +91,20 @@ class Receipt:
     inclusion: Inclusion | None = None
 
     def verify(
-        self, server_identity: bytes, countersigners: Mapping[PartyId, bytes] | None = None, *, party: PartyId = 0
+        self,
+        server_identity: bytes,
+        countersigners: Mapping[PartyId, bytes] | None = None,
+        *,
+        corrupt: int | None = None,
+        party: PartyId = 0,
     ) -> None:
         """Check who signed it, offline.
 
         Args:
             server_identity: the server's Ed25519 public key, from the operator.
-            countersigners: the public keys of all clients of the cohort, or of all helpers: more than two thirds of
-                them must have countersigned. None asks for the server's signature alone.
+            countersigners: the public keys of all clients of the cohort, or of all helpers: a ``quorum`` of them must
+                have countersigned. None asks for the server's signature alone.
+            corrupt: how many of them may sign whatever the server wants; None where nothing is said of that.
             party: a client whose upload must be among those that were signed; 0 for nobody's.
 
         Raises:
@@ -106,19 +112,19 @@ class Receipt:
         """
         if not verifies(server_identity, self.signature, statement(SERVER_LABEL, *self.statement.parts)):
             raise ReceiptError("this receipt is not signed by this server, or was changed")
-        self._check_countersignatures(countersigners)
+        if countersigners is not None:
+            self._check_countersignatures(countersigners, quorum(countersigners, corrupt))
         if party:
             self._check_inclusion(party)
 
-    def _check_countersignatures(self, countersigners: Mapping[PartyId, bytes] | None) -> None:
+    def _check_countersignatures(self, countersigners: Mapping[PartyId, bytes], needed: int) -> None:
         said = statement(COUNTERSIGNER_LABEL, *self.statement.parts)
-        for party, signature in self.countersignatures.items() if countersigners is not None else ():
-            if not verifies((countersigners or {}).get(party, b""), signature, said):
+        for party, signature in self.countersignatures.items():
+            if not verifies(countersigners.get(party, b""), signature, said):
                 raise ReceiptError(f"the countersignature of party {party} is forged, or it is nobody who may give one")
-        needed = quorum(countersigners) if countersigners is not None else 0
         if len(self.countersignatures) < needed:
             raise ReceiptError(
-                f"this total needs {needed} countersignatures of {len(countersigners or {})} and has "
+                f"this total needs {needed} countersignatures of {len(countersigners)} and has "
                 f"{len(self.countersignatures)}: another total of the same sum could have as many"
             )
 
@@ -189,9 +195,17 @@ class Receipt:
         return replace(self, opening=b"")
 
 
-def quorum(countersigners: Iterable[PartyId]) -> int:
-    """How many must countersign: more than two thirds, so that two totals take more than a third that sign both."""
-    return two_thirds(tuple(countersigners))
+def quorum(countersigners: Collection[PartyId], corrupt: int | None = None) -> int:
+    """How many must countersign, so that two totals of one sum take too many who sign both.
+
+    Args:
+        countersigners: who may.
+        corrupt: how many of them may sign both: two quorums share one more. None asks for more than two thirds, of
+            which two share more than a third.
+    """
+    if corrupt is None:
+        return two_thirds(tuple(countersigners))
+    return min(len(countersigners), (len(countersigners) + corrupt) // 2 + 1)
 
 
 def opening_of(identity: IdentityKey, configuration: bytes) -> bytes:

@@ -100,6 +100,8 @@ class Guarantee:
             may tell theirs; None where clients add none.
         helpers_confirm_guesses: whether a helper that guesses a client's whole vector can tell from its part of the sum
             that the guess is right, with more than the total's help.
+        countersignatures: how many parties sign a receipt of the total beside the server; None where there is no
+            receipt.
     """
 
     survivors_needed: int
@@ -122,6 +124,7 @@ class Guarantee:
     drawn_graph: DrawnGraph | None = None
     noise_colluders: int | None = None
     helpers_confirm_guesses: bool = False
+    countersignatures: int | None = None
 
     @property
     def opens_alone(self) -> bool:

@@ -6,7 +6,7 @@ import importlib
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
@@ -168,6 +168,7 @@ class Demands(StrictModel):
     min_security_bits: Annotated[float, Field(gt=0)] = 40.0
     min_correctness_bits: Annotated[float, Field(gt=0)] = 20.0
     accept_confirmed_guesses: bool = False
+    receipts: Literal["none", "server", "countersigned"] = "none"
 
     @field_validator("modes")
     @classmethod

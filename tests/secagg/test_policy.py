@@ -24,6 +24,7 @@ from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.series import MaskedSeries
 from secagg.policy import ClientPolicy, NoiseDemand
 from secagg.primitives.boxes import BoxKey
+from secagg.receipted_sum import ReceiptedSum, SignedBy
 
 LAYOUT = Layout.of([("counts", 3, 10)])
 CLIENTS = (1, 2, 3, 4, 5)
@@ -223,6 +224,18 @@ def test_a_key_holder_that_could_confirm_a_guess_is_accepted_only_on_purpose() -
     ClientPolicy(modes=both, accept_confirmed_guesses=True).check(ckks)
 
 
+def test_a_site_asks_for_receipts() -> None:
+    offers = [SIGNED, *(ReceiptedSum(protocol=SIGNED, signed_by=by) for by in (SignedBy.SERVER, SignedBy.CLIENTS))]
+    for least, asked in enumerate(("none", "server", "countersigned")):
+        policy = replace(accepts("masked", identities=ROSTER), receipts=asked)
+        for offered, protocol in enumerate(offers):
+            if offered >= least:
+                policy.check(protocol)
+            else:
+                with pytest.raises(PolicyError, match=f"receipts of the kind '{asked}'"):
+                    policy.check(protocol)
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -231,6 +244,7 @@ def test_a_key_holder_that_could_confirm_a_guess_is_accepted_only_on_purpose() -
         {"min_corrupt_helpers": -1},
         {"min_security_bits": 0},
         {"min_correctness_bits": float("nan")},
+        {"receipts": "clients"},
     ],
     ids=str,
 )

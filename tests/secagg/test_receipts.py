@@ -15,8 +15,14 @@ from support.memory_store import MemoryStore
 from support.parties import SERVER_KEY, key_of, resealed, signed
 from support.rows import committee, masked, plain, some_vectors
 
-from secagg import DurableClient, InOneProcess, Layout, Receipt
-from secagg.errors import ConfigurationError, ReceiptError, RemoteProtocolError, TooFewSurvivorsError
+from secagg import DurableClient, InOneProcess, Layout, Receipt, run_in_memory
+from secagg.errors import (
+    ConfigurationError,
+    HelperMissingError,
+    ReceiptError,
+    RemoteProtocolError,
+    TooFewSurvivorsError,
+)
 from secagg.receipted_sum import CountersignRequest, ReceiptedSum, SignedBy
 from secagg.receipts import (
     COUNTERSIGNER_LABEL,
@@ -89,6 +95,43 @@ def test_everybody_has_a_receipt_that_verifies_offline(mode: str, by: SignedBy) 
             protocol.verify(receipt, party=next(p for p in CLIENTS if p != party))
         with pytest.raises(ReceiptError, match="take the server's"):
             receipt.verify_total(hand.server.result.total)
+
+
+@pytest.mark.parametrize(("helpers", "corrupt", "away"), [(4, 1, 1), (6, 1, 2), (7, 2, 2)])
+def test_helpers_that_a_committee_bears_need_not_countersign(helpers: int, corrupt: int, away: int) -> None:
+    """With one fewer there is no receipt, and none verifies: two sets of the rest could share liars alone."""
+    parties = signed(committee(LAYOUT, CLIENTS, bytes(16), b"", helpers=helpers, corrupt=corrupt))
+    parties = replace(parties, protocol=ReceiptedSum(protocol=parties.protocol, signed_by=SignedBy.HELPERS))
+    for missing in (away, away + 1):
+        hand = ByHand(parties, VECTORS)
+        hand.until(MessageType.COUNTERSIGNATURE)
+        hand.gone = dict.fromkeys(parties.helpers[:missing], 0)
+        if missing > away:
+            with pytest.raises(HelperMissingError):
+                hand.finish()
+            continue
+        assert hand.finishes_exactly() == CLIENTS
+        receipt = hand.server.receipt
+        hand.config.verify(receipt)
+        assert len(receipt.countersignatures) == hand.config.guarantee.countersignatures == helpers - away
+        last = dict(list(receipt.countersignatures.items())[1:])
+        with pytest.raises(ReceiptError, match="could have as many"):
+            hand.config.verify(replace(receipt, countersignatures=last))
+
+
+@pytest.mark.parametrize("by", SignedBy)
+@pytest.mark.parametrize("mode", SUMS)
+def test_stated_costs_hold_the_receipts(mode: str, by: SignedBy) -> None:
+    if by is SignedBy.HELPERS and mode != "committee":
+        return
+    parties = receipted(mode, by)
+    traffic, protocol = run_in_memory(parties, VECTORS).traffic, parties.protocol
+    for party in (*CLIENTS, *parties.helpers):
+        cost = protocol.costs["client" if party in CLIENTS else "helper"]
+        measured = traffic[party]
+        assert (measured.messages_up, measured.bytes_up) == (cost.messages_up, cost.bytes_up)
+        assert measured.bytes_down == cost.bytes_down
+    assert protocol.costs["client"].messages_up == protocol.guarantee.messages
 
 
 def test_a_receipt_vouches_for_nothing_else() -> None:
