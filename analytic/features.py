@@ -15,8 +15,8 @@ by row from consecutive pieces of the stream, each an integer n:
   (-6, 6); unlike an inverse normal distribution function it has no logarithm that libraries round differently.
 
 With a factor v of the law's variance (1 unless stated) the scale is the integer s = isqrt(floor(2^60 v / rows)), which
-is 2^30 sqrt(v / rows) rounded down, and every entry of the matrix is a whole number of 2^-16, rounded to the nearest one
-(a half upward):
+is 2^30 sqrt(v / rows) rounded down, and every entry of the matrix is a whole number of 2^-16, rounded to the nearest
+one (a half upward):
 
 - ``linear``: "U", entry = floor((n s + 2^45) / 2^46), what deep-learning libraries give a linear layer by default;
 - ``affine``: the same, with a bias for each column;

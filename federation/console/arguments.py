@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from analytic.errors import AnalyticError
+from analytic.row_format import RowFormat
 from federation.errors import FederationError, UsageError
 
 T = TypeVar("T")

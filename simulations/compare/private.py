@@ -414,7 +414,7 @@ def _split(dataset: Dataset, rng: np.random.Generator) -> Iterator[tuple[NDArray
 
 
 def without_depth(settings: PrivateSettings) -> PrivateSettings:
-    """The same comparison with T = 0, random features alone: what a deep learner must beat for its 2T + 1 releases to be worth it."""
+    """The same comparison with T = 0, random features alone: what 2T + 1 releases must beat to be worth it."""
     return replace(settings, terms=replace(settings.terms, n_layers=0))
 
 
@@ -451,8 +451,8 @@ def settings_from(
     unknown = (deep or {}).keys() - {"n_layers", *known}
     if unknown:
         raise UsageError(
-            f"with --epsilon {'random' if flat else 'deepafl'} takes {', '.join(known)} with --option, not {', '.join(sorted(unknown))}; leave "
-            "that out, or --epsilon"
+            f"with --epsilon {'random' if flat else 'deepafl'} takes {', '.join(known)} with --option, not "
+            f"{', '.join(sorted(unknown))}; leave that out, or --epsilon"
         )
     terms = PrivacyTerms(
         delta=privacy.delta,
