@@ -40,6 +40,20 @@ EXACT_FLOAT32 = 2**24
 """Integers up to here, and so counts of as many rows, are exact in float32."""
 
 
+def too_many_cells(n_groups: int, n_values: int, advice: str) -> SpecificationError:
+    """Return the error for more cells than a Gram has room for; ``advice`` says what to do."""
+    n_cells = n_groups * n_values
+    return SpecificationError(
+        f"{n_groups} groups of {n_values} values are {n_cells} cells, more than {MAX_CELLS}: their Gram would need "
+        f"{gram_gib(n_cells):.1f} GiB; {advice}"
+    )
+
+
+def gram_gib(n_cells: int) -> float:
+    """Return what a Gram of so many cells takes, 8 bytes an entry, in GiB."""
+    return n_cells**2 / 2**27
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountSpec:
     """The public shape of a sum of counts: how often two groups' values, and a value and a class, meet in a row.
@@ -69,10 +83,7 @@ class CountSpec:
                 f"{self.n_groups}, {self.n_values}, {self.n_classes}, {self.max_rows} and {self.diagonal_allowance}"
             )
         if self.n_cells > MAX_CELLS:
-            raise SpecificationError(
-                f"{self.n_groups} groups of {self.n_values} values are {self.n_cells} cells, more than {MAX_CELLS}: "
-                f"their Gram would need {self.n_cells**2 / 2**27:.1f} GiB. Use smaller groups or fewer buckets"
-            )
+            raise too_many_cells(self.n_groups, self.n_values, "use smaller groups or fewer buckets")
         if self.max_rows + self.diagonal_allowance > INT64_MAX:
             raise SpecificationError("rows and diagonal allowance must stay below 2^63 together; use a smaller gamma")
 

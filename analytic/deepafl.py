@@ -76,7 +76,7 @@ from analytic.row_map import (
 )
 from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit, noise_levels
 from analytic.solve import ResidualBlock, Solution, sandwiched_least_squares, solve_ridge
-from analytic.statistics import LABELS, Statistics, StatisticsSpec, one_hot
+from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec, one_hot
 
 MAPS_VERSION = 2
 """Of the public maps: 1 drew ``analytic/projection/v1`` and multiplied in float64. Weights belong to one version."""
@@ -145,7 +145,8 @@ class DeepAFL:
         projection: law and scale of A and B_t, see ``analytic.features``.
         seed: public seed of A and B_t.
         fed_by_first: feed every block from Phi_0 instead of Phi_t (eq. 89).
-        row_bits: bits of each fixed-point entry of Phi_t, F_t and R_t, the sign aside.
+        row_bits: bits of each fixed-point entry of Phi_t, F_t and R_t, the sign aside; 0 becomes the most, at most 22,
+            with which sums of ``max_rows`` are exact.
         headroom_bits: integer bits beyond the proven bound, for clients that miss sums and for noisy totals.
         clip: clip rows into their formats instead of refusing them.
         row_map: the norms of every layer's rows, and their lattice, in place of proven formats; for class labels. The
@@ -171,7 +172,7 @@ class DeepAFL:
     projection: Projection = "nin"
     seed: int = 0
     fed_by_first: bool = False
-    row_bits: int = 22
+    row_bits: int = 0
     headroom_bits: int = 0
     clip: bool = False
     row_map: LayerMap | None = field(default=None, metadata=OPTIONAL)
@@ -195,6 +196,8 @@ class DeepAFL:
             )
         if self.row_map is None and (self.solver or self.block_solver):
             raise SpecificationError("a solver that knows noise needs a row map: no noise covers rows without a bound")
+        if self.row_bits == 0:
+            object.__setattr__(self, "row_bits", most_row_bits(self.max_rows, self.target_format))
         # what makes a sum exact depends on row_bits, and not on how a bound splits them
         _ = self._spec(self.d_phi, 0.0, self.target_format), self._block_spec(0.0, 0.0)
 
@@ -638,6 +641,13 @@ class DeepAFL:
                 n_rows=error.n_rows,
                 largest=error.largest,
             ) from error
+
+
+def most_row_bits(max_rows: int, target_format: RowFormat) -> int:
+    """Return the most bits of an entry, at most 22, of which all products of so many rows have room in int64."""
+    widest = (max(2**bits - 1, target_format.magnitude) * (2**bits - 1) for bits in range(22, 1, -1))
+    fitting = (bits for bits, product in zip(range(22, 1, -1), widest, strict=True) if max_rows * product <= INT64_MAX)
+    return next(fitting, 1)
 
 
 @lru_cache(maxsize=2)  # in a simulation every client asks for the same one

@@ -400,7 +400,8 @@ class DeepAFLClassifier(Classifier):
         projection: law and scale of the random projections: linear, nin or normal.
         seed: public seed of the random projections.
         fed_by_first: feed every block from Phi_0 instead of Phi_t (eq. 89).
-        row_bits: bits of each fixed-point entry, the sign aside.
+        row_bits: bits of each fixed-point entry, the sign aside; 0 for the most, at most 22, that the rows leave room
+            for.
         headroom_bits: integer bits beyond the proven bound.
         clip: clip rows into their formats instead of refusing them.
     """
@@ -420,7 +421,7 @@ class DeepAFLClassifier(Classifier):
         projection: Projection = "nin",
         seed: int = 0,
         fed_by_first: bool = False,
-        row_bits: int = 22,
+        row_bits: int = 0,
         headroom_bits: int = 0,
         clip: bool = False,
     ) -> None:

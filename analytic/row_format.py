@@ -138,7 +138,7 @@ class RowFormat:
         return RowsOutsideFormatError(
             f"{outside} of {len(rows)} rows do not fit {self} ({span}): {not_finite} of them hold NaN or infinity, "
             f"the largest finite absolute value is {largest:g}. Use a format with more integer bits, scale or repair "
-            "the rows, or clip them on purpose with clip=True (NaN and infinity are never clipped)",
+            "the rows, or clip them on purpose by the learner's parameter clip (NaN and infinity are never clipped)",
             n_rows=outside,
             largest=largest,
         )

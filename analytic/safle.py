@@ -20,7 +20,7 @@ from analytic.bucketing import (
     HistogramSpec,
     QuantileThresholds,
 )
-from analytic.counts import Counts, CountSpec
+from analytic.counts import MAX_CELLS, Counts, CountSpec, gram_gib, too_many_cells
 from analytic.digits import Digits as Exact
 from analytic.digits import digit_bits
 from analytic.errors import NotReadyError, SpecificationError
@@ -100,6 +100,8 @@ class SAFLe:
             raise SpecificationError(f"gamma must be a whole number >= 0, not {self.ri_gamma}")
         if not (np.isfinite(self.ridge) and self.ridge >= 0):
             raise SpecificationError(f"a ridge must be a finite number >= 0, not {self.ridge}")
+        if self.grouping.n_groups * self.grouping.n_values > MAX_CELLS:
+            raise too_many_cells(self.grouping.n_groups, self.grouping.n_values, self._what_fits())
         _ = self.spec
         model = self.init()
         if isinstance(self.thresholds, QuantileThresholds) and model.thresholds is None:
@@ -245,6 +247,19 @@ class SAFLe:
         if "weights" in parts:
             solution = parts.solution("weights", (self.spec.n_cells, self.n_classes))
         return SAFLeModel(thresholds=thresholds, solution=solution)
+
+    def _what_fits(self) -> str:
+        """Say which number of buckets has few enough cells, and what these cost."""
+        for n_buckets in range(self.n_buckets - 1, 1, -1):
+            bucketing = Bucketing(encoding=Encoding(self.encoding), n_buckets=n_buckets)
+            n_groups, rest = divmod(self.n_features * bucketing.digits_per_feature, self.group_size)
+            n_cells = n_groups * bucketing.base**self.group_size
+            if not rest and n_cells <= MAX_CELLS:
+                return (
+                    f"n_buckets={n_buckets} fits: {n_cells} cells, a Gram of {gram_gib(n_cells):.2g} GiB at the server "
+                    "and half of that in every client's vector"
+                )
+        return "no number of buckets fits: leave features out, or bring them to fewer columns by a public projection"
 
     def _blocks(self, model: SAFLeModel, rows: ClientRows) -> Iterator[tuple[Digits, NDArray[Any]]]:
         step = self.spec.block_rows

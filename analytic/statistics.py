@@ -276,12 +276,12 @@ class _Accumulator:
                 f"they have shape {features.shape}, the targets {targets.shape}"
             )
         if targets.ndim == 1 and len(targets):
-            check_labels(targets, spec.n_targets)
             if spec.target_format != LABELS:
                 raise InvalidRowsError(
-                    f"targets in {spec.target_format} must have shape (n, {spec.n_targets}), not {targets.shape}; "
-                    "class labels need the target format LABELS"
+                    f"targets in {spec.target_format} must have shape (n, {spec.n_targets}), not {targets.shape}: real "
+                    "ones get it by reshape(-1, 1); class labels need a learner with the target format LABELS"
                 )
+            check_labels(targets, spec.n_targets)
         elif targets.ndim != 1 and targets.shape[1:] != (spec.n_targets,):
             raise InvalidRowsError(f"targets must have shape (n, {spec.n_targets}), not {targets.shape}")
         count = self._count + len(features)
@@ -387,7 +387,8 @@ def check_labels(labels: NDArray[Any], n_classes: int) -> None:
     refuse_mask(labels)
     if not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == np.bool_):
         raise InvalidRowsError(
-            f"class labels must be integers, not {labels.dtype}; pass regression targets as a matrix of shape (n, c)"
+            f"class labels must be integers, not {labels.dtype}; number texts by an agreed list of classes, "
+            "and for real targets give the learner a target_format with fraction bits and a matrix of shape (n, c)"
         )
     outside = int(np.count_nonzero((labels < 0) | (labels >= n_classes)))
     if outside:

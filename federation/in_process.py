@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
+from analytic.errors import InvalidRowsError
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.statistics import IntVector
 from federation.errors import FederationError
@@ -148,7 +149,9 @@ def run_federation(
     sums = mode.sums(tuple(clients), in_series=in_series and privacy is None)
     finished = FederatedRun(model=federation.model)
     while (step := federation.next_sum) is not None:
-        contributions = {party: _timed(step, rows, finished.cost_of(party), tick) for party, rows in clients.items()}
+        contributions = {
+            party: _timed(step, party, rows, finished.cost_of(party), tick) for party, rows in clients.items()
+        }
         parties = sums.next_sum(step.room(len(clients)), step.context)
         parties = replace(parties, protocol=step.over(parties.protocol))
         step.charge(ledger, session_id=parties.protocol.digest)
@@ -172,12 +175,16 @@ def _check_no_refusals(run: InMemoryRun) -> None:
         ) from error
 
 
-def _timed(step: Step[Any], rows: ClientRows, cost: Cost, tick: Tick) -> Callable[[], IntVector]:
-    """A client's contribution, whose time is booked."""
+def _timed(step: Step[Any], party: PartyId, rows: ClientRows, cost: Cost, tick: Tick) -> Callable[[], IntVector]:
+    """A client's contribution, whose time is booked, and whose errors say whose rows they are about."""
 
     def contribution() -> IntVector:
         started = time.perf_counter()
-        vector = step.vector(rows)
+        try:
+            vector = step.vector(rows)
+        except InvalidRowsError as error:
+            error.args = (f"client {party}: {error}",)
+            raise
         cost.statistics_seconds += time.perf_counter() - started
         tick()
         return vector

@@ -142,6 +142,7 @@ def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
         "max_clients": settings.max_clients,
         "ridge": settings.ridge,
         "ri_gamma": settings.ri_gamma,
+        "clip": settings.options.get("clip", False),
     }
 
 
@@ -180,10 +181,9 @@ def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
     return DeepAFL(
         n_features=settings.n_features,
         n_targets=settings.n_classes,
-        feature_bound=settings.highest,
         max_rows=settings.max_rows,
         ridge=settings.ridge,
-        **({"d_phi": width, "d_f": width} | dict(settings.options)),
+        **({"feature_bound": settings.highest, "d_phi": width, "d_f": width} | dict(settings.options)),
     )
 
 
@@ -225,11 +225,11 @@ def _needs_histograms(options: Mapping[str, Option]) -> bool:
 LEARNERS: Mapping[str, LearnerEntry] = {
     entry.name: entry
     for entry in (
-        LearnerEntry(name="afl", build=_afl, linear_weights=lambda model: model.weights),
+        LearnerEntry(name="afl", build=_afl, options={"clip": yes_or_no}, linear_weights=lambda model: model.weights),
         LearnerEntry(
             name="fedhip",
             build=_fedhip,
-            options={"alphas": numbers},
+            options={"alphas": numbers, "clip": yes_or_no},
             linear_weights=lambda model: model.weights,
             personalise=_personalise,
         ),
@@ -258,7 +258,10 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "projection": str,
                 "seed": int,
                 "fed_by_first": yes_or_no,
+                "feature_bound": float,
                 "row_bits": int,
+                "headroom_bits": int,
+                "clip": yes_or_no,
             },
             n_sums=lambda options: 2 * int(options.get("n_layers", 5)) + 1,
         ),

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache, partial
 from itertools import count, islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from federation.errors import UsageError
 from federation.sum_setup import SumSetup
 from secagg import (
+    Assumptions,
     CommitteeSum,
     Guarantee,
     InOneProcess,
@@ -29,6 +30,7 @@ from secagg import (
     os_entropy,
     seed_of_beacon,
 )
+from secagg.beacon import BEACON_BYTES
 from secagg.carriers import Encrypted, EncryptionParameters, choose_parameters, generate_contexts, sign_context
 from secagg.carriers.parameters import Scheme
 from secagg.errors import ConfigurationError
@@ -185,6 +187,7 @@ class Mode:
             session_id=session_id,
             context=context,
             corrupt_helpers=self.corrupt_helpers,
+            **_promised_in_simulation(clients),
         )
         secrets: dict[PartyId, PartySecrets] = {}
         if self.helper is not None:
@@ -204,7 +207,8 @@ class Mode:
         Who drops out of a series stays out until a new one begins.
         """
         if in_series and self.make_series is not None:
-            setup = SumSetup(layout=PROBE, clients=clients, session_id=new_session_id())
+            promised = _promised_in_simulation(clients)
+            setup = SumSetup(layout=PROBE, clients=clients, session_id=new_session_id(), **promised)
             return SeriesInOneProcess(self.make_series(setup))
         return _SeparateSums(self, clients)
 
@@ -237,6 +241,20 @@ class _SeparateSums:
 
 
 PROBE = Layout.of([("probe", 1, 1)])
+
+LARGEST_COMPLETE = 100
+"""Clients of a simulation up to which each shares a mask with every other."""
+
+
+def _promised_in_simulation(clients: tuple[PartyId, ...]) -> dict[str, Any]:
+    """Return what larger cohorts are promised to be, so that their masks are on a sparse graph that is planned for it.
+
+    A tenth corrupt and three tenths of dropouts, which are the defaults of ``parameters`` and ``bench``.
+    """
+    if len(clients) <= LARGEST_COMPLETE:
+        return {}
+    promised = Assumptions()
+    return {"corruption": promised.corruption, "dropout": promised.dropout, "beacon": os_entropy(BEACON_BYTES)}
 
 
 @lru_cache(maxsize=256)

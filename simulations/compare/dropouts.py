@@ -9,6 +9,7 @@ import numpy as np
 from federation.errors import UsageError
 from federation.modes import Mode
 from secagg import PartyId
+from secagg.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +41,15 @@ class Dropouts:
         """Refuse a rate that leaves ``mode`` without a total, before any work is done.
 
         Raises:
-            UsageError: too few clients would stay.
-            secagg.errors.ConfigurationError: ``mode`` cannot serve this cohort at all.
+            UsageError: too few clients would stay, or ``mode`` cannot serve this cohort at all.
         """
-        needed, stay = mode.guarantee(clients).survivors_needed, len(clients) - self.n_lost(len(clients))
+        try:
+            needed, stay = mode.guarantee(clients).survivors_needed, len(clients) - self.n_lost(len(clients))
+        except ConfigurationError as error:
+            raise UsageError(
+                f"{mode.name} cannot serve {len(clients)} client{'s' * (len(clients) > 1)}: {error}; leave {mode.name} "
+                "out of --modes: --modes plain serves any number"
+            ) from error
         if stay < needed:
             raise UsageError(
                 f"{mode.name} needs {needed} of {len(clients)} clients to stay to the end; --dropout {self.rate:g} "

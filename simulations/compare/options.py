@@ -13,7 +13,7 @@ from federation.console.declaration import changed, option, part
 from federation.console.output_files import refuse_same_file
 from federation.errors import UsageError
 from federation.learners import LEARNERS, LearnerEntry
-from federation.modes import Mode
+from federation.modes import LARGEST_COMPLETE, Mode
 from secagg.config import MAX_CLIENTS
 from simulations.command_line.shared_arguments import DataOptions, format_option, modes_option
 from simulations.compare.baselines import BASELINES, Baseline
@@ -35,7 +35,11 @@ class FederationOptions:
 
     modes: tuple[Mode, ...] = modes_option()
     clients: tuple[int, ...] = option(
-        "cohort sizes", lambda text: wholes(text, at_least=1, at_most=MAX_CLIENTS), default=(20,), metavar="N,..."
+        f"cohort sizes; masks of more than {LARGEST_COMPLETE} clients are on a sparse graph, planned for a tenth "
+        "corrupt and three tenths of dropouts",
+        lambda text: wholes(text, at_least=1, at_most=MAX_CLIENTS),
+        default=(20,),
+        metavar="N,...",
     )
     partition: tuple[Partition, ...] = option(
         "iid, dirichlet:ALPHA or shards:S; may be repeated",

@@ -189,10 +189,13 @@ class TestPublicFormats:
         roomy = dataclasses.replace(learner, headroom_bits=8)
         assert roomy.client_statistics(model, large).count == 5
 
-    def test_bits_that_no_exact_sum_allows_are_refused(self) -> None:
-        with pytest.raises(SpecificationError, match="allow fewer rows"):
-            _learner(max_rows=2**20)
-        _learner(max_rows=2**20, row_bits=20)
+    def test_bits_that_no_exact_sum_allows_are_refused_and_none_are_the_most_that_one_allows(self) -> None:
+        most = {rows: _learner(max_rows=rows, row_bits=0).row_bits for rows in (8, 2**19, 2**19 + 1, 2**40)}
+        assert most == {8: 22, 2**19: 22, 2**19 + 1: 21, 2**40: 11}
+        for rows, bits in most.items():
+            if bits < 22:
+                with pytest.raises(SpecificationError, match="allow fewer rows"):
+                    _learner(max_rows=rows, row_bits=bits + 1)
 
     def test_a_bound_beyond_all_bits_is_refused_before_the_first_sum(self) -> None:
         with pytest.raises(SpecificationError, match="row_bits allows 22"):

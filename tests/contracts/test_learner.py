@@ -470,7 +470,7 @@ IMPOSSIBLE: dict[str, list[tuple[dict[str, Any], str]]] = {
     ],
     "safle": [
         ({"group_size": 3}, "20 digits do not fit into groups of 3"),
-        ({"group_size": 10, "n_buckets": 40}, "20480 cells, more than 16384"),
+        ({"group_size": 10, "n_buckets": 40}, "20480 cells, more than 16384.*; n_buckets=32 fits: 16384 cells"),
         ({"n_buckets": 1}, "buckets, not 1"),
         ({"encoding": "unary"}, "one of integer, one-hot, binary-overlapping, not 'unary'"),
         ({"thresholds": FixedThresholds.evenly(0.0, 1.0, 3)}, "need 4 thresholds for each of 5 features"),

@@ -7,7 +7,7 @@ import pytest
 from support.parties import registered
 
 from federation.errors import UsageError
-from federation.modes import MODES, Mode, choose_modes, register
+from federation.modes import LARGEST_COMPLETE, MODES, Mode, choose_modes, register
 from secagg import Layout, run_in_memory
 from secagg.errors import ConfigurationError
 from secagg.in_memory import Envelope
@@ -78,6 +78,16 @@ def test_the_sums_of_a_run_are_exact_and_have_a_session_each(mode: Mode, in_seri
         before = 0 if in_series and number and mode.make_series else guarantee.messages_before_vector
         assert {run.traffic[party].messages_up for party in CLIENTS} == {before + 1 + guarantee.messages_after_vector}
     assert len(sessions) == 3
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES.values() if mode.make_series], ids=lambda mode: mode.name)
+def test_large_simulated_cohorts_have_a_sparse_graph_and_smaller_ones_a_complete_one(mode: Mode) -> None:
+    for n_clients, dropouts in ((LARGEST_COMPLETE, 33), (LARGEST_COMPLETE + 1, 30)):
+        clients = tuple(range(1, n_clients + 1))
+        for in_series in (False, True):
+            protocol = mode.sums(clients, in_series=in_series).next_sum(LAYOUT, b"").protocol
+            assert (len(protocol.neighbours(1)) < n_clients - 1) == (n_clients > LARGEST_COMPLETE)
+        assert mode.guarantee(clients).survivors_needed == n_clients - dropouts
 
 
 def test_a_mode_explains_itself() -> None:
