@@ -75,7 +75,7 @@ BUCKETS = tuple(
     {"ri_gamma": gamma, "ridge": ridge, "max_clients": MAX_CLIENTS} for gamma in (0, 1000) for ridge in (0.0, 0.5)
 )
 COLUMNS = ColumnMap(exponents=tuple(range(3, 3 + D)), intercept=1)
-MAP = RandomMap(n_features=D, n_columns=9, feature_bound=32.0, fraction_bits=6, seed=4)
+MAP = RandomMap(n_features=D, n_columns=9, feature_bound=32.0, fraction_bits=11, seed=4)
 WAVE = replace(MAP, activation="sine", projection="fourier", fraction_bits=7, limit=127 / 128, variance=0.01)
 LIFTS = tuple(
     {"feature_format": own.row_format, "lift": own}
@@ -100,7 +100,7 @@ CASES = {
         AFL(**LINEAR, columns=ColumnMap(exponents=(2,) * 9, intercept=1), lift=WAVE), PENALTIES[::3]
     ),
     "fedhip-random": Case(FedHiP(**LINEAR, lift=MAP)),
-    "deepafl": Case(DEEP, (*DEPTHS, {"ridge": 0.0, "gamma": 0.0})),
+    "deepafl": Case(DEEP, (*DEPTHS, {"ridge": 0.0, "gamma": 0.0, "headroom_bits": 9})),
     "deepafl-real": Case(replace(DEEP, target_format=Q("Q3.8")), real_targets=True),
     "deepafl-clip": Case(replace(DEEP, feature_bound=0.5, headroom_bits=0, clip=True)),
     "safle": Case(COUNTS, BUCKETS),
@@ -319,7 +319,7 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     | {"group_size": 4, "seed": 1, "ridge": 0.25, "ri_gamma": 1, "max_clients": 2},
 }
 DIFFERENCES["fedhip"] = DIFFERENCES["afl"]
-LIFTED: dict[str, Any] = {"n_columns": 10, "feature_bound": 33.0, "fraction_bits": 5, "limit": 3.0, "seed": 5}
+LIFTED: dict[str, Any] = {"n_columns": 10, "feature_bound": 33.0, "fraction_bits": 10, "limit": 3.0, "seed": 5}
 LIFTED |= {"activation": "tanh", "projection": "affine", "variance": 2.0}
 
 
@@ -457,9 +457,12 @@ IMPOSSIBLE: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"columns": replace(COLUMNS, target_exponents=(0,) * C)}, "real targets or none"),
         *(({"columns": replace(COLUMNS, intercept=power)}, "does not hold a column of") for power in (-5, 12)),
     ],
+    "random": [
+        ({"lift": replace(MAP, n_features=4)}, "rows of 4 features came, and n_features=5"),
+    ],
     "deepafl": [
-        *(({name: 0}, "at least one feature") for name in ("n_features", "n_targets", "d_phi", "d_f")),
-        *(({name: -1}, name) for name in ("n_layers", "headroom_bits")),
+        *(({name: 0}, "at least one feature") for name in ("n_features", "n_targets", "d_phi", "d_f", "n_layers")),
+        ({"headroom_bits": -1}, "headroom_bits"),
         *(({name: value}, f"{name} must be") for name in ("ridge", "gamma") for value in NO_PENALTY),
         *(({"feature_bound": bound}, "feature_bound") for bound in (0.0, np.inf)),
         ({"activation": "swish"}, "an activation is one of"),

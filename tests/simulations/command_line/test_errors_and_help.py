@@ -182,7 +182,10 @@ WRONG = [
     ("contrast", "argument COMMAND: needs one of compare, audit, features, parameters, bench, not 'contrast'"),
     ("compare --speed 9", "unknown argument --speed"),
     ("compare --dataset iris", "argument --dataset: needs one of digits, breast_cancer, not 'iris'"),
-    ("compare --learner svm", "argument --learner: a learner is one of afl, fedhip, deepafl, safle, or all of them"),
+    (
+        "compare --learner svm",
+        "a learner is one of afl, fedhip, random, deepafl, safle, or all of them",
+    ),
     ("compare --learner afl,all", "or all of them as all, not 'all'"),
     ("compare --baselines sgd", "argument --baselines: a baseline is one of fedavg, fedprox"),
     ("compare --baselines fedavg --option mu=1", "fedavg.rounds"),
