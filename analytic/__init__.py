@@ -24,6 +24,7 @@ from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe, SAFLeModel
 from analytic.statistics import LABELS
+from analytic.total_error import r2, squared_errors
 
 __all__ = [
     "AFL",
@@ -58,5 +59,7 @@ __all__ = [
     "absolute_aggregation",
     "fit_pooled",
     "load_model",
+    "r2",
     "save_model",
+    "squared_errors",
 ]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from analytic.digits import Digits, digit_bits, exact_product
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.layers import Layer, Linear
-from analytic.learner import OPTIONAL, ClientRows, SumSpec, canonical_context
+from analytic.learner import OPTIONAL, STORED_WITHOUT, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
 from analytic.random_map import RandomMap
@@ -109,6 +109,8 @@ class AFL:
             they are, without one, as the paper does. Weights are then of mapped rows, and the ridge of those units.
         lift: public random features that take the place of the rows: the learner ``random``. Formats, map of columns
             and row map are then theirs, and n_features still the rows' own.
+        target_sums: whether the sum holds the targets' own sums too, from which a model's error on the rows of a total
+            follows (``analytic.total_error``). Behind a row map there are none: noise would have to cover them.
     """
 
     n_features: int
@@ -124,6 +126,7 @@ class AFL:
     solver: NoisySolver | None = field(default=None, metadata=OPTIONAL)
     columns: ColumnMap | None = field(default=None, metadata=OPTIONAL)
     lift: RandomMap | None = field(default=None, metadata=OPTIONAL)
+    target_sums: bool = field(default=True, metadata={STORED_WITHOUT: False})
 
     def __post_init__(self) -> None:
         settle_whole_numbers(self, "n_features", "n_targets", "max_rows", "max_clients")
@@ -211,6 +214,7 @@ class AFL:
             target_format=self.target_format,
             max_rows=self.max_rows,
             diagonal_allowance=self.max_clients * self.ri_units,
+            target_sums=self.target_sums and mapped is None,
         )
 
     @property

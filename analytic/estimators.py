@@ -36,7 +36,7 @@ __all__ = ["AFLClassifier", "AFLRegressor", "DeepAFLClassifier", "SAFLeClassifie
 
 AUTO = "auto"
 FEATURE_BITS, TARGET_BITS = 22, 24
-"""Bits of automatic formats: real targets get more, since nothing squares them."""
+"""Bits of automatic formats at most: fewer where so many rows would not add up exactly. Targets are fewer columns."""
 REAL = (np.float64, np.float32)
 """Feature types that are taken as they are; anything else becomes float64."""
 
@@ -338,7 +338,7 @@ class AFLRegressor(RegressorMixin, AFLStatistics):  # type: ignore[misc]
         rows, y = validate_data(self, X, y, dtype=REAL, multi_output=True, y_numeric=True)
         targets = y.reshape(len(y), -1)
         scaled = targets if self.target_format == AUTO else None
-        target_format = RowFormat(integer_bits=0, fraction_bits=TARGET_BITS)
+        target_format = RowFormat(integer_bits=0, fraction_bits=_most_bits(TARGET_BITS, len(rows)))
         if scaled is None:
             target_format = RowFormat.parse(self.target_format)
         self._train(_afl(self, rows, scaled, targets.shape[1], target_format), ClientRows(rows, targets))
@@ -488,7 +488,7 @@ def _afl(
     n_features = rows.shape[1]
     rows = rows if estimator.lift is None else estimator.lift.apply(rows).values
     if estimator.feature_format == AUTO:
-        bits = min(FEATURE_BITS, (INT64_MAX.bit_length() - len(rows).bit_length()) // 2)
+        bits = _most_bits(FEATURE_BITS, len(rows))
         feature_format = RowFormat(integer_bits=0, fraction_bits=bits, signed=bool(rows.min() < 0))
         columns = ColumnMap.covering(rows, targets, intercept=1)
     else:
@@ -498,7 +498,7 @@ def _afl(
     if not estimator.fit_intercept:
         columns = replace(columns, intercept=None)
     plain = not (any(columns.exponents) or columns.target_exponents or estimator.fit_intercept)
-    widest = feature_format.magnitude * max(feature_format.magnitude, target_format.magnitude)
+    widest = max(feature_format.magnitude, target_format.magnitude) ** 2
     return AFL(
         n_features=n_features,
         n_targets=n_targets,
@@ -510,3 +510,8 @@ def _afl(
         columns=None if plain else columns,
         lift=estimator.lift,
     )
+
+
+def _most_bits(wanted: int, n_rows: int) -> int:
+    """As many bits as so many rows' squares add up in exactly."""
+    return min(wanted, (INT64_MAX.bit_length() - n_rows.bit_length()) // 2)
