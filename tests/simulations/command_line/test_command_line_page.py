@@ -78,7 +78,7 @@ def test_every_option_stands_there_with_its_default(heading: str) -> None:
 
 
 def test_every_learner_and_baseline_is_covered() -> None:
-    assert {name for name, entry in LEARNERS.items() } == {"afl", "fedhip", "random", "deepafl", "safle"}
+    assert {name for name, entry in LEARNERS.items()} == {"afl", "fedhip", "random", "deepafl", "safle"}
     assert set(BASELINES) == {"fedavg", "fedprox"}
     assert set(BASELINES["fedavg"].options) == set(BASELINES["fedprox"].options) - {"mu"}
     for option in set(BASELINES["fedavg"].options):
