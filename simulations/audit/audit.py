@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 import numpy as np
@@ -170,7 +169,7 @@ TOTAL = "total"
 """The column of what everybody may see: the sum over the default cohort, whatever mode made it."""
 
 PRIVATE_TOTAL = "private total"
-"""The column of a sum with noise, for the smallest epsilon; further ones name theirs."""
+"""The column of a sum with noise, for the smallest epsilon."""
 
 SMALL = 5
 """Clients of a point of the curve of plain messages."""
@@ -258,8 +257,6 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     """Says what kind of document this is."""
     schema_version: Literal[1] = 1
     """Raised when a name changes its meaning or goes away; new names do not raise it."""
-    date: str = Field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
-    """When it was made."""
     versions: dict[str, str] = Field(default_factory=versions)
     """Versions of Python and of the packages that decide the numbers."""
     dataset: DatasetRecord
@@ -300,15 +297,7 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     @property
     def columns(self) -> tuple[str, ...]:
         """Of the matrix."""
-        return (*self.settings.modes, TOTAL, *self.private_columns)
-
-    @property
-    def private_columns(self) -> tuple[str, ...]:
-        """One for each epsilon, the smallest first."""
-        honest = [one.epsilon for one in self.noise if not one.fault]
-        return tuple(
-            f"{PRIVATE_TOTAL}, epsilon {one:g}" if place else PRIVATE_TOTAL for place, one in enumerate(honest)
-        )
+        return (*self.settings.modes, TOTAL, *((PRIVATE_TOTAL,) if self.noise else ()))
 
     def cell(self, attack: str, mode: str) -> Cell:
         """One cell; one that was not filled does not apply."""
@@ -444,10 +433,9 @@ def _points(
 def _noise(report: Audit, bench: Bench) -> None:
     report.noise += noise_evidence(bench.population, tuple(sorted(report.settings.epsilon)), bench.rng)
     if MEMBERSHIP.name in {attack.name for attack in report.attacks}:
-        report.cells += [
-            Cell(attack=MEMBERSHIP.name, mode=column, score=one.membership, expectation=Expectation.OPEN)
-            for column, one in zip(report.private_columns, report.noise, strict=False)
-        ]
+        score = report.noise[0].membership
+        cell = Cell(attack=MEMBERSHIP.name, mode=PRIVATE_TOTAL, score=score, expectation=Expectation.OPEN)
+        report.cells.append(cell)
 
 
 NOT_TESTED = (

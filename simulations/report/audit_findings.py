@@ -11,7 +11,6 @@ from simulations.audit.attack import Expectation
 from simulations.audit.audit import TOTAL, Audit
 from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import Score, Verdict
-from simulations.report.document import Finding, Mark
 
 SHORT = {
     Verdict.RECOVERED: "recovered",
@@ -24,20 +23,20 @@ SHORT = {
 """Short forms for a terminal, which says below the table what "no evidence" stands for."""
 
 
-def findings(audit: Audit) -> Iterator[Finding]:
-    """What turned out as the protocols promise, and what did not."""
+def findings(audit: Audit) -> Iterator[tuple[bool, str]]:
+    """(fine, sentence): what turned out as the protocols promise, and what did not."""
     yield from _about_modes(audit)
     yield from _about_total(audit)
     yield from _about_coalitions(audit)
     missed = [control.title for control in audit.controls if not control.caught]
     if missed:
-        yield Mark.WRONG, f"{len(missed)} planted faults went unnoticed ({'; '.join(missed)}): do not trust this report"
+        yield False, f"{len(missed)} planted faults went unnoticed ({'; '.join(missed)}): do not trust this report"
     elif audit.controls:
-        yield Mark.FINE, f"all {len(audit.controls)} planted faults were caught"
+        yield True, f"all {len(audit.controls)} planted faults were caught"
     yield from _about_noise(audit)
 
 
-def _about_modes(audit: Audit) -> Iterator[Finding]:
+def _about_modes(audit: Audit) -> Iterator[tuple[bool, str]]:
     for mode in audit.settings.modes:
         cells = [cell for cell in audit.cells if cell.mode == mode and cell.score is not None]
         hidden = [cell for cell in cells if cell.expectation is Expectation.HIDDEN]
@@ -45,61 +44,61 @@ def _about_modes(audit: Audit) -> Iterator[Finding]:
         toothless = [cell.attack for cell in cells if cell.expectation is Expectation.LEAKS and not cell.as_expected]
         if toothless:
             yield (
-                Mark.WRONG,
+                False,
                 f"{mode}: {', '.join(toothless)} did not win where they must; this data set is too hard for them",
             )
         if broken:
-            yield Mark.WRONG, f"{mode}: LEAKS what it must hide: {', '.join(broken)}"
+            yield False, f"{mode}: LEAKS what it must hide: {', '.join(broken)}"
         elif mode == "plain":
-            yield Mark.NOTICE, "plain: a message in the clear gives its client away, as it must: the attacks work"
+            yield True, "plain: a message in the clear gives its client away, as it must: the attacks work"
         else:
             yield (
-                Mark.FINE,
+                True,
                 f"{mode}: no evidence of leakage from a client's message in {len(hidden)} attacks, at this power",
             )
         for cell in cells:
             words = ATTACKS[cell.attack].if_open
             if words and cell.expectation is Expectation.OPEN and cell.leaked:
-                yield Mark.NOTICE, f"{mode}: {words}"
+                yield True, f"{mode}: {words}"
 
 
-def _about_total(audit: Audit) -> Iterator[Finding]:
+def _about_total(audit: Audit) -> Iterator[tuple[bool, str]]:
     for cell in audit.cells:
         if cell.verdict is Verdict.NOT_TRIED:
-            yield Mark.NOTICE, f"{cell.mode}: {cell.verdict.value}: {cell.too_large}"
+            yield True, f"{cell.mode}: {cell.verdict.value}: {cell.too_large}"
     leaking = [cell.attack for cell in audit.cells if cell.mode == TOTAL and cell.leaked]
     if leaking:
         yield (
-            Mark.NOTICE,
+            True,
             f"the total itself still answers {', '.join(leaking)}, in every mode: only larger cohorts or noise "
             "change that",
         )
 
 
-def _about_coalitions(audit: Audit) -> Iterator[Finding]:
+def _about_coalitions(audit: Audit) -> Iterator[tuple[bool, str]]:
     wrong = [f"{one.mode}: {one.coalition}" for one in audit.coalitions if not one.as_stated]
     if wrong:
-        yield Mark.WRONG, f"{len(wrong)} coalitions did not behave as their protocol states: {'; '.join(wrong)}"
+        yield False, f"{len(wrong)} coalitions did not behave as their protocol states: {'; '.join(wrong)}"
     elif audit.coalitions:
         yield (
-            Mark.FINE,
+            True,
             f"all {len(audit.coalitions)} coalitions broke a message exactly where the protocol says, and not before",
         )
 
 
-def _about_noise(audit: Audit) -> Iterator[Finding]:
+def _about_noise(audit: Audit) -> Iterator[tuple[bool, str]]:
     for one in audit.noise:
         if not one.as_expected:
-            yield Mark.WRONG, f"{one.title}: {one.words}"
+            yield False, f"{one.title}: {one.words}"
         elif not one.fault:
             yield (
-                Mark.FINE,
+                True,
                 f"{one.title}: an attack shows epsilon to be at least {one.lower_bound:.2f}, the claim is at most "
                 f"{one.epsilon:g}; noise found is {one.noise_ratio:.3f} of what was claimed",
             )
     planted = [one for one in audit.noise if one.fault]
     if planted and all(one.as_expected for one in planted):
-        yield Mark.FINE, f"all {len(planted)} planted faults of noise were caught"
+        yield True, f"all {len(planted)} planted faults of noise were caught"
 
 
 def print_audit(audit: Audit, console: Console) -> None:
@@ -118,9 +117,9 @@ def print_audit(audit: Audit, console: Console) -> None:
         table.add_row(attack.name, *(f"{SHORT[cell.verdict]}{_numbers(cell.score)}" for cell in cells))
     console.print(table)
     console.print(f"no evidence: {Verdict.NO_EVIDENCE.value}; numbers are successes of trials")
-    for mark, sentence in findings(audit):
-        if mark is not Mark.WRONG:
-            console.print(f"{'! ' if mark is Mark.NOTICE else ''}{sentence}")
+    for fine, sentence in findings(audit):
+        if fine:
+            console.print(sentence)
 
 
 def _numbers(score: Score | None) -> str:
