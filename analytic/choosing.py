@@ -459,7 +459,7 @@ class Chosen:
 
 def _grid(pooled: Statistics, learner: AFL) -> tuple[float, ...]:
     """``GRID`` times the power of two at or below the Gram's mean diagonal entry; an intercept's has no part."""
-    diagonal = pooled.gram.diagonal().tolist()[: learner.n_features]
+    diagonal = pooled.gram.diagonal().tolist()[: learner.spec.n_features - learner.fit_intercept]
     mean = Fraction(sum(diagonal), len(diagonal) * 4**learner.feature_format.fraction_bits)
     unit = math.ldexp(1.0, math.frexp(float(mean))[1] - 1) if mean else 1.0
     return tuple(ridge * unit for ridge in GRID)

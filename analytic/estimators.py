@@ -29,6 +29,7 @@ from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.features import Projection
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.parts import together
+from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import INT64_MAX, LABELS, Statistics
@@ -191,14 +192,14 @@ class AFLStatistics(Estimator):
 
     @property
     def coef_(self) -> FloatMatrix:
-        """Weights of features as they are, shape (c, d)."""
-        (layer,) = self.learner_.layers(self.model_)
+        """Weights of features as they are, or of random ones, shape (c, d)."""
+        *_, layer = self.learner_.layers(self.model_)
         return np.ascontiguousarray(layer.matrix.T)
 
     @property
     def intercept_(self) -> FloatMatrix:
         """Intercepts, shape (c,); zeros where there are none."""
-        (layer,) = self.learner_.layers(self.model_)
+        *_, layer = self.learner_.layers(self.model_)
         return np.zeros(layer.matrix.shape[1]) if layer.bias is None else layer.bias
 
     def _add(self, rows: ClientRows) -> None:
@@ -243,14 +244,22 @@ class AFLClassifier(Classifier, AFLStatistics):
         clip: clip features into the format instead of refusing them.
         fit_intercept: whether there is an exact column of ones. The paper has none; a federation's model has what its
             ``AFL(columns=...)`` says.
+        lift: a ``RandomMap`` to random features, which then take the features' place in all of this; None for none.
     """
 
     _learner_type = AFL
 
     def __init__(
-        self, *, feature_format: str = AUTO, ridge: float | str = 0.0, clip: bool = False, fit_intercept: bool = True
+        self,
+        *,
+        feature_format: str = AUTO,
+        ridge: float | str = 0.0,
+        clip: bool = False,
+        fit_intercept: bool = True,
+        lift: RandomMap | None = None,
     ) -> None:
         self.feature_format, self.ridge, self.clip, self.fit_intercept = feature_format, ridge, clip, fit_intercept
+        self.lift = lift
 
     @available_if(_has_formats)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
@@ -309,6 +318,7 @@ class AFLRegressor(RegressorMixin, AFLStatistics):  # type: ignore[misc]
             takes that of least squared error in five folds (``analytic.choosing``).
         clip: clip features and targets into their formats instead of refusing them.
         fit_intercept: whether there is an exact column of ones.
+        lift: a ``RandomMap`` to random features, which then take the features' place in all of this; None for none.
 
     Attributes:
         target_ndim_: 1 where targets came as a vector, else 2.
@@ -324,9 +334,10 @@ class AFLRegressor(RegressorMixin, AFLStatistics):  # type: ignore[misc]
         ridge: float | str = 0.0,
         clip: bool = False,
         fit_intercept: bool = True,
+        lift: RandomMap | None = None,
     ) -> None:
         self.feature_format, self.target_format, self.ridge, self.clip = feature_format, target_format, ridge, clip
-        self.fit_intercept = fit_intercept
+        self.fit_intercept, self.lift = fit_intercept, lift
 
     def fit(self, X: Any, y: Any) -> Self:
         """The model of these rows, as one client's.
@@ -488,6 +499,8 @@ def _afl(
         n_targets: how many.
         target_format: of scaled targets.
     """
+    n_features = rows.shape[1]
+    rows = rows if estimator.lift is None else estimator.lift.apply(rows).values
     if estimator.feature_format == AUTO:
         bits = _most_bits(FEATURE_BITS, len(rows))
         feature_format = RowFormat(integer_bits=0, fraction_bits=bits, signed=bool(rows.min() < 0))
@@ -504,7 +517,7 @@ def _afl(
     if isinstance(estimator.ridge, str) and not chosen:
         raise SpecificationError(f"a ridge is a number of at least 0 or {CROSS_VALIDATED}, not {estimator.ridge!r}")
     learner = AFL(
-        n_features=rows.shape[1],
+        n_features=n_features,
         n_targets=n_targets,
         feature_format=feature_format,
         target_format=target_format,
@@ -512,6 +525,7 @@ def _afl(
         ridge=0.0 if chosen else estimator.ridge,
         clip=estimator.clip,
         columns=None if plain else columns,
+        lift=estimator.lift,
     )
     return Chosen(learner=learner) if chosen else learner
 

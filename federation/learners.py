@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from analytic.choosing import Chosen, Criterion, Rule
 from analytic.deepafl import DeepAFL
 from analytic.fedhip import LARGEST_ALPHA, FedHiP
 from analytic.learner import AnalyticLearner, ClientRows
+from analytic.random_map import RandomMap
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from federation.console.arguments import Option, Reader, numbers, yes_or_no
@@ -23,6 +24,9 @@ DEFAULT_ALPHAS = (1.0, 10.0, 30.0)
 
 WIDEST = 1024
 """DeepAFL's own default of d_phi and d_f, for backbone features; narrower rows get less (see ``_deepafl``)."""
+
+WIDEST_RANDOM = 2048
+"""Most columns of random features, where none are stated: 15 MB, where 50 000 rows take 7 bytes an entry."""
 
 ABOUT_THRESHOLDS = ("thresholds", "n_bins", "low", "high")
 """SAFLe's options that say where its buckets end."""
@@ -184,6 +188,30 @@ def _personalise(learner: FedHiP | Chosen, model: Any, rows: ClientRows, alphas:
     return learner.personalise(model, rows, alphas)
 
 
+def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """Random features and their sum. Left out, d_phi is four times the features up to a power of two, at most 2048.
+
+    Features end where a stated format does. Without one that of relu is proven, and a sine's is Q0.7.
+    """
+    options = dict(settings.options)
+    bits, stated = options.pop("row_bits", 16), options.pop("format", None)
+    own = {"projection": "nin"}
+    if options.get("activation") == "sine":
+        own, stated = {"projection": "fourier"}, stated or RowFormat(integer_bits=0, fraction_bits=7)
+    lift = RandomMap(
+        n_features=settings.n_features,
+        n_columns=options.pop("d_phi", min(WIDEST_RANDOM, 1 << (4 * settings.n_features - 1).bit_length())),
+        feature_bound=settings.highest,
+        **(own | options),
+    )
+    if stated is None:
+        lift = lift.with_bits(bits)
+    else:
+        lift = replace(lift, fraction_bits=stated.fraction_bits, limit=stated.range[1])
+    learner = AFL(lift=lift, **_linear_parameters(settings) | {"feature_format": stated or lift.row_format})
+    return _chosen(learner, settings)
+
+
 def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
     """DeepAFL whose d_phi and d_f are, when left out, twice the features rounded up to a power of two, at most 1024."""
     if settings.ri_gamma:
@@ -250,6 +278,19 @@ LEARNERS: Mapping[str, LearnerEntry] = {
             n_sums=_n_sums,
             linear_weights=lambda model: model.weights,
             personalise=_personalise,
+        ),
+        LearnerEntry(
+            name="random",
+            build=_random,
+            options={
+                "d_phi": int,
+                "activation": str,
+                "projection": str,
+                "variance": float,
+                "seed": int,
+                "row_bits": int,
+                "format": RowFormat.parse,
+            },
         ),
         LearnerEntry(
             name="deepafl",
