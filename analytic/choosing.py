@@ -75,6 +75,9 @@ class Path:
     least: int
     chosen: int
 
+    def __post_init__(self) -> None:
+        self.errors.setflags(write=False)
+
     @classmethod
     def of(cls, values: Sequence[float], sums: Sequence[Sequence[Fraction]], rows: Sequence[int], rule: Rule) -> Path:
         """The path of exact sums of errors, by values and folds, with the rows of each fold."""
@@ -139,7 +142,7 @@ class ChosenModel:
         """
         if self.model is None:
             raise NotReadyError(
-                "no penalty is chosen yet: a total of the clients' folds, or of their errors, is missing"
+                "this model still needs a sum to choose its penalty: a total of the clients' folds, or of their errors, is missing"
             )
         return self.model
 
@@ -221,6 +224,11 @@ class Chosen:
     def columns(self) -> Any:
         """The public scales of columns."""
         return self.learner.columns
+
+    @property
+    def lift(self) -> Any:
+        """The random features in place of the rows."""
+        return self.learner.lift
 
     @property
     def spec(self) -> PartsSpec:

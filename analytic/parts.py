@@ -38,7 +38,9 @@ class PartsSpec:
         Raises:
             InvalidRowsError: another number or shape of parts, or more rows in all than ``max_rows``.
         """
-        self._check_count(statistics)
+        count, max_rows = sum(one.count for one in statistics), self.parts[0].max_rows
+        if count > max_rows:
+            raise too_many_rows(count, max_rows)
         return np.concatenate([part.to_vector(one) for part, one in zip(self.parts, statistics, strict=True)])
 
     def from_vector(self, vector: IntVector) -> tuple[Statistics, ...]:
@@ -54,13 +56,10 @@ class PartsSpec:
             )
         vectors = np.split(vector, np.cumsum(sizes)[:-1])
         statistics = tuple(part.from_vector(own) for part, own in zip(self.parts, vectors, strict=True))
-        self._check_count(statistics)
-        return statistics
-
-    def _check_count(self, statistics: Sequence[Statistics]) -> None:
         count, max_rows = sum(one.count for one in statistics), self.parts[0].max_rows
         if count > max_rows:
-            raise too_many_rows(count, max_rows)
+            raise InvalidRowsError(f"a total of {count} rows is outside 0 to {max_rows}")
+        return statistics
 
 
 def together(statistics: Sequence[Statistics]) -> Statistics:
