@@ -56,6 +56,8 @@ def run(options: AuditOptions) -> int:
     json_file = OutputFile(output.json) if output.json else None
     html_file = OutputFile(output.html) if output.html else None
     dataset = options.data.rows()
+    if dataset.is_regression:
+        raise UsageError(f"attacks look for rows of classes; {dataset.name} has real targets: name data with labels")
     console = Console(file=sys.stderr)
     with console.status("audit") as status:
         report = audit(dataset, options.settings, lambda what: status.update(f"audit: {what}"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from analytic.afl import AFL
 from analytic.bucketing import MAX_BUCKETS, Encoding, QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.features import PROJECTIONS
@@ -25,6 +26,7 @@ from simulations.report.table import COLUMNS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
 FROM_DATA = {"d_phi": "from the features", "d_f": "from the features", "low": "lowest", "high": "highest"}
+FROM_DATA |= {"intercept": "real targets", "feature_bound": "from `--format`"}
 """Defaults that are no numbers, by what the page says of them."""
 
 
@@ -51,8 +53,9 @@ def shown(value: Any) -> str:
 def options() -> Iterator[tuple[str, str, Any]]:
     """(heading, option, default) of every option of every learner and baseline, as the code has them."""
     of_learners = {
-        "fedhip": {"alphas": DEFAULT_ALPHAS},
-        "deepafl": defaults(DeepAFL),
+        "afl": defaults(AFL) | {"intercept": None},
+        "fedhip": defaults(AFL) | {"alphas": DEFAULT_ALPHAS, "intercept": None},
+        "deepafl": defaults(DeepAFL) | {"feature_bound": None},
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},
     }
     for name, entry in LEARNERS.items():
@@ -62,7 +65,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
         yield "fedavg, fedprox", option, getattr(BASELINES["fedprox"].settings(0), option)
 
 
-@pytest.mark.parametrize("heading", ["fedhip", "deepafl", "safle", "fedavg, fedprox"])
+@pytest.mark.parametrize("heading", ["afl", "fedhip", "deepafl", "safle", "fedavg, fedprox"])
 def test_every_option_stands_there_with_its_default(heading: str) -> None:
     rows = {row[0].strip("`"): row for row in table_below(f"### {heading}")}
     known = {option: default for own, option, default in options() if own == heading}
@@ -73,7 +76,7 @@ def test_every_option_stands_there_with_its_default(heading: str) -> None:
 
 
 def test_every_learner_and_baseline_is_covered() -> None:
-    assert {name for name, entry in LEARNERS.items() if entry.options} == {"fedhip", "deepafl", "safle"}
+    assert {name for name, entry in LEARNERS.items() if entry.options} == {"afl", "fedhip", "deepafl", "safle"}
     assert set(BASELINES) == {"fedavg", "fedprox"}
     assert set(BASELINES["fedavg"].options) == set(BASELINES["fedprox"].options) - {"mu"}
     for option in set(BASELINES["fedavg"].options):
