@@ -23,6 +23,7 @@ from analytic.model_files import ModelFileError, load_model, save_model
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe, SAFLeModel
 from analytic.statistics import LABELS
+from analytic.total_error import r2, squared_errors
 
 __all__ = [
     "AFL",
@@ -56,5 +57,7 @@ __all__ = [
     "absolute_aggregation",
     "fit_pooled",
     "load_model",
+    "r2",
     "save_model",
+    "squared_errors",
 ]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from analytic.digits import Digits, digit_bits, exact_product
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.layers import Layer, Linear
-from analytic.learner import OPTIONAL, ClientRows, SumSpec, canonical_context
+from analytic.learner import OPTIONAL, STORED_WITHOUT, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
@@ -104,6 +104,8 @@ class AFL:
         solver: what knows the noise of the total; None takes it for exact. The count of rows is withheld with a map.
         columns: public scales of columns, and whether there is an intercept, which no ridge shrinks; None takes rows as
             they are, without one, as the paper does. Weights are then of mapped rows, and the ridge of those units.
+        target_sums: whether the sum holds the targets' own sums too, from which a model's error on the rows of a total
+            follows (``analytic.total_error``). Behind a row map there are none: noise would have to cover them.
     """
 
     n_features: int
@@ -118,6 +120,7 @@ class AFL:
     row_map: RowMap | None = field(default=None, metadata=OPTIONAL)
     solver: NoisySolver | None = field(default=None, metadata=OPTIONAL)
     columns: ColumnMap | None = field(default=None, metadata=OPTIONAL)
+    target_sums: bool = field(default=True, metadata={STORED_WITHOUT: False})
 
     def __post_init__(self) -> None:
         settle_whole_numbers(self, "n_features", "n_targets", "max_rows", "max_clients")
@@ -195,6 +198,7 @@ class AFL:
             target_format=self.target_format,
             max_rows=self.max_rows,
             diagonal_allowance=self.max_clients * self.ri_units,
+            target_sums=self.target_sums and mapped is None,
         )
 
     @property

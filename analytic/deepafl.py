@@ -487,6 +487,7 @@ class DeepAFL:
             feature_format=self._format(bound) if self.row_map is None else self.row_map.features.row_format,
             target_format=target_format,
             max_rows=self.max_rows,
+            target_sums=False,
         )
 
     def _block_spec(self, hidden: float, residuals: float) -> StatisticsSpec:

@@ -48,7 +48,7 @@ __all__ = [
 
 AUTO = "auto"
 FEATURE_BITS, TARGET_BITS = 22, 24
-"""Bits of automatic formats: real targets get more, since nothing squares them."""
+"""Bits of automatic formats at most: fewer where so many rows would not add up exactly. Targets are fewer columns."""
 STEEPEST_LINK = 16.0
 """Largest logarithm of a link's slope: beyond it all probabilities are 0 and 1 in float64."""
 REAL = (np.float64, np.float32)
@@ -405,7 +405,8 @@ class ScaledRegressor(Regressor):
             ValueError: what scikit-learn refuses (NaN, shapes) and what the learner refuses (``analytic.errors``).
         """
         rows, targets, self.target_ndim_ = self._validated(X, y)
-        scales, target_format = ColumnMap(exponents=()), RowFormat(integer_bits=0, fraction_bits=TARGET_BITS)
+        scales, bits = ColumnMap(exponents=()), _most_bits(TARGET_BITS, len(rows))
+        target_format = RowFormat(integer_bits=0, fraction_bits=bits)
         if self.target_format == AUTO:
             scales = ColumnMap.covering(rows[:, :0], targets, intercept=None)
         else:
@@ -461,7 +462,7 @@ class AFLRegressor(Regressor, AFLStatistics):
         """
         rows, targets, self.target_ndim_ = self._validated(X, y)
         scaled = targets if self.target_format == AUTO else None
-        target_format = RowFormat(integer_bits=0, fraction_bits=TARGET_BITS)
+        target_format = RowFormat(integer_bits=0, fraction_bits=_most_bits(TARGET_BITS, len(rows)))
         if scaled is None:
             target_format = RowFormat.parse(self.target_format)
         learner = _afl(self, rows, scaled, targets.shape[1], target_format, kind=self._learner_type)
@@ -728,7 +729,7 @@ def _afl(
         kind: AFL or FedHiP.
     """
     if estimator.feature_format == AUTO:
-        bits = min(FEATURE_BITS, (INT64_MAX.bit_length() - len(rows).bit_length()) // 2)
+        bits = _most_bits(FEATURE_BITS, len(rows))
         feature_format = RowFormat(integer_bits=0, fraction_bits=bits, signed=bool(rows.min() < 0))
         columns = ColumnMap.covering(rows, targets, intercept=1)
     else:
@@ -738,7 +739,7 @@ def _afl(
     if not estimator.fit_intercept:
         columns = replace(columns, intercept=None)
     plain = not (any(columns.exponents) or columns.target_exponents or estimator.fit_intercept)
-    widest = feature_format.magnitude * max(feature_format.magnitude, target_format.magnitude)
+    widest = max(feature_format.magnitude, target_format.magnitude) ** 2
     return kind(
         n_features=rows.shape[1],
         n_targets=n_targets,
@@ -749,3 +750,8 @@ def _afl(
         clip=estimator.clip,
         columns=None if plain else columns,
     )
+
+
+def _most_bits(wanted: int, n_rows: int) -> int:
+    """As many bits as so many rows' squares add up in exactly."""
+    return min(wanted, (INT64_MAX.bit_length() - n_rows.bit_length()) // 2)

@@ -11,7 +11,7 @@ from analytic.afl import AFL, LinearModel, in_digits
 from analytic.errors import NotReadyError, SpecificationError
 from analytic.learner import ClientRows, canonical_context
 from analytic.model_arrays import Parts
-from analytic.statistics import Statistics
+from analytic.statistics import LABELS, Statistics
 
 LARGEST_ALPHA = 2.0**52
 """Above it float64 no longer sees the total beside alpha times a client's own rows."""
@@ -120,15 +120,23 @@ class FedHiP(AFL):
         if isinstance(model, FedHiPModel) and model.total is not None:
             count = np.array([model.total.count], dtype=np.int64)
             parts.arrays |= {"total.gram": model.total.gram, "total.cross": model.total.cross, "total.count": count}
+            for name in ("target_sum", "target_gram"):
+                if (part := getattr(model.total, name)) is not None:
+                    parts.arrays[f"total.{name}"] = part
         return parts
 
     def put_together(self, parts: Parts) -> FedHiPModel:
         """Return the model of these parts; without a total it is the weights alone."""
         solution, total = AFL.put_together(self, parts).solution, None
         if "total.gram" in parts:
+            d, c = self.spec.n_features, self.n_targets
             total = Statistics(
-                gram=parts.integers("total.gram", (self.spec.n_features, self.spec.n_features)),
-                cross=parts.integers("total.cross", (self.spec.n_features, self.n_targets)),
+                gram=parts.integers("total.gram", (d, d)),
+                cross=parts.integers("total.cross", (d, c)),
                 count=int(parts.integers("total.count", (1,))[0]),
+                target_sum=parts.integers("total.target_sum", (c,)) if self.target_sums else None,
+                target_gram=parts.integers("total.target_gram", (c, c))
+                if self.target_sums and self.target_format != LABELS
+                else None,
             )
         return FedHiPModel(solution=solution, total=total)

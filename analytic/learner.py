@@ -143,6 +143,9 @@ class AnalyticLearner(Protocol[M]):
 OPTIONAL: Mapping[str, bool] = {"optional": True}
 """The metadata of a field that is left out of a configuration's bytes while it is None, as if nobody knew of it."""
 
+STORED_WITHOUT = "stored without"
+"""The key, in a field's metadata, of the value that a model which was stored before there was such a field has."""
+
 RECEIVED: Mapping[str, bool] = {"received": True}
 """The metadata of a field that is no configuration: its bytes are among those that a client received."""
 

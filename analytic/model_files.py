@@ -29,7 +29,7 @@ from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
 from analytic.fedhip import FedHiP
-from analytic.learner import OPTIONAL, AnalyticLearner, stated_fields
+from analytic.learner import OPTIONAL, STORED_WITHOUT, AnalyticLearner, stated_fields
 from analytic.model_arrays import ModelFileError as ModelFileError
 from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
@@ -230,7 +230,10 @@ def _class_to_json(value: Any) -> str | int:
 def _learner(description: Mapping[str, Any], source: str) -> Any:
     name, configuration = description["learner"], description["configuration"]
     kind = LEARNERS[name]
-    known, present = {f.name: f for f in fields(kind)}, set(configuration)
+    known = {f.name: f for f in fields(kind)}
+    earlier = {name: f.metadata[STORED_WITHOUT] for name, f in known.items() if STORED_WITHOUT in f.metadata}
+    configuration = {**earlier, **configuration}
+    present = set(configuration)
     wanted = {name for name, own in known.items() if own.metadata != OPTIONAL or name in present}
     if wanted != present:
         raise ModelFileError(

@@ -190,7 +190,7 @@ class JointClip:
             gram=np.trunc(statistics.gram * factor).astype(np.int64),
             cross=np.trunc(statistics.cross * factor).astype(np.int64),
             count=statistics.count,
-        )
+        )  # what a bound is for has no sums of targets
         assert self.squared_norm(clipped) <= self.limit**2
         return clipped, True
 

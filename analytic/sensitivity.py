@@ -248,7 +248,15 @@ def record_shape(feature_norm: int, target_norm: int, gram_share: float) -> Frac
 
 
 def noise_levels(spec: StatisticsSpec) -> NDArray[np.uint8]:
-    """The noise level of each entry of ``spec.to_vector``: the Gram's triangle by rows, cross-correlation, count."""
+    """The noise level of each entry of ``spec.to_vector``: the Gram's triangle by rows, cross-correlation, count.
+
+    Sums of targets have none: nothing here bounds what one person moves them by.
+
+    Raises:
+        SpecificationError: the sum holds them.
+    """
+    if spec.target_sums:
+        raise SpecificationError("noise covers no sums of targets; leave them out of a noisy sum, target_sums=False")
     d, c = spec.n_features, spec.n_targets
     triangle = d * (d + 1) // 2
     levels = np.full(triangle + d * c + 1, OFF_DIAGONAL, dtype=np.uint8)

@@ -1,9 +1,9 @@
-"""Exact sufficient statistics of rows: Gram matrix, cross-correlation and count, in integers."""
+"""Exact sufficient statistics of rows: Gram matrix, cross-correlation, the targets' own sums and count, in integers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy.linalg import blas
 from scipy.sparse import csr_array
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
-from analytic.row_format import FloatMatrix, RowFormat, refuse_mask
+from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat, refuse_mask
 from analytic.whole_numbers import settle_whole_numbers
 
 IntMatrix = NDArray[np.int64]
@@ -26,6 +26,8 @@ EXACT_FLOAT64 = 2**53
 COUNT_ROOM = 2**62
 BLOCK_ROWS = 1024
 """Rows multiplied at a time, so that memory does not grow with the number of rows."""
+HALF = MAX_BITS // 2
+"""Bits of half a unit: 1 024 products of halves add up exactly in float64."""
 APPENDED_TARGETS = 32
 """Up to so many targets stand beside the features in one product; more of them get a cheaper product of their own."""
 
@@ -53,6 +55,8 @@ class StatisticsSpec:
         target_format: fixed-point format of targets; ``LABELS`` for one-hot class labels.
         max_rows: largest number of rows that all clients together may hold.
         diagonal_allowance: largest total added to the Gram's diagonal, in its units (the RI process).
+        target_sums: whether the targets' own sums are there, from which a model's error follows: of labels the rows of
+            each class, of real targets the sum and Y^T Y.
 
     Raises:
         SpecificationError: names the condition that fails and what would satisfy it.
@@ -64,6 +68,7 @@ class StatisticsSpec:
     target_format: RowFormat = LABELS
     max_rows: int
     diagonal_allowance: int = 0
+    target_sums: bool = True
 
     def __post_init__(self) -> None:
         settle_whole_numbers(self, "n_features", "n_targets", "max_rows", "diagonal_allowance")
@@ -72,7 +77,10 @@ class StatisticsSpec:
                 "statistics need at least one feature, target and row and a diagonal allowance >= 0, not "
                 f"{self.n_features}, {self.n_targets}, {self.max_rows} and {self.diagonal_allowance}"
             )
-        for what, bound in (("Gram", self.gram_bound), ("cross-correlation", self.cross_bound)):
+        bounds = {"Gram": self.gram_bound, "cross-correlation": self.cross_bound}
+        if self.target_sums:
+            bounds["target Gram"] = self.target_bound
+        for what, bound in bounds.items():
             if bound > INT64_MAX:
                 raise SpecificationError(
                     f"a {what} total of {self.max_rows} rows in {self.feature_format} (targets {self.target_format}, "
@@ -91,6 +99,11 @@ class StatisticsSpec:
         return self.max_rows * self.feature_format.magnitude * self.target_format.magnitude
 
     @property
+    def target_bound(self) -> int:
+        """Largest entry of the total Y^T Y, in units of 2^-2f_target."""
+        return self.max_rows * self.target_format.magnitude**2
+
+    @property
     def exact_rows(self) -> int:
         """Rows whose statistics sum exactly in float64."""
         widest = max(self.feature_format.magnitude, self.target_format.magnitude)
@@ -103,29 +116,45 @@ class StatisticsSpec:
         return (
             ("gram", triangle, self.gram_bound),
             ("cross", self.n_features * self.n_targets, self.cross_bound),
+            *self._target_segments,
             count_segment(self.max_rows),
         )
 
+    @property
+    def _target_segments(self) -> tuple[tuple[str, int, int], ...]:
+        """The targets' sum, then the upper triangle of Y^T Y, which for labels of one class has nothing to add."""
+        if not self.target_sums:
+            return ()
+        own = ("target_sum", self.n_targets, self.max_rows * self.target_format.magnitude)
+        if self.target_format == LABELS:
+            return (own,)
+        return own, ("target_gram", self.n_targets * (self.n_targets + 1) // 2, self.target_bound)
+
     def to_vector(self, statistics: Statistics) -> IntVector:
-        """Statistics as one int64 vector: the Gram's upper triangle by rows, the cross-correlation, the count.
+        """Statistics as one int64 vector: the Gram's upper triangle by rows, the cross-correlation, the targets' sums
+        where they are there (that of their Gram by its upper triangle), the count.
 
         Raises:
             InvalidRowsError: another shape, or more rows than ``max_rows``.
         """
         d, c = self.n_features, self.n_targets
-        if statistics.gram.shape != (d, d) or statistics.cross.shape != (d, c):
+        own = (None if part is None else part.shape for part in (statistics.target_sum, statistics.target_gram))
+        there = len(self._target_segments)
+        wanted = (d, d), (d, c), (c,) if there > 0 else None, (c, c) if there > 1 else None
+        if (statistics.gram.shape, statistics.cross.shape, *own) != wanted:
             raise InvalidRowsError(
                 f"the specification has {d} features and {c} targets, these statistics have "
-                f"gram {statistics.gram.shape} and cross {statistics.cross.shape}"
+                f"gram {statistics.gram.shape} and cross {statistics.cross.shape}, and both must have the same sums of "
+                "targets"
             )
         if statistics.count > self.max_rows:
             raise too_many_rows(statistics.count, self.max_rows)
-        vector = np.empty(d * (d + 1) // 2 + d * c + 1, dtype=np.int64)
-        for row, place in enumerate(_triangle_rows(d)):
-            vector[place] = statistics.gram[row, row:]
-        vector[-1 - d * c : -1] = statistics.cross.ravel()
-        vector[-1] = statistics.count
-        return vector
+        parts = [_triangle(statistics.gram), statistics.cross.ravel()]
+        if statistics.target_sum is not None:
+            parts.append(statistics.target_sum)
+        if statistics.target_gram is not None:
+            parts.append(_triangle(statistics.target_gram))
+        return np.concatenate([*parts, np.array([statistics.count])])
 
     def from_vector(self, vector: IntVector) -> Statistics:
         """The statistics that ``to_vector`` wrote, or a sum of such vectors.
@@ -135,11 +164,15 @@ class StatisticsSpec:
         """
         d, c = self.n_features, self.n_targets
         count = checked_count(vector, self, self.max_rows)
-        gram = np.empty((d, d), dtype=np.int64)
-        for row, place in enumerate(_triangle_rows(d)):
-            gram[row, row:] = vector[place]
-            gram[row:, row] = vector[place]
-        return Statistics(gram=gram, cross=vector[-1 - d * c : -1].reshape(d, c).copy(), count=count)
+        ends = np.cumsum([size for _, size, _ in self.segments])
+        gram, cross, *targets = np.split(vector, ends[:-1])
+        return Statistics(
+            gram=_symmetric(gram, d),
+            cross=cross.reshape(d, c).copy(),
+            count=count,
+            target_sum=targets[0].copy() if len(self._target_segments) > 0 else None,
+            target_gram=_symmetric(targets[1], c) if len(self._target_segments) > 1 else None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,11 +183,15 @@ class Statistics:
         gram: X^T X, shape (d, d), int64, in units of 2^-2f.
         cross: X^T Y, shape (d, c), int64, in units of 2^-(f + f_target).
         count: number of rows.
+        target_sum: Y^T 1, shape (c,), int64: of class labels the rows of each; None where it is left out.
+        target_gram: Y^T Y of real targets, shape (c, c), int64, in units of 2^-2f_target; None of class labels.
     """
 
     gram: IntMatrix
     cross: IntMatrix
     count: int
+    target_sum: IntVector | None = None
+    target_gram: IntMatrix | None = None
 
     def __post_init__(self) -> None:
         d = len(self.gram)
@@ -163,16 +200,28 @@ class Statistics:
                 f"a Gram is square and the cross-correlation has as many rows, not {self.gram.shape} and "
                 f"{self.cross.shape}"
             )
-        if self.gram.dtype != np.int64 or self.cross.dtype != np.int64:
-            raise InvalidRowsError(f"statistics are int64, not {self.gram.dtype} and {self.cross.dtype}")
-        self.gram.setflags(write=False)
-        self.cross.setflags(write=False)
+        if any(part.dtype != np.int64 for part in self._parts):
+            raise InvalidRowsError(f"statistics are int64, not {', '.join(str(part.dtype) for part in self._parts)}")
+        for part in self._parts:
+            part.setflags(write=False)
+
+    @property
+    def _parts(self) -> tuple[NDArray[np.int64], ...]:
+        parts = self.gram, self.cross, self.target_sum, self.target_gram
+        return tuple(part for part in parts if part is not None)
+
+    @property
+    def target_squares(self) -> tuple[int, ...] | None:
+        """Sums of each target's squares, exact, of labels the sums themselves; None where these are left out."""
+        if self.target_sum is None:
+            return None
+        squares = self.target_sum if self.target_gram is None else self.target_gram.diagonal()
+        return tuple(squares.tolist())
 
     @classmethod
     def zero(cls, spec: StatisticsSpec) -> Statistics:
         """The statistics of no rows."""
-        d, c = spec.n_features, spec.n_targets
-        return cls(gram=np.zeros((d, d), dtype=np.int64), cross=np.zeros((d, c), dtype=np.int64), count=0)
+        return spec.from_vector(np.zeros(sum(size for _, size, _ in spec.segments), dtype=np.int64))
 
     @classmethod
     def from_rows(
@@ -204,22 +253,26 @@ class Statistics:
         return accumulator.finish()
 
     def __add__(self, other: Statistics) -> Statistics:
-        if self.gram.shape != other.gram.shape or self.cross.shape != other.cross.shape:
-            raise InvalidRowsError(
-                f"only statistics of one shape add up: gram {self.gram.shape} and {other.gram.shape}, "
-                f"cross {self.cross.shape} and {other.cross.shape}"
-            )
-        return Statistics(gram=self.gram + other.gram, cross=self.cross + other.cross, count=self.count + other.count)
+        shapes = [[part.shape for part in one._parts] for one in (self, other)]
+        if shapes[0] != shapes[1]:
+            raise InvalidRowsError(f"only statistics of one shape add up, not {shapes[0]} and {shapes[1]}")
+        return Statistics(
+            gram=self.gram + other.gram,
+            cross=self.cross + other.cross,
+            count=self.count + other.count,
+            target_sum=_added(self.target_sum, other.target_sum),
+            target_gram=_added(self.target_gram, other.target_gram),
+        )
 
     def with_diagonal(self, units: int) -> Statistics:
         """These statistics with ``units`` (in the Gram's units, may be negative) added to the diagonal."""
         gram = self.gram.copy()
         gram.flat[:: len(gram) + 1] += units
-        return Statistics(gram=gram, cross=self.cross, count=self.count)
+        return replace(self, gram=gram)
 
     def to_bytes(self) -> bytes:
         """One byte string for one value, to compare and to hash."""
-        return self.gram.tobytes() + self.cross.tobytes() + self.count.to_bytes(8, "little")
+        return b"".join(part.tobytes() for part in self._parts) + self.count.to_bytes(8, "little")
 
 
 class _Accumulator:
@@ -228,8 +281,9 @@ class _Accumulator:
     The product's float64 sum is in Fortran order with only its upper triangle in use (what ``dsyrk`` wants); its
     transpose is the lower triangle in C order. A few targets are columns of the block, [X Y], and Y^T X stands below
     X^T X in that triangle: a product of their own costs more, being too narrow for BLAS. (Y^T Y beside it may be too
-    large to be exact; it is never read.) More targets get a product of their own, labels among them as a sparse one-hot
-    matrix, which adds each row to its class in one pass. Either way the cross-correlation is held transposed, (c, d).
+    large to be exact; it is never read, and that of real targets is made of halves of their bits.) More targets get a
+    product of their own, labels among them as a sparse one-hot matrix, which adds each row to its class in one pass.
+    Either way the cross-correlation is held transposed, (c, d).
     """
 
     def __init__(self, spec: StatisticsSpec, *, clip: bool) -> None:
@@ -244,6 +298,9 @@ class _Accumulator:
         self._float_cross = self._product.T[d:, :d] if self._appended else np.zeros((c, d))
         self._float_rows = 0
         self._count = 0
+        self._target_sum = np.zeros(c, dtype=np.int64) if spec.target_sums else None
+        squared = spec.target_sums and spec.target_format != LABELS
+        self._target_gram = np.zeros((c, c), dtype=np.int64) if squared else None
 
     def add(self, features: NDArray[Any], targets: NDArray[Any]) -> None:
         self._check(features, targets)
@@ -254,6 +311,7 @@ class _Accumulator:
             rows, beside = np.split(block, [self._spec.n_features], axis=1)
             self._quantised(self._spec.feature_format, features, place, out=rows)
             goals = self._goals(targets, place)
+            self._add_targets(goals)
             if self._appended:
                 beside[...] = cast(FloatMatrix, goals)
             else:
@@ -266,7 +324,23 @@ class _Accumulator:
         gram = self._gram
         for row in range(len(gram)):
             gram[row, row:] = gram[row:, row]
-        return Statistics(gram=gram, cross=np.ascontiguousarray(self._cross.T), count=self._count)
+        return Statistics(
+            gram=gram,
+            cross=np.ascontiguousarray(self._cross.T),
+            count=self._count,
+            target_sum=self._target_sum,
+            target_gram=self._target_gram,
+        )
+
+    def _add_targets(self, goals: FloatMatrix | csr_array) -> None:
+        if self._target_sum is not None:
+            self._target_sum += goals.sum(axis=0).astype(np.int64)
+        if self._target_gram is not None:
+            high = np.floor(cast(FloatMatrix, goals) * 2.0**-HALF)
+            low = goals - high * 2.0**HALF
+            beside = (high.T @ low).astype(np.int64)
+            self._target_gram += ((high.T @ high).astype(np.int64) << 2 * HALF) + ((beside + beside.T) << HALF)
+            self._target_gram += (low.T @ low).astype(np.int64)
 
     def _check(self, features: NDArray[Any], targets: NDArray[Any]) -> None:
         spec = self._spec
@@ -396,6 +470,27 @@ def check_labels(labels: NDArray[Any], n_classes: int) -> None:
             f"{outside} of {len(labels)} labels lie outside 0 to {n_classes - 1}; state the number of classes anew "
             "or repair the labels"
         )
+
+
+def _triangle(matrix: IntMatrix) -> IntVector:
+    """The upper triangle by rows."""
+    d = len(matrix)
+    triangle = np.empty(d * (d + 1) // 2, dtype=np.int64)
+    for row, place in enumerate(_triangle_rows(d)):
+        triangle[place] = matrix[row, row:]
+    return triangle
+
+
+def _symmetric(triangle: IntVector, d: int) -> IntMatrix:
+    """The matrix whose upper triangle this is."""
+    matrix = np.empty((d, d), dtype=np.int64)
+    for row, place in enumerate(_triangle_rows(d)):
+        matrix[row, row:] = matrix[row:, row] = triangle[place]
+    return matrix
+
+
+def _added(one: NDArray[np.int64] | None, other: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+    return None if one is None or other is None else one + other
 
 
 def _triangle_rows(d: int) -> Iterable[slice]:

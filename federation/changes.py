@@ -123,8 +123,15 @@ def with_classes(learner: L, total: SumResult, n_targets: int) -> tuple[L, SumRe
         raise ChangeRefusedError(f"{learner.n_targets} classes are in the total, and {n_targets} cannot hold them")
     wider = replace(learner, n_targets=n_targets)
     seen = learner.spec.from_vector(total.total)
-    cross = np.pad(seen.cross, ((0, 0), (0, n_targets - learner.n_targets)))
-    vector = wider.spec.to_vector(Statistics(gram=seen.gram, cross=cross, count=seen.count))
+    more = n_targets - learner.n_targets
+    padded = Statistics(
+        gram=seen.gram,
+        cross=np.pad(seen.cross, ((0, 0), (0, more))),
+        count=seen.count,
+        target_sum=None if seen.target_sum is None else np.pad(seen.target_sum, (0, more)),
+        target_gram=None if seen.target_gram is None else np.pad(seen.target_gram, (0, more)),
+    )
+    vector = wider.spec.to_vector(padded)
     return wider, SumResult(total=vector, survivors=total.survivors)
 
 

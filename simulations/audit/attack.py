@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -43,6 +43,10 @@ class Expectation(StrEnum):
 
 class NotTriedError(Exception):
     """An attack could not be tried, for the reason that a report then gives instead of a verdict."""
+
+
+class TooLargeError(NotTriedError):
+    """An attack did not run to its end at this size, which says nothing of what it would find."""
 
 
 class CoalitionScore(Record, title="coalition"):
@@ -145,6 +149,10 @@ def attacked(
     return attack.score(attack.guess(view, target, rng), truth, rng)
 
 
+_Target = tuple[AdversaryView, PartyId | None, Truth]
+"""What is seen, whose rows are wanted (nobody's in particular: the total's), and what is true of them."""
+
+
 class MessageAttack(Attack, Guesser[G]):
     """An attack on the one message that carries a client's vector, and perhaps on the total in its place.
 
@@ -162,27 +170,41 @@ class MessageAttack(Attack, Guesser[G]):
 
     def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
         """Attack the bench's cohorts, which all attacks on messages share."""
-        score = self._against_totals(bench) if mode is None else self.against_messages(bench, bench.runs(mode))
-        return Outcome(score=score)
+        if mode is None:
+            return Outcome(score=self._pooled(bench, self._totals(bench)))
+        return Outcome(score=self.against_messages(bench, bench.runs(mode)))
 
     def against_messages(self, bench: Bench, runs: list[Run]) -> Score:
-        """Attack every client's message of several sums."""
-        scores = []
+        """Attack every client's message of several sums.
+
+        Raises:
+            TooLargeError: some were too large, and nothing leaked from the others.
+        """
+        return self._pooled(bench, self._messages(bench, runs))
+
+    def _messages(self, bench: Bench, runs: list[Run]) -> Iterator[_Target]:
         for cohort, recorded in runs:
             view = view_of((recorded,), SERVER_ALONE, bench.known(bench.worlds(recorded.inputs)))
-            scores += [
-                attacked(self, view, party, bench.truth(indices, recorded.inputs[party]), bench.rng)
-                for party, indices in cohort.items()
-            ]
-        return Score.pooled(scores)
+            for party, indices in cohort.items():
+                yield view, party, bench.truth(indices, recorded.inputs[party])
 
-    def _against_totals(self, bench: Bench) -> Score:
-        scores = []
+    def _totals(self, bench: Bench) -> Iterator[_Target]:
         for cohort, recorded in bench.runs(MASKED):
             truth = bench.truth(np.concatenate(list(cohort.values())), recorded.released().total)
-            view = view_of((recorded,), SERVER_ALONE, bench.known())
-            scores.append(attacked(self, view, None, truth, bench.rng))
-        return Score.pooled(scores)
+            yield view_of((recorded,), SERVER_ALONE, bench.known()), None, truth
+
+    def _pooled(self, bench: Bench, targets: Iterable[_Target]) -> Score:
+        scores, too_large = list[Score](), list[str]()
+        for view, party, truth in targets:
+            try:
+                scores.append(attacked(self, view, party, truth, bench.rng))
+            except TooLargeError as reason:
+                too_large.append(str(reason))
+        score = Score.pooled(scores)
+        if too_large and not score.leaked:
+            n_targets = len(scores) + len(too_large)
+            raise TooLargeError(f"{self.name} at {len(too_large)} of {n_targets} targets: {too_large[0]}")
+        return score
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Literal
 
@@ -19,7 +19,7 @@ from federation.errors import UsageError
 from federation.learners import LEARNERS, LearnerEntry, LearnerSettings
 from federation.modes import MODES, Mode
 from secagg.config import MAX_CLIENTS
-from simulations.audit.attack import MASKED, Attack, CoalitionScore, Expectation, NotTriedError
+from simulations.audit.attack import MASKED, Attack, CoalitionScore, Expectation, NotTriedError, TooLargeError
 from simulations.audit.attacks.membership import MEMBERSHIP
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.evaluate import ALPHA, CONFIDENCE, Score, Verdict
@@ -205,21 +205,25 @@ class Cell(Record, title="cell"):
     """The numbers; null where the attack does not apply."""
     expectation: Expectation
     """What must come of it: leaks, hidden, or open where nothing is promised."""
+    too_large: str = ""
+    """Why the attack did not run to its end; empty where it did, or does not apply."""
 
     @computed
     def verdict(self) -> Verdict:
         """What came of it."""
-        return Verdict.DOES_NOT_APPLY if self.score is None else self.score.verdict
+        if self.score is None:
+            return Verdict.NOT_TRIED if self.too_large else Verdict.DOES_NOT_APPLY
+        return self.score.verdict
 
     @property
     def leaked(self) -> bool:
         """Whether the attack won."""
-        return self.verdict in (Verdict.LEAKS, Verdict.RECOVERED)
+        return self.score is not None and self.score.leaked
 
     @computed
     def as_expected(self) -> bool:
         """Whether nothing leaked that must be hidden, and the attack won where it must."""
-        if self.verdict in (Verdict.DOES_NOT_APPLY, Verdict.TOO_FEW) or self.expectation is Expectation.OPEN:
+        if self.score is None or self.verdict is Verdict.TOO_FEW or self.expectation is Expectation.OPEN:
             return True
         return self.leaked == (self.expectation is Expectation.LEAKS)
 
@@ -377,6 +381,9 @@ def _column(report: Audit, bench: Bench, attacks: list[Attack], mode: Mode | Non
             outcome = attack.play(bench, mode, report.settings.trials)
         except NotTriedError as error:
             report.not_tested.append(str(error))
+            if isinstance(error, TooLargeError):
+                cell = Cell(attack=attack.name, mode=column, score=None, expectation=expectation, too_large=str(error))
+                report.cells.append(cell)
             continue
         report.cells.append(Cell(attack=attack.name, mode=column, score=outcome.score, expectation=expectation))
         report.coalitions += outcome.coalitions
@@ -394,10 +401,8 @@ def _cohort_curve(report: Audit, bench: Bench, attacks: list[Attack], tick: Tick
             report.not_tested.append(f"totals of {n_clients} clients: {error}")
             continue
         rows = sum(len(indices) for indices in cohort.values())
-        for attack in attacks:
-            if attack.by_cohort:
-                score = attack.play(point, None, report.settings.trials).score
-                report.cohort_curve.append(CurvePoint(attack=attack.name, clients=n_clients, rows=rows, score=score))
+        chosen = [attack for attack in attacks if attack.by_cohort]
+        report.cohort_curve += _points(report, point, chosen, None, f"totals of {n_clients} clients", n_clients, rows)
 
 
 def _row_curve(report: Audit, bench: Bench, attacks: list[Attack], tick: Tick) -> None:
@@ -408,10 +413,21 @@ def _row_curve(report: Audit, bench: Bench, attacks: list[Attack], tick: Tick) -
             report.not_tested.append(f"plain messages of {rows} rows: not enough training rows")
             continue
         point = replace(bench, clients=SMALL, sessions=1, rows_per_client=rows)
-        for attack in attacks:
-            if attack.by_rows:
-                score = attack.play(point, MODES["plain"], report.settings.trials).score
-                report.row_curve.append(CurvePoint(attack=attack.name, clients=1, rows=rows, score=score))
+        chosen = [attack for attack in attacks if attack.by_rows]
+        report.row_curve += _points(report, point, chosen, MODES["plain"], f"plain messages of {rows} rows", 1, rows)
+
+
+def _points(
+    report: Audit, bench: Bench, attacks: list[Attack], mode: Mode | None, what: str, clients: int, rows: int
+) -> Iterator[CurvePoint]:
+    """Each attack at one size; who does not run to its end has no point there."""
+    for attack in attacks:
+        try:
+            score = attack.play(bench, mode, report.settings.trials).score
+        except TooLargeError as error:
+            report.not_tested.append(f"{what}: {error}")
+            continue
+        yield CurvePoint(attack=attack.name, clients=clients, rows=rows, score=score)
 
 
 def _noise(report: Audit, bench: Bench) -> None:

@@ -30,6 +30,7 @@ class Verdict(StrEnum):
     LEAKS = "leaks"
     NO_EVIDENCE = "no evidence of leakage at this power"
     TOO_FEW = "too few trials to tell"
+    NOT_TRIED = "not tried at this size"
     DOES_NOT_APPLY = "does not apply"
 
 
@@ -124,6 +125,11 @@ class Score(Record, title="score", arbitrary_types_allowed=True):
         if self.p_value < ALPHA:
             return Verdict.RECOVERED if self.rate >= 0.9 else Verdict.LEAKS
         return Verdict.TOO_FEW if self.smallest_noticed is None else Verdict.NO_EVIDENCE
+
+    @property
+    def leaked(self) -> bool:
+        """Whether the attack won."""
+        return self.verdict in (Verdict.LEAKS, Verdict.RECOVERED)
 
     @computed
     def smallest_noticed(self) -> Part | None:

@@ -17,7 +17,7 @@ from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, message_type, payload_of
 from simulations.audit.attack import MASKED, MessageAttack
 from simulations.audit.attacks.differencing import DifferentModels, MaskReuse
 from simulations.audit.attacks.distinguishing import Distinguishing, Uniformity
-from simulations.audit.evaluate import Score, Verdict
+from simulations.audit.evaluate import Score
 from simulations.audit.view import RecordedSum, record_sum
 from simulations.audit.workbench import Bench
 from simulations.report.document import Record, computed
@@ -38,7 +38,7 @@ class Control(Record, title="control"):
     @computed
     def caught(self) -> bool:
         """Whether an attack noticed it."""
-        return any(score.verdict in (Verdict.LEAKS, Verdict.RECOVERED) for score in self.scores.values())
+        return any(score.leaked for score in self.scores.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,11 +313,13 @@ class Reading:
         gram: shape (d, d), symmetric by construction.
         cross: shape (d, c).
         count: number of rows.
+        target_sum: the rows of each class, where they are said; None where they are not.
     """
 
     gram: IntMatrix = field(repr=False)
     cross: IntMatrix = field(repr=False)
     count: int
+    target_sum: IntVector | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, layout: Layout, vector: IntVector) -> Self:
@@ -327,7 +329,12 @@ class Reading:
         gram = np.zeros((d, d), dtype=np.int64)
         gram[np.triu_indices(d)] = parts["gram"]
         gram += np.triu(gram, 1).T
-        return cls(gram=gram, cross=parts["cross"].reshape(d, -1), count=int(parts["count"][0]))
+        return cls(
+            gram=gram,
+            cross=parts["cross"].reshape(d, -1),
+            count=int(parts["count"][0]),
+            target_sum=parts.get("target_sum"),
+        )
 
     @property
     def scale(self) -> int:
@@ -355,7 +362,9 @@ class Reading:
         return gram_rank(Statistics(gram=self.gram, cross=self.cross, count=0))
 
     def class_counts(self) -> NDArray[np.int64] | None:
-        """Rows of each class: H^T G^+ H = Y^T Y, as long as the rows are linearly independent; None if they are not."""
+        """Rows of each class, as said; else H^T G^+ H = Y^T Y, where rows are linearly independent, or None."""
+        if self.target_sum is not None:
+            return self.target_sum if self.target_sum.min(initial=0) >= 0 else None
         gram, cross = self.scaled()
         product = cross.T @ np.linalg.pinv(gram, rcond=RANK_TOLERANCE, hermitian=True) @ cross
         counts = np.round(product.diagonal())

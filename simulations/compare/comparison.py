@@ -27,7 +27,11 @@ from simulations.data.partitions import Partition
 from simulations.report.document import DatasetRecord, FormatName, Natural, NotNegative, Record, computed, versions
 
 TARGET_BITS = 22
-"""Bits of a target format that covers all rows: nothing squares targets, so they may have more than features."""
+"""Bits of a target format that covers all rows, as far as so many squares add up exactly."""
+
+
+def _target_bits(n_rows: int) -> int:
+    return min(TARGET_BITS, (63 - n_rows.bit_length()) // 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +112,7 @@ class CompareSettings:
             raise UsageError(
                 f"--baselines and --epsilon are for class labels, and {dataset.name} has real targets; leave them out"
             )
-        return self.target_format or RowFormat.covering(dataset.y_train, bits=TARGET_BITS)
+        return self.target_format or RowFormat.covering(dataset.y_train, bits=_target_bits(len(dataset.y_train)))
 
     def has_intercept(self, chosen: ChosenLearner, dataset: Dataset) -> bool:
         """Whether a float64 ridge beside a learner has an intercept: as the learner has, one for real targets."""

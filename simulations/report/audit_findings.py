@@ -17,6 +17,7 @@ SHORT = {
     Verdict.LEAKS: "leaks",
     Verdict.NO_EVIDENCE: "no evidence",
     Verdict.TOO_FEW: "too few trials",
+    Verdict.NOT_TRIED: "not tried",
     Verdict.DOES_NOT_APPLY: "-",
 }
 """Short forms for a terminal, which says below the table what "no evidence" stands for."""
@@ -62,6 +63,9 @@ def _about_modes(audit: Audit) -> Iterator[tuple[bool, str]]:
 
 
 def _about_total(audit: Audit) -> Iterator[tuple[bool, str]]:
+    for cell in audit.cells:
+        if cell.verdict is Verdict.NOT_TRIED:
+            yield True, f"{cell.mode}: {cell.verdict.value}: {cell.too_large}"
     leaking = [cell.attack for cell in audit.cells if cell.mode == TOTAL and cell.leaked]
     if leaking:
         yield (

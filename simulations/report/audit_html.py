@@ -32,6 +32,7 @@ CSS_CLASSES = {
     Verdict.LEAKS: "leaks",
     Verdict.NO_EVIDENCE: "none",
     Verdict.TOO_FEW: "few",
+    Verdict.NOT_TRIED: "few",
     Verdict.DOES_NOT_APPLY: "empty",
 }
 
@@ -74,7 +75,7 @@ def percent(part: float) -> str:
 def outcome(cell: Cell) -> str:
     """The numbers below a verdict."""
     if cell.score is None or not cell.score.trials:
-        return ""
+        return cell.too_large
     score, (low, high) = cell.score, cell.score.interval
     words = (
         f"{score.hits} of {score.trials}; guessing: {percent(score.chance)}; "

@@ -235,7 +235,8 @@ def test_a_row_map_changes_what_parties_agree_on_and_its_absence_changes_nothing
     assert len(contexts) == len(LEARNERS) + 1
     known = (
         b'{"clip": false, "feature_format": "Q1.14", "learner": "afl", "max_clients": 1, "max_rows": 200, '
-        b'"n_features": 5, "n_targets": 3, "ri_gamma": 0, "ridge": 0.1, "target_format": "UQ1.0", "version": 1}'
+        b'"n_features": 5, "n_targets": 3, "ri_gamma": 0, "ridge": 0.1, "target_format": "UQ1.0", '
+        b'"target_sums": true, "version": 1}'
     )
     assert canonical_context(EXACT)[8:] == known
     deep = canonical_context(replace(DEEP, row_map=None))

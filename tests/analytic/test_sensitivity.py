@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -196,12 +197,18 @@ def test_scales_keep_their_budget_and_use_it(limit: int, rho: float, share: floa
 
 def test_levels_are_where_the_vector_has_its_entries() -> None:
     spec = StatisticsSpec(
-        n_features=4, n_targets=3, feature_format=RowFormat(integer_bits=1, fraction_bits=3), max_rows=9
+        n_features=4,
+        n_targets=3,
+        feature_format=RowFormat(integer_bits=1, fraction_bits=3),
+        max_rows=9,
+        target_sums=False,
     )
     marked = Statistics(
         gram=np.where(np.eye(4, dtype=bool), 1, 2).astype(np.int64), cross=np.full((4, 3), 3, dtype=np.int64), count=0
     )
     assert noise_levels(spec).tolist() == spec.to_vector(marked).tolist()
+    with pytest.raises(SpecificationError, match="target_sums=False"):
+        noise_levels(replace(spec, target_sums=True))
 
 
 # --- clients -------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -33,11 +34,11 @@ def big_integers(row_format: RowFormat, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def oracle(spec: StatisticsSpec, features: NDArray[Any], targets: NDArray[Any]) -> bytes:
-    """X^T X and X^T Y in Python integers, which never overflow."""
+    """X^T X, X^T Y, Y^T 1 and Y^T Y in Python integers, which never overflow."""
     x = big_integers(spec.feature_format, features)
     y = np.eye(spec.n_targets, dtype=int)[targets] if targets.ndim == 1 else big_integers(spec.target_format, targets)
-    gram, cross = (x.T @ x).astype(np.int64), (x.T @ y).astype(np.int64)
-    return gram.tobytes() + cross.tobytes() + len(x).to_bytes(8, "little")
+    parts = [x.T @ x, x.T @ y, y.sum(axis=0)] + ([] if spec.target_format == LABELS else [y.T @ y])
+    return b"".join(part.astype(np.int64).tobytes() for part in parts) + len(x).to_bytes(8, "little")
 
 
 @st.composite
@@ -117,10 +118,13 @@ class TestExactness:
 
     def test_squares_of_targets_may_leave_int64(self) -> None:
         n = 3 * BLOCK_ROWS
-        spec = spec_of(1, 1, "UQ1.0", target_format=Q("UQ26.0"))
+        spec = spec_of(1, 1, "UQ1.0", target_format=Q("UQ26.0"), target_sums=False)
         features, targets = np.ones((n, 1)), np.full((n, 1), 2.0**26 - 1)
         assert n * (2**26 - 1) ** 2 > INT64_MAX
-        assert Statistics.from_rows(spec, features, targets).to_bytes() == oracle(spec, features, targets)
+        own = Statistics.from_rows(spec, features, targets)
+        assert own.cross.tolist() == [[n * (2**26 - 1)]]
+        with pytest.raises(SpecificationError, match="target Gram"):
+            replace(spec, target_sums=True)
 
     @pytest.mark.parametrize("kind", [np.float16, np.float32, np.int8, np.int64, np.bool_])
     def test_any_real_type(self, kind: type) -> None:
@@ -207,10 +211,22 @@ class TestVectors:
         whole = Statistics.from_rows(spec, features, targets)
         assert spec.from_vector(vectors[0] + vectors[1]).to_bytes() == whole.to_bytes()
 
-    def test_upper_triangle_by_rows_then_cross_then_count(self) -> None:
+    def test_upper_triangle_by_rows_then_cross_then_targets_then_count(self) -> None:
         spec = spec_of(3, 2, "Q5.0")
         vector = spec.to_vector(Statistics.from_rows(spec, np.array([[1, 2, 3], [4, 5, 6]]), np.array([1, 0])))
-        assert vector.tolist() == [17, 22, 27, 29, 36, 45, 4, 1, 5, 2, 6, 3, 2]
+        assert vector.tolist() == [17, 22, 27, 29, 36, 45, 4, 1, 5, 2, 6, 3, 1, 1, 2]
+        real = replace(spec, target_format=Q("Q26.0"), max_rows=1000)
+        y = np.array([[-(2**26) + 1, 3], [2, -1]])
+        own = Statistics.from_rows(real, np.array([[1, 2, 3], [4, 5, 6]]), y)
+        assert real.to_vector(own)[12:].tolist() == [*y.sum(axis=0), y[:, 0] @ y[:, 0], y[:, 0] @ y[:, 1], 10, 2]
+        assert own.target_squares == ((2**26 - 1) ** 2 + 4, 10)
+        assert real.from_vector(real.to_vector(own)).to_bytes() == own.to_bytes()
+        without = replace(spec, target_sums=False)
+        bare = Statistics.from_rows(without, np.array([[1, 2, 3], [4, 5, 6]]), np.array([1, 0]))
+        assert without.to_vector(bare).tolist() == [17, 22, 27, 29, 36, 45, 4, 1, 5, 2, 6, 3, 2]
+        assert bare.target_squares is None
+        with pytest.raises(InvalidRowsError, match="same sums of targets"):
+            spec.to_vector(bare)
 
     @pytest.mark.parametrize(("features", "targets"), [("Q5.11", "UQ1.0"), ("UQ13.13", "Q20.6"), ("UQ0.1", "UQ0.1")])
     def test_bounds_are_reached(self, features: str, targets: str) -> None:
@@ -229,7 +245,7 @@ class TestVectors:
             spec_of().to_vector(part + part)
 
     def test_does_not_share_memory_with_the_vector(self) -> None:
-        vector = np.ones(13, dtype=np.int64)
+        vector = np.ones(15, dtype=np.int64)
         statistics = spec_of().from_vector(vector)
         before = statistics.to_bytes()
         vector[:] = 0

@@ -295,7 +295,7 @@ COMMON = {"n_features": 6, "max_rows": 999}
 DIFFERENCES: dict[str, dict[str, Any]] = {
     "afl": COMMON
     | {"n_targets": 4, "feature_format": Q("UQ5.11"), "target_format": Q("UQ2.0"), "max_clients": 33, "ridge": 1.0}
-    | {"ri_gamma": 1.0, "clip": True},
+    | {"ri_gamma": 1.0, "clip": True, "target_sums": False},
     "deepafl": COMMON
     | {"n_targets": 4, "feature_bound": 8.5, "target_format": Q("Q1.8"), "n_layers": 3, "d_phi": 13, "d_f": 8}
     | {"ridge": 0.25, "gamma": 0.06, "activation": "tanh", "projection": "normal", "seed": 12, "fed_by_first": True}

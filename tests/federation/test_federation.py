@@ -136,7 +136,7 @@ def test_a_refused_message_is_never_passed_over(mode: Mode) -> None:
         def __init__(self, spec) -> None:  # type: ignore[no-untyped-def]
             self._spec = spec
 
-        segments = (("gram", 6, 1), ("cross", 6, 1), ("count", 1, 1))
+        segments = (("gram", 6, 1), ("cross", 6, 1), ("target_sum", 2, 1), ("count", 1, 1))
 
         def __getattr__(self, name: str) -> object:
             return getattr(self._spec, name)

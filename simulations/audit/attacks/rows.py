@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import numpy as np
-from flint import fmpz_mat
+from flint import fmpz_mat, nmod_mat
 from numpy.typing import NDArray
 
-from simulations.audit.attack import ReadingAttack, RebuiltRows, score_rows
+from simulations.audit.attack import ReadingAttack, RebuiltRows, TooLargeError, score_rows
 from simulations.audit.view import IntMatrix, Reading
 
-MAX_ROWS = 64
-"""Beyond it Z^n needs stronger reduction than LLL, and the reduction takes more than some seconds."""
+MAX_ROWS = 100
+"""Beyond it Z^n needs stronger reduction than LLL, and LLL more than some seconds."""
 
-DELTA, ETA = 0.75, 0.51
-"""Lovász's own factor, and size reduction that bears rounding: more takes longer and finds no more here."""
+ETA = 0.51
+"""Size reduction that bears rounding."""
+
+FIRST, FINAL = 0.75, 0.99
+"""Lovász's factors: his own where the numbers are long, which takes longest, and a stronger one for what is left."""
+
+ROUNDS, MIXED = 40, 3
+"""How often a reduced basis is mixed and reduced again, and how many others are added to each of its vectors."""
+
+BESIDE = 40
+"""Columns beside as many independent ones as there are rows, at least: so many random ones generate Z^n."""
+
+PRIME = 2**61 - 1
+"""A rank modulo it is never too large."""
 
 Integers = NDArray[np.object_]
 
@@ -24,20 +36,76 @@ def rebuild(reading: Reading) -> RebuiltRows | None:
     The columns of [Y, X] generate Z^n, and all their inner products are known: [[Y'Y, H'], [H, G]]. So their Gram is
     that of Z^n in disguise. A reduced basis of it is +-e_1, ..., +-e_n, as soon as every basis vector has length 1, and
     e_i = [Y, X] T_i gives row i as X^T e_i = [H, G] T_i.
+
+    Raises:
+        TooLargeError: they are such statistics, and lattice reduction as it is done here does not come to an end.
     """
     counts = reading.class_counts()
-    if counts is None or not 0 < counts.sum() <= MAX_ROWS:
+    n_rows = 0 if counts is None else int(counts.sum())
+    if counts is None or not 0 < n_rows <= len(counts) + len(reading.gram):
         return None
     scale = reading.scale
     gram, cross = reading.gram // scale**2, reading.cross // scale
     if (gram.diagonal() < 0).any() or max(abs(int(gram.min())), int(gram.max())) >= 2**62:
         return None
     inner = np.block([[np.diag(counts), cross.T], [cross, gram]])
-    basis = reduced_basis(inner)
+    columns = _generators(inner, n_rows)
+    if columns is None:
+        return None
+    if n_rows > MAX_ROWS:
+        raise TooLargeError(f"rows from a lattice of {n_rows} rows: beyond {MAX_ROWS} it takes stronger reduction")
+    basis = reduced_basis(inner[np.ix_(columns, columns)])
     if basis is None:
         return None
-    images = basis @ inner.astype(object)  # e_i times every column of [Y, X]
-    return _rows_of(images[(images * basis).sum(axis=1) == 1], len(counts), scale, reading)
+    units = _unit_vectors(basis, inner[np.ix_(columns, columns)])
+    if not len(units) and fmpz_mat((basis @ inner[np.ix_(columns, columns)] @ basis.T).tolist()).det() == 1:
+        raise TooLargeError(f"rows from a lattice of {n_rows} rows: they are there, and it takes stronger reduction")
+    images = units @ inner[columns].astype(object)  # e_i times every column of [Y, X]
+    return _rows_of(images, len(counts), scale, reading)
+
+
+def _generators(inner: IntMatrix, n_rows: int) -> NDArray[np.intp] | None:
+    """Columns that generate what all do, short ones first: independent ones, and some beside.
+
+    Returns:
+        Their places; None where fewer than ``n_rows`` are independent, so that they do not generate Z^n.
+    """
+    order = np.argsort(inner.diagonal(), kind="stable")
+    order = order[inner.diagonal()[order] > 0]
+    if len(order) < n_rows:
+        return None
+    table = nmod_mat(len(order), len(order), [int(v) % PRIME for v in inner[np.ix_(order, order)].ravel()], PRIME)
+    echelon, rank = table.rref()
+    if rank < n_rows:
+        return None
+    pivots = {next(place for place, value in enumerate(row) if int(value)) for row in echelon.tolist()[:rank]}
+    others = [place for place in range(len(order)) if place not in pivots]
+    return order[sorted([*pivots, *others[:: max(1, len(others) // BESIDE)]])]
+
+
+def _unit_vectors(basis: Integers, inner: IntMatrix) -> Integers:
+    """The vectors of length 1 of a lattice, by a basis that is reduced again and again; shape (found, g).
+
+    What is found is orthogonal to the rest of Z^n, and taken off it. Reductions of the rest that begin with other
+    bases find what one of them misses.
+    """
+    rng, found = np.random.default_rng(0), list[Integers]()
+    products = inner.astype(object)
+    for _ in range(ROUNDS):
+        metric = basis @ products @ basis.T
+        _, change = fmpz_mat(metric.tolist()).lll(True, FINAL, ETA, "gram")
+        basis = np.array(change.tolist(), dtype=object) @ basis
+        length = ((basis @ products) * basis).sum(axis=1)
+        units, basis = basis[length == 1], basis[length != 1]
+        found.append(units)
+        basis = basis - (basis @ products @ units.T) @ units
+        if not len(basis):
+            break
+        mixed = np.eye(len(basis), dtype=np.int64)
+        for place in range(1, len(basis)):
+            mixed[place, rng.integers(0, place, MIXED)] += rng.integers(-1, 2, MIXED)
+        basis = mixed[rng.permutation(len(basis))].astype(object) @ basis
+    return np.concatenate(found)
 
 
 def reduced_basis(inner: IntMatrix) -> Integers | None:
@@ -55,7 +123,7 @@ def reduced_basis(inner: IntMatrix) -> Integers | None:
         semidefinite, and so no inner products of anything.
     """
     products = fmpz_mat(inner.tolist())
-    images, coefficients = products.lll(True, DELTA, ETA)
+    images, coefficients = products.lll(True, FIRST, ETA)
     pairs = zip(images.tolist(), coefficients.tolist(), strict=True)
     independent = [row for image, row in pairs if any(image)]
     basis = fmpz_mat(len(independent), len(inner), [entry for row in independent for entry in row])
@@ -63,7 +131,7 @@ def reduced_basis(inner: IntMatrix) -> Integers | None:
     table = metric.tolist()
     if not all(fmpz_mat([row[:size] for row in table[:size]]).det() > 0 for size in range(1, len(table) + 1)):
         return None  # by Sylvester's criterion; the reduction of an indefinite form need not end
-    _, change = metric.lll(True, DELTA, ETA, "gram")
+    _, change = metric.lll(True, FIRST, ETA, "gram")
     return np.array((change * basis).tolist(), dtype=object).reshape(-1, len(inner))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +18,11 @@ from analytic.deepafl import DeepAFL
 from federation.errors import UsageError
 from federation.modes import MODES, Mode
 from secagg import Assumptions, InOneProcess, Layout, MaskedSum, new_session_id
-from simulations.audit.attack import Attack, Expectation, MessageAttack, NotTriedError, attacked
+from simulations.audit.attack import Attack, Expectation, MessageAttack, NotTriedError, TooLargeError, attacked
 from simulations.audit.attacks.collusion import Collusion, by_coalition
 from simulations.audit.attacks.differencing import DifferentModels
 from simulations.audit.attacks.membership import ManySums, by_number_of_sums, membership_scores
-from simulations.audit.attacks.rows import peel, rebuild, reduced_basis
+from simulations.audit.attacks.rows import LATTICE_ROWS, MAX_ROWS, peel, rebuild, reduced_basis
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.evaluate import Verdict
 from simulations.audit.view import SERVER_ALONE, Coalition, Reading, record_sum, view_of
@@ -282,14 +283,39 @@ def test_the_lattice_stays_the_same_and_its_basis_is_reduced(columns: np.ndarray
         assert lengths[k] >= (Fraction(3, 4) - mus[k][k - 1] ** 2) * lengths[k - 1]
 
 
+def test_an_attack_that_does_not_end_is_not_tried_and_never_without_evidence() -> None:
+    """More rows than lattice reduction takes here; with fewer columns than rows there is an end: they are not there."""
+    rng = np.random.default_rng(4)
+    labels = rng.integers(0, 2, MAX_ROWS + 1)
+    with pytest.raises(TooLargeError, match=f"beyond {MAX_ROWS} it takes stronger reduction"):
+        rebuild(reading_of(rng.integers(0, 9, (MAX_ROWS + 1, MAX_ROWS + 20)), labels))
+    assert rebuild(reading_of(rng.integers(0, 9, (MAX_ROWS + 1, 30)), labels)) is None
+
+
+def test_what_was_won_counts_though_another_target_was_too_large(bench: Bench) -> None:
+    sizes = iter([4, MAX_ROWS + 1] * 100)
+
+    def read(reading: Reading, rows: Any) -> Any:
+        if next(sizes) > MAX_ROWS:
+            raise TooLargeError("too many rows")
+        return LATTICE_ROWS.read(reading, rows)
+
+    attack = replace(LATTICE_ROWS, read=read)
+    assert attack.play(bench, MODES["plain"], 1).score.leaked
+    with pytest.raises(TooLargeError, match=r"lattice_rows at \d+ of \d+ targets: too many rows"):
+        attack.play(bench, MODES["masked"], 1)
+
+
 def test_what_are_no_inner_products_has_no_basis() -> None:
     assert reduced_basis(np.array([[1, 0], [0, -1]])) is None
     assert reduced_basis(np.array([[1, 2], [2, 1]])) is None
 
 
-def test_the_lattice_gives_rows_back_with_a_certificate() -> None:
+@pytest.mark.parametrize(("n", "d"), [(15, 24), (72, 90)])
+def test_the_lattice_gives_rows_back_with_a_certificate(n: int, d: int) -> None:
+    """Of 72 rows one reduction misses some; what it finds is taken off, and the rest reduced again."""
     rng = np.random.default_rng(3)
-    rows, labels = 64 * rng.integers(-40, 41, (15, 24)), rng.integers(0, 3, 15)
+    rows, labels = 64 * rng.integers(-40, 41, (n, d)), rng.integers(0, 3, n)
     found = rebuild(reading_of(rows, labels))
     assert found is not None
     assert found.certified
