@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import lru_cache, partial
 from itertools import count, islice
 from typing import Any, Protocol
@@ -33,40 +32,12 @@ from secagg import (
 from secagg.beacon import BEACON_BYTES
 from secagg.carriers import Encrypted, EncryptionParameters, choose_parameters, generate_contexts, sign_context
 from secagg.carriers.parameters import Scheme
+from secagg.committee import SealingKey
 from secagg.errors import ConfigurationError
 from secagg.masked.series import MaskedSeries
 from secagg.masked.series_in_one_process import SeriesInOneProcess
-from secagg.primitives.boxes import BOX_KEY_BYTES, BoxKey
-from secagg.primitives.derivation import derive_key
-from secagg.primitives.identity import IDENTITY_BYTES, SIGNATURE_BYTES, IdentityKey
-
-
-class KeyKind(Enum):
-    """The long-lived key of a party beside clients and server; the value is what a site's file calls it."""
-
-    IDENTITY = "identity"
-    BOXES = "key"
-    """With an identity beside it, both derived from one secret: who is spoken to in secret signs what it says, too."""
-
-    def secrets(self, secret: bytes) -> PartySecrets:
-        """Return what a party with these 32 secret bytes knows."""
-        if self is KeyKind.IDENTITY:
-            return PartySecrets(identity=IdentityKey(secret))
-        return PartySecrets(
-            identity=IdentityKey(derive_key(secret, "helper's identity")),
-            boxes=BoxKey(derive_key(secret, "helper's box key")),
-        )
-
-    def public(self, secrets: PartySecrets) -> bytes:
-        """Return the public half of a party's key of this kind; a box key's before its identity's."""
-        keys = (secrets.identity,) if self is KeyKind.IDENTITY else (secrets.boxes, secrets.identity)
-        assert None not in keys, "the party has a key of another kind"
-        return b"".join(key.public for key in keys if key is not None)
-
-    @property
-    def public_bytes(self) -> int:
-        """How long that is."""
-        return IDENTITY_BYTES if self is KeyKind.IDENTITY else BOX_KEY_BYTES + IDENTITY_BYTES
+from secagg.primitives.boxes import BoxKey
+from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,17 +46,18 @@ class HelperRole:
 
     Args:
         name: in words, and with underscores the table of a site's file.
-        table: the table of the roster that lists them.
-        key: the kind of their key.
+        table: the table of the roster that lists them, each with the Ed25519 key that it signs with.
         in_simulation: how many of them a simulation has.
         at_most: how many a roster may list; None for any number.
+        has_epochs: whether what one announces, the key that things are sealed to, serves all sums of an epoch and is
+            then erased (``secagg.committee.SealingKey``); else each sum has an announcement of its own.
     """
 
     name: str
     table: str
-    key: KeyKind
     in_simulation: int = 1
     at_most: int | None = None
+    has_epochs: bool = False
 
     @property
     def section(self) -> str:
@@ -111,8 +83,8 @@ class Mode:
         helper: the parties that it needs beside clients and server.
         make_series: builds sums that carry each other's set-up, so that a client sends nothing before its vector from
             the second on; None where every sum stands alone anyway.
-        announce: what the one helper says to everybody before the sum, from its own secrets, and what it alone knows
-            from then on.
+        announce: what a helper says to everybody before the sum, from its own secrets, and what it alone knows from
+            then on; None where helpers say nothing.
         requires: a module that must be importable, of the optional dependencies.
         extra: the extra that installs it.
         corrupt_helpers: in simulations, how many of its helpers may collude with the server; None for all but one.
@@ -192,13 +164,13 @@ class Mode:
         secrets: dict[PartyId, PartySecrets] = {}
         if self.helper is not None:
             free = (number for number in count(1) if number not in clients)
-            key = self.helper.key
-            secrets = {party: key.secrets(os_entropy(32)) for party in islice(free, self.helper.in_simulation)}
-            setup = replace(setup, helper_keys={party: key.public(own) for party, own in secrets.items()})
+            keys = {party: IdentityKey.generate() for party in islice(free, self.helper.in_simulation)}
+            secrets = {party: PartySecrets(identity=key) for party, key in keys.items()}
+            setup = replace(setup, helper_keys={party: key.public for party, key in keys.items()})
         if self.announce is not None:
-            ((party, own),) = secrets.items()
-            announcement, secrets[party] = self.announce(setup, own)
-            setup = replace(setup, announcement=announcement)
+            said = {party: self.announce(setup, own) for party, own in secrets.items()}
+            secrets = {party: own for party, (_, own) in said.items()}
+            setup = replace(setup, announced={party: announcement for party, (announcement, _) in said.items()})
         return InOneProcess(protocol=self.make(setup), secrets=secrets)
 
     def sums(self, clients: tuple[PartyId, ...], *, in_series: bool = False) -> Sums:
@@ -269,14 +241,27 @@ def _plain(setup: SumSetup) -> PlainSum:
 
 
 def _committee(setup: SumSetup) -> CommitteeSum:
-    keys = sorted(setup.helper_keys.items())
+    helpers = sorted(setup.helper_keys.items())
+    if silent := [party for party, _ in helpers if party not in setup.announced]:
+        raise ConfigurationError(
+            f"a committee sum needs the sealing key of each helper, and none came of {silent}; the server asks their "
+            "hosts for it first"
+        )
     return CommitteeSum(
         **setup.common,
-        helper_keys=tuple((party, key[:BOX_KEY_BYTES]) for party, key in keys),
-        helper_identities=tuple((party, key[BOX_KEY_BYTES:]) for party, key in keys) if setup.identities else (),
+        helper_keys=tuple((party, setup.announced[party]) for party, _ in helpers),
+        helper_identities=tuple(helpers) if setup.identities else (),
         min_survivors=setup.survivors,
         corrupt_helpers=setup.corrupt_helpers,
     )
+
+
+def _announced_sealing_key(setup: SumSetup, secrets: PartySecrets) -> tuple[bytes, PartySecrets]:
+    """A fresh key that boxes are sealed to, with the helper's word on it where anybody signs."""
+    boxes, identity = BoxKey.generate(os_entropy), secrets.identity
+    assert identity is not None, "a helper's role has an identity"
+    said = SealingKey.signed(identity, boxes.public).to_bytes() if setup.identities else boxes.public
+    return said, replace(secrets, boxes=boxes)
 
 
 def _masked(setup: SumSetup) -> MaskedSum:
@@ -308,17 +293,18 @@ Alone = Callable[[SumSetup], PlainSum] | Callable[[SumSetup], MaskedSum]
 def _encrypted(setup: SumSetup, scheme: Scheme, alone: Alone) -> SumProtocol:
     """A sum whose vectors travel under the key that the key holder announced."""
     holder = _key_holder(setup)
-    if not setup.announcement:
+    announcement = setup.announced.get(holder, b"")
+    if not announcement:
         raise ConfigurationError(
             f"an encrypted sum needs the public context of key holder {holder}, and none came; the server asks the key "
             "holder for it first"
         )
     carrier = Encrypted(
         parameters=_parameters(setup, scheme, alone),
-        public_context=setup.announcement[SIGNATURE_BYTES:],
+        public_context=announcement[SIGNATURE_BYTES:],
         key_holder=holder,
         holder_identity=setup.helper_keys[holder],
-        signature=setup.announcement[:SIGNATURE_BYTES],
+        signature=announcement[:SIGNATURE_BYTES],
     )
     return replace(alone(replace(setup, min_survivors=setup.survivors)), carrier=carrier)
 
@@ -347,8 +333,8 @@ def _key_holder(setup: SumSetup) -> PartyId:
     return next(iter(setup.helper_keys))
 
 
-HELPERS = HelperRole(name="helper", table="helpers", key=KeyKind.BOXES, in_simulation=2)
-KEY_HOLDER = HelperRole(name="key holder", table="key_holder", key=KeyKind.IDENTITY, at_most=1)
+HELPERS = HelperRole(name="helper", table="helpers", in_simulation=2, has_epochs=True)
+KEY_HOLDER = HelperRole(name="key holder", table="key_holder", at_most=1)
 
 
 def _over(alone: Alone, name: str, scheme: Scheme) -> Mode:
@@ -380,7 +366,7 @@ def register(mode: Mode) -> Mode:
 
 register(Mode(name="plain", make=_plain))
 register(Mode(name="masked", make=_masked, make_series=_masked_series))
-register(Mode(name="committee", make=_committee, helper=HELPERS))
+register(Mode(name="committee", make=_committee, helper=HELPERS, announce=_announced_sealing_key))
 register(_over(_plain, "ckks", "ckks"))
 register(_over(_plain, "bfv", "bfv"))
 register(_over(_masked, "masked+ckks", "ckks"))

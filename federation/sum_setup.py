@@ -20,14 +20,15 @@ class SumSetup:
         session_id: fresh for every sum; shared by the sums of a series.
         context: digest of everything that clients received before this sum.
         client_keys: each client's Ed25519 public key; none where the server is trusted not to lie.
-        helper_keys: the public key of each party that the mode needs beside clients and server (``KeyKind.public``).
+        helper_keys: the Ed25519 public key of each party that the mode needs beside clients and server.
         corrupt_helpers: how many of them may collude with the server; None for all but one.
         server_key: the server's Ed25519 public key; goes with ``client_keys``.
         corruption: largest fraction of clients that may collude with the server; None where nothing is promised.
         dropout: largest fraction of clients that may vanish; goes with ``corruption``.
         min_survivors: fewest clients in a total; None takes the mode's own.
         beacon: the operator's random value for sparse graphs; none asks for complete ones.
-        announcement: what a helper said before the sum, for everybody (the key holder's signed public context).
+        announced: what helpers said before the sum, for everybody: the key holder's signed public context, the keys
+            that boxes for a committee's helpers are sealed to.
     """
 
     layout: Layout
@@ -42,7 +43,7 @@ class SumSetup:
     dropout: float | None = None
     min_survivors: int | None = None
     beacon: bytes = b""
-    announcement: bytes = field(default=b"", repr=False)
+    announced: Mapping[PartyId, bytes] = field(default_factory=dict, repr=False)
 
     @property
     def common(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from secagg.dp.conversions import check_epsilon_delta
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.assumptions import Assumptions
 from secagg.sessions import PartyId
-from secagg.sums import CLIENT_ROLE, SERVER_ROLE, SIGNING_HELPER_ROLE, Guarantee, SumProtocol
+from secagg.sums import CLIENT_ROLE, SERVER_ROLE, Guarantee, SumProtocol
 
 MIN_CORRUPTION = 0.2
 """Fraction of clients that may collude with the server and hurt nobody, where a site demands nothing else."""
@@ -82,11 +82,14 @@ class ClientPolicy:
             every total holds at least two clients beside them.
         identities: the operator's roster, public key by client; every client of the cohort must be in it with
             that key. Empty accepts sessions without identities (semi-honest: for simulations only).
-        helpers: the operator's helpers, public key by number: a committee must be all of them, each with that key.
-            Empty accepts whatever helpers a sum has.
+        helpers: the operator's helpers, by number the identity that each signs with (the key that boxes are sealed to,
+            where nobody signs): a committee must be all of them, each with that key. Empty accepts whatever helpers a
+            sum has.
         min_helpers: fewest helpers of a sum that has some, all of them listed; None asks for everybody listed.
         min_corrupt_helpers: fewest helpers of a committee that may collude with the server and open nothing. None asks
             for all but one of them, as in a committee of which every helper must answer.
+        min_epoch: the oldest epoch of a helper's sealing key: what was sealed to an older one may be open by now. That
+            no epoch comes back which a newer one followed is for ``AcceptedEpochs`` to remember.
         key_holders: the operator's key holders, public key by number: a sum's must be one of them. Empty accepts any.
         min_security_bits: a sum whose privacy rests on a drawn graph must fail with probability at most 2^-this.
         min_correctness_bits: the same for being stuck, which costs a session and nobody's privacy.
@@ -96,7 +99,6 @@ class ClientPolicy:
         graphs: how many graphs of the beacon a server may try.
         noise: the least noise; such a site takes part in sums only whose clients add noise, sized for
             ``min_corruption`` colluders at least. None asks for none.
-        helper_identities: the keys with which helpers sign that have others too (a committee's); likewise.
         server_identity: the key with which the server signs. Empty accepts any.
         total_holders: clients that are given the total, beside the server: it must hold at least two others, as beside
             colluders.
@@ -118,8 +120,8 @@ class ClientPolicy:
     helpers: Mapping[PartyId, bytes] = field(default_factory=dict)
     min_helpers: int | None = None
     min_corrupt_helpers: int | None = None
+    min_epoch: int = 1
     key_holders: Mapping[PartyId, bytes] = field(default_factory=dict)
-    helper_identities: Mapping[PartyId, bytes] = field(default_factory=dict)
     server_identity: bytes = b""
     noise: NoiseDemand | None = None
     total_holders: int = 0
@@ -127,6 +129,8 @@ class ClientPolicy:
     receipts: str = "none"
 
     def __post_init__(self) -> None:
+        if self.min_epoch < 1:
+            raise ConfigurationError(f"epochs of helpers are numbered from 1, not {self.min_epoch}")
         if not isinstance(self.modes, set | frozenset) or not all(isinstance(mode, str) for mode in self.modes):
             raise ConfigurationError(
                 f"modes is a set of names such as {{'masked'}}, not {type(self.modes).__name__}; a text would accept "
@@ -187,6 +191,11 @@ class ClientPolicy:
         self._at_least_bits("not being stuck", self.min_correctness_bits, guarantee.correctness_bits)
         if guarantee.helpers_to_open is not None:
             self._check_corrupt_helpers(guarantee.helpers_to_open - 1, len(guarantee.opening_helpers))
+        if guarantee.oldest_epoch is not None and guarantee.oldest_epoch < self.min_epoch:
+            raise PolicyError(
+                f"this site seals to helpers' keys of epoch {self.min_epoch} or later, one of this sum has epoch "
+                f"{guarantee.oldest_epoch}: have that helper begin a new one, or lower min_epoch"
+            )
         if self.noise is not None:
             self._check_noise(guarantee, tolerated)
             self.noise.check(releases)
@@ -237,12 +246,7 @@ class ClientPolicy:
     def _check_keys(self, role: str, keys: Mapping[PartyId, bytes]) -> None:
         """Refuse parties of a role whose keys are not those that this site knows of it, if it knows any."""
         server = {SERVER: self.server_identity} if self.server_identity else {}
-        others = {
-            CLIENT_ROLE: self.identities,
-            SERVER_ROLE: server,
-            HOLDER_ROLE: self.key_holders,
-            SIGNING_HELPER_ROLE: self.helper_identities,
-        }
+        others = {CLIENT_ROLE: self.identities, SERVER_ROLE: server, HOLDER_ROLE: self.key_holders}
         known = others.get(role, self.helpers)
         if role not in others:
             self._check_number(role, len(keys))

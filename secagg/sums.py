@@ -18,10 +18,8 @@ from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
 from secagg.wire import CARRIES_VECTOR, MessageType, message_type, payload_of, sender_of
 
-CLIENT_ROLE, SERVER_ROLE, SIGNING_HELPER_ROLE = "client", "server", "signing helper"
-"""The roles that every sum has, and that of helpers by the keys that they sign with where they have others too. A mode
-names the role of its helpers itself.
-"""
+CLIENT_ROLE, SERVER_ROLE = "client", "server"
+"""The roles that every sum has. A mode names the role of its helpers itself."""
 
 
 Survivors = tuple[PartyId, ...]
@@ -85,6 +83,7 @@ class Guarantee:
         helpers_to_open: ... so many; None for all of them.
         helpers_away: how many helpers may be away or lie, and the total of the others still comes out, exact.
         lies_noticed: how many helpers may lie together and no wrong total comes out.
+        oldest_epoch: of the keys that clients seal something to, the lowest number; None where they last for good.
         server_may_lie: whether all this holds against a server that breaks the protocol, or only looks on.
         messages: how many messages a client sends from the first to the last.
         vector_message: which of them carries its vector, from 1.
@@ -112,6 +111,7 @@ class Guarantee:
     helpers_to_open: int | None = None
     helpers_away: int = 0
     lies_noticed: int = 0
+    oldest_epoch: int | None = None
     server_may_lie: bool = False
     messages: int = 1
     vector_message: int = 1

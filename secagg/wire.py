@@ -18,9 +18,9 @@ from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, statement, 
 from secagg.sessions import PartyId
 
 MAGIC = b"SAGG"
-VERSION = 3
+VERSION = 4
 """1 signed some messages, each in its own way; in 2 all helpers had to answer, and nobody signed whom it masked with;
-messages of both are refused."""
+in 3 helpers' keys lasted for good. Messages of all are refused."""
 HEADER_BYTES = 47
 _LABEL = "message"
 PART_SIZE_BYTES = 8

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,15 @@ from federation.console.declaration import Command, option
 from federation.datasets import BUNDLED, bundled
 from federation.errors import UsageError
 from federation.flower.trial import MIN_SITES, Trial, check_address, copy_template
-from federation.modes import MODES, HelperRole, KeyKind, helper_roles
+from federation.modes import MODES, HelperRole, helper_roles
 from federation.site.errors import RunSettingsError, SiteFileError
 from federation.site.key_files import write_secret
 from federation.site.roster import Roster
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.strict_models import read_toml
-from secagg import os_entropy
 from secagg.dp import Ledger
+from secagg.primitives.identity import IdentityKey
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,6 +61,16 @@ class SiteOptions:
     """Of the commands ``check-site`` and ``ledger``."""
 
     file: Path = option("the site's own file, TOML", file, positional=True, metavar="FILE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochOptions:
+    """Of the command ``epoch``."""
+
+    file: Path = option("the site's own file, TOML", file, positional=True, metavar="FILE")
+    number: int | None = option(
+        "of the new epoch; the next one if left out", partial(whole, at_least=1), default=None, metavar="N"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +113,10 @@ def _needs_the_extra(what: str) -> Iterator[None]:
         ) from error
 
 
-def _make_key(kind: KeyKind, options: KeyOptions) -> int:
-    secret = os_entropy(32)
-    write_secret(options.file, secret)
-    print(kind.public(kind.secrets(secret)).hex())
+def _make_key(options: KeyOptions) -> int:
+    identity = IdentityKey.generate()
+    write_secret(options.file, identity.secret)
+    print(identity.public.hex())
     return 0
 
 
@@ -164,6 +175,16 @@ def _begin_ledger(options: SiteOptions) -> int:
     if site.privacy is None or site.budget is None:
         raise SiteFileError(f"{options.file} needs [privacy]: a ledger is of a budget for rows; add what they may cost")
     _say_spent(Ledger.create(site.privacy.ledger, site.budget))
+    return 0
+
+
+def _begin_epoch(options: EpochOptions) -> int:
+    begun = Site(SiteFile.read(options.file)).begin_epoch(number=options.number)
+    if not begun:
+        raise SiteFileError(f"{options.file} needs [helper]: only a committee's helper has epochs")
+    for party, sealing in begun.items():
+        ends = datetime.fromtimestamp(sealing.until, UTC)
+        print(f"helper {party}: epoch {sealing.epoch} until {ends:%Y-%m-%d %H:%M} UTC; the one before is erased")
     return 0
 
 
@@ -262,22 +283,25 @@ trial/server/models/rehearsal.
     ),
     Command(
         name="identity",
-        summary="make a signing key (of a client, the server or the key holder); print its public half",
+        summary="make a signing key (of a client, the server, a helper or the key holder); print its public half",
         examples="""example:
   python -m federation.flower identity identity.key
       the printed half goes into the roster; the file stays on this host, readable by its owner alone
 """,
         options=KeyOptions,
-        run=partial(_make_key, KeyKind.IDENTITY),
+        run=_make_key,
     ),
     Command(
-        name="helper-key",
-        summary="make a committee helper's keys, to be sealed to and to sign; print their public halves",
-        examples="""example:
-  python -m federation.flower helper-key helper.key
+        name="epoch",
+        summary="begin a new epoch of a helper's sealing key and erase the old one's secret",
+        examples="""examples:
+  python -m federation.flower epoch site.toml
+      what was sealed to the old key opens no more; sums that were under way with it go on without this helper
+  python -m federation.flower epoch site.toml --number 12
+      after the site's state was lost: sites refuse numbers below those that they accepted before
 """,
-        options=KeyOptions,
-        run=partial(_make_key, KeyKind.BOXES),
+        options=EpochOptions,
+        run=_begin_epoch,
     ),
     Command(
         name="roster",

@@ -17,7 +17,7 @@ from analytic.row_format import RowFormat
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.flower.certificates import loopback_certificates, node_key_pair
-from federation.modes import HELPERS, MODES, HelperRole
+from federation.modes import MODES
 from federation.site.errors import SiteFileError
 from federation.site.key_files import write_new, write_secret
 from federation.site.roster import Roster
@@ -65,7 +65,7 @@ further_totals = 1000000  # the rows of a trial are public; a deployment leaves 
 HELPER = """
 [helper]
 party = {party}
-key = "helper.key"
+identity = "helper.key"
 """
 
 KEY_HOLDER = """
@@ -128,7 +128,7 @@ class Trial:
         _fit_app(folder / "app" / "pyproject.toml", dataset, n_sites)
         server = IdentityKey.generate(os_entropy)
         identities = {party: IdentityKey.generate(os_entropy) for party in range(1, n_sites + 1)}
-        helpers = {FIRST_HELPER + place: os_entropy(32) for place in range(n_helpers)}
+        helpers = {FIRST_HELPER + place: IdentityKey.generate(os_entropy) for place in range(n_helpers)}
         key_holder = IdentityKey.generate(os_entropy)
         roster = Roster(
             server=server.public,
@@ -136,7 +136,7 @@ class Trial:
             corrupt_helpers=(n_helpers - 1) // 3 if n_helpers > 3 else None,
             clients={party: key.public for party, key in identities.items()},
             beside={
-                "helpers": {party: _public(HELPERS, secret) for party, secret in helpers.items()},
+                "helpers": {party: key.public for party, key in helpers.items()},
                 "key_holder": {KEY_HOLDER_PARTY: key_holder.public},
             },
         )
@@ -243,7 +243,7 @@ def _write_server(folder: Path, identity: IdentityKey, roster: Roster) -> None:
 def _write_site(
     folder: Path,
     identity: IdentityKey,
-    helper: tuple[PartyId, bytes] | None,
+    helper: tuple[PartyId, IdentityKey] | None,
     roster: Roster,
     rows: ClientRows,
     party: PartyId,
@@ -255,7 +255,7 @@ def _write_site(
         party=party, n_sites=len(roster.clients), modes=modes, min_survivors=MIN_SURVIVORS, journal=JOURNAL
     )
     if helper is not None:
-        write_secret(folder / "helper.key", helper[1])
+        write_secret(folder / "helper.key", helper[1].secret)
         text += HELPER.format(party=helper[0])
     (folder / "site.toml").write_text(text)
     (folder / "roster.toml").write_text(roster.to_toml())
@@ -263,11 +263,6 @@ def _write_site(
     secret, public = node_key_pair()
     write_new(folder / "node", secret)
     (folder / "node.pub").write_bytes(public)
-
-
-def _public(role: HelperRole, secret: bytes) -> bytes:
-    """What the roster lists of a helper with this secret."""
-    return role.key.public(role.key.secrets(secret))
 
 
 def _add_key_holder(folder: Path, identity: IdentityKey) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from federation.server.context_request import ask_for_context
+from federation.server.context_request import ask_for_announcements
 from federation.server.exchange import Deadlines, NodeId, SessionExchange
 from federation.server.server_file import ServerFile
 from federation.site.errors import UnreachableError
@@ -33,7 +33,7 @@ class Seats:
 
 
 def run_sum(invitation: Invitation, server: ServerFile, exchange: SessionExchange, deadlines: Deadlines) -> SumResult:
-    """The sum that is proposed, by itself; the key holder, where there is one, is asked for its context first.
+    """The sum that is proposed, by itself; helpers that announce something, where there are some, are asked first.
 
     Raises:
         UnreachableError: a helper of the committee or the key holder is not there.
@@ -41,7 +41,8 @@ def run_sum(invitation: Invitation, server: ServerFile, exchange: SessionExchang
     """
     mode, _ = invitation.setup(server.roster)
     if mode.announce is not None:
-        invitation = ask_for_context(invitation, server.roster, exchange, deadlines)
+        folder = server.output / "announced"
+        invitation = ask_for_announcements(invitation, server.roster, exchange, deadlines, folder)
     protocol = invitation.agree(server.roster).protocol
     session = protocol.server(secrets=PartySecrets(identity=server.identity))
     return GridSum(protocol, session, exchange, deadlines).begin(invitation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,13 +47,13 @@ class Invitation:
     Args:
         terms: its public parameters, as bytes.
         model: the learner and its model, as ``model_to_bytes`` writes them.
-        signed_context: the key holder's signature and public context, where vectors are encrypted. An invitation that
-            asks the key holder for them has none.
+        announced: what helpers said before, by party: the key holder's signature and public context, or the keys that
+            boxes for a committee are sealed to. An invitation that asks helpers for it has none.
     """
 
     terms: bytes
     model: bytes = field(repr=False)
-    signed_context: bytes = field(default=b"", repr=False)
+    announced: Mapping[PartyId, bytes] = field(default_factory=dict, repr=False)
 
     @classmethod
     def make(cls, terms: Terms, learner: AnalyticLearner[Any], model: Any) -> Invitation:
@@ -62,12 +62,12 @@ class Invitation:
 
     @property
     def question(self) -> Invitation:
-        """The same without the key holder's context: what the key holder was asked."""
-        return replace(self, signed_context=b"")
+        """The same without announcements: what helpers were asked."""
+        return replace(self, announced={})
 
-    def with_context(self, signed_context: bytes) -> Invitation:
-        """The same with what the key holder answered."""
-        return replace(self, signed_context=signed_context)
+    def with_announced(self, announced: Mapping[PartyId, bytes]) -> Invitation:
+        """The same with what helpers answered."""
+        return replace(self, announced=dict(sorted(announced.items())))
 
     def agree(self, roster: Roster) -> Agreement:
         """What a party takes part in if it accepts.
@@ -122,7 +122,7 @@ class Invitation:
             corruption=terms.corruption,
             dropout=terms.dropout,
             min_survivors=terms.min_survivors,
-            announcement=self.signed_context,
+            announced=self.announced,
         )
         return terms, mode, setup
 
@@ -146,16 +146,27 @@ class Invitation:
 
     def to_bytes(self) -> bytes:
         """For the wire, and for a site's own store."""
-        return length_prefixed(self.terms, self.signed_context, self.model)
+        announced = length_prefixed(*_parts_of(self.announced))
+        return length_prefixed(self.terms, announced, self.model)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Invitation:
         """Read ``to_bytes``."""
         try:
-            terms, signed_context, model = split_parts(data)
-        except ValueError as error:
+            terms, announced, model = split_parts(data)
+            parts = split_parts(announced)
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            known = {int.from_bytes(party, "big"): said for party, said in pairs}
+            if parts != list(_parts_of(known)):
+                raise ValueError("announcements stand in the order of their parties, each once")
+        except (ValueError, OverflowError) as error:
             raise WireError("these bytes are no stored invitation") from error
-        return cls(terms=terms, signed_context=signed_context, model=model)
+        return cls(terms=terms, announced=known, model=model)
+
+
+def _parts_of(announced: Mapping[PartyId, bytes]) -> Iterable[bytes]:
+    """Each party's number, then what it announced."""
+    return (part for party, said in sorted(announced.items()) for part in (party.to_bytes(4, "big"), said))
 
 
 def _signed_by(name: str) -> SignedBy:

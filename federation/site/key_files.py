@@ -37,10 +37,10 @@ def read_secret(path: Path) -> bytes:
         text = path.read_text(encoding="ascii", errors="replace").strip()
     except OSError as error:
         raise SiteFileError(
-            f"cannot read the key {path}: {error.strerror}; make one with the command identity or helper-key"
+            f"cannot read the key {path}: {error.strerror}; make one with the command identity"
         ) from error
     if not re.fullmatch("[0-9a-f]{64}", text):
-        raise SiteFileError(f"{path} must hold 64 hexadecimal digits; make a key with identity or helper-key")
+        raise SiteFileError(f"{path} must hold 64 hexadecimal digits; make a key with identity")
     return bytes.fromhex(text)
 
 

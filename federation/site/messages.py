@@ -11,7 +11,7 @@ from secagg.encoding import length_prefixed, split_parts
 CONTEXT, INVITE, STEP, END = KINDS = ("context", "invite", "step", "end")
 """The kinds of a server's messages: for the key holder's context, to a sum, in it, and when it is over."""
 
-_INVITATION, _MESSAGES = b"analytic-secagg/2 invitation", b"analytic-secagg/2 messages"
+_INVITATION, _MESSAGES = b"analytic-secagg/3 invitation", b"analytic-secagg/2 messages"
 _END = b"analytic-secagg/2 end"
 _PARTY_BYTES = 4
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from federation.site.errors import NoSessionError
 from federation.site.invitation import Agreement
@@ -11,6 +11,7 @@ from federation.site.key_pair import SessionKeyPair
 from federation.site.site_file import ClientRole, OwnRole, SiteFile
 from federation.site.state import SessionFolder
 from secagg import ClientSession, IntVector, PartyId, PartySecrets
+from secagg.committee import OwnEpochs
 from secagg.durable import DurableClient
 from secagg.sums import CLIENT_ROLE
 
@@ -18,16 +19,17 @@ KEY_PAIR = "key pair"
 """What the key is for that seals a ``SessionKeyPair``."""
 
 
-def parties_of(file: SiteFile, folder: SessionFolder, agreement: Agreement) -> dict[PartyId, DurableClient]:
+def parties_of(file: SiteFile, folder: SessionFolder, agreement: Agreement, now: float) -> dict[PartyId, DurableClient]:
     """The sessions of those of a site's parties that are in this sum; as they were left, or fresh.
 
     Args:
         file: the site.
         folder: its sessions; locked.
         agreement: the sum, which the site has agreed to.
+        now: the second since 1970.
 
     Raises:
-        NoSessionError: the key holder's key pair for this session is not here.
+        NoSessionError: what opens that which is sealed to a helper in this session is not here.
         SnapshotError: what was stored does not open.
     """
     kept, protocol, sessions = _Kept(file, folder, agreement.terms.session), agreement.protocol, {}
@@ -35,7 +37,7 @@ def parties_of(file: SiteFile, folder: SessionFolder, agreement: Agreement) -> d
         sessions[file.client.party] = _client(kept, agreement, file.client)
     for own in file.helpers:
         if own.role == agreement.mode.helper and own.party in protocol.helpers:
-            sessions[own.party] = _helper(kept, agreement, own)
+            sessions[own.party] = _helper(kept, agreement, own, now)
     return sessions
 
 
@@ -102,13 +104,26 @@ def _run_place(agreement: Agreement) -> RunPlace:
     )
 
 
-def _helper(kept: _Kept, agreement: Agreement, own: OwnRole) -> DurableClient:
-    protocol, secrets = agreement.protocol, replace(own.secrets, consent=kept.journal.consent_to_help)
-    if agreement.mode.announce is not None:
+def epochs_of(folder: SessionFolder, own: OwnRole) -> OwnEpochs:
+    """The epochs of one of a site's helpers."""
+    return OwnEpochs(folder.lasting(f"epochs of {own.party}"), own.identity)
+
+
+def _helper(kept: _Kept, agreement: Agreement, own: OwnRole, now: float) -> DurableClient:
+    boxes, decryption = None, b""
+    if own.role.has_epochs:
+        current = epochs_of(kept.folder, own).current(now)
+        if current is None or current[0].to_bytes() != agreement.setup.announced[own.party]:
+            raise NoSessionError("this sum is sealed to a key of this helper's whose epoch is over; it opens no more")
+        boxes = current[1]
+    elif agreement.mode.announce is not None:
         pair = SessionKeyPair.load(kept.folder.key_pair(kept.session), kept.file.state_key(KEY_PAIR, kept.session))
         if pair is None:
             raise NoSessionError(
                 "the key pair of this session is not here; the server asks for it first, or it was lost"
             )
-        secrets = replace(secrets, decryption=pair.decryption)
-    return kept.durable(protocol.helper(own.party, secrets=secrets))
+        decryption = pair.decryption
+    secrets = PartySecrets(
+        identity=own.identity, boxes=boxes, decryption=decryption, consent=kept.journal.consent_to_help
+    )
+    return kept.durable(agreement.protocol.helper(own.party, secrets=secrets))

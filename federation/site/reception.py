@@ -48,7 +48,7 @@ def respond(read_file: Callable[[], SiteFile], kind: str, read_content: Callable
 def _answer(site: Site, kind: str, content: bytes) -> bytes:
     if kind in (CONTEXT, INVITE):
         invitation, asked = read_invitation(content)
-        said = site.make_context(invitation) if kind == CONTEXT else site.join(invitation, asked)
+        said = site.announce(invitation) if kind == CONTEXT else site.join(invitation, asked)
         return write_messages(said, session=invitation.session)
     if kind == STEP:
         session, requests = read_messages(content)

@@ -11,26 +11,27 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, NonNegativeInt, model_validator
 from pydantic_core import PydanticCustomError
 
-from federation.modes import HelperRole, KeyKind, helper_roles
+from federation.modes import HelperRole, helper_roles
 from federation.site.strict_models import StrictModel, text
 from secagg import PartyId
 from secagg.encoding import length_prefixed
 from secagg.primitives.identity import IDENTITY_BYTES
 
 
-def _hex(value: object, what: str, *, at_most: int = 1) -> bytes:
-    """The 32 bytes, or so many times 32, that a file writes as hexadecimal digits."""
+def _hex(value: object, what: str) -> bytes:
+    """The 32 bytes that a file writes as hexadecimal digits."""
     if isinstance(value, bytes):
         return value
-    if not isinstance(value, str) or not re.fullmatch(f"([0-9a-f]{{64}}){{1,{at_most}}}", value):
-        raise ValueError(
-            f"{what} must be 64 hexadecimal digits" + (f", or {64 * at_most} of a helper" if at_most > 1 else "")
-        )
+    if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
+        raise ValueError(f"{what} must be 64 hexadecimal digits")
     return bytes.fromhex(value)
 
 
 def _key(value: object, whose: str = "the server") -> bytes:
-    return _hex(value, f"the public key of {whose}", at_most=KeyKind.BOXES.public_bytes // IDENTITY_BYTES)
+    key = _hex(value, f"the public key of {whose}")
+    if len(key) != IDENTITY_BYTES:
+        raise ValueError(f"the public key of {whose} must be {2 * IDENTITY_BYTES} hexadecimal digits")
+    return key
 
 
 def _keys(table: object) -> dict[PartyId, bytes]:
@@ -60,11 +61,11 @@ class Roster(StrictModel):
             from it (``seed_of_beacon``). None leaves masked sums on the complete graph.
         totals: the parties to which the server gives the totals of a run, with which a client takes its own part off;
             everybody else gets the model alone.
-        beside: the public keys of the parties that some modes need beside clients and server, by the table that a
-            mode's ``HelperRole`` names (``helpers``, ``key_holder``); tables that list nobody may be left out.
+        beside: the Ed25519 public keys of the parties that some modes need beside clients and server, by the table that
+            a mode's ``HelperRole`` names (``helpers``, ``key_holder``); tables that list nobody may be left out.
     """
 
-    server: Annotated[bytes, BeforeValidator(lambda value: value if isinstance(value, bytes) else _key(text(value)))]
+    server: Annotated[bytes, BeforeValidator(lambda value: _key(value if isinstance(value, bytes) else text(value)))]
     beacon: Annotated[bytes, BeforeValidator(lambda value: _hex(value, "beacon"))] = b""
     corrupt_helpers: NonNegativeInt | None = None
     totals: Annotated[tuple[PartyId, ...], BeforeValidator(lambda value: tuple(value))] = ()
@@ -83,8 +84,6 @@ class Roster(StrictModel):
 
     @model_validator(mode="after")
     def _check_parties(self) -> Self:
-        if len(self.server) != IDENTITY_BYTES:
-            raise ValueError(f"the public key of the server must be {2 * IDENTITY_BYTES} hexadecimal digits")
         if not self.clients:
             raise ValueError("the roster needs clients and lists none; add them under [clients]")
         roles = {role.table: role for role in helper_roles()}
@@ -95,11 +94,6 @@ class Roster(StrictModel):
             if most is not None and len(keys) > most:
                 allowed = "one party" if most == 1 else f"{most} parties"
                 raise ValueError(f"[{table}] names {allowed}, not {len(keys)}; leave {'one' if most == 1 else most}")
-        sizes = {"clients": IDENTITY_BYTES} | {table: role.key.public_bytes for table, role in roles.items()}
-        for table, keys in self._tables():
-            for party, key in keys.items():
-                if len(key) != sizes[table]:
-                    raise ValueError(f"the public key of party {party} must be {2 * sizes[table]} hexadecimal digits")
         numbers = Counter(party for _, keys in self._tables() for party in keys)
         if twice := [party for party, times in numbers.items() if times > 1]:
             raise ValueError(f"every party needs a number of its own; {twice[0]} stands in two tables")

@@ -11,13 +11,14 @@ from federation.privacy import is_bounded
 from federation.site.errors import DeclinedError, NoSessionError
 from federation.site.invitation import Agreement, Invitation
 from federation.site.key_pair import SessionKeyPair
-from federation.site.parties import KEY_PAIR, journal_of, parties_of
+from federation.site.parties import KEY_PAIR, epochs_of, journal_of, parties_of
 from federation.site.presence import say_present
 from federation.site.results import RunResults
 from federation.site.site_file import OwnRole, SiteFile
 from federation.site.state import SessionFolder
 from federation.site.terms import Terms
-from secagg import PartyId
+from secagg import PartyId, PartySecrets
+from secagg.committee import AcceptedEpochs, SealingKey
 from secagg.dp import BudgetExceededError
 from secagg.durable import DurableClient
 from secagg.errors import ConfigurationError, ConsentRefusedError, PolicyError
@@ -41,23 +42,28 @@ class Site:
         self._file, self._now = file, now
         self._folder = SessionFolder(file.state, now=now)
 
-    def make_context(self, invitation: Invitation) -> Messages:
-        """The signed public context of a fresh key pair, where this site is the key holder; else nothing.
+    def announce(self, invitation: Invitation) -> Messages:
+        """What this site's helpers say to everybody before a sum: nothing where it has none of the sum's.
 
-        It is the same one if it was asked before. The secret half stays here, sealed.
+        A committee's helper says the key that boxes are sealed to in its running epoch, and begins one where none is.
+        The key holder says the signed public context of a fresh key pair, the same one if it was asked before. The
+        secret halves stay here, sealed.
 
         Raises:
             DeclinedError: the site's own file forbids it.
             NoSessionError: the session id was used before.
         """
         terms = Terms.from_bytes(invitation.terms)
-        own = next((own for own in self._file.helpers if own.party in terms.helpers), None)
-        if own is None:
+        of_sum = [own for own in self._file.helpers if own.party in terms.helpers]
+        if not of_sum:
             return {}
         if terms.mode in MODES and MODES[terms.mode].announce is None:
-            raise DeclinedError(f"nothing is encrypted in the mode {terms.mode}, so {own.role.name}s announce nothing")
+            raise DeclinedError(f"in the mode {terms.mode} {of_sum[0].role.name}s announce nothing")
         with self._folder.locked():
             self._end_what_is_over(terms)
+            if of_sum[0].role.has_epochs:
+                return {own.party: self._sealing_key(own).to_bytes() for own in of_sum}
+            (own,) = of_sum
             store, key = self._folder.key_pair(terms.session), self._file.state_key(KEY_PAIR, terms.session)
             stored = SessionKeyPair.load(store, key)
             pair = stored or self._draw(invitation, own)
@@ -65,6 +71,24 @@ class Site:
             if stored is None:
                 pair.save(store, key)
             return {own.party: pair.announcement}
+
+    def begin_epoch(self, *, number: int | None = None) -> Mapping[PartyId, SealingKey]:
+        """End the running epoch of each of this site's helpers, erase its secret and begin the next one.
+
+        Sessions that hold what was sealed to the old key are over with it.
+
+        Args:
+            number: of the new epoch, where the folder was lost; None for the next.
+
+        Raises:
+            ConfigurationError: a number that is not larger than the last one.
+        """
+        with self._folder.locked():
+            begun = {}
+            for own in self._file.helpers:
+                if own.role.has_epochs:
+                    begun[own.party] = self._next_epoch(own, number)
+            return begun
 
     def join(self, invitation: Invitation, requests: Messages | None = None) -> Messages:
         """The first messages of this site's parties in a sum; the same ones if it was asked before.
@@ -85,6 +109,7 @@ class Site:
             self._end_what_is_over(terms)
             agreement = self._agree(invitation)
             if terms.session not in self._folder.held():
+                self._accept_epochs(agreement)
                 self._afford(agreement)
             self._folder.begin(invitation)
             sessions = self._parties(agreement)
@@ -148,6 +173,32 @@ class Site:
             )
         return agreement
 
+    def _accept_epochs(self, agreement: Agreement) -> None:
+        """Decline a sum whose boxes would be sealed to a key of an epoch that is over, or before one accepted here."""
+        if agreement.mode.helper is None or not agreement.mode.helper.has_epochs:
+            return
+        setup = agreement.setup
+        keys = {setup.helper_keys[party]: SealingKey.from_bytes(said) for party, said in setup.announced.items()}
+        try:
+            AcceptedEpochs(self._folder.lasting("accepted epochs")).accept(keys, self._now())
+        except PolicyError as error:
+            raise DeclinedError(str(error)) from error
+
+    def _sealing_key(self, own: OwnRole) -> SealingKey:
+        """That of the running epoch, or of a new one."""
+        current = epochs_of(self._folder, own).current(self._now())
+        return self._next_epoch(own) if current is None else current[0]
+
+    def _next_epoch(self, own: OwnRole, number: int | None = None) -> SealingKey:
+        self._end_helped(own)
+        return epochs_of(self._folder, own).begin(self._now(), 86400 * own.epoch_days, number=number)
+
+    def _end_helped(self, own: OwnRole) -> None:
+        """Forget the sessions in which a helper's boxes may have been opened."""
+        for invitation in self._folder.running():
+            if own.party in Terms.from_bytes(invitation.terms).helpers:
+                self._folder.end(invitation.session)
+
     def _afford(self, agreement: Agreement) -> None:
         """Decline a sum that begins a run, or goes on with one, whose rest this site's budget has no room for.
 
@@ -165,14 +216,14 @@ class Site:
         """A fresh key pair for a sum in which this site would take part."""
         try:
             mode, setup = invitation.setup(self._file.roster)
-            pair = SessionKeyPair.generate(mode, setup, own.secrets)
+            pair = SessionKeyPair.generate(mode, setup, PartySecrets(identity=own.identity))
         except ConfigurationError as error:
             raise DeclinedError(str(error)) from error
-        self._agree(invitation.with_context(pair.announcement))
+        self._agree(invitation.with_announced({own.party: pair.announcement}))
         return pair
 
     def _parties(self, agreement: Agreement) -> Mapping[PartyId, DurableClient]:
-        found = parties_of(self._file, self._folder, agreement)
+        found = parties_of(self._file, self._folder, agreement, self._now())
         if not found:
             raise DeclinedError("this site has no part in this sum: none of its parties is in its terms")
         return found
@@ -180,7 +231,7 @@ class Site:
     def _present(self, agreement: Agreement, party: PartyId) -> bytes:
         """What a helper says first, which a sum's own messages do not bring."""
         (own,) = (own for own in self._file.helpers if own.party == party)
-        return say_present(agreement.protocol, party, own.secrets.identity)
+        return say_present(agreement.protocol, party, own.identity)
 
     def _end_what_is_over(self, terms: Terms) -> None:
         """The sessions of a server that is gone, and this run's sum before."""
@@ -189,6 +240,10 @@ class Site:
 
     def _sweep(self, *, spare: bytes = b"") -> None:
         self._folder.end_older_than(self._now() - 3600 * self._file.forget_hours, spare=spare)
+        for own in self._file.helpers:
+            if own.role.has_epochs and (epochs := epochs_of(self._folder, own)).has_ended(self._now()):
+                self._end_helped(own)
+                epochs.erase()
 
     def _end(self, session: bytes) -> None:
         if session in self._folder.held():

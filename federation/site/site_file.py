@@ -15,14 +15,14 @@ from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
 from analytic.sensitivity import Adjacency, Unit
 from federation.errors import DataError
-from federation.modes import MODES, HelperRole, KeyKind, helper_roles
+from federation.modes import MODES, HelperRole, helper_roles
 from federation.site.errors import SiteFileError
 from federation.site.key_files import read_secret
 from federation.site.results import Results
 from federation.site.roster import Roster
 from federation.site.strict_models import Place, StrictModel, Texts, beside, validated
 from federation.site.table import TABLES, TableSchema
-from secagg import PartyId, PartySecrets
+from secagg import PartyId
 from secagg.dp import Budget, Ledger
 from secagg.dp.noisy_sum import NOISY
 from secagg.policy import MIN_CORRUPTION, ClientPolicy, NoiseDemand
@@ -124,20 +124,22 @@ class OwnRole:
     Args:
         party: its number in the roster.
         role: what it does.
-        secrets: its long-lived key.
+        identity: its signing key.
+        epoch_days: how long an epoch of its sealing key lasts, where the role has epochs.
     """
 
     party: PartyId
     role: HelperRole
-    secrets: PartySecrets = field(repr=False)
+    identity: IdentityKey = field(repr=False)
+    epoch_days: float = 30.0
 
 
 class RoleTable(StrictModel):
-    """What a site's file says of such a role: a number, and one file of a key."""
+    """What a site's file says of such a role: a number, the file of a key, and how long an epoch lasts."""
 
     party: PartyId
-    identity: Place | None = None
-    key: Place | None = None
+    identity: IdentityFile
+    epoch_days: Annotated[float, Field(gt=0, le=36500)] | None = None
 
 
 def _own_role(role: HelperRole, table: Any, folder: Path | None) -> OwnRole:
@@ -145,10 +147,11 @@ def _own_role(role: HelperRole, table: Any, folder: Path | None) -> OwnRole:
     if not isinstance(table, dict):
         raise ValueError(f"the file needs {role.section} as a table")
     said = validated(RoleTable, table, ValueError, whole=f"[{role.section}]", folder=folder)
-    wanted, other = (said.identity, said.key) if role.key is KeyKind.IDENTITY else (said.key, said.identity)
-    if wanted is None or other is not None:
-        raise ValueError(f"[{role.section}] needs a party and the file of its {role.key.value}, and nothing else")
-    return OwnRole(party=said.party, role=role, secrets=role.key.secrets(read_secret(wanted)))
+    if said.epoch_days is None:
+        return OwnRole(party=said.party, role=role, identity=said.identity)
+    if not role.has_epochs:
+        raise ValueError(f"[{role.section}] has no epochs: its keys serve one sum; remove epoch_days")
+    return OwnRole(party=said.party, role=role, identity=said.identity, epoch_days=said.epoch_days)
 
 
 def _own_roles(tables: Any, info: ValidationInfo) -> Any:
@@ -167,6 +170,7 @@ class Demands(StrictModel):
     min_corruption: Annotated[float, Field(ge=0, lt=1)] = MIN_CORRUPTION
     min_security_bits: Annotated[float, Field(gt=0)] = 40.0
     min_correctness_bits: Annotated[float, Field(gt=0)] = 20.0
+    min_epoch: Annotated[int, Field(ge=1)] = 1
     accept_confirmed_guesses: bool = False
     receipts: Literal["none", "server", "countersigned"] = "none"
 
@@ -265,8 +269,8 @@ class SiteFile(StrictModel):
             public = self.client.identity.public
             listed.append((f"identity for client {self.client.party}", roster.clients.get(self.client.party), public))
         for own in self.helpers:
-            what = f"{own.role.key.value} for {own.role.name} {own.party}"
-            listed.append((what, roster.listed(own.role).get(own.party), own.role.key.public(own.secrets)))
+            what = f"identity for {own.role.name} {own.party}"
+            listed.append((what, roster.listed(own.role).get(own.party), own.identity.public))
         for what, key, public in listed:
             if key != public:
                 raise ValueError(
@@ -335,8 +339,7 @@ class SiteFile(StrictModel):
     def _role_secrets(self) -> list[bytes]:
         """The secret key of each of its roles."""
         client = [self.client.identity] if self.client is not None else []
-        keys = [*client, *(own.secrets.identity or own.secrets.boxes for own in self.helpers)]
-        return [key.secret for key in keys if key is not None]
+        return [key.secret for key in (*client, *(own.identity for own in self.helpers))]
 
     def state_key(self, purpose: str, session: bytes) -> bytes:
         """The key that seals what this site stores of one session."""

@@ -135,6 +135,10 @@ class SessionFolder:
         """Where the key holder's keys for one session lie."""
         return Record(self, session, _KEY_PAIR)
 
+    def lasting(self, name: str) -> Record:
+        """Where something lies that no session's end takes away."""
+        return Record(self, b"", name)
+
     def end(self, session: bytes) -> None:
         """Forget all secrets of a session, and remember that it was.
 
@@ -146,6 +150,11 @@ class SessionFolder:
     def held(self) -> tuple[bytes, ...]:
         """The sessions of which more is here than that they are over."""
         return tuple(session for session, _, _ in self._held())
+
+    def running(self) -> list[Invitation]:
+        """What the running sessions began with."""
+        found = self.run("SELECT invitation FROM sessions WHERE invitation IS NOT NULL")
+        return [Invitation.from_bytes(content) for (content,) in found]
 
     def end_older_than(self, moment: float, *, spare: bytes = b"") -> None:
         """End what nobody has touched since ``moment`` (seconds of the epoch), whose server is gone.

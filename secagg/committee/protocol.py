@@ -8,6 +8,7 @@ from itertools import islice
 
 from secagg.committee.adversary import opened_upload
 from secagg.committee.client import CommitteeClient
+from secagg.committee.epochs import SealingKey
 from secagg.committee.explain import client_cost, explain, helper_cost
 from secagg.committee.helper import CommitteeHelper
 from secagg.committee.replication import MOST_SEEDS, Replication
@@ -26,10 +27,10 @@ from secagg.errors import ConfigurationError
 from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
 from secagg.primitives.agreement import BadPublicKeyError
-from secagg.primitives.boxes import BoxKey, check_box_key
+from secagg.primitives.boxes import BOX_KEY_BYTES, BoxKey, check_box_key
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, SIGNING_HELPER_ROLE, Guarantee, Knowledge, PartySecrets, Upload
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, Knowledge, PartySecrets, Upload
 
 HELPER_ROLE = "helper"
 
@@ -46,9 +47,9 @@ class CommitteeSum(SumConfig):
     al., 2024). ``docs/explanation/committee.md`` argues what it promises.
 
     Args:
-        helper_keys: each helper's key that boxes are sealed to (``BoxKey.public``: X25519 and ML-KEM-768), by party
-            number; the numbers differ from the clients'. A helper may well be a client's organisation, under another
-            number.
+        helper_keys: what boxes are sealed to, by helper: with identities the key of its epoch and its word on it
+            (``SealingKey.to_bytes``), without ``BoxKey.public`` (X25519 and ML-KEM-768). The numbers differ from the
+            clients'. A helper may well be a client's organisation, under another number.
         min_survivors: fewest vectors for which a helper takes its masks off; at least 2.
         helper_identities: Ed25519 public key of each helper, by party number; goes with ``identities``. With these
             helpers count only clients that signed their seeds, so that a lying server cannot fill a cohort with
@@ -71,9 +72,7 @@ class CommitteeSum(SumConfig):
                 "a committee needs at least one helper, ascending, with numbers that no client has, "
                 f"from 1 to {MAX_PARTY}; these came: {parties[:10]}"
             )
-        for party, key in self.helper_keys:
-            _check_key(party, key)
-        if len({key for _, key in self.helper_keys}) != len(parties):
+        if len({key[:BOX_KEY_BYTES] for _, key in self.helper_keys}) != len(parties):
             raise ConfigurationError("two helpers with one key are one party: give each helper a key of its own")
         if not (type(self.corrupt) is int and 0 <= self.corrupt < len(parties)):
             raise ConfigurationError(
@@ -93,6 +92,22 @@ class CommitteeSum(SumConfig):
             )
         if len({key for _, key in self.helper_identities}) != len(signing):
             raise ConfigurationError("two helpers with one identity are one party: give each helper one of its own")
+        for party, key in self.helper_keys:
+            self._check_key(party, key)
+
+    def _check_key(self, party: PartyId, key: bytes) -> None:
+        if self.is_authenticated:
+            try:
+                SealingKey.from_bytes(key).check(self.helper_identity(party))
+            except ConfigurationError as error:
+                raise ConfigurationError(f"helper {party}: {error}") from error
+            return
+        try:
+            check_box_key(key)
+        except BadPublicKeyError as error:
+            raise ConfigurationError(
+                f"the public key of helper {party} is none, or has small order: {error}"
+            ) from error
 
     @property
     def name(self) -> str:
@@ -143,7 +158,7 @@ class CommitteeSum(SumConfig):
         return self.min_survivors
 
     def helper_key(self, helper: PartyId) -> bytes:
-        """A helper's public key.
+        """The public key that a helper's boxes are sealed to.
 
         Raises:
             ConfigurationError: no helper of this sum.
@@ -151,7 +166,7 @@ class CommitteeSum(SumConfig):
         keys = dict(self.helper_keys)
         if helper not in keys:
             raise ConfigurationError(f"party {helper} is no helper of this sum; its helpers are {sorted(keys)}")
-        return keys[helper]
+        return keys[helper][:BOX_KEY_BYTES]
 
     def helper_identity(self, helper: PartyId) -> bytes:
         """A helper's public signing key."""
@@ -164,12 +179,8 @@ class CommitteeSum(SumConfig):
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """Identities where there are some, and the key of every helper that boxes are sealed to."""
-        return {
-            **self._signing_keys(),
-            HELPER_ROLE: dict(self.helper_keys),
-            SIGNING_HELPER_ROLE: dict(self.helper_identities),
-        }
+        """Identities where there are some; elsewhere the key of every helper that boxes are sealed to."""
+        return {**self._signing_keys(), HELPER_ROLE: dict(self.helper_identities or self.helper_keys)}
 
     @property
     def guarantee(self) -> Guarantee:
@@ -183,6 +194,9 @@ class CommitteeSum(SumConfig):
             helpers_to_open=self.corrupt + 1,
             helpers_away=len(self.helpers) - replication.needed(signing=self.is_authenticated),
             lies_noticed=replication.vouchers - 1,
+            oldest_epoch=min((SealingKey.from_bytes(key).epoch for _, key in self.helper_keys), default=0)
+            if self.is_authenticated
+            else None,
             server_may_lie=self.is_authenticated,
             upload=Upload.UNIFORM,
         )
@@ -228,10 +242,3 @@ class CommitteeSum(SumConfig):
             b"".join(party.to_bytes(4, "big") + key for party, key in self.helper_identities),
             self.corrupt.to_bytes(4, "big"),
         )
-
-
-def _check_key(party: PartyId, key: bytes) -> None:
-    try:
-        check_box_key(key)
-    except BadPublicKeyError as error:
-        raise ConfigurationError(f"the public key of helper {party} is none, or has small order: {error}") from error

@@ -80,7 +80,8 @@ def taken_from(hand: ByHand, party: PartyId) -> Any:
 
 def invented(request: Any, hand: ByHand) -> Any:
     """The server fills the cohort with a seed that it knows, to take one client's mask off alone."""
-    forger = replace(hand.config, identities=(), server_identity=b"", helper_identities=())
+    keys = tuple((helper, hand.config.helper_key(helper)) for helper in hand.config.helpers)
+    forger = replace(hand.config, identities=(), server_identity=b"", helper_identities=(), helper_keys=keys)
     said = forger.client(LIAR, VECTORS[LIAR]).start()
     entry = content_of(said, forger).entry(6)
     return replace(request, entries=request.entries | {LIAR: replace(entry, signature=bytes(64))})

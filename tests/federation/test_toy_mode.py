@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rehearsed import CLIENTS as SITES
-from rehearsed import edit, invitation, is_exact, run_config, site
+from rehearsed import announced, edit, invitation, is_exact, run_config, site
 from support.parties import garbled, knows, registered
 
 from analytic.afl import AFL
@@ -22,13 +22,14 @@ from federation.datasets import bundled
 from federation.flower.rehearsal import rehearse
 from federation.flower.trial import Trial
 from federation.in_process import federate
-from federation.modes import HelperRole, KeyKind, Mode
+from federation.modes import HelperRole, Mode
 from federation.site.errors import DeclinedError
 from federation.site.key_files import read_secret, write_secret
 from federation.site.roster import Roster
 from federation.sum_setup import SumSetup
 from secagg import Guarantee, Layout, PartyId, PartySecrets, SumResult, os_entropy, run_in_memory
 from secagg.carriers.carrier import RingSum
+from secagg.committee import SealingKey
 from secagg.config import SERVER, SumConfig, check_min_survivors, harmless_colluders
 from secagg.contribution import check_now, resolve
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
@@ -36,7 +37,7 @@ from secagg.entropy import Entropy
 from secagg.errors import ConfigurationError, HelperMissingError, LocalProtocolError, PolicyError, RemoteProtocolError
 from secagg.party import Party
 from secagg.policy import ClientPolicy
-from secagg.primitives.boxes import BOX_KEY_BYTES, OVERHEAD_BYTES, seal_box
+from secagg.primitives.boxes import OVERHEAD_BYTES, BoxKey, seal_box
 from secagg.primitives.identity import IdentityKey
 from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
@@ -242,17 +243,25 @@ class VeiledServer(ServerRounds[VeiledState]):
 
 
 def make(setup: SumSetup) -> VeiledSum:
-    ((veiler, key),) = setup.helper_keys.items()
+    ((veiler, identity),) = setup.helper_keys.items()
+    if veiler not in setup.announced:
+        raise ConfigurationError(f"the key of the veiler, party {veiler}, is needed")
     return VeiledSum(
         **setup.common,
         veiler=veiler,
-        veiler_key=key[:BOX_KEY_BYTES],
-        veiler_identity=key[BOX_KEY_BYTES:] if setup.identities else b"",
+        veiler_key=SealingKey.from_bytes(setup.announced[veiler]).key,
+        veiler_identity=identity if setup.identities else b"",
         min_survivors=setup.survivors,
     )
 
 
-ROLE = HelperRole(name="veiler", table="veilers", key=KeyKind.BOXES, at_most=1)
+def announce(setup: SumSetup, secrets: PartySecrets) -> tuple[bytes, PartySecrets]:
+    boxes, identity = BoxKey.generate(os_entropy), secrets.identity
+    assert identity is not None
+    return SealingKey.signed(identity, boxes.public).to_bytes(), replace(secrets, boxes=boxes)
+
+
+ROLE = HelperRole(name="veiler", table="veilers", at_most=1, has_epochs=True)
 VEILER: PartyId = 301
 LAYOUT = Layout.of([("entries", 3, 1000)])
 COHORT = (1, 2, 3, 4, 5)
@@ -261,7 +270,7 @@ COHORT = (1, 2, 3, 4, 5)
 @pytest.fixture
 def mode() -> Iterator[Mode]:
     """The mode, known to everybody within the test."""
-    with registered(Mode(name="veiled", make=make, helper=ROLE)) as mode:
+    with registered(Mode(name="veiled", make=make, helper=ROLE, announce=announce)) as mode:
         yield mode
 
 
@@ -304,14 +313,14 @@ def test_a_learner_runs_over_it(mode: Mode) -> None:
 
 def deployed(trial: Trial, *, modes: str = '"veiled"') -> None:
     """Give a trial a veiler: in every roster, and in the file of site 2."""
-    secret = os_entropy(32)
-    public = ROLE.key.public(ROLE.key.secrets(secret))
+    own = IdentityKey.generate()
     for path in trial.folder.glob("*/roster.toml"):
         roster = Roster.read(path)
-        path.write_text(roster.model_copy(update={"beside": {**roster.beside, ROLE.table: {VEILER: public}}}).to_toml())
-    write_secret(trial.folder / "site-2" / "veiler.key", secret)
+        beside = {**roster.beside, ROLE.table: {VEILER: own.public}}
+        path.write_text(roster.model_copy(update={"beside": beside}).to_toml())
+    write_secret(trial.folder / "site-2" / "veiler.key", own.secret)
     with (trial.folder / "site-2" / "site.toml").open("a") as file:
-        file.write(f'\n[veiler]\nparty = {VEILER}\nkey = "veiler.key"\n')
+        file.write(f'\n[veiler]\nparty = {VEILER}\nidentity = "veiler.key"\n')
     for party in SITES:
         edit(trial, party, ("modes = [", f"modes = [{modes}, "))
 
@@ -327,7 +336,7 @@ def test_a_rehearsal_whose_sites_know_nothing_but_their_files_is_exact(
 
 def test_a_veiler_that_was_killed_answers_the_same_and_nothing_else(mode: Mode, trial: Trial) -> None:
     deployed(trial)
-    proposed = invitation(mode="veiled", helpers=(VEILER,), min_survivors=3)
+    proposed = announced(trial, invitation(mode="veiled", helpers=(VEILER,), min_survivors=3))
     joined = {party: message for number in SITES for party, message in site(trial, number).join(proposed).items()}
     agreed = proposed.agree(Roster.read(trial.folder / "server" / "roster.toml"))
     own = IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
@@ -345,7 +354,7 @@ def test_a_site_that_does_not_list_the_mode_declines(mode: Mode, trial: Trial) -
     deployed(trial)
     edit(trial, 3, ('modes = ["veiled", ', "modes = ["))
     with pytest.raises(DeclinedError, match="not in veiled"):
-        site(trial, 3).join(invitation(mode="veiled", helpers=(VEILER,), min_survivors=3))
+        site(trial, 3).join(announced(trial, invitation(mode="veiled", helpers=(VEILER,), min_survivors=3)))
 
 
 def test_the_audit_finds_that_it_breaks_where_it_says(mode: Mode) -> None:

@@ -28,6 +28,7 @@ from leakage.lying_server import (
     identity_of,
     strategies,
 )
+from support.parties import sealed_to
 
 from secagg import CommitteeSum, MaskedSum, PlainSum
 from secagg.carriers import encrypted
@@ -63,16 +64,17 @@ def committee(
     n: int, *, number: int = 0, identities: bool = True, survivors: int, helpers: int = 2, corrupt: int = 1
 ) -> CommitteeSum:
     clients, some = tuple(range(1, n + 1)), HELPERS[:helpers]
+    keys = {helper: box_key_of(helper).public for helper in some}
+    unsigned = {"helper_keys": tuple(keys.items())}
     return CommitteeSum(
         layout=LAYOUT,
         clients=clients,
         session_id=bytes([number]) * 16,
-        helper_keys=tuple((helper, box_key_of(helper).public) for helper in some),
         min_survivors=survivors,
         corrupt_helpers=corrupt,
         identities=tuple(identity_of(party).public for party in clients) if identities else (),
         server_identity=identity_of(SERVER).public if identities else b"",
-        helper_identities=tuple((helper, identity_of(helper).public) for helper in some) if identities else (),
+        **(sealed_to({helper: identity_of(helper) for helper in some}, keys) if identities else unsigned),
     )
 
 

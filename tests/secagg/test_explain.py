@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.parties import SERVER_KEY, identified, signing
+from support.parties import SERVER_KEY, identified, key_of, sealed_to, signing
 
 from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, run_in_memory
 from secagg.committee.explain import client_cost, helper_cost
@@ -122,8 +122,8 @@ def test_what_is_said_of_a_committee(n_helpers: int, signed: bool) -> None:
     config = CommitteeSum.generate(**cohort, n_helpers=n_helpers).protocol  # type: ignore[arg-type]
     assert isinstance(config, CommitteeSum)
     if signed:
-        helpers = tuple((party, IdentityKey(party.to_bytes(32, "big")).public) for party in config.helpers)
-        config = replace(config, **signed_by(4), helper_identities=helpers)
+        helpers = sealed_to({party: key_of(party) for party in config.helpers}, dict(config.helper_keys))
+        config = replace(config, **signed_by(4), **helpers)
     text = config.explain()
     assert f"{client_cost(config).bytes_up} bytes ({LAYOUT.wire_bytes} of them the vector)" in text
     assert f"a helper sends {3 + signed} messages, {helper_cost(config).bytes_up} bytes" in text

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.parties import key_of, sealed_to
 
 from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PlainSum, SumProtocol, seed_of_beacon
 from secagg.carriers import encrypted
@@ -51,7 +52,7 @@ SIGNED_COMMITTEE = replace(
     COMMITTEE,
     identities=IDENTITIES,
     server_identity=bytes(32),
-    helper_identities=((6, b"6" * 32), (7, b"7" * 32)),
+    **sealed_to({party: key_of(party) for party in (6, 7)}, dict(COMMITTEE.helper_keys)),
 )
 SERIES = MaskedSeries(clients=CLIENTS, series_id=bytes(16))
 
@@ -84,11 +85,6 @@ def accepts(*modes: str, identities: dict[int, bytes] = ROSTER) -> ClientPolicy:
     return ClientPolicy(modes=frozenset(modes), identities=identities)
 
 
-def accepts_signers(keys: dict[int, bytes]) -> ClientPolicy:
-    """A policy of committees whose helpers sign with these keys."""
-    return ClientPolicy(modes=frozenset({"committee"}), helper_identities=keys)
-
-
 def test_a_sum_that_keeps_the_policy_passes() -> None:
     ClientPolicy(min_clients=5, min_survivors=4, min_corruption=0.2, identities=ROSTER).check(SIGNED)
     accepts("committee").check(SIGNED_COMMITTEE)
@@ -100,7 +96,7 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
     ClientPolicy(modes={"committee"}, server_identity=bytes(32)).check(SIGNED_COMMITTEE)  # type: ignore[arg-type]
     ClientPolicy(helpers={9: bytes(32)}, server_identity=bytes(32)).check(SIGNED)
     replace(knows_helpers({}), min_corrupt_helpers=0).check(replace(COMMITTEE, corrupt_helpers=0))
-    accepts_signers(dict(SIGNED_COMMITTEE.helper_identities)).check(SIGNED_COMMITTEE)
+    knows_helpers(dict(SIGNED_COMMITTEE.helper_identities)).check(SIGNED_COMMITTEE)
 
 
 @pytest.mark.parametrize(
@@ -177,11 +173,16 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
         (ClientPolicy(server_identity=b"s" * 32), SIGNED, "1 of the 1 servers have another key"),
         (ClientPolicy(server_identity=b"s" * 32), SEMI_HONEST, "knows every server by its key; this sum has none"),
         (
-            accepts_signers({6: b"6" * 32}),
+            knows_helpers({6: key_of(6).public}),
             SIGNED_COMMITTEE,
-            r"1 of the 2 signing helpers have another key in this site's roster, or none: \[7\]",
+            r"1 of the 2 helpers have another key in this site's roster, or none: \[7\]",
         ),
-        (accepts_signers({6: b"6" * 32}), COMMITTEE, "knows every signing helper by its key; this sum has none"),
+        (knows_helpers(dict(SIGNED_COMMITTEE.helper_identities)), COMMITTEE, "2 of the 2 helpers have another key"),
+        (
+            ClientPolicy(modes=frozenset({"committee"}), min_epoch=2),
+            SIGNED_COMMITTEE,
+            "seals to helpers' keys of epoch 2 or later, one of this sum has epoch 1",
+        ),
         (
             accepts("plain"),
             PlainSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), min_survivors=3),

@@ -114,6 +114,17 @@ class CommitteeSession(Session):
         return sha256(statement("committee set", self.digest, entries))
 
 
+def check_sealing_key(session: CommitteeSession, helper: int) -> None:
+    """With identities key 1216 | epoch 4 | until 8 | signature 64, else the key alone."""
+    whole = session.helper_keys[helper]
+    if not session.identities:
+        need(len(whole) == 1216, "a key")
+        return
+    key, epoch, until, signature = whole[:1216], whole[1216:1220], whole[1220:1228], whole[1228:]
+    said = statement("committee sealing key", key, epoch, until)
+    need(ed25519_verifies(session.helper_identities[helper], said, signature), "a signed sealing key")
+
+
 def upload(
     session: CommitteeSession, party: int, vector: list[int], drawn: Drawn, identity: bytes, boxes: Mapping[int, bytes]
 ) -> bytes:
@@ -278,7 +289,8 @@ def run(scenario: Mapping[str, Any]) -> tuple[list[Message], list[int], list[int
             said.append((party, 0, message))
             server.take(party, message)
     for party, secret in scenario["helper_secrets"].items():
-        need(box_key(bytes.fromhex(secret)) == session.helper_keys[int(party)], "the helper's own key")
+        check_sealing_key(session, int(party))
+        need(box_key(bytes.fromhex(secret)) == session.helper_keys[int(party)][:1216], "the helper's own key")
     helpers = {
         party: Helper(
             session, party, bytes.fromhex(scenario["helper_secrets"][str(party)]), secrets.get(party, b""), {}, {}

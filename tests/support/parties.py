@@ -9,6 +9,7 @@ from typing import Any
 
 from federation.modes import MODES, Mode, register
 from secagg import CommitteeSum, InOneProcess, PartyId, PartySecrets, SumProtocol
+from secagg.committee import SealingKey
 from secagg.config import SERVER
 from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
@@ -51,9 +52,18 @@ def signed(parties: InOneProcess) -> InOneProcess:
         "server_identity": SERVER_KEY.public,
     }
     if isinstance(protocol, CommitteeSum):
-        fields["helper_identities"] = tuple((party, keys[party].public) for party in protocol.helpers)
+        fields |= sealed_to({party: keys[party] for party in protocol.helpers}, dict(protocol.helper_keys))
     secrets = {party: replace(parties.of_party(party), identity=key) for party, key in keys.items()}
     return InOneProcess(protocol=replace(protocol, **fields), secrets=secrets)
+
+
+def sealed_to(identities: Mapping[PartyId, IdentityKey], keys: Mapping[PartyId, bytes]) -> dict[str, Any]:
+    """Return the fields of a committee whose helpers sign for these sealing keys."""
+    certified = ((party, SealingKey.signed(own, keys[party]).to_bytes()) for party, own in identities.items())
+    return {
+        "helper_keys": tuple(certified),
+        "helper_identities": tuple((party, own.public) for party, own in identities.items()),
+    }
 
 
 def resealed(message: bytes, payload: bytes, keys: Mapping[PartyId, IdentityKey] | None = None) -> bytes:

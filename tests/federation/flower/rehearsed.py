@@ -134,6 +134,14 @@ def site(trial: Trial, party: int, **options: Any) -> Site:
     return Site(SiteFile.read(trial.folder / f"site-{party}" / "site.toml"), **options)
 
 
+def announced(trial: Trial, proposed: Invitation) -> Invitation:
+    """The invitation with what the trial's helpers announce for it."""
+    said: dict[int, bytes] = {}
+    for party in trial.rows:
+        said |= site(trial, party).announce(proposed)
+    return proposed.with_announced(said)
+
+
 def state(trial: Trial, party: int) -> Path:
     return trial.folder / f"site-{party}" / "state"
 
@@ -148,10 +156,10 @@ def database(trial: Trial, party: int) -> Iterator[sqlite3.Connection]:
 
 
 def kept(trial: Trial, party: int, session: bytes | None = None) -> set[str]:
-    """What a site keeps, of one session or of all: ``invitation``, the names of records, and ``over``."""
+    """What a site keeps of sessions, of one or of all: ``invitation``, the names of records, and ``over``."""
     with database(trial, party) as opened:
         sessions = opened.execute("SELECT id, iif(invitation IS NULL, 'over', 'invitation') FROM sessions").fetchall()
-        records = opened.execute("SELECT session, name FROM records").fetchall()
+        records = opened.execute("SELECT session, name FROM records WHERE session != x''").fetchall()
     return {name for id_, name in [*sessions, *records] if session in (None, id_)}
 
 

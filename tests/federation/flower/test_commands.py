@@ -64,7 +64,6 @@ def test_every_help_has_examples_that_parse(command: object, capsys: pytest.Capt
         (["identity", ""], "needs the name of a file or folder"),
         (["identity", "nowhere/key"], "cannot write nowhere/key: No such file or directory; name another place"),
         (["identity", "trial/site-1/identity.key"], "never overwritten: move the old one away"),
-        (["helper-key", "trial/site-1/helper.key"], "never overwritten: move the old one away"),
         (["roster", "nowhere.toml"], "cannot read nowhere.toml: No such file or directory; name a file that is there"),
         (["roster", "trial"], "cannot read trial: Is a directory"),
         (["roster", "broken.toml"], "broken.toml must be TOML and is not"),
@@ -96,7 +95,7 @@ def test_wrong_input_is_answered_with_what_to_do(
         ('"rows.npz"', '"site.toml.npz"', "must be an npz archive with a matrix x_train"),
         ('"rows.npz"', '"nowhere:load"', "calling it raised ModuleNotFoundError: call it by yourself"),
         ('"rows.npz"', '"os:getcwd"', "calling it raised ValueError"),
-        ('"identity.key"', '"nowhere.key"', "make one with the command identity or helper-key"),
+        ('"identity.key"', '"nowhere.key"', "make one with the command identity"),
         ('"identity.key"', '"site.toml"', "chmod 600 it"),
     ],
 )

@@ -31,7 +31,7 @@ from federation.flower import rehearsal
 from federation.flower.rehearsal import rehearse
 from federation.flower.trial import KEY_HOLDER_PARTY, Trial
 from federation.flower.wire import pack
-from federation.modes import MODES
+from federation.modes import KEY_HOLDER, MODES
 from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError
 from federation.site.key_files import read_secret
@@ -87,7 +87,7 @@ def plausible_total(trial: Trial, config: dict[str, Any]) -> RingVector:
     return RingVector.encode(Layout.of(spec.segments), vectors[0] + vectors[1] + vectors[2])
 
 
-@pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if mode.announce])
+@pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if mode.helper is KEY_HOLDER])
 @pytest.mark.parametrize("is_signed", [False, True])
 def test_no_other_node_answers_for_the_key_holder(
     trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, is_signed: bool

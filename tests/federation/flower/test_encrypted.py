@@ -39,7 +39,7 @@ from support.parties import knows
 from federation.flower import rehearsal
 from federation.flower.rehearsal import rehearse
 from federation.flower.trial import KEY_HOLDER_PARTY, Trial
-from federation.modes import MODES
+from federation.modes import KEY_HOLDER, MODES
 from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, UnreachableError
 from federation.site.invitation import Invitation
@@ -53,7 +53,7 @@ from secagg.errors import HelperMissingError, LocalProtocolError, RemoteProtocol
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.wire import MessageType, message_type, seal_frame
 
-ENCRYPTED = [name for name, mode in MODES.items() if mode.announce is not None]
+ENCRYPTED = [name for name, mode in MODES.items() if mode.helper is KEY_HOLDER]
 HOLDER_SITE = 5
 """The site of the key holder, which is a client too."""
 
@@ -63,7 +63,7 @@ def question(mode: str = "bfv", **changes: Any) -> Invitation:
 
 
 def answered(trial: Trial, asked: Invitation) -> Invitation:
-    return asked.with_context(site(trial, HOLDER_SITE).make_context(asked)[KEY_HOLDER_PARTY])
+    return asked.with_announced(site(trial, HOLDER_SITE).announce(asked))
 
 
 @pytest.mark.parametrize("mode", ENCRYPTED)
@@ -81,7 +81,7 @@ def test_every_encrypted_mode_is_exact_repeats_itself_and_is_wiped(trial: Trial,
     assert is_wiped(trial)
     titles = [event["round"] for event in events(trial) if event["event"] == "round opens"]
     masked = ["ROSTER", "SHARE_DELIVERY", "UNMASK_REQUEST", "SURVIVOR_PROOF"] if mode.startswith("masked") else []
-    assert titles == ["PUBLIC_CONTEXT", "INVITATION", *masked, "DECRYPTION_REQUEST", "END"]
+    assert titles == ["ANNOUNCEMENT", "INVITATION", *masked, "DECRYPTION_REQUEST", "END"]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_stranger_s_context_is_refused_by_a_client(
         if message.metadata.message_type == INVITE and node == node_of(3):
             proposed = read_invitation(copy.deepcopy(message.content))  # all nodes are told the same object
             pair = strangers_pair(proposed.question, trial)
-            message.content = write_invitation(proposed.with_context(pair.announcement))
+            message.content = write_invitation(proposed.with_announced({KEY_HOLDER_PARTY: pair.announcement}))
 
     monkeypatch.setattr(ForgedGrid, "tell", staticmethod(tell))
     monkeypatch.setattr(rehearsal, "InProcessGrid", ForgedGrid)
@@ -288,7 +288,7 @@ def test_a_context_is_made_once_for_one_proposal(trial: Trial) -> None:
 
 def test_only_the_key_holder_makes_a_context(trial: Trial) -> None:
     asked = question()
-    assert site(trial, 1).make_context(asked) == {}
+    assert site(trial, 1).announce(asked) == {}
     assert not state(trial, 1).exists()
 
 
@@ -299,15 +299,15 @@ def test_a_key_holder_s_own_file_decides(trial: Trial) -> None:
         answered(trial, question())
     with pytest.raises(DeclinedError, match="survivors in a total"):
         answered(trial, question("ckks", min_survivors=2))
-    with pytest.raises(DeclinedError, match="nothing is encrypted"):
+    with pytest.raises(DeclinedError, match="key holders announce nothing"):
         answered(trial, question("masked", min_survivors=2))
     assert kept(trial, HOLDER_SITE) == set()
 
 
 def test_contexts_that_are_not_the_key_holder_s_for_this_session_are_declined(trial: Trial) -> None:
     asked = question()
-    of_another = answered(trial, question()).signed_context
-    proposed = answered(trial, asked).signed_context
+    of_another = answered(trial, question()).announced[KEY_HOLDER_PARTY]
+    proposed = answered(trial, asked).announced[KEY_HOLDER_PARTY]
     forged = proposed[:SIGNATURE_BYTES] + of_another[SIGNATURE_BYTES:]
     for context, reason in (
         (of_another, "signature is of another session"),
@@ -317,8 +317,8 @@ def test_contexts_that_are_not_the_key_holder_s_for_this_session_are_declined(tr
         (b"", "and none came"),
     ):
         with pytest.raises(DeclinedError, match=reason):
-            site(trial, 1).join(asked.with_context(context))
-    assert set(site(trial, 1).join(asked.with_context(proposed))) == {1}
+            site(trial, 1).join(asked.with_announced({KEY_HOLDER_PARTY: context}))
+    assert set(site(trial, 1).join(asked.with_announced({KEY_HOLDER_PARTY: proposed}))) == {1}
 
 
 def test_a_lost_key_pair_is_a_missing_key_holder(trial: Trial) -> None:
@@ -335,19 +335,19 @@ def test_a_key_pair_of_a_server_that_is_gone_is_forgotten(trial: Trial) -> None:
     answered(trial, asked)
     assert kept(trial, HOLDER_SITE, asked.session) == {"invitation", "key pair"}
     day = time.time() + 25 * 3600
-    site(trial, HOLDER_SITE, now=lambda: day).make_context(question())
+    site(trial, HOLDER_SITE, now=lambda: day).announce(question())
     assert kept(trial, HOLDER_SITE, asked.session) == {"over"}
 
 
 def test_terms_name_the_roster_s_one_key_holder(trial: Trial) -> None:
     for helpers in ((), (101,), (KEY_HOLDER_PARTY, 202)):
         with pytest.raises(DeclinedError, match=r"one key holder|exactly the 1 key holder"):
-            site(trial, 1).join(question(helpers=helpers).with_context(bytes(100)))
+            site(trial, 1).join(question(helpers=helpers).with_announced({KEY_HOLDER_PARTY: bytes(100)}))
 
 
 def test_a_key_holder_makes_no_context_for_two(trial: Trial) -> None:
     with pytest.raises(DeclinedError, match="must name exactly the 1 key holders"):
-        site(trial, HOLDER_SITE).make_context(question(helpers=(KEY_HOLDER_PARTY, 202)))
+        site(trial, HOLDER_SITE).announce(question(helpers=(KEY_HOLDER_PARTY, 202)))
 
 
 def test_a_mode_whose_parties_nobody_listed_is_refused_before_anybody_waits(trial: Trial, tmp_path: Path) -> None:

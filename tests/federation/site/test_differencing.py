@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rehearsed import CLIENTS, INVITE, run_config, site, template_config, vanishes
+from rehearsed import CLIENTS, INVITE, announced, run_config, site, template_config, vanishes
 from support.crashes import KilledError
 
 from analytic import RowFormat
@@ -91,8 +91,7 @@ class LyingServer:
         roster = Roster.read(self.trial.folder / "server" / "roster.toml")
         mode, setup = proposed.setup(roster)
         if mode.announce is not None:
-            announced = self._ask(5, lambda asked: asked.make_context(proposed))
-            proposed = proposed.with_context(announced[KEY_HOLDER_PARTY])
+            proposed = announced(self.trial, proposed)
         protocol = proposed.agree(roster).protocol
         signs = SERVER in protocol.public_keys.get(SERVER_ROLE, {})
         own = IdentityKey(read_secret(self.trial.folder / "server" / "identity.key"))
@@ -177,10 +176,10 @@ def test_a_site_whose_rows_are_refused_still_helps(trial: Trial, caplog: pytest.
     """Its client says nothing, and why stands in its own log; its helper is there, and asks a journal of its own."""
     allow(trial, "committee")
     LyingServer(trial).total(invitation("committee"))
-    assert site(trial, 1).join(invitation("committee")).keys() == {FIRST_HELPER}
+    assert site(trial, 1).join(announced(trial, invitation("committee"))).keys() == {FIRST_HELPER}
     assert "party 1 takes no part: these rows, or some of them, are in 1 totals already" in caplog.text
     with pytest.raises(ConsentRefusedError):
-        site(trial, 3).join(invitation("committee"))
+        site(trial, 3).join(announced(trial, invitation("committee")))
 
 
 @pytest.mark.parametrize("unasked", [party for party in CLIENTS if party != VICTIM])

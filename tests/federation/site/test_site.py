@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsed import change_record, edit, invitation, kept, last_byte_changed, site, state, template_config
+from rehearsed import announced, change_record, edit, invitation, kept, last_byte_changed, site, state, template_config
 
 from federation.flower.__main__ import main
 from federation.flower.trial import Trial
@@ -33,6 +33,7 @@ HOUR = 3600.0
 def test_an_answer_is_stored_before_it_leaves(trial: Trial, mode: str) -> None:
     """Whatever happens to the answer on its way: a site that is asked again, in a new process, says the same."""
     proposed = invitation(mode=mode, helpers=(101, 102) if mode == "committee" else (), min_survivors=3)
+    proposed = announced(trial, proposed) if mode == "committee" else proposed
     first = site(trial, 1).join(proposed)
     assert set(first) == ({1, 101} if mode == "committee" else {1})
     assert site(trial, 1).join(proposed) == first
@@ -84,7 +85,7 @@ def test_an_aborted_session_stays_aborted_in_the_next_process(trial: Trial) -> N
 
 def test_a_request_that_a_helper_refuses_tells_nothing(trial: Trial) -> None:
     """And changes nothing; that it answers one request is in test_encrypted.py, for helpers and key holders."""
-    proposed = invitation(mode="committee", helpers=(101, 102), min_survivors=3)
+    proposed = announced(trial, invitation(mode="committee", helpers=(101, 102), min_survivors=3))
     site(trial, 1).join(proposed)
     protocol = proposed.agree(SiteFile.read(trial.folder / "site-1" / "site.toml").roster).protocol
     own = IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
@@ -133,8 +134,8 @@ def test_the_next_sum_of_a_run_ends_the_one_before(trial: Trial) -> None:
 )
 def test_a_site_declines_what_its_own_file_forbids(trial: Trial, changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(DeclinedError, match=reason):
-        site(trial, 1).join(invitation(**changes))
-    assert kept(trial, 1) == set()
+        site(trial, 1).join(announced(trial, invitation(**changes)))
+    assert not kept(trial, 1) & {"over", "invitation"}
 
 
 @pytest.mark.parametrize("name", ["afl", "deepafl"])
@@ -236,8 +237,7 @@ def test_no_secret_is_printed(trial: Trial) -> None:
     file = SiteFile.read(trial.folder / "site-1" / "site.toml")
     assert file.client is not None
     (helper,) = file.helpers
-    assert helper.secrets.boxes is not None
-    for secret in (file.client.identity.secret, helper.secrets.boxes.secret):
+    for secret in (file.client.identity.secret, helper.identity.secret):
         assert secret.hex() not in repr(file)
         assert repr(secret) not in repr(file)
 
@@ -284,7 +284,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["check-site", str(tmp_path / "trial" / "site-1" / "site.toml")]) == 0
     assert main(["roster", str(tmp_path / "trial" / "server" / "roster.toml")]) == 0
     assert main(["identity", str(tmp_path / "identity.key")]) == 0
-    assert main(["helper-key", str(tmp_path / "helper.key")]) == 0
+    assert main(["epoch", str(tmp_path / "trial" / "site-1" / "site.toml")]) == 0
     assert main(["app", str(tmp_path / "app")]) == 0
     assert main(["rehearse", str(tmp_path / "trial"), 'mode="committee" min-survivors=3']) == 0
     assert main(["rehearse", str(tmp_path / "trial"), 'modes="committee"']) == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsed import change_record, edit, invitation, kept, last_byte_changed, site, state, stored
+from rehearsed import announced, change_record, edit, invitation, kept, last_byte_changed, site, state, stored
 
 from federation.flower.__main__ import main
 from federation.flower.trial import KEY_HOLDER_PARTY, Trial
@@ -27,7 +27,7 @@ def test_a_crash_while_a_session_is_forgotten_leaves_no_secret_for_long(
     trial: Trial, monkeypatch: pytest.MonkeyPatch, n_done: int
 ) -> None:
     """A client that is a helper too: killed before each write. What is left is seen by the next sweep."""
-    proposed = invitation(mode="committee", helpers=(101, 102), min_survivors=3)
+    proposed = announced(trial, invitation(mode="committee", helpers=(101, 102), min_survivors=3))
     site(trial, 1).join(proposed)
     run, left = SessionFolder.run, [n_done]
 
@@ -148,10 +148,10 @@ def test_an_id_that_no_session_has(trial: Trial, session: bytes) -> None:
 
 def test_a_changed_key_pair_does_not_open(trial: Trial) -> None:
     asked = invitation(mode="bfv", helpers=(KEY_HOLDER_PARTY,), min_survivors=3)
-    site(trial, 5).make_context(asked)
+    site(trial, 5).announce(asked)
     change_record(trial, 5, asked.session, "key pair", last_byte_changed)
     with pytest.raises(SnapshotError, match="stored key pair does not open"):
-        site(trial, 5).make_context(asked)
+        site(trial, 5).announce(asked)
 
 
 def test_a_site_needs_a_role(trial: Trial) -> None:
@@ -170,12 +170,14 @@ def test_a_host_that_only_helps_has_no_part_in_other_sums(trial: Trial, capsys: 
     assert "client" not in capsys.readouterr().out
     with pytest.raises(DeclinedError, match="this site has no part in this sum"):
         site(trial, 1).join(invitation())
-    assert set(site(trial, 1).join(invitation(mode="committee", helpers=(101, 102), min_survivors=3))) == {101}
+    assert set(
+        site(trial, 1).join(announced(trial, invitation(mode="committee", helpers=(101, 102), min_survivors=3)))
+    ) == {101}
 
 
 def test_another_helper_s_key(trial: Trial) -> None:
     edit(trial, 1, ("party = 101", "party = 102"))
-    with pytest.raises(SiteFileError, match="another key for helper 102"):
+    with pytest.raises(SiteFileError, match="another identity for helper 102"):
         SiteFile.read(trial.folder / "site-1" / "site.toml")
 
 

@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "vectors"))
 import numpy as np
 from vector_parts import SMALL, Recorded, every_width, lines_of, vectors_for
 
-from secagg.committee import CommitteeSum
+from secagg.committee import CommitteeSum, SealingKey
 from secagg.committee.messages import CommitteeInput
 from secagg.entropy import InsecureSeededEntropy
 from secagg.layout import Layout
@@ -74,12 +74,15 @@ def scenario(
     signer = IdentityKey(fixed(f"{name} server", 32)) if is_authenticated else None
     signing = {party: IdentityKey(fixed(f"{name} identity {party}", 32)) for party in helpers if is_authenticated}
     pairs = {party: BoxKey(fixed(f"{name} helper {party}", 32)) for party in helpers}
+    sealed = {party: pair.public for party, pair in pairs.items()}
+    for party, own in signing.items():
+        sealed[party] = SealingKey.signed(own, sealed[party], epoch=3, until=2**33).to_bytes()
     config = CommitteeSum(
         layout=Layout.of(layout),
         clients=clients,
         session_id=fixed(f"{name} session", 16),
         context=fixed(f"{name} context", 32),
-        helper_keys=tuple((party, pair.public) for party, pair in pairs.items()),
+        helper_keys=tuple(sealed.items()),
         min_survivors=min_survivors,
         identities=tuple(key.public for key in keys.values()),
         server_identity=signer.public if signer else b"",
@@ -117,7 +120,7 @@ def scenario(
             "clients": list(clients),
             "session_id": config.session_id.hex(),
             "context": config.context.hex(),
-            "helper_keys": {str(party): pair.public.hex() for party, pair in pairs.items()},
+            "helper_keys": {str(party): key.hex() for party, key in sealed.items()},
             "min_survivors": min_survivors,
             "corrupt_helpers": config.corrupt,
             "identities": [key.public.hex() for key in keys.values()],

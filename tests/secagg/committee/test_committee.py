@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.by_hand import ByHand, forged
-from support.parties import signed
+from support.parties import sealed_to, signed
 
 from secagg import CommitteeSum, InOneProcess, InsecureSeededEntropy, Layout, PartySecrets, run_in_memory
 from secagg.committee.messages import Parties, SetCertificate
@@ -49,9 +49,13 @@ SIGNED = replace(
     CONFIG,
     identities=tuple(IDENTITIES[party].public for party in CLIENTS),
     server_identity=SERVER_KEY.public,
-    helper_identities=tuple((party, key.public) for party, key in HELPER_IDENTITIES.items()),
+    **sealed_to(HELPER_IDENTITIES, dict(CONFIG.helper_keys)),
 )
-SIGNERS = {"server_identity": SERVER_KEY.public, "helper_identities": SIGNED.helper_identities}
+SIGNERS = {
+    "server_identity": SERVER_KEY.public,
+    "helper_identities": SIGNED.helper_identities,
+    "helper_keys": SIGNED.helper_keys,
+}
 
 
 def vector(party: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.memory_store import MemoryStore
-from support.parties import knows
+from support.parties import knows, sealed_to
 
 from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
 from secagg.carriers import encrypted
@@ -33,8 +33,7 @@ MASKED = MaskedSum(**PUBLIC, threshold=2)
 SIGNED = MaskedSum(**PUBLIC, threshold=2, identities=ROSTER, server_identity=SERVER_KEY.public)
 COMMITTEE = CommitteeSum(
     **PUBLIC,
-    helper_keys=((9, HELPER.public),),
-    helper_identities=((9, HELPER_KEY.public),),
+    **sealed_to({9: HELPER_KEY}, {9: HELPER.public}),
     min_survivors=2,
     identities=ROSTER,
     server_identity=SERVER_KEY.public,
