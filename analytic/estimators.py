@@ -598,8 +598,8 @@ class DeepAFLRegressor(ScaledRegressor):
 
     Args:
         target_format: the targets' own format, or ``auto``: 24 bits of each target's range.
-        feature_bound, n_layers, d_phi, d_f, ridge, gamma, activation, projection, seed, fed_by_first, row_bits,
-            headroom_bits, clip: as of ``DeepAFLClassifier``.
+        feature_bound, n_layers, d_phi, d_f, ridge, gamma: as of ``DeepAFLClassifier``.
+        activation, projection, seed, fed_by_first, row_bits, headroom_bits, clip: the same.
     """
 
     _learner_type = DeepAFL
