@@ -91,9 +91,12 @@ def _private(
 ) -> Iterator[PrivateSettings]:
     """Yield a comparison for each budgeted learner, cohort and partition; a deep learner's T = 0 beside its T."""
     names = [entry.name for entry in options.learning.learner]
-    deep = {name: None if name == "afl" else own[name] for name in ("afl", "deepafl") if name in names}
+    forms = {"afl": None, "random": {"n_layers": 0, **own.get("random", {})}, "deepafl": own.get("deepafl")}
+    deep = {name: form for name, form in forms.items() if name in names}
     if not deep:
-        raise UsageError(f"--epsilon needs a learner that has a private form, afl or deepafl, not {', '.join(names)}")
+        raise UsageError(
+            f"--epsilon needs a learner that has a private form, afl, random or deepafl, not {', '.join(names)}"
+        )
     for name in deep:
         for n_clients in options.federation.clients:
             for partition in options.federation.partitions:
