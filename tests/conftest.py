@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that every test finds ``support``
 
-SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - its folders are their owner's alone
 if os.access(SHARED_MEMORY, os.W_OK):  # a site flushes every word to its disk, which takes most of a rehearsal's time
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
 
