@@ -142,7 +142,7 @@ class ChosenModel:
         """
         if self.model is None:
             raise NotReadyError(
-                "this model still needs a sum to choose its penalty: a total of the clients' folds, or of their errors, is missing"
+                "this model still needs a sum to choose its penalty by: that of the folds, or that of the errors"
             )
         return self.model
 
@@ -224,6 +224,16 @@ class Chosen:
     def columns(self) -> Any:
         """The public scales of columns."""
         return self.learner.columns
+
+    @property
+    def fit_intercept(self) -> bool:
+        """Whether the model has an intercept."""
+        return self.learner.fit_intercept
+
+    @property
+    def target_format(self) -> Any:
+        """The format of targets."""
+        return self.learner.target_format
 
     @property
     def lift(self) -> Any:

@@ -68,7 +68,7 @@ def test_an_option_goes_to_all_that_have_it_or_to_one() -> None:
 @pytest.mark.parametrize(
     ("learners", "option", "message"),
     [
-        ("afl", "n_layers=2", "afl takes NAME=VALUE with NAME out of clip, folds, .*, not 'n_layers=2'"),
+        ("afl", "n_layers=2", "afl takes NAME=VALUE with NAME out of intercept, clip, .*, not 'n_layers=2'"),
         ("deepafl", "layers=2", "deepafl takes NAME=VALUE with NAME out of n_layers, d_phi"),
         ("deepafl", "n_layers", "deepafl takes NAME=VALUE"),
         ("deepafl", "safle.seed=1", "deepafl takes NAME=VALUE"),
@@ -81,7 +81,7 @@ def test_an_option_goes_to_all_that_have_it_or_to_one() -> None:
         (
             "afl,safle",
             "n_layers=2",
-            "--option reads NAME=VALUE.* out of afl.clip, .* safle.n_buckets, safle.group_size",
+            "--option reads NAME=VALUE.* out of afl.intercept, afl.clip, .*safle.n_buckets",
         ),
         ("afl,safle", "afl.seed=2", "--option reads NAME=VALUE"),
     ],

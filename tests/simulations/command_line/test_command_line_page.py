@@ -29,7 +29,7 @@ from simulations.report.table import COLUMNS
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
 FROM_DATA = {"d_phi": "from the features", "d_f": "from the features", "low": "lowest", "high": "highest"}
 FROM_DATA |= {"ridges": "the mean diagonal"}
-FROM_DATA |= {"format": "proven", "feature_bound": "from the format"}
+FROM_DATA |= {"format": "proven", "feature_bound": "from the format", "intercept": "real targets"}
 """Defaults that are no numbers, by what the page says of them."""
 
 
@@ -58,8 +58,8 @@ def options() -> Iterator[tuple[str, str, Any]]:
     own = defaults(Chosen)
     choosing = own | {"folds": own["n_folds"], "fold_seed": own["seed"]}
     of_learners = {
-        "afl": defaults(AFL) | choosing,
-        "fedhip": defaults(AFL) | choosing | {"alphas": DEFAULT_ALPHAS},
+        "afl": defaults(AFL) | choosing | {"intercept": None},
+        "fedhip": defaults(AFL) | choosing | {"alphas": DEFAULT_ALPHAS, "intercept": None},
         "random": defaults(RandomMap) | {"row_bits": 16, "d_phi": None, "format": None},
         "deepafl": defaults(DeepAFL),
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},

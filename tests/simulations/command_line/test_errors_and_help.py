@@ -83,7 +83,10 @@ WRONG = [
     ("compare --client 5", "unknown argument --client: did you mean --clients\\?"),
     ("compare --quick --clinets 5", "unknown arguments --quick --clinets"),
     ("compare extra", "unknown argument extra; see python -m simulations compare --help"),
-    ("compare --dataset Digits", "--dataset: needs one of digits, breast_cancer, not 'Digits': did you mean digits\\?"),
+    (
+        "compare --dataset Digits",
+        "one of digits, breast_cancer, diabetes, not 'Digits': did you mean digits\\?",
+    ),
     ("compare --learner deepafl --option n_layer=3", "not 'n_layer=3': did you mean n_layers\\?"),
     ("features --backbon resnet18", "unknown argument --backbon: did you mean --backbone\\?"),
     ("features --backbone resnet", "did you mean resnet18\\?"),
@@ -143,7 +146,7 @@ WRONG = [
     ("compare --data rows.csv", "--columns is the schema of a table in --data"),
     ("compare --data good.npz --columns rows.toml", "--columns is the schema of a table in --data"),
     ("compare --data rows.csv --columns rows.toml", "line 3: column size needs a finite number: correct it"),
-    ("compare --data rows.csv --columns real.toml", "the target has no categories, and these commands learn classes"),
+    ("compare --data rows.csv --columns real.toml", "rows.csv, line .: column size needs a finite number"),
     ("compare --data rows.csv --columns none.toml", "cannot read none.toml"),
     ("compare --data good.npz --partition shards:30", "needs at least 90 training rows, there are 60; use fewer"),
     ("compare --data good.npz --format Q1.2", "rows do not fit Q1.2"),
@@ -159,7 +162,10 @@ WRONG = [
     ("compare --data keys.npz", "x_test not found among"),
     ("compare --data nan.npz", "60 of 60 rows hold NaN or infinity"),
     ("compare --data negative.npz", "not -1 to -1; renumber"),
-    ("compare --data float_labels.npz", "integer class labels, not float64; convert"),
+    (
+        "compare --data float_labels.npz",
+        "whole numbers from 0 on or texts, in both parts alike, not float64",
+    ),
     ("compare --data pickled.npz", "never loaded"),
     ("compare --data huge.npz", "no 16-bit format holds the largest value 1e\\+30: scale the features"),
     ("compare --data liar.npz", "not enough memory .*use fewer features, rows or clients"),
@@ -181,7 +187,8 @@ WRONG = [
     # learners, baselines and runs
     ("contrast", "argument COMMAND: needs one of compare, audit, features, parameters, bench, not 'contrast'"),
     ("compare --speed 9", "unknown argument --speed"),
-    ("compare --dataset iris", "argument --dataset: needs one of digits, breast_cancer, not 'iris'"),
+    ("compare --dataset iris", "argument --dataset: needs one of digits, breast_cancer, diabetes, not 'iris'"),
+    ("audit --dataset diabetes", "attacks look for rows of classes; diabetes has real targets"),
     (
         "compare --learner svm",
         "a learner is one of afl, fedhip, random, deepafl, safle, or all of them",
@@ -222,7 +229,7 @@ WRONG = [
     ("compare --seed -1", "argument --seed: needs a whole number of at least 0"),
     (
         "compare --modes plain --option n_layers=2",
-        "afl takes NAME=VALUE with NAME out of clip, folds, .*, not 'n_layers=2'",
+        "afl takes .* out of intercept, clip, .*, not 'n_layers=2'",
     ),
     ("compare --modes committee --option corrupt=2", "0 to all but one are corrupt; not 2 and 2"),
     ("compare --modes committee --option helpers=four", "helpers of committee must be a whole number, not 'four'"),
