@@ -21,6 +21,7 @@ from simulations.compare.comparison import CompareSettings, Comparison, compare
 from simulations.compare.options import CompareOptions
 from simulations.compare.private import PrivateSettings, settings_from, without_depth
 from simulations.data.label_noise import with_label_noise
+from simulations.report.document import Mark
 from simulations.report.findings import findings
 from simulations.report.table import print_comparison, print_private
 
@@ -42,8 +43,8 @@ def run(options: CompareOptions) -> int:
             file.write(text)
     finally:  # whatever became of the files, the numbers are not lost
         print_tables(lambda console: _draw(comparison, console))
-    for fine, finding in findings(comparison):
-        if not fine:
+    for mark, finding in findings(comparison):
+        if mark is Mark.WRONG:
             print(f"error: {finding}", file=sys.stderr)
     return 0 if comparison.all_bitwise_equal_to_pooled else 1
 

@@ -223,6 +223,6 @@ class CompareOptions:
             )
         if self.federation.label_noise and self.privacy.epsilon is not None:
             raise UsageError(
-                "--epsilon draws test rows anew from all rows, so that --label-noise would reach them; leave out one of "
-                "the two"
+                "--epsilon draws test rows anew from all rows, so that --label-noise would reach them; leave out one "
+                "of the two"
             )

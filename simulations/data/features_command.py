@@ -44,7 +44,7 @@ NORMALS = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "afl": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
 }
-"""Means and deviations of the transforms that resize to 224 x 224: what these backbones were trained with, and AFL's."""
+"""Means and deviations of the transforms that resize to 224 x 224: what the backbones were trained with, and AFL's."""
 TRANSFORMS = (*NORMALS, "weights")
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -87,8 +87,8 @@ class FeatureSettings:
         metavar="FILE|DEFAULT",
     )
     transform: str = option(
-        "imagenet: resize to 224 x 224, ImageNet's mean and deviation; afl: the same with 0.5 and 0.5, to reproduce that "
-        "paper; weights: as torchvision tests its weights, the middle of a resized image",
+        "imagenet: resize to 224 x 224, ImageNet's mean and deviation; afl: the same with 0.5 and 0.5, to reproduce "
+        "that paper; weights: as torchvision tests its weights, the middle of a resized image",
         choices=TRANSFORMS,
         default="imagenet",
     )

@@ -77,6 +77,9 @@ BUCKETS = tuple(
     {"ri_gamma": gamma, "ridge": ridge, "max_clients": MAX_CLIENTS} for gamma in (0, 1000) for ridge in (0.0, 0.5)
 )
 COLUMNS = ColumnMap(exponents=tuple(range(3, 3 + D)), intercept=1)
+FEWER = settings(max_examples=max(10, settings.default.max_examples // 4))
+"""A law of every learner in every form, of which there are many."""
+
 MAP = RandomMap(n_features=D, n_columns=9, feature_bound=32.0, fraction_bits=11, seed=4)
 WAVE = replace(MAP, activation="sine", projection="fourier", fraction_bits=7, limit=127 / 128, variance=0.01)
 LIFTS = tuple(
@@ -163,6 +166,7 @@ def test_exact_scores_are_fractions_rounded_once(name: str, data: st.DataObject)
 
 
 @EACH
+@FEWER
 @given(data=st.data())
 def test_federated_equals_pooled_for_any_partition(name: str, data: st.DataObject) -> None:
     """Every layer, any skew, in any order, with clients that have nothing, in float32 and float64, by bytes."""
@@ -183,6 +187,7 @@ def test_federated_equals_pooled_for_any_partition(name: str, data: st.DataObjec
 
 
 @EACH
+@FEWER
 @given(data=st.data())
 def test_the_model_is_that_of_the_survivors_of_each_sum(name: str, data: st.DataObject) -> None:
     """Whoever drops out of whichever sum: pooled rows of those who took part, nothing kept between sums."""
@@ -239,6 +244,7 @@ def test_a_client_without_rows_changes_nothing_whatever_type_they_have(name: str
 
 
 @EACH
+@FEWER
 @given(data=st.data())
 def test_no_total_leaves_the_bounds_of_its_layout(name: str, data: st.DataObject) -> None:
     learner, rng = drawn(name, data)
