@@ -23,8 +23,8 @@ from scipy.linalg import blas
 
 from analytic.bucketing import Digits
 from analytic.errors import InvalidRowsError, SpecificationError
-from analytic.row_format import FloatMatrix
-from analytic.statistics import INT64_MAX, IntMatrix, IntVector, checked_count, count_segment, too_many_rows
+from analytic.row_format import FloatMatrix, RowFormat
+from analytic.statistics import INT64_MAX, LABELS, IntMatrix, IntVector, checked_count, count_segment, too_many_rows
 from analytic.whole_numbers import settle_whole_numbers
 
 MAX_CELLS = 2**14
@@ -61,9 +61,10 @@ class CountSpec:
     Args:
         n_groups: E.
         n_values: V.
-        n_classes: c.
+        n_classes: c: classes, or columns of real targets.
         max_rows: largest number of rows that all clients together may hold.
         diagonal_allowance: largest total added to the Gram's diagonal (the RI process).
+        target_format: ``LABELS``, or the format of real targets, of which cells then have sums and not counts.
 
     Raises:
         SpecificationError: E V is too large, or a bound leaves int64.
@@ -74,6 +75,7 @@ class CountSpec:
     n_classes: int
     max_rows: int
     diagonal_allowance: int = 0
+    target_format: RowFormat = LABELS
 
     def __post_init__(self) -> None:
         settle_whole_numbers(self, "n_groups", "n_values", "n_classes", "max_rows", "diagonal_allowance")
@@ -86,6 +88,10 @@ class CountSpec:
             raise too_many_cells(self.n_groups, self.n_values, "use smaller groups or fewer buckets")
         if self.max_rows + self.diagonal_allowance > INT64_MAX:
             raise SpecificationError("rows and diagonal allowance must stay below 2^63 together; use a smaller gamma")
+        if self.max_rows * self.target_format.magnitude > INT64_MAX:
+            raise SpecificationError(
+                f"sums of {self.max_rows} targets in {self.target_format} must stay below 2^63; use fewer bits"
+            )
 
     @property
     def n_cells(self) -> int:
@@ -97,7 +103,7 @@ class CountSpec:
         """The layout of ``to_vector``: (name, size, bound of the sum) a segment."""
         return (
             ("gram", self.n_cells * (self.n_cells + 1) // 2, self.max_rows + self.diagonal_allowance),
-            ("cross", self.n_cells * self.n_classes, self.max_rows),
+            ("cross", self.n_cells * self.n_classes, self.max_rows * self.target_format.magnitude),
             count_segment(self.max_rows),
         )
 
@@ -153,9 +159,10 @@ class Counts:
 
     @classmethod
     def from_blocks(cls, spec: CountSpec, blocks: Iterable[tuple[Digits, NDArray[Any]]]) -> Counts:
-        """The counts of (indices, labels) blocks: indices of shape (n, E) below V, labels of shape (n,).
+        """The counts of (indices, targets) blocks: indices of shape (n, E) below V, labels (n,) or real targets (n, c).
 
         Raises:
+            RowsOutsideFormatError: real targets outside their format.
             InvalidRowsError: shapes disagree, indices or labels out of range, more rows than ``max_rows``.
         """
         vector = np.zeros(spec.size, dtype=np.int64)
@@ -167,7 +174,7 @@ class Counts:
                 raise too_many_rows(int(vector[-1]) + len(indices), spec.max_rows)
             vector[-1] += len(indices)
             pairs.add(indices)
-            cross += _class_counts(indices, labels, spec)
+            cross += (_class_counts if spec.target_format == LABELS else _target_sums)(indices, labels, spec)
         pairs.finish()
         return cls(n_cells=spec.n_cells, vector=vector)
 
@@ -244,6 +251,10 @@ def _check_block(spec: CountSpec, indices: Digits, labels: NDArray[Any]) -> None
         )
     if indices.size and int(indices.max()) >= spec.n_values:
         raise InvalidRowsError(f"indices must be below {spec.n_values}; one is {int(indices.max())}")
+    if spec.target_format != LABELS:
+        if labels.shape != (len(indices), spec.n_classes):
+            raise InvalidRowsError(f"real targets must have shape (n, {spec.n_classes}), not {labels.shape}")
+        return
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise InvalidRowsError(
             f"targets must be integer class labels of shape (n,), not {labels.dtype} of shape {labels.shape}"
@@ -262,6 +273,16 @@ def _class_counts(indices: Digits, labels: NDArray[Any], spec: CountSpec) -> Int
     size = spec.n_values * spec.n_classes
     by_group = [np.bincount(column.astype(np.intp) * spec.n_classes + classes, minlength=size) for column in indices.T]
     return np.concatenate(by_group).reshape(spec.n_cells, spec.n_classes)
+
+
+def _target_sums(indices: Digits, targets: NDArray[Any], spec: CountSpec) -> IntMatrix:
+    """Phi^T Y of a block of real targets in units of their format, shape (D, c); float64 adds so few exactly."""
+    units = spec.target_format.quantise(targets)
+    sums = [
+        [np.bincount(column, weights=own, minlength=spec.n_values) for own in units.T]
+        for column in indices.T.astype(np.intp)
+    ]
+    return np.array(sums).astype(np.int64).swapaxes(1, 2).reshape(spec.n_cells, spec.n_classes)
 
 
 class _PairHistograms:

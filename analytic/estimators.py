@@ -4,7 +4,8 @@ Everything that a federation agrees on in public may be left to ``"auto"`` here,
 row formats, DeepAFL's bound on the features, the range of SAFLe's thresholds. That is for pooled use. A federation
 names each of them beforehand, and its model becomes an estimator by ``from_model``.
 
-No estimator offers ``predict_proba``: least-squares scores are no probabilities.
+Least-squares scores are no probabilities: ``predict_proba`` is there once ``calibrate`` has fitted a link on rows that
+took no part in training.
 """
 
 from __future__ import annotations
@@ -16,27 +17,41 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from analytic.afl import AFL, LinearModel
+from analytic.afl import AFL
 from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.features import Projection
+from analytic.fedhip import FedHiP
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import INT64_MAX, LABELS, Statistics
 
-__all__ = ["AFLClassifier", "AFLRegressor", "DeepAFLClassifier", "SAFLeClassifier"]
+__all__ = [
+    "AFLClassifier",
+    "AFLRegressor",
+    "DeepAFLClassifier",
+    "DeepAFLRegressor",
+    "FedHiPClassifier",
+    "FedHiPRegressor",
+    "SAFLeClassifier",
+    "SAFLeRegressor",
+]
 
 AUTO = "auto"
 FEATURE_BITS, TARGET_BITS = 22, 24
 """Bits of automatic formats at most: fewer where so many rows would not add up exactly. Targets are fewer columns."""
+STEEPEST_LINK = 16.0
+"""Largest logarithm of a link's slope: beyond it all probabilities are 0 and 1 in float64."""
 REAL = (np.float64, np.float32)
 """Feature types that are taken as they are; anything else becomes float64."""
 
@@ -92,11 +107,18 @@ class Estimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]  # scik
         return estimator
 
 
+def _is_calibrated(estimator: Any) -> bool:
+    if not hasattr(estimator, "link_slope_"):
+        raise AttributeError("scores are no probabilities: calibrate(X, y) on rows that took no part in training first")
+    return True
+
+
 class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     """A classifier whose classes are the sorted distinct labels.
 
     Attributes:
         classes_: labels in the order of the columns of scores.
+        link_slope_: a in the probabilities softmax(a scores), once ``calibrate`` has fitted it.
     """
 
     classes_: NDArray[Any]
@@ -119,7 +141,48 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         check_number(classes)
         self._train(self._learner(rows, len(classes)), ClientRows(rows, labels))
         self.classes_ = classes
+        self.__dict__.pop("link_slope_", None)  # it was another model's
         return self
+
+    def calibrate(self, X: Any, y: Any) -> Self:
+        """Fit the one number of the link softmax(a scores) by likelihood (Guo et al., 2017, temperature scaling).
+
+        Args:
+            X: features, shape (n, d), of rows that took no part in training.
+            y: their labels, all of them among ``classes_``.
+
+        Raises:
+            InvalidRowsError: other labels.
+        """
+        check_is_fitted(self, "model_")
+        rows, y = validate_data(self, X, y, dtype=REAL, reset=False)
+        labels, scores = self._places(y, self.classes_), self._scores(rows)
+
+        def loss(log_slope: float) -> float:
+            likelihoods = log_softmax(np.exp(log_slope) * scores, axis=1)
+            return -float(likelihoods[np.arange(len(labels)), labels].mean())
+
+        found = minimize_scalar(loss, bounds=(-STEEPEST_LINK, STEEPEST_LINK), method="bounded", options={"xatol": 1e-9})
+        self.link_slope_ = float(np.exp(found.x))
+        return self
+
+    @available_if(_is_calibrated)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> FloatMatrix:
+        """Probabilities of the classes by the calibrated link, shape (n, c); the most probable is ``predict``'s."""
+        found: FloatMatrix = softmax(self.link_slope_ * self._scores(X), axis=1)
+        return found
+
+    @staticmethod
+    def _places(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
+        """The places of labels among sorted classes."""
+        order = np.argsort(classes)
+        place: NDArray[Any] = order[np.minimum(np.searchsorted(classes, y, sorter=order), len(classes) - 1)]
+        if unknown := int(np.count_nonzero(classes[place] != y)):
+            raise InvalidRowsError(
+                f"{unknown} of {len(y)} labels are none of the {len(classes)} classes that were stated; state all "
+                "classes in the first call"
+            )
+        return place
 
     def decision_function(self, X: Any) -> FloatMatrix:
         """Scores in the order of ``classes_``, shape (n, c); of two classes the second's less the first's, (n,)."""
@@ -146,7 +209,7 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         if not isinstance(learner, cls._learner_type) or learner.target_format != LABELS:
             raise SpecificationError(
                 f"{cls.__name__} takes models of {cls._learner_type.__name__} on class labels, not of this "
-                f"{type(learner).__name__}; use the learner's own estimator, AFLRegressor for real targets"
+                f"{type(learner).__name__}; use the learner's own estimator, and a regressor for real targets"
             )
         n_classes = learner.n_targets
         own = np.arange(n_classes) if classes is None else np.asarray(classes)
@@ -267,13 +330,7 @@ class AFLClassifier(Classifier, AFLStatistics):
         rows, y = validate_data(self, X, y, dtype=REAL, reset=first)
         check_classification_targets(y)
         stated = self._stated_classes(classes, first=first)
-        place = np.minimum(np.searchsorted(stated, y), len(stated) - 1)
-        unknown = int(np.count_nonzero(stated[place] != y))
-        if unknown:
-            raise InvalidRowsError(
-                f"{unknown} of {len(y)} labels are none of the {len(stated)} classes that the first call stated; "
-                "state all classes there"
-            )
+        place = self._places(y, stated)
         if first:
             self._train(self._learner(rows, len(stated)), ClientRows(rows, place))
             self.classes_ = stated
@@ -291,10 +348,92 @@ class AFLClassifier(Classifier, AFLStatistics):
         return stated
 
     def _learner(self, rows: NDArray[Any], n_classes: int) -> AFL:
-        return _afl(self, rows, None, n_classes, LABELS)
+        return _afl(self, rows, None, n_classes, LABELS, kind=self._learner_type)
 
 
-class AFLRegressor(RegressorMixin, AFLStatistics):  # type: ignore[misc]
+class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
+    """A regressor of one or more real targets.
+
+    Attributes:
+        target_ndim_: 1 where targets came as a vector, else 2.
+    """
+
+    target_ndim_: int
+    _learner_type: ClassVar[type[Any]]
+
+    def _validated(self, X: Any, y: Any, *, reset: bool = True) -> tuple[NDArray[Any], NDArray[Any], int]:
+        """Rows, targets of shape (n, c), and how many dimensions these had."""
+        rows, y = validate_data(self, X, y, dtype=REAL, multi_output=True, y_numeric=True, reset=reset)
+        if y.dtype.kind not in "biuf":
+            raise InvalidRowsError(f"real targets are numbers, not {y.dtype}; a classifier takes labels of any type")
+        return rows, y.reshape(len(y), -1), y.ndim
+
+    def _answers(self, scores: FloatMatrix) -> NDArray[Any]:
+        return scores[:, 0] if self.target_ndim_ == 1 else scores
+
+    @classmethod
+    def from_model(cls, learner: AnalyticLearner[Any], model: Any) -> Self:
+        """The fitted regressor of a model that a federation returned; a single target is predicted as shape (n,).
+
+        Raises:
+            NotReadyError: the model still needs a sum.
+            SpecificationError: another kind of learner, or one on class labels.
+        """
+        if not isinstance(learner, cls._learner_type) or learner.target_format == LABELS:
+            raise SpecificationError(
+                f"{cls.__name__} takes models of {cls._learner_type.__name__} on real targets, not of this "
+                f"{type(learner).__name__}; use the learner's own estimator, and a classifier for class labels"
+            )
+        estimator = cls._adopting(learner, model)
+        estimator.target_ndim_ = min(learner.n_targets, 2)
+        return estimator
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class ScaledRegressor(Regressor):
+    """A regressor whose learner takes targets as they are, here times powers of two that bring them below one.
+
+    Attributes:
+        target_scales_: those powers; none in the estimator of a federation's model.
+    """
+
+    target_scales_: ColumnMap = ColumnMap(exponents=())
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """The model of these rows, as one client's.
+
+        Args:
+            X: features, shape (n, d).
+            y: real targets, shape (n,) or (n, c).
+
+        Raises:
+            ValueError: what scikit-learn refuses (NaN, shapes) and what the learner refuses (``analytic.errors``).
+        """
+        rows, targets, self.target_ndim_ = self._validated(X, y)
+        scales, bits = ColumnMap(exponents=()), _most_bits(TARGET_BITS, len(rows))
+        target_format = RowFormat(integer_bits=0, fraction_bits=bits)
+        if self.target_format == AUTO:
+            scales = ColumnMap.covering(rows[:, :0], targets, intercept=None)
+        else:
+            target_format = RowFormat.parse(self.target_format)
+        learner = self._learner(rows, targets.shape[1], target_format)
+        self._train(learner, ClientRows(rows, scales.targets(targets)))
+        self.target_scales_ = scales
+        return self
+
+    def _answers(self, scores: FloatMatrix) -> NDArray[Any]:
+        return super()._answers(self.target_scales_.scores(scores))
+
+    @abstractmethod
+    def _learner(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat) -> AnalyticLearner[Any]:
+        """The closed form that these parameters and rows lead to."""
+
+
+class AFLRegressor(Regressor, AFLStatistics):
     """Least squares on one or more real targets from exact sums: AFL's closed form without classes.
 
     Args:
@@ -305,12 +444,9 @@ class AFLRegressor(RegressorMixin, AFLStatistics):  # type: ignore[misc]
         clip: clip features and targets into their formats instead of refusing them.
         fit_intercept: whether there is an exact column of ones.
         lift: a ``RandomMap`` to random features, which then take the features' place in all of this; None for none.
-
-    Attributes:
-        target_ndim_: 1 where targets came as a vector, else 2.
     """
 
-    target_ndim_: int
+    _learner_type = AFL
 
     def __init__(
         self,
@@ -335,14 +471,13 @@ class AFLRegressor(RegressorMixin, AFLStatistics):  # type: ignore[misc]
         Raises:
             ValueError: what scikit-learn refuses (NaN, shapes) and what AFL refuses (``analytic.errors``).
         """
-        rows, y = validate_data(self, X, y, dtype=REAL, multi_output=True, y_numeric=True)
-        targets = y.reshape(len(y), -1)
+        rows, targets, self.target_ndim_ = self._validated(X, y)
         scaled = targets if self.target_format == AUTO else None
         target_format = RowFormat(integer_bits=0, fraction_bits=_most_bits(TARGET_BITS, len(rows)))
         if scaled is None:
             target_format = RowFormat.parse(self.target_format)
-        self._train(_afl(self, rows, scaled, targets.shape[1], target_format), ClientRows(rows, targets))
-        self.target_ndim_ = y.ndim
+        learner = _afl(self, rows, scaled, targets.shape[1], target_format, kind=self._learner_type)
+        self._train(learner, ClientRows(rows, targets))
         return self
 
     @available_if(_has_formats)  # type: ignore[untyped-decorator]
@@ -357,33 +492,68 @@ class AFLRegressor(RegressorMixin, AFLStatistics):  # type: ignore[misc]
         """
         if not hasattr(self, "model_"):
             return self.fit(X, y)
-        rows, y = validate_data(self, X, y, dtype=REAL, multi_output=True, y_numeric=True, reset=False)
-        if y.ndim != self.target_ndim_:
-            raise InvalidRowsError(f"targets must have {self.target_ndim_} dimensions as before, not {y.ndim}")
-        self._add(ClientRows(rows, y.reshape(len(y), -1)))
+        rows, targets, ndim = self._validated(X, y, reset=False)
+        if ndim != self.target_ndim_:
+            raise InvalidRowsError(f"targets must have {self.target_ndim_} dimensions as before, not {ndim}")
+        self._add(ClientRows(rows, targets))
         return self
 
-    def _answers(self, scores: FloatMatrix) -> NDArray[Any]:
-        return scores[:, 0] if self.target_ndim_ == 1 else scores
 
-    @classmethod
-    def from_model(cls, learner: AFL, model: LinearModel) -> Self:
-        """The fitted regressor of a model that a federation returned; a single target is predicted as shape (n,).
+class FedHiPClassifier(AFLClassifier):
+    """FedHiP's global classifier, which is AFL's, and from the same total a model for each client.
+
+    Args:
+        feature_format, ridge, clip, fit_intercept: as of ``AFLClassifier``; the paper has no intercept.
+    """
+
+    _learner_type = FedHiP
+
+    def personalise(self, X: Any, y: Any, *, alpha: float) -> AFLClassifier:
+        """The classifier of one client: its own rows weigh alpha times more (``FedHiP.personalise``).
+
+        Args:
+            X: the client's own features, shape (n, d), which are in the total already.
+            y: their labels, all of them among ``classes_``.
+            alpha: 0 for the global model, to 2^52.
 
         Raises:
-            NotReadyError: the model still needs a sum.
-            SpecificationError: another kind of learner, or one on class labels.
+            NotReadyError: this is the estimator of a model without its total.
+            ValueError: other labels, and what the learner refuses.
         """
-        if not isinstance(learner, AFL) or learner.target_format == LABELS:
-            raise SpecificationError("AFLRegressor takes models of AFL on real targets; AFLClassifier has class labels")
-        estimator = cls._adopting(learner, model)
-        estimator.target_ndim_ = min(learner.n_targets, 2)
-        return estimator
+        check_is_fitted(self, "model_")
+        rows, y = validate_data(self, X, y, dtype=REAL, reset=False)
+        own = ClientRows(rows, self._places(y, self.classes_))
+        (model,) = self.learner_.personalise(self.model_, own, [alpha])
+        return AFLClassifier.from_model(self.learner_, model, list(self.classes_))
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
+
+class FedHiPRegressor(AFLRegressor):
+    """FedHiP's global regressor, which is AFL's, and from the same total a model for each client.
+
+    Args:
+        feature_format, target_format, ridge, clip, fit_intercept: as of ``AFLRegressor``; the paper has no intercept.
+    """
+
+    _learner_type = FedHiP
+
+    def personalise(self, X: Any, y: Any, *, alpha: float) -> AFLRegressor:
+        """The regressor of one client: its own rows weigh alpha times more (``FedHiP.personalise``).
+
+        Args:
+            X: the client's own features, shape (n, d), which are in the total already.
+            y: their targets, shape (n,) or (n, c).
+            alpha: 0 for the global model, to 2^52.
+
+        Raises:
+            NotReadyError: this is the estimator of a model without its total.
+            ValueError: what the learner refuses.
+        """
+        check_is_fitted(self, "model_")
+        rows, targets, _ = self._validated(X, y, reset=False)
+        (model,) = self.learner_.personalise(self.model_, ClientRows(rows, targets), [alpha])
+        estimator = AFLRegressor.from_model(self.learner_, model)
+        estimator.target_ndim_ = self.target_ndim_
+        return estimator
 
 
 class DeepAFLClassifier(Classifier):
@@ -431,10 +601,45 @@ class DeepAFLClassifier(Classifier):
         self.clip = clip
 
     def _learner(self, rows: NDArray[Any], n_classes: int) -> DeepAFL:
-        parameters = self.get_params(deep=False)
-        if self.feature_bound == AUTO:
-            parameters["feature_bound"] = float(np.abs(rows).max()) or 1.0
-        return DeepAFL(n_features=rows.shape[1], n_targets=n_classes, max_rows=len(rows), **parameters)
+        return _deepafl(self, rows, n_classes, LABELS)
+
+
+class DeepAFLRegressor(ScaledRegressor):
+    """The deep residual regressor of random features, every layer a closed form (``analytic.deepafl.DeepAFL``).
+
+    Args:
+        target_format: the targets' own format, or ``auto``: 24 bits of each target's range.
+        feature_bound, n_layers, d_phi, d_f, ridge, gamma: as of ``DeepAFLClassifier``.
+        activation, projection, seed, fed_by_first, row_bits, headroom_bits, clip: the same.
+    """
+
+    _learner_type = DeepAFL
+
+    def __init__(
+        self,
+        *,
+        target_format: str = AUTO,
+        feature_bound: float | str = AUTO,
+        n_layers: int = 5,
+        d_phi: int = 1024,
+        d_f: int = 1024,
+        ridge: float = 1.0,
+        gamma: float = 0.01,
+        activation: str = "gelu",
+        projection: Projection = "nin",
+        seed: int = 0,
+        fed_by_first: bool = False,
+        row_bits: int = 0,
+        headroom_bits: int = 0,
+        clip: bool = False,
+    ) -> None:
+        self.target_format, self.feature_bound, self.n_layers = target_format, feature_bound, n_layers
+        self.d_phi, self.d_f, self.ridge, self.gamma = d_phi, d_f, ridge, gamma
+        self.activation, self.projection, self.seed = activation, projection, seed
+        self.fed_by_first, self.row_bits, self.headroom_bits, self.clip = fed_by_first, row_bits, headroom_bits, clip
+
+    def _learner(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat) -> DeepAFL:
+        return _deepafl(self, rows, n_targets, target_format)
 
 
 class SAFLeClassifier(Classifier):
@@ -466,15 +671,63 @@ class SAFLeClassifier(Classifier):
         self.group_size, self.seed, self.ridge = group_size, seed, ridge
 
     def _learner(self, rows: NDArray[Any], n_classes: int) -> SAFLe:
-        parameters = self.get_params(deep=False)
-        if self.thresholds == AUTO:
-            low, high = float(rows.min()), float(rows.max())
-            parameters["thresholds"] = QuantileThresholds(low=low, high=high if high > low else low + 1.0)
-        return SAFLe(n_features=rows.shape[1], n_classes=n_classes, max_rows=len(rows), **parameters)
+        return _safle(self, rows, n_classes, None)
+
+
+class SAFLeRegressor(ScaledRegressor):
+    """The sum of embeddings of bucketed features as a regressor (``analytic.safle.SAFLe``), beyond the paper.
+
+    Args:
+        target_format: the targets' own format, or ``auto``: 24 bits of each target's range.
+        thresholds, encoding, n_buckets, group_size, seed, ridge: as of ``SAFLeClassifier``.
+    """
+
+    _learner_type = SAFLe
+
+    def __init__(
+        self,
+        *,
+        target_format: str = AUTO,
+        thresholds: FixedThresholds | QuantileThresholds | str = AUTO,
+        encoding: str = "binary-overlapping",
+        n_buckets: int = 8,
+        group_size: int = 2,
+        seed: int = 0,
+        ridge: float = 0.0,
+    ) -> None:
+        self.target_format, self.thresholds, self.encoding = target_format, thresholds, encoding
+        self.n_buckets, self.group_size, self.seed, self.ridge = n_buckets, group_size, seed, ridge
+
+    def _learner(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat) -> SAFLe:
+        return _safle(self, rows, n_targets, target_format)
+
+
+def _deepafl(estimator: Any, rows: NDArray[Any], n_targets: int, target_format: RowFormat) -> DeepAFL:
+    """DeepAFL with an estimator's parameters."""
+    parameters = estimator.get_params(deep=False) | {"target_format": target_format}
+    if estimator.feature_bound == AUTO:
+        parameters["feature_bound"] = float(np.abs(rows).max()) or 1.0
+    return DeepAFL(n_features=rows.shape[1], n_targets=n_targets, max_rows=len(rows), **parameters)
+
+
+def _safle(estimator: Any, rows: NDArray[Any], n_targets: int, target_format: RowFormat | None) -> SAFLe:
+    """SAFLe with an estimator's parameters."""
+    parameters = estimator.get_params(deep=False) | {"real_format": target_format}
+    parameters.pop("target_format", None)
+    if estimator.thresholds == AUTO:
+        low, high = float(rows.min()), float(rows.max())
+        parameters["thresholds"] = QuantileThresholds(low=low, high=high if high > low else low + 1.0)
+    return SAFLe(n_features=rows.shape[1], n_classes=n_targets, max_rows=len(rows), **parameters)
 
 
 def _afl(
-    estimator: Any, rows: NDArray[Any], targets: NDArray[Any] | None, n_targets: int, target_format: RowFormat
+    estimator: Any,
+    rows: NDArray[Any],
+    targets: NDArray[Any] | None,
+    n_targets: int,
+    target_format: RowFormat,
+    *,
+    kind: type[AFL],
 ) -> AFL:
     """AFL with room for as many rows as int64 can sum in these formats; weights do not depend on that room.
 
@@ -484,6 +737,7 @@ def _afl(
         targets: real targets that are to be scaled; None takes them as they are.
         n_targets: how many.
         target_format: of scaled targets.
+        kind: AFL or FedHiP.
     """
     n_features = rows.shape[1]
     rows = rows if estimator.lift is None else estimator.lift.apply(rows).values
@@ -499,7 +753,7 @@ def _afl(
         columns = replace(columns, intercept=None)
     plain = not (any(columns.exponents) or columns.target_exponents or estimator.fit_intercept)
     widest = max(feature_format.magnitude, target_format.magnitude) ** 2
-    return AFL(
+    return kind(
         n_features=n_features,
         n_targets=n_targets,
         feature_format=feature_format,

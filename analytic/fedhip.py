@@ -94,7 +94,7 @@ class FedHiP(AFL):
             NotReadyError: the total has not arrived yet.
             SpecificationError: an alpha that is negative, too large or not finite.
         """
-        if model.total is None or model.solution is None:
+        if not isinstance(model, FedHiPModel) or model.total is None or model.solution is None:
             raise NotReadyError("personalising needs the total of all clients' statistics, which has not arrived yet")
         for alpha in alphas:
             if not 0 <= alpha <= LARGEST_ALPHA:

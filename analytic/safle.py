@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from analytic.digits import Digits as Exact
 from analytic.digits import digit_bits
 from analytic.errors import NotReadyError, SpecificationError
 from analytic.layers import Layer, Lookup
-from analytic.learner import ClientRows, canonical_context
+from analytic.learner import OPTIONAL, ClientRows, canonical_context
 from analytic.model_arrays import Parts
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve import Solution, solve_ridge
@@ -63,7 +63,7 @@ class SAFLe:
 
     Args:
         n_features: d_b.
-        n_classes: c; targets are integer labels of shape (n,).
+        n_classes: c; targets are integer labels of shape (n,), or real targets of shape (n, c).
         max_rows: largest number of rows that all clients together may hold.
         thresholds: fixed, or quantiles over a public grid.
         encoding: how buckets become digits.
@@ -73,6 +73,7 @@ class SAFLe:
         ridge: penalty of the solve, in rows; 0 is the pseudo-inverse.
         ri_gamma: the paper's gamma, a whole number that each client adds to its Gram's diagonal.
         max_clients: largest cohort; sizes the room that the RI process needs (without one it limits nothing).
+        real_format: the format of real targets, which the paper has none of; None for class labels.
     """
 
     n_features: int
@@ -86,6 +87,7 @@ class SAFLe:
     ridge: float = 0.0
     ri_gamma: int = 0
     max_clients: int = 1
+    real_format: RowFormat | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         settle_whole_numbers(self, "n_features", "n_classes", "max_rows", "n_buckets", "group_size", "seed")
@@ -120,8 +122,8 @@ class SAFLe:
 
     @property
     def target_format(self) -> RowFormat:
-        """The format of targets, which are labels."""
-        return LABELS
+        """The format of real targets, or ``LABELS``."""
+        return self.real_format or LABELS
 
     @property
     def bucketing(self) -> Bucketing:
@@ -143,6 +145,7 @@ class SAFLe:
             n_classes=self.n_classes,
             max_rows=self.max_rows,
             diagonal_allowance=self.max_clients * self.ri_gamma,
+            target_format=self.target_format,
         )
 
     def init(self) -> SAFLeModel:
@@ -289,5 +292,5 @@ def solve_counts(total: Counts, spec: CountSpec, *, ridge: float = 0.0) -> Solut
     if len(observed) == 0:
         return Solution(weights=weights, method="minimum norm", rank=0, reciprocal_condition=0.0, certified=True)
     solution = solve_ridge(total.gram(observed).astype(np.int64), total.cross[observed], ridge=ridge)
-    weights[observed] = solution.weights
+    weights[observed] = np.ldexp(solution.weights, -spec.target_format.fraction_bits)  # a power of two rounds nothing
     return replace(solution, weights=weights)

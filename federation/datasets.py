@@ -1,4 +1,4 @@
-"""Features with integer labels, split into training and test rows: bundled with scikit-learn, or from an npz file."""
+"""Features with class labels or real targets, split into training and test rows: scikit-learn's own, or a file's."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ TEST_FRACTION = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dataset:
-    """Training and test rows that have been checked: finite features, labels from 0 on.
+    """Training and test rows that have been checked: finite features, and labels from 0 on or finite targets.
 
     Args:
         name: what reports call it.
         x_train: features, shape (n, d), a real floating type.
-        y_train: labels, shape (n,), an integer type.
+        y_train: labels, shape (n,), an integer type; or real targets, float64 of shape (n, c).
         x_test: features, shape (m, d).
-        y_test: labels, shape (m,).
+        y_test: labels, shape (m,), or targets, shape (m, c).
+        classes: what labels 0, 1, ... stand for, where that was said.
 
     Raises:
         DataError: what the arrays must hold, what they hold, what to do.
@@ -43,15 +44,22 @@ class Dataset:
     y_train: NDArray[Any]
     x_test: NDArray[Any]
     y_test: NDArray[Any]
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
             _check_features(self.name, f"x_{part}", getattr(self, f"x_{part}"))
-            _check_labels(self.name, f"y_{part}", getattr(self, f"y_{part}"), len(getattr(self, f"x_{part}")))
+            check = _check_targets if self.is_regression else _check_labels
+            check(self.name, f"y_{part}", getattr(self, f"y_{part}"), len(getattr(self, f"x_{part}")))
         if self.x_train.shape[1] != self.x_test.shape[1]:
             raise DataError(
                 f"{self.name}: x_train and x_test must have the same number of features, not "
                 f"{self.x_train.shape[1]} and {self.x_test.shape[1]}; extract both with the same backbone"
+            )
+        if self.is_regression and self.y_train.shape[1:] != self.y_test.shape[1:]:
+            raise DataError(
+                f"{self.name}: y_train and y_test must be targets of one kind, not of shapes {self.y_train.shape} and "
+                f"{self.y_test.shape}"
             )
         for array in (self.x_train, self.y_train, self.x_test, self.y_test):
             array.setflags(write=False)
@@ -62,9 +70,31 @@ class Dataset:
         return int(self.x_train.shape[1])
 
     @property
+    def is_regression(self) -> bool:
+        """Whether targets are real numbers."""
+        return bool(self.y_train.ndim == 2 and self.y_train.dtype.kind == "f")
+
+    @property
     def n_classes(self) -> int:
-        """One more than the largest label of either part."""
-        return int(max(self.y_train.max(), self.y_test.max())) + 1
+        """One more than the largest label of either part, or the columns of real targets."""
+        if self.is_regression:
+            return int(self.y_train.shape[1])
+        return max(int(max(self.y_train.max(), self.y_test.max())) + 1, len(self.classes))
+
+    @property
+    def unused_labels(self) -> int:
+        """How many labels below the largest one no row has; each costs a column of every sum."""
+        if self.is_regression:
+            return 0
+        return self.n_classes - len(np.union1d(self.y_train, self.y_test))
+
+    @property
+    def strata(self) -> NDArray[Any]:
+        """What partitions deal training rows by, shape (n,): labels, or the tenth in which the first target lies."""
+        if not self.is_regression:
+            return self.y_train
+        first = self.y_train[:, 0]
+        return np.searchsorted(np.quantile(first, np.linspace(0.1, 0.9, 9)), first)
 
     @property
     def is_nonnegative(self) -> bool:
@@ -92,24 +122,33 @@ def bundled(name: str) -> Dataset:
     return split(name, *BUNDLED[name]())
 
 
-def split(name: str, features: NDArray[Any], labels: NDArray[Any]) -> Dataset:
+def split(name: str, features: NDArray[Any], labels: NDArray[Any], classes: tuple[str, ...] = ()) -> Dataset:
     """Return all rows, a fifth of them (drawn with a fixed seed) for testing."""
     order = np.random.default_rng(SPLIT_SEED).permutation(len(features))
     test, train = np.split(order, [round(TEST_FRACTION * len(order))])
     return Dataset(
-        name=name, x_train=features[train], y_train=labels[train], x_test=features[test], y_test=labels[test]
+        name=name,
+        x_train=features[train],
+        y_train=labels[train],
+        x_test=features[test],
+        y_test=labels[test],
+        classes=classes,
     )
 
 
 def load_npz(path: Path) -> Dataset:
     """The data set of a numpy archive with ``x_train``, ``y_train``, ``x_test`` and ``y_test``; never unpickles.
 
+    Targets are whole numbers from 0 on or texts, which are labels of classes, or floats of shape (n,) or (n, c).
+
     Raises:
         DataError: the file cannot be read, or lacks one of the arrays, or an array is not what it must be.
     """
     arrays = _read_arrays(path)
     name = path.stem.encode(errors="backslashreplace").decode()  # a file's name may hold what no text file can
-    return Dataset(name=name, **{key: _as_float(array) for key, array in arrays.items()})
+    x_train, x_test = (_as_float(arrays[key]) for key in ("x_train", "x_test"))
+    y_train, y_test, classes = _numbered(arrays["y_train"], arrays["y_test"])
+    return Dataset(name=name, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test, classes=classes)
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -159,6 +198,33 @@ def _as_float(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.float64) if array.ndim == 2 and array.dtype.kind in "iub" else array
 
 
+def _numbered(*targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], tuple[str, ...]]:
+    """Training and test targets: texts numbered in their sorted order, which is given too; floats as matrices."""
+    train, test = (array.astype(str) if array.dtype.kind == "S" else array for array in targets)
+    if train.ndim == test.ndim == 1 and {train.dtype.kind, test.dtype.kind} == {"U"}:
+        classes, places = np.unique(np.concatenate([train, test]), return_inverse=True)
+        return places[: len(train)], places[len(train) :], tuple(classes.tolist())
+    several = all(array.ndim == 2 and array.shape[1] > 1 for array in (train, test))
+    if {train.dtype.kind, test.dtype.kind} == {"f"} or several:
+        train, test = (
+            (array.reshape(-1, 1) if array.ndim == 1 else array).astype(np.float64)
+            if array.dtype.kind in "iuf"
+            else array
+            for array in (train, test)
+        )
+    return train, test, ()
+
+
+def _check_targets(name: str, key: str, array: NDArray[Any], n_rows: int) -> None:
+    if array.ndim != 2 or array.shape[:1] != (n_rows,) or not array.shape[1] or array.dtype.kind != "f":
+        raise DataError(
+            f"{name}: {key} must have shape ({n_rows}, c), real targets of each row of x{key[1:]}, not "
+            f"{array.dtype} of shape {array.shape}"
+        )
+    if bad := int(np.count_nonzero(~np.isfinite(array).all(axis=1))):
+        raise DataError(f"{name}: {key} must hold finite numbers; {bad} of {n_rows} rows do not: repair or drop them")
+
+
 def _check_features(name: str, key: str, array: NDArray[Any]) -> None:
     if array.dtype.kind != "f":
         raise DataError(f"{name}: {key} must hold real numbers, not {array.dtype}; convert it to float32")
@@ -182,8 +248,8 @@ def _check_labels(name: str, key: str, array: NDArray[Any], n_rows: int) -> None
         )
     if array.dtype.kind not in "iu":
         raise DataError(
-            f"{name}: {key} must hold integer class labels, not {array.dtype}; convert them, for instance with "
-            "astype(numpy.int64)"
+            f"{name}: {key} must hold class labels, whole numbers from 0 on or texts, in both parts alike, not "
+            f"{array.dtype}; real targets are floats in both parts"
         )
     lowest, highest = int(array.min()), int(array.max())
     if lowest < 0 or highest >= MAX_CLASSES:
@@ -208,8 +274,17 @@ def _breast_cancer() -> tuple[NDArray[Any], NDArray[Any]]:
     return np.ldexp(features, -np.frexp(np.abs(features).max(axis=0))[1]), labels
 
 
+def _diabetes() -> tuple[NDArray[Any], NDArray[Any]]:
+    """Ten columns as scikit-learn scales them, in units of 1/8; the real target is a disease's progress in a year."""
+    from sklearn.datasets import load_diabetes
+
+    features, targets = load_diabetes(return_X_y=True)
+    return 8.0 * features, targets.reshape(-1, 1)
+
+
 BUNDLED: dict[str, Callable[[], tuple[NDArray[Any], NDArray[Any]]]] = {
     "digits": _digits,
     "breast_cancer": _breast_cancer,
+    "diabetes": _diabetes,
 }
 """Bundled data sets by name."""

@@ -7,14 +7,17 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 from analytic.afl import AFL, LinearModel
 from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.fedhip import LARGEST_ALPHA, FedHiP, FedHiPModel
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.random_map import RandomMap
-from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
+from analytic.statistics import LABELS
 from federation.console.arguments import Option, Reader, numbers, yes_or_no
 from federation.errors import UsageError
 
@@ -47,12 +50,14 @@ class LearnerSettings:
 
     Args:
         n_features: columns of a feature row.
-        n_classes: labels are 0 to n_classes - 1.
+        n_classes: labels are 0 to n_classes - 1; or columns of real targets.
         feature_format: fixed-point format of the features; learners with formats of their own take its range.
         max_rows: rows of all clients together.
         max_clients: the cohort's size.
         ridge: penalty of the solve.
         ri_gamma: what each client adds to its Gram's diagonal (AFL's RI process).
+        target_format: ``LABELS``, or the format of real targets. Linear models of these have an intercept unless an
+            option says otherwise; those of labels have none, as in the papers.
         options: the learner's own parameters by name.
     """
 
@@ -63,12 +68,19 @@ class LearnerSettings:
     max_clients: int
     ridge: float = 0.0
     ri_gamma: float = 0.0
+    target_format: RowFormat = LABELS
     options: Mapping[str, Option] = field(default_factory=dict)
 
     @property
     def highest(self) -> float:
         """No feature of the format reaches it."""
         return 2.0**self.feature_format.integer_bits
+
+    def columns(self, n_columns: int, row_format: RowFormat) -> ColumnMap | None:
+        """The exact column of ones beside so many columns, for a model with an intercept; None for one without."""
+        if not self.options.get("intercept", self.target_format != LABELS):
+            return None
+        return ColumnMap(exponents=(0,) * n_columns, intercept=int(row_format.integer_bits == 0))
 
     @property
     def lowest(self) -> float:
@@ -85,8 +97,8 @@ class LearnerEntry:
         build: makes it from settings.
         options: its own parameters, each with what reads it from text.
         n_sums: how many sums it asks for with given options, which is public.
-        linear_weights: its weights where they are a linear map of the features, so that they can be compared with
-            a float64 ridge; None where they are not.
+        linear_weights: (learner, model) -> weights of features as they are, with the intercepts as a last row, so that
+            they can be compared with a float64 ridge; None where the model is no linear map.
         personalise: makes a model for each client, where it does that. A client's rows are then split for testing.
     """
 
@@ -94,7 +106,7 @@ class LearnerEntry:
     build: Callable[[LearnerSettings], AnalyticLearner[Any]]
     options: Mapping[str, Reader] = field(default_factory=dict)
     n_sums: Callable[[Mapping[str, Option]], int] = lambda options: 1
-    linear_weights: Callable[[Any], FloatMatrix] | None = None
+    linear_weights: Callable[[Any, Any], FloatMatrix] | None = None
     personalise: Personalise | None = None
 
 
@@ -142,8 +154,17 @@ def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
         "max_clients": settings.max_clients,
         "ridge": settings.ridge,
         "ri_gamma": settings.ri_gamma,
+        "target_format": settings.target_format,
+        "columns": settings.columns(settings.n_features, settings.feature_format),
         "clip": settings.options.get("clip", False),
     }
+
+
+def _linear_weights(learner: AFL, model: LinearModel) -> FloatMatrix:
+    if learner.columns is None:
+        return model.weights
+    matrix, intercepts = learner.columns.own_units(model.weights)
+    return np.vstack([matrix, intercepts]) if learner.fit_intercept else matrix
 
 
 def _personalise(learner: FedHiP, model: FedHiPModel, rows: ClientRows, alphas: Sequence[float]) -> list[LinearModel]:
@@ -170,7 +191,9 @@ def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
         lift = lift.with_bits(bits)
     else:
         lift = replace(lift, fraction_bits=stated.fraction_bits, limit=stated.range[1])
-    return AFL(lift=lift, **_linear_parameters(settings) | {"feature_format": stated or lift.row_format})
+    row_format = stated or lift.row_format
+    own_columns = settings.columns(lift.n_columns, row_format)
+    return AFL(lift=lift, **_linear_parameters(settings) | {"feature_format": row_format, "columns": own_columns})
 
 
 def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
@@ -181,6 +204,7 @@ def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
     return DeepAFL(
         n_features=settings.n_features,
         n_targets=settings.n_classes,
+        target_format=settings.target_format,
         max_rows=settings.max_rows,
         ridge=settings.ridge,
         **({"feature_bound": settings.highest, "d_phi": width, "d_f": width} | dict(settings.options)),
@@ -202,6 +226,7 @@ def _safle(settings: LearnerSettings) -> AnalyticLearner[Any]:
     return SAFLe(
         n_features=settings.n_features,
         n_classes=settings.n_classes,
+        real_format=None if settings.target_format == LABELS else settings.target_format,
         max_rows=settings.max_rows,
         max_clients=settings.max_clients,
         thresholds=_thresholds(settings),
@@ -226,15 +251,17 @@ def _needs_histograms(options: Mapping[str, Option]) -> bool:
     return options.get("thresholds", Thresholds.QUANTILES) is Thresholds.QUANTILES
 
 
+LINEAR_OPTIONS: Mapping[str, Reader] = {"intercept": yes_or_no, "clip": yes_or_no}
+
 LEARNERS: Mapping[str, LearnerEntry] = {
     entry.name: entry
     for entry in (
-        LearnerEntry(name="afl", build=_afl, options={"clip": yes_or_no}, linear_weights=lambda model: model.weights),
+        LearnerEntry(name="afl", build=_afl, options=LINEAR_OPTIONS, linear_weights=_linear_weights),
         LearnerEntry(
             name="fedhip",
             build=_fedhip,
-            options={"alphas": numbers, "clip": yes_or_no},
-            linear_weights=lambda model: model.weights,
+            options={"alphas": numbers, **LINEAR_OPTIONS},
+            linear_weights=_linear_weights,
             personalise=_personalise,
         ),
         LearnerEntry(

@@ -30,7 +30,8 @@ class DataOptions:
         "real data bundled with scikit-learn", choices=tuple(BUNDLED), default=None, shown=DEFAULT_DATASET
     )
     data: Path | None = option(
-        "x_train, y_train, x_test, y_test: features, labels; or a table, .csv or .parquet, a fifth of it for testing",
+        "x_train, y_train, x_test, y_test: features, and labels or real targets; or a table, .csv or .parquet, a "
+        "fifth of it for testing",
         file,
         metavar="FILE.npz",
         default=None,
@@ -62,20 +63,18 @@ class DataOptions:
 
 
 def tabled(path: Path, columns: Path) -> Dataset:
-    """Return the rows of a table with classes, a fifth of them (drawn with a fixed seed) for testing.
+    """Return the rows of a table, a fifth of them (drawn with a fixed seed) for testing.
 
     Raises:
         federation.errors.DataError: the table is not what the schema says.
-        UsageError: a schema that cannot be, or whose targets are numbers.
+        UsageError: a schema that cannot be.
     """
     try:
         schema = TableSchema.read(columns)
     except SiteFileError as error:
         raise UsageError(str(error)) from error
-    if not schema.classes:
-        raise UsageError(f"{columns}: the target has no categories, and these commands learn classes; state them")
     rows = schema.rows(path)
-    return split(path.stem, rows.features, rows.targets)
+    return split(path.stem, rows.features, rows.targets, schema.classes)
 
 
 def modes_option() -> Any:

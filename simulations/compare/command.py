@@ -77,6 +77,7 @@ def _settings(options: CompareOptions, dataset: Dataset) -> CompareSettings:
         n_clients=federation.clients,
         partitions=federation.partitions,
         feature_format=learning.feature_format,
+        target_format=learning.target_format,
         ridge=learning.ridge or 0.0,
         ri_gamma=learning.ri,
         dropouts=federation.dropouts,
@@ -136,6 +137,8 @@ def _examples() -> str:
       a model for each client, tested on a fifth of its own rows
   python -m simulations compare --learner all --baselines all --partition iid --partition dirichlet:0.01 --modes plain
       every closed form beside FedAvg and FedProx, where heterogeneity costs nothing and where it costs most
+  python -m simulations compare --dataset diabetes --learner all --partition iid --evaluate
+      real targets: R2 in place of accuracy, linear models with an intercept, each judged through one more sum
   python -m simulations compare --epsilon 1,8 --clients 100 --partition iid --seeds 5
       also accuracy under differential privacy: distributed, central and local noise beside none
 

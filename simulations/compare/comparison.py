@@ -11,6 +11,7 @@ from pydantic import Field, WithJsonSchema
 
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import RowFormat
+from analytic.statistics import LABELS
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.learners import ChosenLearner, LearnerSettings
@@ -25,6 +26,13 @@ from simulations.compare.runs import Case, Deal, RunRecord
 from simulations.data.partitions import Partition
 from simulations.report.document import DatasetRecord, FormatName, Natural, NotNegative, Record, computed, versions
 
+TARGET_BITS = 22
+"""Bits of a target format that covers all rows, as far as so many squares add up exactly."""
+
+
+def _target_bits(n_rows: int) -> int:
+    return min(TARGET_BITS, (63 - n_rows.bit_length()) // 2)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareSettings:
@@ -37,6 +45,7 @@ class CompareSettings:
         partitions: ways to deal the training rows.
         baselines: gradient methods on the same rows, for each partition and cohort.
         feature_format: fixed-point format of features; None looks at all training rows, for simulations only.
+        target_format: the same of real targets.
         ridge: penalty of the solve.
         ri_gamma: what each client adds to its Gram's diagonal.
         dropouts: who vanishes.
@@ -55,6 +64,7 @@ class CompareSettings:
     partitions: tuple[Partition, ...]
     baselines: tuple[Baseline, ...] = ()
     feature_format: RowFormat | None = None
+    target_format: RowFormat | None = None
     ridge: float = 0.0
     ri_gamma: float = 0.0
     dropouts: Dropouts = NO_DROPOUTS
@@ -86,6 +96,28 @@ class CompareSettings:
         """The format of features: the one that was set, or one that covers all training rows."""
         return self.feature_format or RowFormat.covering(dataset.x_train)
 
+    def target_format_for(self, dataset: Dataset) -> RowFormat:
+        """The format of real targets, set or covering all training rows; ``LABELS`` of classes.
+
+        Raises:
+            UsageError: a target format for class labels, or baselines or budgets for real targets.
+        """
+        if not dataset.is_regression:
+            if self.target_format is not None:
+                raise UsageError(
+                    f"--target-format is for real targets, and {dataset.name} has class labels; leave it out"
+                )
+            return LABELS
+        if self.baselines or self.private:
+            raise UsageError(
+                f"--baselines and --epsilon are for class labels, and {dataset.name} has real targets; leave them out"
+            )
+        return self.target_format or RowFormat.covering(dataset.y_train, bits=_target_bits(len(dataset.y_train)))
+
+    def has_intercept(self, chosen: ChosenLearner, dataset: Dataset) -> bool:
+        """Whether a float64 ridge beside a learner has an intercept: as the learner has, one for real targets."""
+        return bool(chosen.options.get("intercept", dataset.is_regression))
+
 
 Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
 """Written as it came: 1 does not become 1.0."""
@@ -108,12 +140,16 @@ class Comparison(Record, title="Report of python -m simulations compare"):
     """For each learner the parameters of its own that were set; others have their defaults."""
     format: FormatName
     """Fixed-point format of the features."""
+    target_format: FormatName | None
+    """Fixed-point format of real targets; null for class labels."""
     format_chosen_from_rows: bool
     """Whether the format was chosen by looking at all training rows, which only a simulation can do."""
     coarse_columns: Mapping[str, NotNegative]
     """Columns of features, by number from 0 as text, of which the format keeps less than 8 bits, with their largest
     absolute entry: below one unit the whole column is taken for zeros. Learners that scale rows themselves (deepafl,
     safle) do not feel it."""
+    unused_labels: Natural
+    """Labels below the largest that no row has: each costs a column of every sum. 0 for real targets."""
     ridge: NotNegative
     """Penalty of the solve, in the features' own units squared."""
     ri_gamma: NotNegative
@@ -141,6 +177,11 @@ class Comparison(Record, title="Report of python -m simulations compare"):
         false.
         """
         return all(run.equal_to_pooled for run in self.runs)
+
+    @property
+    def quality_name(self) -> str:
+        """What says how good a model is: accuracy, or R2 of real targets."""
+        return "accuracy" if self.target_format is None else "R2"
 
     @property
     def hashes(self) -> dict[str, set[str]]:
@@ -175,19 +216,22 @@ def compare(dataset: Dataset, settings: CompareSettings, progress: Progress | No
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
     progress = progress or Progress()
+    target_format = settings.target_format_for(dataset)
     feature_format, deals = settings.format_for(dataset), list(_deals(dataset, settings))
     # Wrong settings of any learner or baseline are refused here, before hours of work for another one.
-    factories = [_learner_factory(dataset, settings, chosen, feature_format) for chosen in settings.learners]
+    factories = [
+        _learner_factory(dataset, settings, chosen, feature_format, target_format) for chosen in settings.learners
+    ]
     cases = [
         list(_cases(dataset, settings, chosen, learner_for, deals))
         for chosen, learner_for in zip(settings.learners, factories, strict=True)
     ]
     baselines = tuple(_baselines(dataset, settings, deals, progress))
-    float64 = Float64Ridges(dataset, ridge=settings.ridge)
+    float64 = {one: Float64Ridges(dataset, ridge=settings.ridge, intercept=one) for one in (False, True)}
     runs: list[RunRecord] = []
     explanations: dict[str, str] = {}
-    for own_cases, learner_for in zip(cases, factories, strict=True):
-        references = References(dataset, learner_for, float64)
+    for chosen, own_cases, learner_for in zip(settings.learners, cases, factories, strict=True):
+        references = References(dataset, learner_for, float64[settings.has_intercept(chosen, dataset)])
         for case in own_cases:
             progress.start(case.label, len(case.deal.clients) * case.chosen.n_sums)
             record, layout = case.run(references, progress.tick)
@@ -199,11 +243,13 @@ def compare(dataset: Dataset, settings: CompareSettings, progress: Progress | No
         dataset=DatasetRecord.of(dataset),
         learner_options={learner.name: learner.options for learner in settings.learners},
         format=str(feature_format),
+        target_format=str(target_format) if dataset.is_regression else None,
         format_chosen_from_rows=settings.feature_format is None,
         coarse_columns={
             str(column): float(np.abs(dataset.x_train[:, column]).max())
             for column in feature_format.coarse_columns(dataset.x_train)
         },
+        unused_labels=dataset.unused_labels,
         ridge=settings.ridge,
         ri_gamma=settings.ri_gamma,
         dropout_rate=settings.dropouts.rate,
@@ -226,7 +272,7 @@ def _deals(dataset: Dataset, settings: CompareSettings) -> Iterator[Deal]:
     for n_clients in settings.n_clients:
         for partition in settings.partitions:
             rng = np.random.default_rng([settings.seed, n_clients, *partition.name.encode()])
-            dealt = partition.deal(dataset.y_train, n_clients, rng)
+            dealt = partition.deal(dataset.strata, n_clients, rng)
             parts = dict(zip(parties(n_clients), dealt, strict=True))
             yield Deal(partition=partition.name, parts=parts, split=split_locally(parts, settings.seed))
 
@@ -279,7 +325,11 @@ def _private(dataset: Dataset, settings: CompareSettings, progress: Progress) ->
 
 
 def _learner_factory(
-    dataset: Dataset, settings: CompareSettings, chosen: ChosenLearner, feature_format: RowFormat
+    dataset: Dataset,
+    settings: CompareSettings,
+    chosen: ChosenLearner,
+    feature_format: RowFormat,
+    target_format: RowFormat,
 ) -> Callable[[int], AnalyticLearner[Any]]:
     """What makes the learner for a number of clients."""
 
@@ -293,6 +343,7 @@ def _learner_factory(
                 max_clients=max_clients,
                 ridge=settings.ridge,
                 ri_gamma=settings.ri_gamma,
+                target_format=target_format,
                 options=chosen.options,
             )
         )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import isnan
 from typing import Any
 
 import numpy as np
 
-from analytic.evaluation import ClassEvaluation
+from analytic.evaluation import ClassEvaluation, Evaluation, RegressionEvaluation
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
+from analytic.row_format import RowFormat
 from federation.datasets import Dataset
 from federation.in_process import run_federation
 from federation.modes import Mode
@@ -40,6 +42,23 @@ class EvaluationRecord(Record, title="evaluation"):
     """Whether the counts are those of the survivors' pooled rows."""
 
 
+class RegressionEvaluationRecord(Record, title="evaluation of real targets"):
+    """What one sum over clients' test rows says of a model of real targets, target by target."""
+
+    rows: Natural
+    """Test rows of the clients whose vectors are in the sum."""
+    r2: tuple[float | None, ...]
+    """1 - squared residuals / squares around the mean; null for a target without spread."""
+    mae: tuple[NotNegative | None, ...]
+    """Mean absolute residual."""
+    rmse: tuple[NotNegative | None, ...]
+    """Root of the mean squared residual."""
+    bytes_up_per_client: Count
+    """Bytes that a client sends for it; the most of any client."""
+    bitwise_equal_to_pooled: bool
+    """Whether the sums are those of the survivors' pooled rows."""
+
+
 def judged(
     dataset: Dataset,
     learner: AnalyticLearner[Any],
@@ -48,7 +67,7 @@ def judged(
     clients: tuple[PartyId, ...],
     mode: Mode,
     dropouts: Callable[[], Mapping[PartyId, int]],
-) -> EvaluationRecord:
+) -> EvaluationRecord | RegressionEvaluationRecord:
     """Deal the test rows evenly and evaluate a complete model over a mode.
 
     Args:
@@ -59,9 +78,7 @@ def judged(
         mode: how the sum is made.
         dropouts: who vanishes from it, and after how many messages.
     """
-    evaluation = ClassEvaluation(
-        learner=learner, model=model, n_classes=dataset.n_classes, max_rows=len(dataset.x_test)
-    )
+    evaluation = _evaluation(dataset, learner, model)
     dealt = np.array_split(np.arange(len(dataset.x_test)), len(clients))
     rows = {
         party: ClientRows(dataset.x_test[own], dataset.y_test[own]) for party, own in zip(clients, dealt, strict=True)
@@ -71,18 +88,34 @@ def judged(
     assert report is not None
     (survivors,) = run.survivors
     pooled = fit_pooled(evaluation, ClientRows.pool([rows[party] for party in survivors]))
+    sums: dict[str, Any] = {
+        "rows": report.n_rows,
+        "bytes_up_per_client": max(run.costs[party].bytes_up for party in survivors),
+        "bitwise_equal_to_pooled": evaluation.weights_bytes(report) == evaluation.weights_bytes(pooled),
+    }
+    if dataset.is_regression:
+        figures: dict[str, Any] = {name: tuple(map(_known, getattr(report, name))) for name in ("r2", "mae", "rmse")}
+        return RegressionEvaluationRecord(**figures, **sums)
     areas = [report.auc(label) for label in range(dataset.n_classes)]
     return EvaluationRecord(
-        rows=report.n_rows,
         accuracy=_known(report.accuracy),
         recall=tuple(map(_known, report.recall)),
         precision=tuple(map(_known, report.precision)),
         auc=tuple(_known(area) for area, _ in areas),
         auc_within=tuple(_known(off) for _, off in areas),
         calibration_error=_known(report.calibration_error),
-        bytes_up_per_client=max(run.costs[party].bytes_up for party in survivors),
-        bitwise_equal_to_pooled=evaluation.weights_bytes(report) == evaluation.weights_bytes(pooled),
+        **sums,
     )
+
+
+def _evaluation(dataset: Dataset, learner: AnalyticLearner[Any], model: Any) -> Evaluation[Any]:
+    """The sum that judges a model; a format of real targets covers all rows, residuals have room for 16 times them."""
+    asked: dict[str, Any] = {"learner": learner, "model": model, "max_rows": len(dataset.x_test)}
+    if not dataset.is_regression:
+        return ClassEvaluation(n_classes=dataset.n_classes, **asked)
+    covering = RowFormat.covering(np.concatenate([dataset.y_train, dataset.y_test]))
+    residuals = replace(covering, integer_bits=covering.integer_bits + 4, signed=True)
+    return RegressionEvaluation(n_targets=dataset.n_classes, target_format=covering, residual_format=residuals, **asked)
 
 
 def _known(figure: float) -> float | None:

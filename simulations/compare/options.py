@@ -130,9 +130,15 @@ class LearningOptions:
         metavar="GAMMA",
     )
     feature_format: RowFormat | None = format_option("all training rows and so is for simulations only")
+    target_format: RowFormat | None = option(
+        "fixed-point format of real targets: Q5.11 (signed), UQ5.11, or auto, which looks at all training rows",
+        lambda text: None if text == "auto" else RowFormat.parse(text),
+        default=None,
+        shown="auto",
+    )
     evaluate: bool = option(
-        "also judge each model through one more sum: accuracy, recall, precision, AUC and calibration from clients "
-        "that hold the test rows and show none",
+        "also judge each model through one more sum: accuracy, recall, precision, AUC and calibration, or R2 and "
+        "errors of real targets, from clients that hold the test rows and show none",
         default=False,
     )
 

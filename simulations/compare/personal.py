@@ -5,13 +5,16 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analytic.learner import AnalyticLearner, ClientRows
+from analytic.row_format import FloatMatrix
 from federation.learners import Personalise
 from secagg import PartyId
-from simulations.compare.reference import accuracy
+from simulations.compare.reference import accuracy, r2
 from simulations.data.partitions import Indices
 
 LOCAL_TEST_FRACTION = 0.2
@@ -32,18 +35,18 @@ class LocalSplit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalScores:
-    """Means over the clients that hold test rows of their own; None where no client does.
+    """Mean accuracy over the clients that hold test rows of their own, or R2 of all these rows; None without any.
 
     Args:
-        global_accuracy: of the global model on their rows.
-        accuracy: of their personal models, by alpha.
+        of_global: of the global model on their rows.
+        of_personal: of their personal models, by alpha.
         bitwise_equal_to_pooled: whether every client's personal weights are, for every alpha, those that follow from
             the pooled total.
         uncertified: personal arrays whose bits are this machine's, as ``Parts.uncertified`` names them, each once.
     """
 
-    global_accuracy: float | None
-    accuracy: Mapping[str, float] | None
+    of_global: float | None
+    of_personal: Mapping[str, float] | None
     bitwise_equal_to_pooled: bool
     uncertified: tuple[str, ...]
 
@@ -56,6 +59,13 @@ def split_locally(parts: Mapping[PartyId, Indices], seed: int) -> LocalSplit:
         own_test, own_train = np.split(rng.permutation(rows), [round(LOCAL_TEST_FRACTION * len(rows))])
         train[party], test[party] = np.sort(own_train), np.sort(own_test)
     return LocalSplit(train, test)
+
+
+def _quality(scores: Sequence[FloatMatrix], targets: Sequence[NDArray[Any]]) -> float:
+    """Mean accuracy over clients; of real targets R2 over all their rows, since few rows have little spread."""
+    if targets[0].ndim == 2:
+        return r2(np.concatenate(scores), np.concatenate(targets))
+    return statistics.fmean(accuracy(own, labels) for own, labels in zip(scores, targets, strict=True))
 
 
 def personal_scores(
@@ -77,26 +87,22 @@ def personal_scores(
         pooled_model: the same from the survivors' pooled rows.
         clients: (training rows, test rows) of every client that took part.
     """
-    equal, general, found = True, [], dict[str, None]()
-    personal: list[list[float]] = []
+    equal, found = True, dict[str, None]()
+    scored, targets = [], []
     for own, test in clients:
         models = personalise(learner, model, own, alphas)
         pooled = personalise(learner, pooled_model, own, alphas)
         equal &= [one.weights.tobytes() for one in models] == [one.weights.tobytes() for one in pooled]
         found |= dict.fromkeys(f"personal {name}" for one in models for name in learner.take_apart(one).uncertified)
         if len(test):
-            scores = [learner.decision_function(one, test.features) for one in (model, *models)]
-            first, *others = (accuracy(score, test.targets) for score in scores)
-            general.append(first)
-            personal.append(others)
-    if not general:
-        return PersonalScores(
-            global_accuracy=None, accuracy=None, bitwise_equal_to_pooled=equal, uncertified=tuple(found)
-        )
-    means = [statistics.fmean(column) for column in zip(*personal, strict=True)]
+            scored.append([learner.decision_function(one, test.features) for one in (model, *models)])
+            targets.append(test.targets)
+    if not scored:
+        return PersonalScores(of_global=None, of_personal=None, bitwise_equal_to_pooled=equal, uncertified=tuple(found))
+    of_global, *of_personal = (_quality(column, targets) for column in zip(*scored, strict=True))
     return PersonalScores(
-        global_accuracy=statistics.fmean(general),
-        accuracy={f"{alpha:g}": mean for alpha, mean in zip(alphas, means, strict=True)},
+        of_global=of_global,
+        of_personal={f"{alpha:g}": one for alpha, one in zip(alphas, of_personal, strict=True)},
         bitwise_equal_to_pooled=equal,
         uncertified=tuple(found),
     )

@@ -24,6 +24,19 @@ def accuracy(scores: NDArray[np.float64], labels: NDArray[Any]) -> float:
     return float(np.mean(scores.argmax(axis=1) == labels))
 
 
+def r2(scores: NDArray[np.float64], targets: NDArray[Any]) -> float:
+    """1 - sum of squared residuals / sum of squares around the mean; the mean over targets, NaN without spread."""
+    spread = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0)
+    if not spread.all():
+        return float("nan")
+    return float(np.mean(1 - ((targets - scores) ** 2).sum(axis=0) / spread))
+
+
+def with_ones(features: NDArray[Any], *, intercept: bool) -> NDArray[Any]:
+    """Feature rows with a last column of ones, where there is an intercept."""
+    return np.column_stack([features, np.ones(len(features))]) if intercept else features
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reference:
     """The pooled counterparts of one survivor set.
@@ -31,7 +44,8 @@ class Reference:
     Args:
         model: the learner's own closed form on the survivors' pooled rows.
         weights_bytes: everything that it learned.
-        float64_weights: an unquantised float64 ridge on the rows of the first sum, shape (d, c).
+        float64_weights: an unquantised float64 ridge on the rows of the first sum, shape (d, c); with an intercept,
+            which has no penalty, (d + 1, c).
     """
 
     model: Any
@@ -45,10 +59,11 @@ class Float64Ridges:
     Args:
         dataset: whose training rows are pooled.
         ridge: the penalty.
+        intercept: whether there is a column of ones, without a penalty.
     """
 
-    def __init__(self, dataset: Dataset, *, ridge: float) -> None:
-        self._dataset, self._ridge = dataset, ridge
+    def __init__(self, dataset: Dataset, *, ridge: float, intercept: bool = False) -> None:
+        self._dataset, self._ridge, self._intercept = dataset, ridge, intercept
         self._known: dict[bytes, FloatMatrix] = {}
         self._federated: dict[bytes, Float64Deviation] = {}
 
@@ -57,7 +72,9 @@ class Float64Ridges:
         key = hashlib.sha256(rows.tobytes()).digest()
         if key not in self._known:
             features, labels = self._dataset.x_train[rows], self._dataset.y_train[rows]
-            self._known[key] = float64_ridge(features, labels, self._dataset.n_classes, ridge=self._ridge)
+            self._known[key] = float64_ridge(
+                features, labels, self._dataset.n_classes, ridge=self._ridge, intercept=self._intercept
+            )
         return self._known[key]
 
     def deviation(self, clients: Sequence[Indices]) -> Float64Deviation:
@@ -69,8 +86,14 @@ class Float64Ridges:
                 [(data.x_train[rows], data.y_train[rows]) for rows in clients],
                 n_classes=data.n_classes,
                 ridge=self._ridge,
+                intercept=self._intercept,
             )
         return self._federated[key]
+
+    def scores(self, weights: FloatMatrix, features: NDArray[Any]) -> FloatMatrix:
+        """What such weights say of rows, shape (n, c)."""
+        found: FloatMatrix = with_ones(features, intercept=self._intercept) @ weights
+        return found
 
 
 class References:
@@ -101,6 +124,10 @@ class References:
             )
         return self._known[key]
 
+    def float64_scores(self, reference: Reference, features: NDArray[Any]) -> FloatMatrix:
+        """What the float64 ridge of a reference says of rows, shape (n, c)."""
+        return self._float64.scores(reference.float64_weights, features)
+
     def float64_deviation(
         self, parts: Mapping[PartyId, Indices], survivors: Sequence[tuple[PartyId, ...]]
     ) -> Float64Deviation:
@@ -117,17 +144,22 @@ class References:
         return ClientRows(self._dataset.x_train[rows], self._dataset.y_train[rows])
 
 
-def float64_ridge(features: NDArray[Any], labels: NDArray[Any], n_classes: int, *, ridge: float) -> FloatMatrix:
-    """Weights of a ridge on rows as they are, by QR and SVD in float64; shape (d, c).
+def float64_ridge(
+    features: NDArray[Any], labels: NDArray[Any], n_classes: int, *, ridge: float, intercept: bool = False
+) -> FloatMatrix:
+    """Weights of a ridge on rows as they are, by QR and SVD in float64; shape (d, c), with an intercept (d + 1, c).
 
     It shares no code with ``analytic``: no fixed point, no Gram matrix, numpy instead of LAPACK through scipy.
     Rows of sqrt(ridge) I stand in for the penalty. Directions without any row carry no weight, as there.
     """
-    d = features.shape[1]
+    penalised, d = features.shape[1], features.shape[1] + intercept
     stacked = np.zeros((len(features) + d, d + n_classes))
-    stacked[: len(features), :d] = features
-    stacked[np.arange(len(features)), d + labels.astype(np.intp)] = 1.0
-    stacked[len(features) + np.arange(d), np.arange(d)] = np.sqrt(ridge)
+    stacked[: len(features), :d] = with_ones(features, intercept=intercept)
+    if labels.ndim == 2:
+        stacked[: len(features), d:] = labels
+    else:
+        stacked[np.arange(len(features)), d + labels.astype(np.intp)] = 1.0
+    stacked[len(features) + np.arange(penalised), np.arange(penalised)] = np.sqrt(ridge)
     with one_blas_thread():
         triangle = np.asarray(np.linalg.qr(stacked, mode="r"))
         cutoff = np.finfo(np.float64).eps * max(stacked.shape)
@@ -182,19 +214,33 @@ class Float64Deviation:
 
 
 def float64_deviation(
-    clients: Sequence[tuple[NDArray[np.floating], NDArray[np.integer]]], *, n_classes: int, ridge: float
+    clients: Sequence[tuple[NDArray[np.floating], NDArray[Any]]],
+    *,
+    n_classes: int,
+    ridge: float,
+    intercept: bool = False,
 ) -> Float64Deviation:
     """How far two float64 federations end from the float64 model of the same rows, with one solver for all three.
 
     Args:
-        clients: features of shape (n_k, d) and labels of shape (n_k,), in the order in which they are added.
+        clients: features of shape (n_k, d) and labels of shape (n_k,) or real targets of shape (n_k, c), in the order
+            in which they are added.
         n_classes: labels are 0 to n_classes - 1.
         ridge: penalty of the solve.
+        intercept: whether there is a column of ones, without a penalty.
     """
-    rows = [(np.asarray(features, dtype=np.float64), one_hot(labels, n_classes)) for features, labels in clients]
+    rows = [
+        (
+            with_ones(np.asarray(features, dtype=np.float64), intercept=intercept),
+            labels if labels.ndim == 2 else one_hot(labels, n_classes),
+        )
+        for features, labels in clients
+    ]
+    penalties = np.full(rows[0][0].shape[1], ridge)
+    penalties[len(penalties) - intercept :] = 0.0
     with one_blas_thread():
         pooled = _solve_float64(
-            *_products(np.concatenate([x for x, _ in rows]), np.concatenate([y for _, y in rows])), ridge
+            *_products(np.concatenate([x for x, _ in rows]), np.concatenate([y for _, y in rows])), penalties
         )
         gram, cross = np.zeros((pooled.shape[0],) * 2), np.zeros(pooled.shape)
         shifted, weighted = gram.copy(), cross.copy()
@@ -206,8 +252,8 @@ def float64_deviation(
             own_shifted = own_gram + gamma
             shifted += own_shifted
             weighted += own_shifted @ np.linalg.solve(own_shifted, own_cross)
-        added = _solve_float64(gram, cross, ridge)
-        aggregated = _solve_float64(shifted - len(rows) * gamma, weighted, ridge)
+        added = _solve_float64(gram, cross, penalties)
+        aggregated = _solve_float64(shifted - len(rows) * gamma, weighted, penalties)
     return Float64Deviation(
         gram_sum=float(np.abs(added - pooled).max()), solved_weights=float(np.abs(aggregated - pooled).max())
     )
@@ -217,7 +263,7 @@ def _products(features: FloatMatrix, targets: FloatMatrix) -> tuple[FloatMatrix,
     return features.T @ features, features.T @ targets
 
 
-def _solve_float64(gram: FloatMatrix, cross: FloatMatrix, ridge: float) -> FloatMatrix:
+def _solve_float64(gram: FloatMatrix, cross: FloatMatrix, penalties: FloatMatrix) -> FloatMatrix:
     """Weights by SVD; directions without any row carry none, as in ``float64_ridge``."""
     cutoff = np.finfo(np.float64).eps * len(gram)
-    return np.asarray(np.linalg.lstsq(gram + ridge * np.eye(len(gram)), cross, rcond=cutoff)[0], dtype=np.float64)
+    return np.asarray(np.linalg.lstsq(gram + np.diag(penalties), cross, rcond=cutoff)[0], dtype=np.float64)

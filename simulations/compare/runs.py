@@ -7,22 +7,24 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
 from analytic.learner import AnalyticLearner, ClientRows
+from analytic.row_format import FloatMatrix
 from federation.datasets import Dataset
 from federation.in_process import Cost, FederatedRun, run_federation
 from federation.learners import ChosenLearner
 from federation.modes import Mode
 from secagg import Layout, PartyId
 from simulations.compare.dropouts import Dropouts
-from simulations.compare.evaluated import EvaluationRecord, judged
+from simulations.compare.evaluated import EvaluationRecord, RegressionEvaluationRecord, judged
 from simulations.compare.memory import forget_peak, peak_rss_bytes
 from simulations.compare.personal import LocalSplit, personal_scores
-from simulations.compare.reference import Float64Deviation, Reference, References, accuracy, largest_deviation
+from simulations.compare.reference import Float64Deviation, Reference, References, accuracy, largest_deviation, r2
 from simulations.data.partitions import Indices
 from simulations.report.document import Count, Natural, NotNegative, Part, Record, Sha256
 
@@ -49,8 +51,10 @@ class RunRecord(Record, title="run"):
     messages_per_sum: tuple[Count, ...] = Field(min_length=1)
     """Messages of a client in each sum, in order; the most of any client whose vector is in it. Fewer from the second
     on where sums carry each other's set-up."""
-    test_accuracy: Part
-    """Part of the test rows that the federated model classifies correctly."""
+    test_accuracy: Part | None
+    """Part of the test rows that the federated model classifies correctly; null for real targets."""
+    test_r2: float | None
+    """R2 of the federated model on the test rows, the mean over targets; null for class labels."""
     weights_sha256: Sha256
     """SHA-256 of everything that the model learned."""
     certified: bool
@@ -64,8 +68,11 @@ class RunRecord(Record, title="run"):
     max_abs_weight_deviation: NotNegative | None
     """Largest absolute difference of a weight from the pooled model's; 0 when the bytes are equal, null when no number
     says it (weights of another number, or NaN)."""
-    float64_ridge_test_accuracy: Part
-    """Accuracy of an unquantised float64 linear ridge on the same pooled rows (those of the first sum)."""
+    float64_ridge_test_accuracy: Part | None
+    """Accuracy of an unquantised float64 linear ridge on the same pooled rows (those of the first sum); null for real
+    targets."""
+    float64_ridge_test_r2: float | None
+    """R2 of that ridge, the mean over targets; null for class labels."""
     float64_ridge_max_abs_weight_deviation: NotNegative | None
     """Largest absolute difference of a weight from that ridge's: what fixed-point rows cost. null for learners that are
     no linear map of the features."""
@@ -77,13 +84,18 @@ class RunRecord(Record, title="run"):
     """The same when they send solved weights with gamma 1 on the diagonal, as AFL's authors do."""
     local_test_accuracy: Part | None
     """Accuracy of the global model on a fifth of each client's own rows that it kept for testing; mean over clients
-    that took part and hold such rows. null for learners without personal models."""
+    that took part and hold such rows. null for learners without personal models and for real targets."""
+    local_test_r2: float | None
+    """R2 of the global model on those rows of all such clients together; null for class labels."""
     personalised_test_accuracy: Mapping[str, Part] | None
-    """The same for each client's personal model, by alpha as text. null for learners without personal models."""
+    """The same for each client's personal model, by alpha as text. null for learners without personal models and for
+    real targets."""
+    personalised_test_r2: Mapping[str, float] | None
+    """R2 of all clients' personal models, each on its own rows, together, by alpha as text; null for class labels."""
     personalised_bitwise_equal_to_pooled: bool | None
     """Whether the personal weights of every client that took part, for every alpha, have the bytes of those that follow
     from the survivors' pooled total. null for learners without personal models."""
-    evaluation: EvaluationRecord | None
+    evaluation: EvaluationRecord | RegressionEvaluationRecord | None
     """The model judged through one more sum over clients that hold the test rows; null without --evaluate."""
     bytes_up_per_client: Count
     """Bytes a client sent over all sums, headers included; the most of any client that took part."""
@@ -108,6 +120,12 @@ class RunRecord(Record, title="run"):
     """Time of the whole run in one process, without its reference."""
     peak_rss_bytes: Count
     """Largest resident memory of the process during the run (where the system cannot start anew, up to its end)."""
+
+    @property
+    def quality(self) -> float:
+        """Accuracy, or R2 of real targets."""
+        found = self.test_r2 if self.test_accuracy is None else self.test_accuracy
+        return float("nan") if found is None else found
 
     @property
     def equal_to_pooled(self) -> bool:
@@ -188,7 +206,8 @@ class Case:
         wall_seconds, peak = time.perf_counter() - started, peak_rss_bytes()
         reference = references.of(self.parts, federation.survivors)
         float64 = references.float64_deviation(self.parts, federation.survivors)
-        record = self._record(federation, reference, float64, wall_seconds=wall_seconds, peak=peak)
+        test = references.float64_scores(reference, self.dataset.x_test)
+        record = self._record(federation, reference, float64, test, wall_seconds=wall_seconds, peak=peak)
         return record, federation.largest_layout
 
     def _dropouts(self, number: int) -> dict[PartyId, int]:
@@ -203,6 +222,7 @@ class Case:
         federation: FederatedRun[Any],
         reference: Reference,
         float64: Float64Deviation,
+        float64_scores: FloatMatrix,
         *,
         wall_seconds: float,
         peak: int,
@@ -210,7 +230,7 @@ class Case:
         weights = self.learner.weights_bytes(federation.model)
         personal, proofless = self._personal(federation, reference)
         uncertified = (*federation.uncertified, *proofless)
-        test, labels = self.dataset.x_test, self.dataset.y_test
+        scores = self.learner.decision_function(federation.model, self.dataset.x_test)
         return RunRecord(
             mode=self.mode.name,
             learner=self.learner.name,
@@ -218,13 +238,13 @@ class Case:
             partition=self.deal.partition,
             survivors=min(len(took_part) for took_part in federation.survivors),
             sums=len(federation.survivors),
-            test_accuracy=accuracy(self.learner.decision_function(federation.model, test), labels),
+            **self._quality("test", scores),
             weights_sha256=hashlib.sha256(weights).hexdigest(),
             certified=not uncertified,
             uncertified=uncertified,
             bitwise_equal_to_pooled=weights == reference.weights_bytes,
             max_abs_weight_deviation=largest_deviation(weights, reference.weights_bytes),
-            float64_ridge_test_accuracy=accuracy(test @ reference.float64_weights, labels),
+            **self._quality("float64_ridge_test", float64_scores),
             float64_ridge_max_abs_weight_deviation=self._ridge_deviation(federation, reference),
             float64_gram_sum_max_abs_weight_deviation=float64.gram_sum,
             float64_solved_weights_max_abs_weight_deviation=float64.solved_weights,
@@ -237,7 +257,15 @@ class Case:
             **self._helper_costs(federation),
         )
 
-    def _evaluation(self, federation: FederatedRun[Any]) -> EvaluationRecord | None:
+    def _quality(self, of: str, scores: FloatMatrix) -> dict[str, Any]:
+        """Accuracy or R2 on the test rows, under the names that a record has for them."""
+        targets = self.dataset.y_test
+        if self.dataset.is_regression:
+            found = r2(scores, targets)
+            return {f"{of}_accuracy": None, f"{of}_r2": found if isfinite(found) else None}
+        return {f"{of}_accuracy": accuracy(scores, targets), f"{of}_r2": None}
+
+    def _evaluation(self, federation: FederatedRun[Any]) -> EvaluationRecord | RegressionEvaluationRecord | None:
         if not self.evaluates:
             return None
         clients, number = self.deal.clients, len(federation.survivors)
@@ -275,11 +303,13 @@ class Case:
         linear_weights = self.chosen.entry.linear_weights
         if linear_weights is None:
             return None
-        return float(np.abs(linear_weights(federation.model) - reference.float64_weights).max())
+        return float(np.abs(linear_weights(self.learner, federation.model) - reference.float64_weights).max())
 
     def _personal(self, federation: FederatedRun[Any], reference: Reference) -> tuple[dict[str, Any], tuple[str, ...]]:
         """What the record says of personal models, and their arrays that are not certified."""
-        names = ("local_test_accuracy", "personalised_test_accuracy", "personalised_bitwise_equal_to_pooled")
+        kinds = ("r2", "accuracy") if self.dataset.is_regression else ("accuracy", "r2")
+        names = [f"{whose}_test_{kind}" for kind in kinds for whose in ("local", "personalised")]
+        names.insert(2, "personalised_bitwise_equal_to_pooled")
         personalise = self.chosen.entry.personalise
         if personalise is None:
             return dict.fromkeys(names), ()
@@ -292,7 +322,7 @@ class Case:
             pooled_model=reference.model,
             clients=((self._rows(split.train[party]), self._rows(split.test[party])) for party in took_part),
         )
-        found = scores.global_accuracy, scores.accuracy, scores.bitwise_equal_to_pooled
+        found = scores.of_global, scores.of_personal, scores.bitwise_equal_to_pooled, None, None
         return dict(zip(names, found, strict=True)), scores.uncertified
 
 

@@ -75,20 +75,20 @@ def accuracy_charts(comparison: Comparison) -> Iterator[Chart]:
             yield BarChart(
                 title=f"{where}{_on_one_partition(closed, gradient, partitions[0])}",
                 groups=list(named),
-                series={"test accuracy": list(named.values())},
+                series={f"test {comparison.quality_name}": list(named.values())},
                 label=lambda part: f"{part:.2%}",
             )
         else:
             lines = closed | gradient
             ticks: dict[float, str] = dict(enumerate(partitions))
             yield LineChart(
-                title=f"{where}{_over_partitions(closed, gradient)}",
+                title=f"{where}{_over_partitions(closed, gradient, comparison.quality_name)}",
                 series={name: Line(x=list(ticks), y=values, aside=name in gradient) for name, values in lines.items()},
                 words=_words({name: zip(partitions, map("{:.2%}".format, lines[name]), strict=True) for name in lines}),
                 ticks=ticks,
                 logarithmic=False,
                 zoomed=True,
-                x_label=f"test accuracy by how rows are dealt to {n_clients} clients",
+                x_label=f"test {comparison.quality_name} by how rows are dealt to {n_clients} clients",
             )
 
 
@@ -211,13 +211,13 @@ def overview(comparison: Comparison) -> str:
 
 
 def _closed_forms(comparison: Comparison, n_clients: int) -> dict[str, list[float]]:
-    """Accuracies by line; a learner's modes are one line as long as they agree."""
+    """Accuracies (or R2) by line; a learner's modes are one line as long as they agree."""
     lines: dict[str, list[float]] = {}
     for learner in comparison.learner_options:
         by_mode: dict[str, list[float]] = {}
         for run in comparison.runs:
             if (run.learner, run.clients) == (learner, n_clients):
-                by_mode.setdefault(run.mode, []).append(run.test_accuracy)
+                by_mode.setdefault(run.mode, []).append(run.quality)
         for modes, values in _merged(by_mode):
             which = f"all {len(modes)} modes" if len(modes) == len(by_mode) else ", ".join(modes)
             lines[f"{learner}, {which}" if len(by_mode) > 1 else learner] = values
@@ -243,13 +243,13 @@ def _merged(lines: Mapping[str, list[float]]) -> Iterator[tuple[list[str], list[
         yield names, list(same)
 
 
-def _over_partitions(closed: Mapping[str, list[float]], gradient: Mapping[str, list[float]]) -> str:
+def _over_partitions(closed: Mapping[str, list[float]], gradient: Mapping[str, list[float]], quality: str) -> str:
     who = next(iter(closed)) if len(closed) == 1 else "Closed forms"
     swing = max(_swing(values) for values in closed.values())
     if swing:
         words = f"{who} move by at most {swing:.2f} points from one partition to another"
     else:
-        words = f"{who}: the same accuracy however rows are dealt"
+        words = f"{who}: the same {quality} however rows are dealt"
     if gradient:
         name, values = max(gradient.items(), key=lambda line: _swing(line[1]))
         words += f"; {name}: between {min(values):.2%} and {max(values):.2%}"

@@ -105,7 +105,7 @@ class DatasetRecord(Record, title="dataset"):
     features: Count
     """Columns of a feature row."""
     classes: Count
-    """One more than the largest label."""
+    """One more than the largest label; or columns of real targets."""
 
     @classmethod
     def of(cls, data: Dataset) -> DatasetRecord:

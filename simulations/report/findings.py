@@ -27,6 +27,12 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
             )
     yield from _proof(comparison.runs)
     yield from _coarse(comparison)
+    if unused := comparison.unused_labels:
+        yield (
+            Mark.NOTICE,
+            f"WARNING: no row has {unused} of the labels 0 to {comparison.dataset.classes - 1}, and each costs a "
+            "column of every sum; renumber them, for instance with numpy.unique(return_inverse=True), or give texts",
+        )
     yield from _messages(comparison)
     if comparison.baselines:
         names = ", ".join(

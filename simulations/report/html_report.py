@@ -21,7 +21,16 @@ from simulations.report.compare_charts import (
 from simulations.report.findings import error_text, findings, human_bytes, verdict
 from simulations.report.page import render
 from simulations.report.plots import Chart
-from simulations.report.table import accuracy_text, baseline_rows, describe, evaluation_rows, personal_rows, run_rows
+from simulations.report.table import (
+    Rows,
+    accuracy_text,
+    baseline_rows,
+    describe,
+    evaluation_rows,
+    personal_rows,
+    regression_rows,
+    run_rows,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +72,8 @@ def to_html(comparison: Comparison) -> str:
         published=PUBLISHED,
         run_table=run_rows(comparison.runs),
         personal_table=personal_rows(comparison.runs),
-        evaluation_table=evaluation_rows(comparison.runs),
+        evaluation_table=_evaluations(comparison),
+        quality=comparison.quality_name,
         baseline_table=baseline_rows(comparison.baselines),
         baselines=comparison.baselines,
         private=private,
@@ -76,11 +86,15 @@ def to_html(comparison: Comparison) -> str:
     )
 
 
+def _evaluations(comparison: Comparison) -> Rows:
+    return (evaluation_rows if comparison.target_format is None else regression_rows)(comparison.runs)
+
+
 def sections(comparison: Comparison) -> Iterator[Section]:
     """The four groups of plots, each with what the run lacks."""
     yield Section(
         anchor="accuracy",
-        heading="Accuracy by partition",
+        heading=f"{comparison.quality_name.capitalize()} by partition",
         charts=tuple(accuracy_charts(comparison)),
         missing=tuple(_missing_from_accuracy(comparison)),
     )

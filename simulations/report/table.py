@@ -12,7 +12,7 @@ from rich.text import Text
 
 from simulations.compare.baselines import BaselineRecord
 from simulations.compare.comparison import Comparison
-from simulations.compare.evaluated import EvaluationRecord
+from simulations.compare.evaluated import EvaluationRecord, RegressionEvaluationRecord
 from simulations.compare.private import NOISY, PrivateComparison, PrivateRecord, depth_verdicts
 from simulations.compare.runs import RunRecord
 from simulations.report.document import Mark
@@ -27,8 +27,8 @@ RUN_COLUMNS: Mapping[str, Callable[[RunRecord], str]] = {
     "clients": lambda run: str(run.clients),
     "partition": lambda run: run.partition,
     "survi-\nvors": lambda run: str(run.survivors),
-    "accuracy": lambda run: f"{run.test_accuracy:.2%}",
-    "float64\nridge": lambda run: f"{run.float64_ridge_test_accuracy:.2%}",
+    "accuracy": lambda run: _quality(run.test_accuracy, run.test_r2),
+    "float64\nridge": lambda run: _quality(run.float64_ridge_test_accuracy, run.float64_ridge_test_r2),
     "equal to\npooled?": lambda run: yes_or_no(run.bitwise_equal_to_pooled),
     "deviation\nfrom pooled": lambda run: error_text(run.max_abs_weight_deviation, none="not a number"),
     "deviation from\nfloat64 ridge": lambda run: error_text(run.float64_ridge_max_abs_weight_deviation),
@@ -80,9 +80,12 @@ def describe(comparison: Comparison) -> str:
     anew = ", others in every sum" if comparison.dropout_anew else ""
     vanish = f", {comparison.dropout_rate:.0%} of the clients vanish{anew}" if comparison.dropout_rate else ""
     gamma = f", RI gamma {comparison.ri_gamma:g}" if comparison.ri_gamma else ""
+    is_real = comparison.target_format is not None
+    learned = f"{data.classes} {'real target' if is_real else 'class'}{_plural(data.classes, '' if is_real else 'e')}"
+    targets = f", of targets {comparison.target_format}" if is_real else ""
     return (
         f"{', '.join(comparison.learner_options)} on {data.name}: {data.train_rows} training and {data.test_rows} test "
-        f"rows, {data.features} features, {data.classes} classes; format {comparison.format}{chosen}, "
+        f"rows, {data.features} features, {learned}; format {comparison.format}{targets}{chosen}, "
         f"ridge {comparison.ridge:g}{gamma}{vanish}, seed {comparison.seed}"
     )
 
@@ -91,7 +94,7 @@ def table_of(comparison: Comparison) -> Table:
     """A row for each run, and then for each baseline; the weights' hash has a column only where runs differ in it."""
     with_hash = any(len(hashes) > 1 for hashes in comparison.hashes.values())
     names = (*COLUMNS, *(["weights"] if with_hash else []))
-    table = _empty_table(names)
+    table = _empty_table(_headings(comparison.runs, names))
     previous = None
     for run in comparison.runs:
         group = (run.learner, run.clients, run.partition)
@@ -108,7 +111,10 @@ def table_of(comparison: Comparison) -> Table:
 
 def run_rows(runs: Iterable[RunRecord]) -> Rows:
     """Return all that a page shows of the runs."""
-    return [_unbroken(name) for name in RUN_COLUMNS], [[cell(run) for cell in RUN_COLUMNS.values()] for run in runs]
+    runs = list(runs)
+    return [_unbroken(name) for name in _headings(runs, RUN_COLUMNS)], [
+        [cell(run) for cell in RUN_COLUMNS.values()] for run in runs
+    ]
 
 
 def baseline_rows(baselines: Iterable[BaselineRecord]) -> Rows:
@@ -119,7 +125,8 @@ def baseline_rows(baselines: Iterable[BaselineRecord]) -> Rows:
 
 def personal_rows(runs: Iterable[RunRecord]) -> Rows:
     """Return mean accuracies on clients' own test rows, a row for each run with personal models."""
-    found = [(run, run.personalised_test_accuracy) for run in runs if run.personalised_test_accuracy is not None]
+    asked = ((run, run.personalised_test_accuracy or run.personalised_test_r2) for run in runs)
+    found = [(run, scores) for run, scores in asked if scores is not None]
     alphas = list(dict.fromkeys(alpha for _, scores in found for alpha in scores))
     by_alpha = (f"alpha\n{alpha}" for alpha in alphas)
     return ["mode", "learner", "clients", "partition", "global\nmodel", *by_alpha, "equal to\npooled?"], [
@@ -128,8 +135,8 @@ def personal_rows(runs: Iterable[RunRecord]) -> Rows:
             run.learner,
             str(run.clients),
             run.partition,
-            _part(run.local_test_accuracy),
-            *(_part(scores.get(alpha)) for alpha in alphas),
+            _quality(run.local_test_accuracy, run.local_test_r2),
+            *(_either(run, scores.get(alpha)) for alpha in alphas),
             yes_or_no(run.personalised_bitwise_equal_to_pooled is True),
         ]
         for run, scores in found
@@ -154,8 +161,48 @@ def evaluation_rows(runs: Iterable[RunRecord]) -> Rows:
             yes_or_no(found.bitwise_equal_to_pooled),
         ]
         for run in runs
-        if (found := run.evaluation) is not None
+        if isinstance(found := run.evaluation, EvaluationRecord)
     ]
+
+
+def regression_rows(runs: Iterable[RunRecord]) -> Rows:
+    """Return what sums over clients' test rows said of real targets, a row for each target of each run."""
+    names = ["mode", "learner", "clients", "partition", "rows", "target", "R2", "MAE", "RMSE", "up per\nclient"]
+    return [*names, "equal to\npooled?"], [
+        [
+            run.mode,
+            run.learner,
+            str(run.clients),
+            run.partition,
+            str(found.rows),
+            str(target),
+            *(NONE if one is None else f"{one:.4g}" for one in figures),
+            human_bytes(found.bytes_up_per_client),
+            yes_or_no(found.bitwise_equal_to_pooled),
+        ]
+        for run in runs
+        if isinstance(found := run.evaluation, RegressionEvaluationRecord)
+        for target, figures in enumerate(zip(found.r2, found.mae, found.rmse, strict=True))
+    ]
+
+
+def _headings(runs: Iterable[RunRecord], names: Iterable[str]) -> list[str]:
+    """Names of columns; of runs on real targets R2 stands where accuracy does."""
+    is_real = any(run.test_accuracy is None for run in runs)
+    return ["R2" if is_real and name == "accuracy" else name for name in names]
+
+
+def _quality(accuracy: float | None, r2: float | None) -> str:
+    """Accuracy in per cent, or R2."""
+    return _part(accuracy) if r2 is None else f"{r2:.4f}"
+
+
+def _either(run: RunRecord, score: float | None) -> str:
+    return _quality(score, None) if run.local_test_accuracy is not None else _quality(None, score)
+
+
+def _plural(count: int, e: str) -> str:
+    return "" if count == 1 else f"{e}s"
 
 
 def _least_area(found: EvaluationRecord) -> str:
@@ -167,7 +214,12 @@ def _least_area(found: EvaluationRecord) -> str:
 def _parts(comparison: Comparison) -> Iterator[RenderableType]:
     yield Text(describe(comparison))
     yield table_of(comparison)
-    for title, tabled in ((PERSONAL_TITLE, personal_rows), (EVALUATION_TITLE, evaluation_rows)):
+    personal = PERSONAL_TITLE.replace("Mean accuracy", "R2") if comparison.target_format else PERSONAL_TITLE
+    for title, tabled in (
+        (personal, personal_rows),
+        (EVALUATION_TITLE, evaluation_rows),
+        (EVALUATION_TITLE, regression_rows),
+    ):
         names, rows = tabled(comparison.runs)
         if rows:
             below = _empty_table(names)

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -21,7 +22,16 @@ from analytic.afl import AFL
 from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
-from analytic.estimators import AFLClassifier, AFLRegressor, DeepAFLClassifier, SAFLeClassifier
+from analytic.estimators import (
+    AFLClassifier,
+    AFLRegressor,
+    DeepAFLClassifier,
+    DeepAFLRegressor,
+    FedHiPClassifier,
+    FedHiPRegressor,
+    SAFLeClassifier,
+    SAFLeRegressor,
+)
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, fit_pooled
 from analytic.random_map import RandomMap
@@ -45,15 +55,68 @@ NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven",
         DeepAFLClassifier(n_layers=1, d_phi=32, d_f=16, fed_by_first=True, activation="relu"),
         SAFLeClassifier(),
         SAFLeClassifier(encoding="integer", group_size=1),
+        FedHiPRegressor(ridge=0.1),
+        DeepAFLRegressor(n_layers=1, d_phi=32, d_f=16),
+        SAFLeRegressor(),
     ]
 )
 def test_it_passes_every_check_of_scikit_learn(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("kind", [AFLClassifier, AFLRegressor, DeepAFLClassifier, SAFLeClassifier])
-def test_it_offers_no_probabilities(kind):
-    assert not hasattr(kind(), "predict_proba")
+@pytest.mark.parametrize("kind", [AFLClassifier, FedHiPClassifier, SAFLeClassifier])
+def test_probabilities_come_from_a_link_that_was_asked_for(kind):
+    """The slope is the likeliest, so that a little more and a little less of it is worse on the rows that fitted it."""
+    train, other, labels, others = train_test_split(*load_breast_cancer(return_X_y=True), random_state=0)
+    estimator = kind().fit(train, NAMES[labels])
+    with pytest.raises(AttributeError, match="has no attribute 'predict_proba'"):
+        estimator.predict_proba(other)
+    estimator.calibrate(other, NAMES[others])
+    found = estimator.predict_proba(other)
+    assert (found >= 0).all()
+    assert np.allclose(found.sum(axis=1), 1.0, rtol=0, atol=1e-12)
+    assert (estimator.classes_[found.argmax(axis=1)] == estimator.predict(other)).all()
+    best, slope = log_loss(NAMES[others], found), estimator.link_slope_
+    for factor in (0.9, 1.1):
+        estimator.link_slope_ = slope * factor
+        assert log_loss(NAMES[others], estimator.predict_proba(other)) > best
+    with pytest.raises(InvalidRowsError, match="1 of 2 labels are none of the 2 classes"):
+        estimator.calibrate(other[:2], ["one", "two"])
+    assert not hasattr(estimator.fit(train, labels), "predict_proba")
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [AFLRegressor(), FedHiPRegressor(), DeepAFLRegressor(n_layers=1, d_phi=32, d_f=16), SAFLeRegressor(ridge=0.5)],
+)
+def test_a_regressor_is_the_same_in_whatever_unit_its_targets_are(estimator):
+    """Powers of two are exact, so a target of size 1e-9 is no worse than the same of size 300."""
+    train, other, y, _ = train_test_split(*load_diabetes(return_X_y=True), random_state=0)
+    small = np.ldexp(y, -40)
+    both = clone(estimator).fit(train, np.column_stack([y, small])).predict(other)
+    assert (np.ldexp(both[:, 1], 40) == both[:, 0]).all()
+    alone = clone(estimator).fit(train, small)
+    assert alone.predict(other).shape == (len(other),)
+    with pytest.raises(InvalidRowsError, match="real targets are numbers, not <U"):
+        clone(estimator).fit(train, NAMES[(y > 140).astype(int)])
+
+
+def test_a_fedhip_estimator_makes_the_personal_model_of_its_learner():
+    train, _, y, _ = train_test_split(*load_diabetes(return_X_y=True), random_state=0)
+    everybody = FedHiPRegressor().fit(train, y)
+    assert (everybody.predict(train) == AFLRegressor().fit(train, y).predict(train)).all()
+    own = everybody.personalise(train[:60], y[:60], alpha=5.0)
+    weighted = np.concatenate([np.repeat(train[:60], 6, axis=0), train[60:]])
+    oracle = LinearRegression().fit(weighted, np.concatenate([np.repeat(y[:60], 6), y[60:]]))
+    assert np.allclose(own.predict(train), oracle.predict(train), rtol=0, atol=1e-3)
+    classes = FedHiPClassifier().fit(DIGITS, NAMES[LABELS])
+    personal = classes.personalise(DIGITS[:50], NAMES[LABELS[:50]], alpha=3.0)
+    own = ClientRows(DIGITS[:50], np.searchsorted(classes.classes_, NAMES[LABELS[:50]]))
+    (model,) = classes.learner_.personalise(classes.model_, own, [3.0])
+    assert personal.model_.weights.tobytes() == model.weights.tobytes()
+    assert set(personal.classes_) == set(NAMES)
+    with pytest.raises(NotReadyError, match="total"):
+        FedHiPClassifier.from_model(personal.learner_, personal.model_).personalise(DIGITS, LABELS, alpha=1)
 
 
 @given(data=st.data())

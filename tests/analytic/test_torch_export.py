@@ -1,4 +1,4 @@
-"""Modules and `decision_function` compute `exact_scores` within a bound that is derived layer by layer."""
+"""Modules, ONNX graphs and `decision_function` compute `exact_scores` within a bound that is derived layer by layer."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from analytic.fedhip import FedHiP
 from analytic.integer_maps import ACTIVATIONS, activation_named
 from analytic.layers import Activated, Clipped, Layer, Linear, Lookup, Residual
 from analytic.learner import ClientRows, fit_pooled
+from analytic.onnx_export import to_onnx
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
@@ -180,6 +181,23 @@ def test_logits_and_scores_agree_with_exact_ones_within_the_derived_tolerance(na
             np.testing.assert_array_equal(logits.argmax(axis=1), exact.argmax(axis=1))
 
 
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_graph_in_onnxruntime_agrees_within_the_derived_tolerance(name):
+    """GELU's error function is float32 there, so its bound is derived as if all of the model were."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    learner, model = _fitted(name)
+    content = to_onnx(learner, model)
+    assert content == to_onnx(learner, model)
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    rows = np.concatenate([TEST, [[np.nan] * D]]) if name.startswith("safle") else TEST
+    (scores,) = session.run(["scores"], {"features": rows})
+    assert np.isnan(scores[len(TEST) :]).all()
+    exact = learner.exact_scores(model, TEST)
+    precision = "float32" if getattr(learner, "activation", "") == "gelu" else "float64"
+    assert (np.abs(scores[: len(TEST)] - exact) <= logit_tolerance(learner, model, TEST, precision=precision)).all()
+    np.testing.assert_array_equal(scores[: len(TEST)].argmax(axis=1), exact.argmax(axis=1))
+
+
 def test_the_tolerance_is_not_idle():
     learner, model = _fitted("deepafl-gelu")
     module = to_torch(learner, model)
@@ -254,13 +272,18 @@ def test_what_cannot_become_a_module_is_refused():
         to_torch(learner, model, precision="half")
     with pytest.raises(SpecificationError, match="no module for object"):
         to_torch(object(), model)
+    with pytest.raises(NotReadyError, match="needs a complete model"):
+        to_onnx(learner, learner.init())
+    with pytest.raises(SpecificationError, match="no graph for object"):
+        to_onnx(object(), model)
 
 
-def test_importing_needs_no_torch_and_a_missing_one_is_named():
-    # In a process of its own, where importing torch fails as it does when it is not installed.
+def test_importing_needs_neither_torch_nor_onnx_and_missing_ones_are_named():
+    # In a process of its own, where importing them fails as it does when they are not installed.
     script = (
-        "import sys; sys.modules['torch'] = None\n"
+        "import sys; sys.modules['torch'] = sys.modules['onnx'] = None\n"
         "import numpy as np\n"
+        "from analytic.onnx_export import OnnxMissingError, to_onnx\n"
         "from analytic.torch_export import TorchMissingError, to_torch\n"
         "from analytic.afl import AFL\n"
         "from analytic.learner import ClientRows, fit_pooled\n"
@@ -269,7 +292,10 @@ def test_importing_needs_no_torch_and_a_missing_one_is_named():
         "model = fit_pooled(learner, ClientRows(np.ones((2, 1)), np.array([0, 1])))\n"
         "try:\n    to_torch(learner, model)\n"
         "except TorchMissingError as error:\n    print(error)\n"
+        "try:\n    to_onnx(learner, model)\n"
+        "except OnnxMissingError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "analytic-secagg[vision]" in done.stdout
+    assert "analytic-secagg[onnx]" in done.stdout
     assert issubclass(TorchMissingError, ImportError)

@@ -111,6 +111,7 @@ CASES = {
     "safle": Case(COUNTS, BUCKETS),
     "safle-fixed": Case(replace(COUNTS, thresholds=FixedThresholds.evenly(-4, 4, 4)), BUCKETS),
     "safle-one-hot": Case(replace(COUNTS, encoding=Encoding.ONE_HOT), BUCKETS),
+    "safle-real": Case(replace(COUNTS, real_format=Q("Q3.8")), BUCKETS, real_targets=True),
     "safle-integer": Case(replace(COUNTS, encoding=Encoding.INTEGER, group_size=1), BUCKETS),
 }
 EACH = pytest.mark.parametrize("name", CASES)

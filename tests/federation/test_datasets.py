@@ -39,7 +39,8 @@ def test_bundled_data_are_the_same_every_time_and_split_by_a_fifth(name: str) ->
     assert len(data.x_test) == round(n_rows / 5)
     rows = {row.tobytes() for row in np.concatenate([data.x_train, data.x_test])}
     assert len(rows) == len({row.tobytes() for row in data.x_train} | {row.tobytes() for row in data.x_test})
-    assert set(np.unique(data.y_train)) == set(np.unique(data.y_test)) == set(range(data.n_classes))
+    if not data.is_regression:
+        assert set(np.unique(data.y_train)) == set(np.unique(data.y_test)) == set(range(data.n_classes))
 
 
 def test_digits_are_what_scikit_learn_has() -> None:
@@ -67,8 +68,36 @@ def test_breast_cancer_columns_are_scaled_by_powers_of_two_into_one_range() -> N
     assert RowFormat.covering(scaled).integer_bits == 0
 
 
+def test_texts_are_classes_and_floats_are_real_targets(tmp_path: Path) -> None:
+    texts = np.array(["no", "yes", "maybe"])
+    data = load_npz(saved(tmp_path, y_train=texts[good()["y_train"] % 3], y_test=texts[np.arange(5) % 2]))
+    assert (data.classes, data.n_classes, data.unused_labels) == (("maybe", "no", "yes"), 3, 0)
+    assert np.array(data.classes)[data.y_test].tolist() == ["no", "yes", "no", "yes", "no"]
+    real = load_npz(saved(tmp_path, y_train=np.linspace(0, 1, 12), y_test=np.linspace(0, 1, 5)))
+    assert (real.is_regression, real.n_classes, real.y_train.shape, real.unused_labels) == (True, 1, (12, 1), 0)
+    assert np.bincount(real.strata).max() <= 2
+    several = load_npz(saved(tmp_path, y_train=np.zeros((12, 2), dtype=int), y_test=np.zeros((5, 2))))
+    assert (several.n_classes, several.y_test.dtype) == (2, np.float64)
+    sparse = load_npz(saved(tmp_path, y_train=np.repeat([10, 20, 30], 4), y_test=np.full(5, 10)))
+    assert (sparse.n_classes, sparse.unused_labels) == (31, 28)
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ({"y_train": np.linspace(0, 1, 12)}, "real targets are floats in both parts"),
+        ({"y_train": np.zeros((12, 2)), "y_test": np.zeros((5, 3))}, "targets of one kind, not of shapes"),
+        ({"y_train": np.full(12, np.nan), "y_test": np.zeros(5)}, "finite numbers; 12 of 12 rows do not"),
+        ({"y_train": np.full(12, "a")}, "texts, in both parts alike, not <U1"),
+    ],
+)
+def test_targets_of_both_parts_are_of_one_kind(targets: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        load_npz(saved(tmp_path, **targets))
+
+
 def test_an_unknown_bundled_set_is_refused() -> None:
-    with pytest.raises(UsageError, match="one of digits, breast_cancer, not 'iris'; other data go into --data"):
+    with pytest.raises(UsageError, match="one of digits, breast_cancer, diabetes, not 'iris'; other data"):
         bundled("iris")
 
 
@@ -110,7 +139,7 @@ WRONG = [
     ({"x_train": np.zeros((12, 3), complex)}, "x_train must hold real numbers, not complex128; convert"),
     ({"x_train": np.full((12, 3), "a")}, "x_train must hold real numbers, not <U1"),
     ({"x_test": np.zeros((5, 4))}, "same number of features, not 3 and 4; extract both with the same backbone"),
-    ({"y_train": np.arange(12.0)}, "y_train must hold integer class labels, not float64; convert them"),
+    ({"y_train": np.arange(12.0)}, "y_train must hold class labels, whole numbers from 0 on or texts, .*not float64"),
     ({"y_train": np.zeros((12, 1), int)}, r"y_train must have shape \(12,\), one label for each.*not \(12, 1\)"),
     ({"y_train": np.arange(11)}, r"y_train must have shape \(12,\).*not \(11,\)"),
     ({"y_test": np.arange(5) - 1}, "y_test must hold labels from 0 to at most 65535, not -1 to 3; renumber"),

@@ -68,7 +68,7 @@ def test_an_option_goes_to_all_that_have_it_or_to_one() -> None:
 @pytest.mark.parametrize(
     ("learners", "option", "message"),
     [
-        ("afl", "n_layers=2", "afl takes NAME=VALUE with NAME out of clip, not 'n_layers=2'"),
+        ("afl", "n_layers=2", "afl takes NAME=VALUE with NAME out of intercept, clip, not 'n_layers=2'"),
         ("deepafl", "layers=2", "deepafl takes NAME=VALUE with NAME out of n_layers, d_phi"),
         ("deepafl", "n_layers", "deepafl takes NAME=VALUE"),
         ("deepafl", "safle.seed=1", "deepafl takes NAME=VALUE"),
@@ -78,7 +78,11 @@ def test_an_option_goes_to_all_that_have_it_or_to_one() -> None:
         ("safle", "encoding=hot", "encoding of safle must be one of integer, one-hot, binary-overlapping, not 'hot'"),
         ("safle", "thresholds=odd", "thresholds of safle must be one of quantiles, even, not 'odd'"),
         ("fedhip", "alphas=1,", "alphas of fedhip must be numbers with commas between, such as 0,1,10, not '1,'"),
-        ("afl,safle", "n_layers=2", "--option reads NAME=VALUE.* out of afl.clip, safle.n_buckets, safle.group_size"),
+        (
+            "afl,safle",
+            "n_layers=2",
+            "--option reads NAME=VALUE.* out of afl.intercept, afl.clip, safle.n_buckets",
+        ),
         ("afl,safle", "afl.seed=2", "--option reads NAME=VALUE"),
     ],
 )

@@ -28,7 +28,7 @@ from simulations.report.table import COLUMNS
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
 FROM_DATA = {"d_phi": "from the features", "d_f": "from the features", "low": "lowest", "high": "highest"}
 FROM_DATA |= {"format": "proven", "feature_bound": "from the format", "input_activation": "as the blocks'"}
-FROM_DATA |= {"input_variance": "`1`", "block_variance": "`1`", "ablation": "none"}
+FROM_DATA |= {"intercept": "real targets", "input_variance": "`1`", "block_variance": "`1`", "ablation": "none"}
 """Defaults that are no numbers, by what the page says of them."""
 
 
@@ -55,8 +55,8 @@ def shown(value: Any) -> str:
 def options() -> Iterator[tuple[str, str, Any]]:
     """(heading, option, default) of every option of every learner and baseline, as the code has them."""
     of_learners = {
-        "afl": defaults(AFL),
-        "fedhip": defaults(AFL) | {"alphas": DEFAULT_ALPHAS},
+        "afl": defaults(AFL) | {"intercept": None},
+        "fedhip": defaults(AFL) | {"alphas": DEFAULT_ALPHAS, "intercept": None},
         "random": defaults(RandomMap) | {"row_bits": 16, "d_phi": None, "format": None},
         "deepafl": defaults(DeepAFL),
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},

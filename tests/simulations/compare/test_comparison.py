@@ -16,9 +16,11 @@ from federation.errors import UsageError
 from federation.learners import LEARNERS, ChosenLearner, LearnerSettings
 from federation.modes import Mode, choose_modes, find_mode
 from secagg import Layout
+from simulations.compare.baselines import BASELINES
 from simulations.compare.comparison import CompareSettings, Progress, compare
 from simulations.compare.dropouts import Dropouts
-from simulations.compare.reference import accuracy
+from simulations.compare.evaluated import RegressionEvaluationRecord
+from simulations.compare.reference import accuracy, r2
 from simulations.data.partitions import parse_partition
 from simulations.report.findings import findings
 
@@ -64,6 +66,50 @@ def test_models_are_judged_by_clients_that_hold_the_test_rows(learner: str, rate
         assert len(found.auc) == len(found.recall) == 10
     judged = run.model_copy(update={"evaluation": found.model_copy(update={"bitwise_equal_to_pooled": False})})
     assert not judged.equal_to_pooled
+
+
+def test_real_targets_take_every_learner_and_mode_and_an_intercept() -> None:
+    """Least squares with intercept is scikit-learn's, and an evaluation is what all test rows in one place say."""
+    from sklearn.linear_model import LinearRegression
+
+    data = bundled("diabetes")
+    rng = np.random.default_rng(0)
+    data = dataclasses.replace(
+        data,
+        y_train=np.column_stack([data.y_train, rng.uniform(-1, 1, len(data.y_train))]),
+        y_test=np.column_stack([data.y_test, rng.uniform(-1, 1, len(data.y_test))]),
+    )
+    chosen = [ChosenLearner(entry=LEARNERS[name], options=own) for name, own in SMALL.items()]
+    chosen.append(ChosenLearner(entry=LEARNERS["afl"], options={"intercept": False}))
+    modes = choose_modes(["plain", "masked"])
+    comparison = compare(
+        data, settings(learners=tuple(chosen), evaluate=True, modes=modes, dropouts=Dropouts(rate=0.2))
+    )
+    assert comparison.all_bitwise_equal_to_pooled
+    assert len({run.weights_sha256 for run in comparison.runs}) == len(chosen)
+    judged = compare(data, settings(evaluate=True, modes=modes[:1])).runs[0]
+    oracle = LinearRegression().fit(data.x_train, data.y_train)
+    own = r2(oracle.predict(data.x_test), data.y_test)
+    assert own == oracle.score(data.x_test, data.y_test)
+    assert judged.test_r2 == pytest.approx(own, abs=1e-3)
+    assert judged.float64_ridge_test_r2 == pytest.approx(own, abs=1e-10)
+    assert judged.test_accuracy is None
+    assert isinstance(judged.evaluation, RegressionEvaluationRecord)
+    assert np.mean(judged.evaluation.r2) == pytest.approx(own, abs=1e-2)
+    assert comparison.runs[-1].test_r2 < 0 < judged.test_r2  # no intercept, no fit
+    assert comparison.runs[2].personalised_test_r2 is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("digits", {"target_format": RowFormat.parse("Q3.8")}, "--target-format is for real targets"),
+        ("diabetes", {"baselines": (BASELINES["fedavg"],)}, "--baselines and --epsilon are for class labels"),
+    ],
+)
+def test_labels_and_targets_take_their_own_options(name: str, changes: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        compare(bundled(name), settings(**changes))
 
 
 def test_every_listed_learner_is_tried() -> None:
