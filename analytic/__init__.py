@@ -20,6 +20,7 @@ from analytic.evaluation import ClassEvaluation, ClassReport, RegressionEvaluati
 from analytic.fedhip import FedHiP, FedHiPModel
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
 from analytic.model_files import ModelFileError, load_model, save_model
+from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe, SAFLeModel
 from analytic.statistics import LABELS
@@ -46,6 +47,7 @@ __all__ = [
     "NotPositiveDefiniteError",
     "NotReadyError",
     "QuantileThresholds",
+    "RandomMap",
     "RegressionEvaluation",
     "RegressionReport",
     "RowFormat",

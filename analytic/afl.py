@@ -2,6 +2,8 @@
 
 With a public row map every row enters inside a ball (and a first sum may buy the centre of them all), and with a solver
 that knows the noise of a total its ridge follows from it: that is AFL's private form. Without them it is exact.
+
+With public random features in place of the rows it is the learner ``random``: see ``analytic.random_map``.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from analytic.layers import Layer, Linear
 from analytic.learner import OPTIONAL, STORED_WITHOUT, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
+from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.row_map import (
     CLIPPED_CONTRIBUTION,
@@ -104,6 +107,8 @@ class AFL:
         solver: what knows the noise of the total; None takes it for exact. The count of rows is withheld with a map.
         columns: public scales of columns, and whether there is an intercept, which no ridge shrinks; None takes rows as
             they are, without one, as the paper does. Weights are then of mapped rows, and the ridge of those units.
+        lift: public random features that take the place of the rows: the learner ``random``. Formats, map of columns
+            and row map are then theirs, and n_features still the rows' own.
         target_sums: whether the sum holds the targets' own sums too, from which a model's error on the rows of a total
             follows (``analytic.total_error``). Behind a row map there are none: noise would have to cover them.
     """
@@ -120,6 +125,7 @@ class AFL:
     row_map: RowMap | None = field(default=None, metadata=OPTIONAL)
     solver: NoisySolver | None = field(default=None, metadata=OPTIONAL)
     columns: ColumnMap | None = field(default=None, metadata=OPTIONAL)
+    lift: RandomMap | None = field(default=None, metadata=OPTIONAL)
     target_sums: bool = field(default=True, metadata={STORED_WITHOUT: False})
 
     def __post_init__(self) -> None:
@@ -149,15 +155,20 @@ class AFL:
             raise SpecificationError("a solver that knows noise needs a row map: no noise covers rows without a bound")
         if self.columns is not None:
             self._check_columns(self.columns)
+        if self.lift is not None and self.lift.n_features != self.n_features:
+            raise SpecificationError(
+                f"random features of rows of {self.lift.n_features} features came, and n_features={self.n_features}: "
+                "they are of the same rows"
+            )
         _ = self.spec, self.mean_spec
 
     def _check_columns(self, columns: ColumnMap) -> None:
         if self.row_map is not None:
             raise SpecificationError("a row map bounds rows by itself: leave the map of columns, or the row map, out")
         n_targets = self.n_targets if columns.target_exponents and self.target_format != LABELS else 0
-        if (len(columns.exponents), len(columns.target_exponents)) != (self.n_features, n_targets):
+        if (len(columns.exponents), len(columns.target_exponents)) != (self._n_mapped, n_targets):
             raise SpecificationError(
-                f"a map of columns has an exponent for each of {self.n_features} features, and for each of "
+                f"a map of columns has an exponent for each of {self._n_mapped} features, and for each of "
                 f"{self.n_targets} real targets or none, not {len(columns.exponents)} and "
                 f"{len(columns.target_exponents)}"
             )
@@ -173,7 +184,12 @@ class AFL:
     @property
     def name(self) -> str:
         """The learner's name on the command line and in reports."""
-        return "afl"
+        return "afl" if self.lift is None else "random"
+
+    @property
+    def _n_mapped(self) -> int:
+        """Columns of a row before the intercept's: its features, or random ones."""
+        return self.n_features if self.lift is None else self.lift.n_columns
 
     @property
     def ri_units(self) -> int:
@@ -190,9 +206,9 @@ class AFL:
         """The one sum that AFL needs; behind a map that centres, the second of two."""
         mapped = self.row_map
         return StatisticsSpec(
-            n_features=self.n_features + self.fit_intercept
+            n_features=self._n_mapped + self.fit_intercept
             if mapped is None
-            else mapped.clip.n_features(self.n_features),
+            else mapped.clip.n_features(self._n_mapped),
             n_targets=self.n_targets,
             feature_format=self.feature_format if mapped is None else mapped.last.row_format,
             target_format=self.target_format,
@@ -208,7 +224,7 @@ class AFL:
             return None
         bounds = self.row_map.client_bounds
         return MeanSpec(
-            n_features=self.n_features,
+            n_features=self._n_mapped,
             limit=self.row_map.clip.limit,
             row_format=self.row_map.clip.row_format,
             max_rows=self.max_rows,
@@ -234,7 +250,7 @@ class AFL:
         if self.row_map is None:
             return self.own_statistics(rows).with_diagonal(self.ri_units)
         check_labels_only(rows.targets)
-        first = self.row_map.first.apply(rows.features)
+        first = self.row_map.first.apply(self._lifted(rows.features))
         rows.memory[CLIPPED_ROWS] = first.n_clipped
         if self.mean_spec is not None and model.centre is None:
             return self.mean_spec.sum_of(first.rows)
@@ -245,7 +261,7 @@ class AFL:
 
     def own_statistics(self, rows: ClientRows) -> Statistics:
         """G_k and H_k of a client's rows, scaled and with the intercept's column where there is a map of columns."""
-        features, targets = rows.features, rows.targets
+        features, targets = self._lifted(rows.features), rows.targets
         if self.columns is not None:
             features, targets = self.columns.features(features), self.columns.targets(targets)
         return Statistics.from_rows(self.spec, features, targets, clip=self.clip)
@@ -262,8 +278,8 @@ class AFL:
         return LinearModel(solution=self.solve(pooled, survivors), centre=model.centre)
 
     def exact_total(self, model: LinearModel, total: Any, survivors: int) -> Statistics | None:
-        """The survivors' pooled statistics; None where rows went through a map."""
-        return None if self.row_map is not None else self.without_ri(total, survivors)
+        """The survivors' pooled statistics; None where rows went through a row map, or are random features."""
+        return None if self.row_map or self.lift else self.without_ri(total, survivors)
 
     def without_ri(self, total: Statistics, survivors: int) -> Statistics:
         """The survivors' pooled statistics: the total without the K gamma I that they added."""
@@ -287,7 +303,7 @@ class AFL:
         """The certified solve with the ridge, of which an intercept has none."""
         if not (self.fit_intercept and self.ridge):
             return solve_ridge(gram, cross, ridge=self.ridge)
-        shrunk = np.diag(np.append(np.ones(self.n_features), 0.0))
+        shrunk = np.diag(np.append(np.ones(self._n_mapped), 0.0))
         return solve_ridge(gram + Digits.of(shrunk, gram.bits).times(self.ridge), cross)
 
     def decision_function(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
@@ -319,11 +335,16 @@ class AFL:
         except OverflowError as error:
             raise InvalidRowsError("scores of these features leave float64; scale them as in training") from error
 
+    def _lifted(self, features: NDArray[Any]) -> NDArray[Any]:
+        """Random features in place of the rows, where they are asked for."""
+        return features if self.lift is None else self.lift.apply(features).values
+
     def _rows(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
         """Features as the weights multiply them."""
         rows, _ = np.asarray(features, dtype=np.float64), model.weights
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
             raise InvalidRowsError(f"features must have shape (n, {self.n_features}), not {rows.shape}")
+        rows = self._lifted(rows)
         if self.columns is not None:
             return self.columns.features(rows)
         return rows if self.row_map is None else self._placed(model, self.row_map.first.apply(rows).rows)
@@ -332,15 +353,16 @@ class AFL:
         return scores if self.columns is None else self.columns.scores(scores)
 
     def layers(self, model: LinearModel) -> tuple[Layer, ...]:
-        """Return X W, or X W + b in the features' own units, as one layer.
+        """Return X W, or X W + b in the features' own units, as one layer; random features go before it, not rounded.
 
         Raises:
             SpecificationError: a row map, which is no layer.
         """
         refuse_row_map(self)
+        first = () if self.lift is None else self.lift.layers()
         if self.columns is None:
-            return (Linear(model.weights),)
-        return (Linear(*self.columns.own_units(model.weights)),)
+            return *first, Linear(model.weights)
+        return *first, Linear(*self.columns.own_units(model.weights))
 
     def weights_bytes(self, model: LinearModel) -> bytes:
         """W's bytes, after the centre's where there is one.
@@ -357,6 +379,8 @@ class AFL:
 
     def bounded(self, terms: RowTerms) -> Self:
         """The learner behind the row map of these terms; one that has a row map keeps it."""
+        if self.lift is not None:
+            terms = replace(terms, nonnegative=not self.lift.row_format.signed)
         return self if self.row_map is not None else replace(self, row_map=RowMap.of(terms))
 
     def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
@@ -376,7 +400,7 @@ class AFL:
         if self.mean_spec is not None:
             nonnegative = not mapped.first.row_format.signed
             of_mean = MeanSensitivity(spec=self.mean_spec, adjacency=adjacency, nonnegative=nonnegative)
-            levels = np.ones(self.n_features + 1, dtype=np.uint8)
+            levels = np.ones(self._n_mapped + 1, dtype=np.uint8)
             sums.append(
                 BoundedSum(label="mean", sensitivity=of_mean, levels=levels, fraction_bits=bits, preparatory=True)
             )
@@ -417,7 +441,7 @@ class AFL:
     def put_together(self, parts: Parts) -> LinearModel:
         """Return the model of these parts."""
         shape = self.spec.n_features, self.n_targets
-        centre = parts.floats("centre", (1, self.n_features)) if "centre" in parts else None
+        centre = parts.floats("centre", (1, self._n_mapped)) if "centre" in parts else None
         solution = parts.solution("weights", shape) if "weights" in parts else None
         return LinearModel(solution=solution, centre=centre)
 

@@ -28,7 +28,6 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Self
 
@@ -46,7 +45,6 @@ from analytic.errors import (
 from analytic.features import (
     PROJECTION_VERSION,
     Projection,
-    check_projection,
     random_projection,
 )
 from analytic.integer_maps import (
@@ -64,7 +62,8 @@ from analytic.layers import Activated, Layer, Linear, Residual
 from analytic.learner import OPTIONAL, ClientRows, canonical_context
 from analytic.model_arrays import ModelFileError, Parts
 from analytic.noisy_solve import NoisySolver
-from analytic.row_bounds import FloatVector, RowBounds, SummedRows, upward
+from analytic.random_map import RandomMap
+from analytic.row_bounds import FloatVector, RowBounds, SummedRows
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.row_map import (
     CLIPPED_ROWS,
@@ -137,7 +136,7 @@ class DeepAFL:
         feature_bound: public bound on |x| over all input entries; it sizes the format of Phi_0.
         target_format: ``LABELS`` for class labels, else the format of real targets.
         max_rows: largest number of rows that all clients together may hold.
-        n_layers: T, residual blocks; 2T + 1 sums.
+        n_layers: T, residual blocks, at least one; 2T + 1 sums.
         d_phi: columns of Phi_t.
         d_f: columns of F_t.
         ridge: lambda, the penalty of each W_t.
@@ -181,18 +180,16 @@ class DeepAFL:
     block_solver: NoisySolver | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
-        if min(self.n_features, self.n_targets, self.d_phi, self.d_f) < 1 or min(self.n_layers, self.headroom_bits) < 0:
+        sizes = (self.n_features, self.n_targets, self.d_phi, self.d_f, self.n_layers)
+        if min(sizes) < 1 or self.headroom_bits < 0:
             raise SpecificationError(
-                "DeepAFL needs at least one feature, target, d_phi and d_f, and n_layers and headroom_bits >= 0, not "
-                f"{self.n_features}, {self.n_targets}, {self.d_phi}, {self.d_f}, {self.n_layers}, {self.headroom_bits}"
+                "DeepAFL needs at least one feature, target, d_phi, d_f and layer, and headroom_bits >= 0, not "
+                f"{', '.join(map(str, sizes))} and {self.headroom_bits}; without layers it is AFL of random features"
             )
         for name in ("ridge", "gamma"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise SpecificationError(f"{name} must be a finite number >= 0, not {getattr(self, name)}")
-        if not (math.isfinite(self.feature_bound) and self.feature_bound > 0):
-            raise SpecificationError(f"feature_bound must be a finite number > 0, not {self.feature_bound}")
-        check_projection(self.seed, self.projection)
-        activation_named(self.activation)
+        _ = self._first_map(fraction_bits=0)
         if self.row_map is not None and self.target_format != LABELS:
             raise SpecificationError(
                 f"a layer map is for class labels, and these targets are in {self.target_format}; leave the map out"
@@ -210,6 +207,23 @@ class DeepAFL:
         return "deepafl"
 
     @property
+    def first_map(self) -> RandomMap:
+        """X to Phi_0, with what leaves ``WORKING_BITS`` for its a-priori bound (before a layer map)."""
+        coarse = self._first_map(fraction_bits=0)
+        return replace(coarse, fraction_bits=WORKING_BITS - max(0, math.frexp(float(coarse.reach.max()))[1]))
+
+    def _first_map(self, fraction_bits: int) -> RandomMap:
+        return RandomMap(
+            n_features=self.n_features,
+            n_columns=self.d_phi,
+            feature_bound=self.feature_bound,
+            fraction_bits=fraction_bits,
+            activation=self.activation,
+            projection=self.projection,
+            seed=self.seed,
+        )
+
+    @property
     def unit(self) -> float:
         """What Phi_t and F_t are multiples of before a sum's format truncates them; they are rounded to the nearest."""
         return math.ldexp(1.0, -self._fraction_bits)
@@ -222,10 +236,8 @@ class DeepAFL:
         """
         if self.row_map is not None:
             return DeepModel(bounds=RowBounds(features=np.zeros(self.d_phi)))
-        projection, bound = self._input_projection(), Fraction(self.feature_bound)
-        units = [math.ceil(bound * sizes) for sizes in projection.sums.tolist()]
-        reach = np.array([upward(found, -projection.fraction_bits) for found in units])
-        model = DeepModel(bounds=RowBounds(features=self._activated(reach)))
+        first = self.first_map
+        model = DeepModel(bounds=RowBounds(features=self._activated(first.reach, first.activation)))
         _ = self.next_sum(model)
         return model
 
@@ -343,13 +355,14 @@ class DeepAFL:
         activated = Activated(self.activation)
         blocks = (
             Residual(
-                branch=(Linear(self._block_projection(layer).values), activated, Linear(_transform(block).values)),
+                branch=(Linear(own.values, own.biases), activated, Linear(_transform(block).values)),
                 of_first=self.fed_by_first,
             )
             for layer, block in enumerate(model.blocks)
+            for own in [self._block_projection(layer)]
         )
         high, low = split_classifier(model.classifiers[-1].weights)
-        return Linear(self._input_projection().values), activated, *blocks, Linear(high.values + low.values)
+        return *self.first_map.layers(), *blocks, Linear(high.values + low.values)
 
     def weights_bytes(self, model: DeepModel) -> bytes:
         """W_0, Omega_1, W_1, ..., as far as they are known."""
@@ -504,20 +517,18 @@ class DeepAFL:
             )
         return RowFormat(integer_bits=integer_bits, fraction_bits=self.row_bits - integer_bits)
 
-    def _activated(self, bounds: FloatVector) -> FloatVector:
+    def _activated(self, bounds: FloatVector, activation: str) -> FloatVector:
         """Bounds of sigma(z), rounded to the unit of Phi_t and F_t, where ``bounds`` are those of |z|.
 
         Rounding keeps order, so what a row's float64 sums round to stays below what its bounds' sums round to.
         """
-        smaller: FloatVector = np.minimum(bounds + self.unit, activation_named(self.activation).ceiling)
+        smaller: FloatVector = np.minimum(bounds + self.unit, activation_named(activation).ceiling)
         return smaller
 
     @property
     def _fraction_bits(self) -> int:
-        """Of Phi_t and F_t, what leaves ``WORKING_BITS`` for Phi_0's a-priori bound (before a layer map)."""
-        projection = self._input_projection()
-        reach = self.feature_bound * math.ldexp(int(projection.sums.max()), -projection.fraction_bits)
-        return WORKING_BITS - max(0, math.frexp(reach)[1])
+        """Of Phi_t and F_t."""
+        return self.first_map.fraction_bits
 
     def _hidden_bound(self, model: DeepModel) -> float:
         return model.bounds.hidden[model.layer if self.fed_by_first else 0]
@@ -545,7 +556,9 @@ class DeepAFL:
         else:
             return model.bounds.hidden
         projections = (self._block_projection(layer) for layer in layers)
-        return tuple(float(self._activated(rows.largest_products(matrix)).max()) for matrix in projections)
+        return tuple(
+            float(self._activated(rows.largest_products(matrix), self.activation).max()) for matrix in projections
+        )
 
     def _with_block(self, model: DeepModel, rows: SummedRows, block: ResidualBlock) -> DeepModel:
         if self.row_map is not None:
@@ -558,24 +571,16 @@ class DeepAFL:
 
     # --- what a client computes and keeps -------------------------------------------------------------------
 
-    def _input_projection(self) -> FixedMatrix:
-        return random_projection(self.seed, 0, "A", (self.n_features, self.d_phi), self.projection)
-
     def _block_projection(self, layer: int) -> FixedMatrix:
         return random_projection(self.seed, layer, "B", (self.d_phi, self.d_f), self.projection)
 
     def _feature_key(self) -> bytes:
         """What Phi_0 depends on beside the rows."""
-        settings = (PROJECTION_VERSION, self.seed, self.projection, self.activation, self.row_map is not None)
-        sizes = (self.n_features, self.d_phi, self.d_f, self.fed_by_first, float(self.feature_bound))
-        return hashlib.sha256(repr((settings, sizes)).encode()).digest()
+        settings = (self.first_map, self.d_f, self.activation, self.projection, self.fed_by_first)
+        return hashlib.sha256(repr((*settings, self.row_map is not None)).encode()).digest()
 
     def _start(self, features: NDArray[Any]) -> _Kept:
-        if features.ndim != 2 or features.shape[1] != self.n_features:
-            raise InvalidRowsError(f"features must have shape (n, {self.n_features}), not {features.shape}")
-        own_bits = WORKING_BITS - math.frexp(self.feature_bound)[1]
-        rows = FixedRows.truncated(features, max(self._fraction_bits, min(40, own_bits)))
-        own = self._mapped(rows, self._input_projection())
+        own = self._in_ball(self.first_map.apply(features))
         first = replace(own, values=own.values.copy()) if self.fed_by_first else None
         return _Kept(source=features, key=self._feature_key(), layer=0, features=own, first=first)
 

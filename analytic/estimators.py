@@ -31,6 +31,7 @@ from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.features import Projection
 from analytic.fedhip import FedHiP
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
+from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import INT64_MAX, LABELS, Statistics
@@ -244,14 +245,14 @@ class AFLStatistics(Estimator):
 
     @property
     def coef_(self) -> FloatMatrix:
-        """Weights of features as they are, shape (c, d)."""
-        (layer,) = self.learner_.layers(self.model_)
+        """Weights of features as they are, or of random ones, shape (c, d)."""
+        *_, layer = self.learner_.layers(self.model_)
         return np.ascontiguousarray(layer.matrix.T)
 
     @property
     def intercept_(self) -> FloatMatrix:
         """Intercepts, shape (c,); zeros where there are none."""
-        (layer,) = self.learner_.layers(self.model_)
+        *_, layer = self.learner_.layers(self.model_)
         return np.zeros(layer.matrix.shape[1]) if layer.bias is None else layer.bias
 
     def _add(self, rows: ClientRows) -> None:
@@ -293,14 +294,22 @@ class AFLClassifier(Classifier, AFLStatistics):
         clip: clip features into the format instead of refusing them.
         fit_intercept: whether there is an exact column of ones. The paper has none; a federation's model has what its
             ``AFL(columns=...)`` says.
+        lift: a ``RandomMap`` to random features, which then take the features' place in all of this; None for none.
     """
 
     _learner_type = AFL
 
     def __init__(
-        self, *, feature_format: str = AUTO, ridge: float = 0.0, clip: bool = False, fit_intercept: bool = True
+        self,
+        *,
+        feature_format: str = AUTO,
+        ridge: float = 0.0,
+        clip: bool = False,
+        fit_intercept: bool = True,
+        lift: RandomMap | None = None,
     ) -> None:
         self.feature_format, self.ridge, self.clip, self.fit_intercept = feature_format, ridge, clip, fit_intercept
+        self.lift = lift
 
     @available_if(_has_formats)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
@@ -434,6 +443,7 @@ class AFLRegressor(Regressor, AFLStatistics):
         ridge: penalty of the solve, in the units squared of features as they are scaled; an intercept has none.
         clip: clip features and targets into their formats instead of refusing them.
         fit_intercept: whether there is an exact column of ones.
+        lift: a ``RandomMap`` to random features, which then take the features' place in all of this; None for none.
     """
 
     _learner_type = AFL
@@ -446,9 +456,10 @@ class AFLRegressor(Regressor, AFLStatistics):
         ridge: float = 0.0,
         clip: bool = False,
         fit_intercept: bool = True,
+        lift: RandomMap | None = None,
     ) -> None:
         self.feature_format, self.target_format, self.ridge, self.clip = feature_format, target_format, ridge, clip
-        self.fit_intercept = fit_intercept
+        self.fit_intercept, self.lift = fit_intercept, lift
 
     def fit(self, X: Any, y: Any) -> Self:
         """The model of these rows, as one client's.
@@ -728,6 +739,8 @@ def _afl(
         target_format: of scaled targets.
         kind: AFL or FedHiP.
     """
+    n_features = rows.shape[1]
+    rows = rows if estimator.lift is None else estimator.lift.apply(rows).values
     if estimator.feature_format == AUTO:
         bits = _most_bits(FEATURE_BITS, len(rows))
         feature_format = RowFormat(integer_bits=0, fraction_bits=bits, signed=bool(rows.min() < 0))
@@ -741,7 +754,7 @@ def _afl(
     plain = not (any(columns.exponents) or columns.target_exponents or estimator.fit_intercept)
     widest = max(feature_format.magnitude, target_format.magnitude) ** 2
     return kind(
-        n_features=rows.shape[1],
+        n_features=n_features,
         n_targets=n_targets,
         feature_format=feature_format,
         target_format=target_format,
@@ -749,6 +762,7 @@ def _afl(
         ridge=estimator.ridge,
         clip=estimator.clip,
         columns=None if plain else columns,
+        lift=estimator.lift,
     )
 
 

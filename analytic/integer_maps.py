@@ -9,11 +9,11 @@ rows whose products leave 2^62 units are refused. Which of the two ways is taken
 
 **Activations are correctly rounded**: sigma(z) is the multiple of 2^-f nearest to the real value, ties to the even
 one. A float64 value decides all but those few within 2^-44 |z| of the middle between two multiples. Those are decided
-exactly: rational functions in Python's integers, GELU and tanh in ball arithmetic of growing precision (Arb; F.
+exactly: rational functions in Python's integers, GELU, tanh and sine in ball arithmetic of growing precision (Arb; F.
 Johansson, "Arb: efficient arbitrary-precision midpoint-radius interval arithmetic", IEEE Trans. Computers 2017). At a
-rational z other than 0 both are transcendental (Lindemann; Siegel and Shidlovsky for erf), so no tie keeps that from
-ending. What is assumed of a platform is IEEE arithmetic, and erf and tanh within 2^-45, 256 units in the last place;
-libraries promise 4.
+rational z other than 0 all are transcendental (Lindemann; Siegel and Shidlovsky for erf), so no tie keeps that from
+ending. What is assumed of a platform is IEEE arithmetic, and erf, tanh and sin within 2^-45, 256 units in the last
+place; libraries promise 4.
 """
 
 from __future__ import annotations
@@ -91,15 +91,20 @@ class FixedMatrix:
     Args:
         values: the real numbers.
         fraction_bits: their format.
+        biases: what is added to each column of a product with rows of at least 0 fraction bits, shape (m,), in the
+            same format; None for nothing.
         sums: sum_i |m_ij| of each column in units, exact: what a product can grow a row's largest entry by.
     """
 
     values: FloatMatrix
     fraction_bits: int
+    biases: FloatMatrix | None = None
     sums: IntMatrix = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
+        if self.biases is not None:
+            self.biases.setflags(write=False)
         sums = np.ldexp(np.abs(self.values).sum(axis=0), self.fraction_bits).astype(np.int64)
         if self.limb_bits_of(sums) < 1:
             raise SpecificationError(f"a matrix of {self.values.shape} is too wide for exact products; use fewer rows")
@@ -115,6 +120,12 @@ class FixedMatrix:
         coarse = int(np.abs(np.rint(np.ldexp(matrix, 20 - exponent))).sum(axis=0).max(initial=0.0))
         bits = min(fraction_bits, WIDEST_BITS - WORKING_BITS - 1 - (coarse.bit_length() + exponent - 20), 500)
         return cls(values=np.ldexp(np.rint(np.ldexp(matrix, bits)), -bits) + 0.0, fraction_bits=bits)
+
+    @property
+    def bias_units(self) -> IntMatrix:
+        """The biases in units of 2^-fraction_bits, zeros where there are none."""
+        biases = np.zeros(len(self.sums)) if self.biases is None else self.biases
+        return np.ldexp(biases, self.fraction_bits).astype(np.int64)
 
     @property
     def limb_bits(self) -> int:
@@ -147,7 +158,7 @@ def _exponent(matrix: FloatMatrix) -> int:
 
 
 def products(rows: FixedRows, matrix: FixedMatrix) -> FloatMatrix:
-    """X M, each entry the float64 nearest to the exact one, shape (n, m).
+    """X M, with the biases of M, each entry the float64 nearest to the exact one, shape (n, m).
 
     Raises:
         InvalidRowsError: rows of another width.
@@ -178,14 +189,15 @@ def _product_blocks(
 
 
 def _product(values: FloatMatrix, fraction_bits: int, matrix: FixedMatrix) -> tuple[FloatMatrix, IntMatrix | None]:
-    largest = _largest(values)
+    largest, biases = _largest(values), matrix.bias_units
     reach = (
-        Fraction(largest) * Fraction(2) ** fraction_bits * int(matrix.sums.max())
+        (Fraction(largest) * int(matrix.sums.max()) + int(np.abs(biases).max())) * Fraction(2) ** fraction_bits
         if math.isfinite(largest)
         else math.inf
     )
     if reach <= 2**EXACT_BITS:
-        return values @ matrix.values, None
+        found = values @ matrix.values
+        return found if matrix.biases is None else np.add(found, matrix.biases, out=found), None
     if reach > 2**WIDEST_BITS:
         raise RowsOutsideFormatError(
             f"features reach {largest:g}, and their exact products would need more than {WIDEST_BITS} bits: they lie "
@@ -196,6 +208,8 @@ def _product(values: FloatMatrix, fraction_bits: int, matrix: FixedMatrix) -> tu
     total = np.zeros((len(values), matrix.values.shape[1]), dtype=np.int64)
     for shift, limb in _limbs(np.ldexp(values, fraction_bits).astype(np.int64), matrix.limb_bits):
         total += np.ldexp(limb @ matrix.values, matrix.fraction_bits).astype(np.int64) << shift
+    if matrix.biases is not None:
+        total += biases << fraction_bits
     return np.ldexp(total.astype(np.float64), -fraction_bits - matrix.fraction_bits), total
 
 
@@ -255,7 +269,7 @@ def activation_named(name: str) -> Activation:
 
 
 def map_rows(rows: FixedRows, matrix: FixedMatrix, activation: Activation, fraction_bits: int) -> FixedRows:
-    """sigma(X M), each entry the multiple of 2^-fraction_bits nearest to the exact value, ties to the even one.
+    """sigma(X M), biases of M included, to the nearest multiple of 2^-fraction_bits, ties to the even one.
 
     Args:
         rows: X, shape (n, d); n may be 0.
@@ -363,6 +377,7 @@ ACTIVATIONS: dict[str, Activation] = {
     ),
     "leaky_relu": Activation(function=_leaky_relu, nearest=_rational(lambda z: z if z > 0 else z / 100)),
     "tanh": Activation(function=np.tanh, nearest=_transcendental(lambda z: z.tanh()), ceiling=1.0),
+    "sine": Activation(function=np.sin, nearest=_transcendental(lambda z: z.sin()), ceiling=1.0),
     "hardswish": Activation(
         function=_hardswish, nearest=_rational(lambda z: z * min(max(z + 3, Fraction(0)), Fraction(6)) / 6)
     ),
@@ -371,4 +386,5 @@ ACTIVATIONS: dict[str, Activation] = {
     ),
     "none": Activation(function=lambda z: z.copy(), nearest=_rational(lambda z: z), exact=True),
 }
-"""DeepAFL's table 5, with PyTorch's default slopes and thresholds; that of leaky_relu is 1/100."""
+"""DeepAFL's table 5, with PyTorch's default slopes and thresholds; that of leaky_relu is 1/100. Random Fourier
+features are of sines with a random phase: cos z is sin(z + pi / 2), and a phase uniform over a whole turn stays one."""

@@ -24,6 +24,14 @@ class Activated:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Clipped:
+    """Entries below ``low`` or above ``high`` become these."""
+
+    low: float
+    high: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Residual:
     """Rows plus a branch of them.
@@ -54,7 +62,7 @@ class Lookup:
     embeddings: FloatMatrix
 
 
-Layer = Linear | Activated | Residual | Lookup
+Layer = Linear | Activated | Clipped | Residual | Lookup
 """What a model can be made of."""
 
 

@@ -34,6 +34,7 @@ from analytic.learner import OPTIONAL, STORED_WITHOUT, AnalyticLearner, stated_f
 from analytic.model_arrays import ModelFileError as ModelFileError
 from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
+from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.row_map import JointClip, LayerMap, RowClip, RowMap
 from analytic.safle import SAFLe
@@ -41,7 +42,7 @@ from analytic.safle import SAFLe
 FILE = ArrayFile(entry="analytic-model", version=2, what="a model", remedy="save the model again", error=ModelFileError)
 """Version 1 was a folder of two files."""
 
-LEARNERS: dict[str, type[Any]] = {"afl": AFL, "fedhip": FedHiP, "deepafl": DeepAFL, "safle": SAFLe}
+LEARNERS: dict[str, type[Any]] = {"afl": AFL, "random": AFL, "fedhip": FedHiP, "deepafl": DeepAFL, "safle": SAFLe}
 """The learners whose models can be stored, by name; add one of your own here.
 
 Such a learner is a dataclass whose fields are its configuration. ``take_apart(model)`` returns the model's ``Parts``,
@@ -60,6 +61,7 @@ PARAMETERS: dict[str, type[Any]] = {
     "fixed_thresholds": FixedThresholds,
     "quantile_thresholds": QuantileThresholds,
     "column_map": ColumnMap,
+    "random_map": RandomMap,
     "row_map": RowMap,
     "layer_map": LayerMap,
     "row_clip": RowClip,
@@ -268,7 +270,10 @@ def _learner(description: Mapping[str, Any], source: str, evaluated: Mapping[str
             "there"
         )
     try:
-        return kind(**evaluated, **{key: _from_json(value) for key, value in configuration.items()})
+        found = kind(**evaluated, **{key: _from_json(value) for key, value in configuration.items()})
+        if found.name != name:
+            raise SpecificationError(f"it is of {found.name}")
+        return found
     except (SpecificationError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ModelFileError(f"{source}: the configuration of {name} cannot be used: {error}") from error
 

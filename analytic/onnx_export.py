@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from analytic.bucketing import Encoding
 from analytic.errors import AnalyticError, NotReadyError, SpecificationError
-from analytic.layers import Activated, Layer, Layered, Linear, Lookup, Residual
+from analytic.layers import Activated, Clipped, Layer, Layered, Linear, Lookup, Residual
 
 __all__ = ["OnnxMissingError", "to_onnx"]
 
@@ -112,6 +112,8 @@ class _Graph:
                 return product if bias is None else self.op("Add", product, bias)
             case Activated(name=name):
                 return self._activated(name, rows)
+            case Clipped(low=low, high=high):
+                return self.op("Min", self.op("Max", rows, low), high)  # ORT cannot join float64 Relu and Clip
             case Lookup():
                 return self._lookup(layer, rows)
         raise SpecificationError(f"there is no graph for a layer {type(layer).__name__}; export the model to torch")
@@ -129,6 +131,8 @@ class _Graph:
                 return self.op("Max", z, self.op("Mul", z, 0.01))
             case "tanh":
                 return self.op("Tanh", z)
+            case "sine":
+                return self.op("Sin", z)
             case "hardswish":
                 ramp = self.op("Clip", self.op("Add", z, 3.0), 0.0, 6.0)
                 return self.op("Div", self.op("Mul", z, ramp), 6.0)

@@ -60,11 +60,12 @@ class SummedRows:
     def largest_products(self, matrix: FixedMatrix) -> FloatVector:
         """A bound on |x . m_j| for every column m_j of ``matrix`` and every row x in the total.
 
-        (q . m)^2 <= m^T G m, to which comes 2^-f |m|_1 for quantising.
+        (q . m)^2 <= m^T G m, to which come 2^-f |m|_1 for quantising and the bias of m.
         """
         squares, exponent = quadratic_forms(self.gram, matrix), -self.fraction_bits - matrix.fraction_bits
-        pairs = zip(squares, matrix.sums.tolist(), strict=True)
-        return np.array([upward(self._root(square) + sizes, exponent) for square, sizes in pairs])
+        more = matrix.sums + (np.abs(matrix.bias_units) << self.fraction_bits)
+        pairs = zip(squares, more.tolist(), strict=True)
+        return np.array([upward(self._root(square) + added, exponent) for square, added in pairs])
 
     def _root(self, square: int) -> int:
         """The square root, with room, rounded up."""

@@ -110,7 +110,7 @@ class RowFormat:
             if part.size and not self._holds(part):
                 if not clip or not np.isfinite(part).all():
                     raise self.refusal(rows)
-                part = np.clip(part.astype(np.float64), *self._range)
+                part = np.clip(part.astype(np.float64), *self.range)
             # Scaling moves exponents only and no unit leaves 26 bits: exact in float32 too, and at half the width.
             width = np.float32 if part.dtype == np.float32 else np.float64
             scaled = np.multiply(part, 2.0**self.fraction_bits, dtype=width)
@@ -149,7 +149,8 @@ class RowFormat:
         return largest < limit and (smallest > -limit if self.signed else smallest >= 0.0)
 
     @property
-    def _range(self) -> tuple[float, float]:
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest number of the format."""
         end = float(np.ldexp(self.magnitude, -self.fraction_bits))
         return -end if self.signed else 0.0, end
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analytic.bucketing import Encoding
 from analytic.errors import AnalyticError, NotReadyError, SpecificationError
-from analytic.layers import Activated, Layer, Layered, Linear, Lookup, Residual
+from analytic.layers import Activated, Clipped, Layer, Layered, Linear, Lookup, Residual
 from analytic.row_format import FloatMatrix
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class TorchMissingError(AnalyticError, ImportError):
 def to_torch(learner: Layered, model: Any, *, precision: Precision = "float64") -> Module:
     """Return a module that maps features, shape (n, d), to the logits of ``decision_function``, shape (n, c).
 
-    AFL and FedHiP become ``nn.Linear``, with a bias where they have an intercept, DeepAFL a residual network, SAFLe a
+    AFL and FedHiP become ``nn.Linear``, with a bias where they have an intercept, random features a small network whose
+    entries are off by up to half a unit of their format, DeepAFL a residual network, SAFLe a
     lookup of bucketed features in an ``nn.EmbeddingBag``; any learner with ``layers`` becomes what those say. Logits
     differ from the learner's ``exact_scores`` by what rounded sums in any order, the libraries' erf and tanh, and
     rounding to float32 can do, and
@@ -110,9 +111,14 @@ def _module(layer: Layer, dtype: Any) -> Module:
     match layer:
         case Linear():
             return _linear(layer, dtype)
+        case Activated("sine"):
+            return _sine()
         case Activated(name):
             activation: Module = getattr(_torch().nn, ACTIVATION_MODULES[name])()
             return activation
+        case Clipped(low, high):
+            ends: Module = _torch().nn.Hardtanh(low, high)
+            return ends
         case Residual(branch=branch):
             return _stack(branch, dtype)
         case Lookup():
@@ -129,6 +135,18 @@ def _linear(layer: Linear, dtype: Any) -> Module:
         if bias is not None:
             module.get_parameter("bias").copy_(torch.from_numpy(bias.copy()))
     return module
+
+
+def _sine() -> Module:
+    torch = _torch()
+
+    class Sine(torch.nn.Module):  # type: ignore[misc, name-defined]
+        """The sine of each entry, which torch.nn has no module for."""
+
+        def forward(self, rows: Any) -> Any:
+            return torch.sin(rows)
+
+    return Sine()
 
 
 def _lookup(layer: Lookup, dtype: Any) -> Module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -14,6 +14,7 @@ from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThr
 from analytic.deepafl import DeepAFL
 from analytic.fedhip import LARGEST_ALPHA, FedHiP, FedHiPModel
 from analytic.learner import AnalyticLearner, ClientRows
+from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import LABELS
@@ -25,6 +26,9 @@ DEFAULT_ALPHAS = (1.0, 10.0, 30.0)
 
 WIDEST = 1024
 """DeepAFL's own default of d_phi and d_f, for backbone features; narrower rows get less (see ``_deepafl``)."""
+
+WIDEST_RANDOM = 2048
+"""Most columns of random features, where none are stated: 15 MB, where 50 000 rows take 7 bytes an entry."""
 
 ABOUT_THRESHOLDS = ("thresholds", "n_bins", "low", "high")
 """SAFLe's options that say where its buckets end."""
@@ -72,12 +76,11 @@ class LearnerSettings:
         """No feature of the format reaches it."""
         return 2.0**self.feature_format.integer_bits
 
-    @property
-    def columns(self) -> ColumnMap | None:
-        """The exact column of ones of a linear model with an intercept; None for one without."""
+    def columns(self, n_columns: int, row_format: RowFormat) -> ColumnMap | None:
+        """The exact column of ones beside so many columns, for a model with an intercept; None for one without."""
         if not self.options.get("intercept", self.target_format != LABELS):
             return None
-        return ColumnMap(exponents=(0,) * self.n_features, intercept=int(self.feature_format.integer_bits == 0))
+        return ColumnMap(exponents=(0,) * n_columns, intercept=int(row_format.integer_bits == 0))
 
     @property
     def lowest(self) -> float:
@@ -152,7 +155,7 @@ def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
         "ridge": settings.ridge,
         "ri_gamma": settings.ri_gamma,
         "target_format": settings.target_format,
-        "columns": settings.columns,
+        "columns": settings.columns(settings.n_features, settings.feature_format),
         "clip": settings.options.get("clip", False),
     }
 
@@ -166,6 +169,31 @@ def _linear_weights(learner: AFL, model: LinearModel) -> FloatMatrix:
 
 def _personalise(learner: FedHiP, model: FedHiPModel, rows: ClientRows, alphas: Sequence[float]) -> list[LinearModel]:
     return learner.personalise(model, rows, alphas)
+
+
+def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """Random features and their sum. Left out, d_phi is four times the features up to a power of two, at most 2048.
+
+    Features end where a stated format does. Without one that of relu is proven, and a sine's is Q0.7.
+    """
+    options = dict(settings.options)
+    bits, stated = options.pop("row_bits", 16), options.pop("format", None)
+    own = {"projection": "nin"}
+    if options.get("activation") == "sine":
+        own, stated = {"projection": "fourier"}, stated or RowFormat(integer_bits=0, fraction_bits=7)
+    lift = RandomMap(
+        n_features=settings.n_features,
+        n_columns=options.pop("d_phi", min(WIDEST_RANDOM, 1 << (4 * settings.n_features - 1).bit_length())),
+        feature_bound=settings.highest,
+        **(own | options),
+    )
+    if stated is None:
+        lift = lift.with_bits(bits)
+    else:
+        lift = replace(lift, fraction_bits=stated.fraction_bits, limit=stated.range[1])
+    row_format = stated or lift.row_format
+    own_columns = settings.columns(lift.n_columns, row_format)
+    return AFL(lift=lift, **_linear_parameters(settings) | {"feature_format": row_format, "columns": own_columns})
 
 
 def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
@@ -231,6 +259,19 @@ LEARNERS: Mapping[str, LearnerEntry] = {
             options={"alphas": numbers, **LINEAR_OPTIONS},
             linear_weights=_linear_weights,
             personalise=_personalise,
+        ),
+        LearnerEntry(
+            name="random",
+            build=_random,
+            options={
+                "d_phi": int,
+                "activation": str,
+                "projection": str,
+                "variance": float,
+                "seed": int,
+                "row_bits": int,
+                "format": RowFormat.parse,
+            },
         ),
         LearnerEntry(
             name="deepafl",

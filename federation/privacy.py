@@ -135,8 +135,8 @@ class PrivacyPlan:
         """
         if not isinstance(learner, Boundable):
             raise PrivacyError(
-                f"no noise is known that covers the sums of {learner.name}: it has no private form; take afl or "
-                "deepafl, or leave the privacy plan out"
+                f"no noise is known that covers the sums of {learner.name}: it has no private form; take afl, "
+                "random or deepafl, or leave the privacy plan out"
             )
         return learner.bounded(self.row_terms)
 

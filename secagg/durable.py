@@ -41,10 +41,6 @@ class Store(Protocol):
         """Replace it; once this returns the record survives a crash."""
         ...
 
-    def wipe(self) -> None:
-        """Forget it."""
-        ...
-
 
 @dataclass(slots=True)
 class FileStore:
@@ -86,12 +82,6 @@ class FileStore:
             fresh.replace(self.path)
             self._known = _hash(record)
             os.fsync(folder)
-
-    def wipe(self) -> None:
-        """Remove the file (the disk may keep its blocks: see the threat model)."""
-        self.path.unlink(missing_ok=True)
-        self.path.with_name(self.path.name + ".new").unlink(missing_ok=True)
-        self._known = _hash(None)
 
     def _read(self) -> bytes | None:
         return self.path.read_bytes() if self.path.exists() else None

@@ -45,7 +45,7 @@ def parameters(
     clients: Sequence[int],
     threshold: int,
     *,
-    layout: Sequence[tuple[str, int, int]] = SMALL,
+    layout: Sequence[tuple[Any, ...]] = SMALL,
     degree: int = 0,
     assumptions: Json | None = None,
     is_authenticated: bool = False,
@@ -184,6 +184,8 @@ def all_scenarios() -> dict[str, Json]:
         scenarios[f"{name}.json"] = one_sum(about, name, known, keys, sent)
 
     add("complete_no_dropouts", "Everybody stays.", (2, 5, 9), 2, {})
+    bounded = [("gram", 3, 1_000, 400), ("counts", 2, 100)]
+    add("client_bounds", "A segment states a bound for one client.", (2, 5, 9), 2, {}, layout=bounded)
     four = (1, 4, 6, 70_000)
     for stage, sent in (("keys", 0), ("shares", 1), ("input", 2), ("unmasking", 3)):
         about = f"A client vanishes after {sent} messages, before its {stage}."

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from analytic.errors import AnalyticError
+from analytic.row_format import RowFormat
 from federation.errors import FederationError, UsageError
 
 T = TypeVar("T")
@@ -206,6 +207,7 @@ def _wanted(reader: Reader) -> str:
         float: "a number",
         numbers: "numbers with commas between, such as 0,1,10",
         yes_or_no: "yes or no",
+        RowFormat.parse: "a row format such as UQ2.5",
     }
     return known.get(reader, "a text")
 

@@ -214,10 +214,6 @@ class Record:
         self.folder.run("UPDATE sessions SET touched = ? WHERE id = ?", self.folder._now(), self.session)
         self.folder.run("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", *self._key, record)
 
-    def wipe(self) -> None:
-        """Forget it."""
-        self.folder.run("DELETE FROM records WHERE (session, name) = (?, ?)", *self._key)
-
     @property
     def _key(self) -> tuple[bytes, str]:
         return self.session, self.name

@@ -153,7 +153,24 @@ _Target = tuple[AdversaryView, PartyId | None, Truth]
 """What is seen, whose rows are wanted (nobody's in particular: the total's), and what is true of them."""
 
 
-class MessageAttack(Attack, Guesser[G]):
+class SentAttack(Attack):
+    """An attack on what was really sent in the sums that all attacks on messages share."""
+
+    @abstractmethod
+    def against_messages(self, bench: Bench, runs: list[Run]) -> Score:
+        """Attack every client's message of several sums.
+
+        Raises:
+            TooLargeError: some were too large, and nothing leaked from the others.
+        """
+
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+        """Attack the bench's cohorts."""
+        assert mode is not None
+        return Outcome(score=self.against_messages(bench, bench.runs(mode)))
+
+
+class MessageAttack(SentAttack, Guesser[G]):
     """An attack on the one message that carries a client's vector, and perhaps on the total in its place.
 
     Attributes:
@@ -169,17 +186,13 @@ class MessageAttack(Attack, Guesser[G]):
         return super().expected(mode)
 
     def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
-        """Attack the bench's cohorts, which all attacks on messages share."""
+        """Attack the bench's cohorts, or their totals."""
         if mode is None:
             return Outcome(score=self._pooled(bench, self._totals(bench)))
-        return Outcome(score=self.against_messages(bench, bench.runs(mode)))
+        return super().play(bench, mode, trials)
 
     def against_messages(self, bench: Bench, runs: list[Run]) -> Score:
-        """Attack every client's message of several sums.
-
-        Raises:
-            TooLargeError: some were too large, and nothing leaked from the others.
-        """
+        """Attack each message by itself."""
         return self._pooled(bench, self._messages(bench, runs))
 
     def _messages(self, bench: Bench, runs: list[Run]) -> Iterator[_Target]:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from federation.errors import UsageError
 from federation.learners import LEARNERS, LearnerEntry, LearnerSettings
 from federation.modes import MODES, Mode
 from secagg.config import MAX_CLIENTS
+from secagg.primitives.known_answers import wrong_answers
 from simulations.audit.attack import MASKED, Attack, CoalitionScore, Expectation, NotTriedError, TooLargeError
 from simulations.audit.attacks.membership import MEMBERSHIP
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
@@ -169,7 +171,7 @@ TOTAL = "total"
 """The column of what everybody may see: the sum over the default cohort, whatever mode made it."""
 
 PRIVATE_TOTAL = "private total"
-"""The column of a sum with noise, for the smallest epsilon."""
+"""The column of a sum with noise, for the smallest epsilon; further ones name theirs."""
 
 SMALL = 5
 """Clients of a point of the curve of plain messages."""
@@ -257,8 +259,12 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     """Says what kind of document this is."""
     schema_version: Literal[1] = 1
     """Raised when a name changes its meaning or goes away; new names do not raise it."""
+    date: str = Field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
+    """When it was made."""
     versions: dict[str, str] = Field(default_factory=versions)
     """Versions of Python and of the packages that decide the numbers."""
+    wrong_answers: tuple[str, ...] = Field(default_factory=wrong_answers)
+    """Primitives that do not give their known answer here; asked first."""
     dataset: DatasetRecord
     """The rows."""
     settings: SettingsRecord
@@ -286,9 +292,12 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
 
     @computed
     def holds(self) -> bool:
-        """Whether every cell turned out as expected, every coalition as stated, and every planted fault was caught."""
+        """Whether primitives gave their known answers, every cell turned out as expected, every coalition as stated,
+        and every planted fault was caught.
+        """
         return (
-            all(cell.as_expected for cell in self.cells)
+            not self.wrong_answers
+            and all(cell.as_expected for cell in self.cells)
             and all(point.as_stated for point in self.coalitions)
             and all(control.caught for control in self.controls)
             and all(one.as_expected for one in self.noise)
@@ -297,7 +306,15 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     @property
     def columns(self) -> tuple[str, ...]:
         """Of the matrix."""
-        return (*self.settings.modes, TOTAL, *((PRIVATE_TOTAL,) if self.noise else ()))
+        return (*self.settings.modes, TOTAL, *self.private_columns)
+
+    @property
+    def private_columns(self) -> tuple[str, ...]:
+        """One for each epsilon, the smallest first."""
+        honest = [one.epsilon for one in self.noise if not one.fault]
+        return tuple(
+            f"{PRIVATE_TOTAL}, epsilon {one:g}" if place else PRIVATE_TOTAL for place, one in enumerate(honest)
+        )
 
     def cell(self, attack: str, mode: str) -> Cell:
         """One cell; one that was not filled does not apply."""
@@ -433,9 +450,10 @@ def _points(
 def _noise(report: Audit, bench: Bench) -> None:
     report.noise += noise_evidence(bench.population, tuple(sorted(report.settings.epsilon)), bench.rng)
     if MEMBERSHIP.name in {attack.name for attack in report.attacks}:
-        score = report.noise[0].membership
-        cell = Cell(attack=MEMBERSHIP.name, mode=PRIVATE_TOTAL, score=score, expectation=Expectation.OPEN)
-        report.cells.append(cell)
+        report.cells += [
+            Cell(attack=MEMBERSHIP.name, mode=column, score=one.membership, expectation=Expectation.OPEN)
+            for column, one in zip(report.private_columns, report.noise, strict=False)
+        ]
 
 
 NOT_TESTED = (

@@ -11,6 +11,7 @@ from simulations.audit.attacks.collusion import Collusion
 from simulations.audit.attacks.confirmation import Confirmation
 from simulations.audit.attacks.differencing import Differencing, DifferentModels, InsiderDifferencing, MaskReuse
 from simulations.audit.attacks.distinguishing import Distinguishing, Uniformity
+from simulations.audit.attacks.mask_words import MaskWords
 from simulations.audit.attacks.membership import DICTIONARY, MEMBERSHIP, ManySums
 from simulations.audit.attacks.rows import LATTICE_ROWS, PEELING
 from simulations.audit.attacks.statistics import CLASS_MEANS, LABEL_HISTOGRAM, LONE_ROWS, ROW_COUNT
@@ -28,6 +29,7 @@ ATTACKS: Mapping[str, Attack] = {
         MEMBERSHIP,
         Distinguishing(),
         Uniformity(),
+        MaskWords(),
         MaskReuse(),
         Differencing(),
         DifferentModels(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from federation.errors import UsageError
 from simulations.audit.audit import AuditSettings, audit
 from simulations.command_line.shared_arguments import DataOptions
 from simulations.report.audit_findings import findings, print_audit
+from simulations.report.document import Mark
+
+SILENT_SECONDS = 60
+"""Without a terminal nothing is said of progress for so long."""
 
 WIDTH_WITHOUT_TERMINAL = 240
 """The matrix has a column for each mode."""
@@ -58,9 +63,16 @@ def run(options: AuditOptions) -> int:
     dataset = options.data.rows()
     if dataset.is_regression:
         raise UsageError(f"attacks look for rows of classes; {dataset.name} has real targets: name data with labels")
-    console = Console(file=sys.stderr)
+    console, started = Console(file=sys.stderr), time.monotonic()
     with console.status("audit") as status:
-        report = audit(dataset, options.settings, lambda what: status.update(f"audit: {what}"))
+
+        def tell(what: str) -> None:
+            """On a terminal one line that changes; in a file, of what takes long, a line for each part."""
+            status.update(f"audit: {what}")
+            if not console.is_terminal and (passed := time.monotonic() - started) > SILENT_SECONDS:
+                console.print(f"audit, after {passed:.0f} s: {what}")
+
+        report = audit(dataset, options.settings, tell)
     try:
         if json_file:
             json_file.write(report.to_json())
@@ -70,8 +82,8 @@ def run(options: AuditOptions) -> int:
             html_file.write(to_html(report, pictures=not output.no_pictures))
     finally:  # whatever became of the files, the verdicts are not lost
         print_tables(lambda console: print_audit(report, console), width_without_terminal=WIDTH_WITHOUT_TERMINAL)
-    for fine, finding in findings(report):
-        if not fine:
+    for mark, finding in findings(report):
+        if mark is Mark.WRONG:
             print(f"error: {finding}", file=sys.stderr)
     return 0 if report.holds else 1
 

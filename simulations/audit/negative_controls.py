@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -14,15 +13,16 @@ from secagg.in_memory import Envelope
 from secagg.layout import IntVector
 from secagg.ring import RingVector
 from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, message_type, payload_of
-from simulations.audit.attack import MASKED, MessageAttack
+from simulations.audit.attack import MASKED, SentAttack
 from simulations.audit.attacks.differencing import DifferentModels, MaskReuse
 from simulations.audit.attacks.distinguishing import Distinguishing, Uniformity
+from simulations.audit.attacks.mask_words import MaskWords
 from simulations.audit.evaluate import Score
 from simulations.audit.view import RecordedSum, record_sum
 from simulations.audit.workbench import Bench
 from simulations.report.document import Record, computed
 
-DICE, WORLDS = Uniformity(), Distinguishing()
+DICE, WORLDS, WORDS = Uniformity(), Distinguishing(), MaskWords()
 
 
 class Control(Record, title="control"):
@@ -55,7 +55,7 @@ class MaskFault:
     name: str
     title: str
     spoil: Callable[[RingVector], RingVector]
-    caught_by: tuple[MessageAttack[Any], ...] = (DICE, WORLDS)
+    caught_by: tuple[SentAttack, ...] = (DICE, WORLDS)
 
 
 def negative_controls(bench: Bench, trials: int) -> Iterator[Control]:
@@ -136,10 +136,24 @@ def _same_for_all_entries(mask: RingVector) -> RingVector:
     return RingVector(mask.layout, [np.full_like(words, words[0]) for words in mask.words])
 
 
+def _begins_again(mask: RingVector) -> RingVector:
+    """A mask whose key stream begins again halfway: what a counter that is reset leaves."""
+    data = np.frombuffer(mask.to_bytes(), dtype=np.uint8)
+    return RingVector.from_bytes(mask.layout, np.resize(data[: len(data) // 2], len(data)).tobytes())
+
+
+def _same_for_all_clients(mask: RingVector) -> RingVector:
+    """One mask for everybody: what a seed without the client's name in it leaves."""
+    words = np.random.default_rng(0).integers(0, 256, len(mask.to_bytes()), dtype=np.uint8)
+    return RingVector.from_bytes(mask.layout, words.tobytes())
+
+
 MASK_FAULTS = (
     MaskFault("truncated", "masks of 16 bits only", _truncated),
     MaskFault("float", "masks that went through float32", _float),
     MaskFault("tail_skipped", "masks that end before the vector does", _tail_skipped),
-    MaskFault("constant", "one mask word for all entries", _same_for_all_entries, (DICE,)),
+    MaskFault("constant", "one mask word for all entries", _same_for_all_entries, (DICE, WORDS)),
+    MaskFault("begins_again", "masks whose key stream begins again", _begins_again, (WORDS,)),
+    MaskFault("shared", "one mask for all clients", _same_for_all_clients, (WORDS,)),
 )
 """Every fault of one mask; reuse takes two sums."""

@@ -20,6 +20,7 @@ from simulations.compare.baselines import BASELINES
 from simulations.compare.comparison import CompareSettings, Comparison, compare
 from simulations.compare.options import CompareOptions
 from simulations.compare.private import PrivateSettings, settings_from, without_depth
+from simulations.report.document import Mark
 from simulations.report.findings import findings
 from simulations.report.table import print_comparison, print_private
 
@@ -41,8 +42,8 @@ def run(options: CompareOptions) -> int:
             file.write(text)
     finally:  # whatever became of the files, the numbers are not lost
         print_tables(lambda console: _draw(comparison, console))
-    for fine, finding in findings(comparison):
-        if not fine:
+    for mark, finding in findings(comparison):
+        if mark is Mark.WRONG:
             print(f"error: {finding}", file=sys.stderr)
     return 0 if comparison.all_bitwise_equal_to_pooled else 1
 
@@ -91,9 +92,12 @@ def _private(
 ) -> Iterator[PrivateSettings]:
     """Yield a comparison for each budgeted learner, cohort and partition; a deep learner's T = 0 beside its T."""
     names = [entry.name for entry in options.learning.learner]
-    deep = {name: None if name == "afl" else own[name] for name in ("afl", "deepafl") if name in names}
+    forms = {"afl": None, "random": {"n_layers": 0, **own.get("random", {})}, "deepafl": own.get("deepafl")}
+    deep = {name: form for name, form in forms.items() if name in names}
     if not deep:
-        raise UsageError(f"--epsilon needs a learner that has a private form, afl or deepafl, not {', '.join(names)}")
+        raise UsageError(
+            f"--epsilon needs a learner that has a private form, afl, random or deepafl, not {', '.join(names)}"
+        )
     for name in deep:
         for n_clients in options.federation.clients:
             for partition in options.federation.partitions:

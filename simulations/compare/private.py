@@ -16,6 +16,7 @@ from analytic.afl import AFL
 from analytic.deepafl import DeepAFL
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.noisy_solve import noise_drowns
+from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
 from analytic.row_map import CLIPPED_CONTRIBUTION, CLIPPED_ROWS
 from analytic.sensitivity import Adjacency, Unit
@@ -44,7 +45,7 @@ class PrivacyTerms:
 
     Args:
         delta, unit, adjacency, gram_share, mean_share, fraction_bits, client_rows: as in ``PrivacyPlan``.
-        n_layers: T of a deep learner; None for the linear one.
+        n_layers: T of a deep learner; 0 for its random features alone, None for the linear one.
         d_phi: columns of its Phi_t.
         d_f: columns of its F_t.
         ridge: what every solve adds to the noise's own ridge.
@@ -66,7 +67,7 @@ class PrivacyTerms:
     ridge: float = 0.01
 
     def __post_init__(self) -> None:
-        if self.unit == "client" and self.n_layers is not None:
+        if self.unit == "client" and self.n_layers:
             raise UsageError("a deep learner's layers are bounded by record only; take --unit record for it")
         if min(self.d_phi, self.d_f) < 1:
             raise UsageError(f"the widths of a deep learner are at least 1, not {self.d_phi} and {self.d_f}")
@@ -75,14 +76,14 @@ class PrivacyTerms:
     @property
     def name(self) -> str:
         """The closed form and its depth."""
-        return "afl" if self.n_layers is None else f"deepafl with T = {self.n_layers}"
+        if not self.n_layers:
+            return "afl" if self.n_layers is None else "random"
+        return f"deepafl with T = {self.n_layers}"
 
     @property
     def n_releases(self) -> int:
         """How many sums a run releases."""
-        if self.n_layers is not None:
-            return 2 * self.n_layers + 1
-        return 2 if self.mean_share else 1
+        return 2 * self.n_layers + 1 if self.n_layers else 1 + (self.mean_share > 0)
 
     def plan(self, epsilon: float, promised_survivors: int | None = None, **others: Any) -> PrivacyPlan:
         """The plan of these terms for one epsilon; noise from the server where nobody is promised."""
@@ -93,8 +94,10 @@ class PrivacyTerms:
     def learner(self, *, n_features: int, n_classes: int, max_rows: int) -> AnalyticLearner[Any]:
         """The closed form before its rows are bounded. What it takes features for plays no part behind a row map."""
         sizes = {"n_features": n_features, "n_targets": n_classes, "max_rows": max_rows, "ridge": self.ridge}
-        if self.n_layers is None:
-            return AFL(feature_format=RowFormat(integer_bits=1, fraction_bits=16), **sizes)  # type: ignore[arg-type]
+        if not self.n_layers:
+            features = RandomMap(n_features=n_features, n_columns=self.d_phi, feature_bound=1.0, activation="gelu")
+            lift = None if self.n_layers is None else features
+            return AFL(feature_format=RowFormat(integer_bits=1, fraction_bits=16), lift=lift, **sizes)  # type: ignore[arg-type]
         return DeepAFL(
             feature_bound=1.0,
             n_layers=self.n_layers,
@@ -411,7 +414,7 @@ def _split(dataset: Dataset, rng: np.random.Generator) -> Iterator[tuple[NDArray
 
 
 def without_depth(settings: PrivateSettings) -> PrivateSettings:
-    """The same comparison with T = 0: what a deep learner must beat for its 2T + 1 releases to be worth it."""
+    """The same comparison with T = 0, random features alone: what 2T + 1 releases must beat to be worth it."""
     return replace(settings, terms=replace(settings.terms, n_layers=0))
 
 
@@ -437,24 +440,26 @@ def settings_from(
         dataset: the rows.
         n_clients: the cohort.
         partition: how they are dealt.
-        deep: the options of a deep learner; None for the linear one.
+        deep: the options of a deep learner, n_layers=0 for random features; None for the linear one.
 
     Raises:
         UsageError: a parameter out of range, or an option that the private form of a deep learner does not have.
     """
     privacy, federation = options.privacy, options.federation
-    unknown = (deep or {}).keys() - DEEP.keys()
+    flat = deep is not None and deep.get("n_layers") == 0
+    known = ("d_phi",) if flat else tuple(DEEP)
+    unknown = (deep or {}).keys() - {"n_layers", *known}
     if unknown:
         raise UsageError(
-            f"with --epsilon deepafl takes {', '.join(DEEP)} with --option, not {', '.join(sorted(unknown))}; leave "
-            "that out, or --epsilon"
+            f"with --epsilon {'random' if flat else 'deepafl'} takes {', '.join(known)} with --option, not "
+            f"{', '.join(sorted(unknown))}; leave that out, or --epsilon"
         )
     terms = PrivacyTerms(
         delta=privacy.delta,
         unit=privacy.unit,
         adjacency=privacy.adjacency,
         gram_share=privacy.gram_share,
-        mean_share=privacy.mean_share if deep is None else 0.0,
+        mean_share=privacy.mean_share if deep is None or flat else 0.0,
         client_rows=-(-len(dataset.x_train) // n_clients),
     )
     if deep is not None:

@@ -11,6 +11,7 @@ from simulations.audit.attack import Expectation
 from simulations.audit.audit import TOTAL, Audit
 from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import Score, Verdict
+from simulations.report.document import Finding, Mark
 
 SHORT = {
     Verdict.RECOVERED: "recovered",
@@ -23,20 +24,23 @@ SHORT = {
 """Short forms for a terminal, which says below the table what "no evidence" stands for."""
 
 
-def findings(audit: Audit) -> Iterator[tuple[bool, str]]:
-    """(fine, sentence): what turned out as the protocols promise, and what did not."""
+def findings(audit: Audit) -> Iterator[Finding]:
+    """What turned out as the protocols promise, and what did not."""
+    if audit.wrong_answers:
+        wrong = ", ".join(audit.wrong_answers)
+        yield Mark.WRONG, f"primitives do not give their known answers ({wrong}): nothing below is about this library"
     yield from _about_modes(audit)
     yield from _about_total(audit)
     yield from _about_coalitions(audit)
     missed = [control.title for control in audit.controls if not control.caught]
     if missed:
-        yield False, f"{len(missed)} planted faults went unnoticed ({'; '.join(missed)}): do not trust this report"
+        yield Mark.WRONG, f"{len(missed)} planted faults went unnoticed ({'; '.join(missed)}): do not trust this report"
     elif audit.controls:
-        yield True, f"all {len(audit.controls)} planted faults were caught"
+        yield Mark.FINE, f"all {len(audit.controls)} planted faults were caught"
     yield from _about_noise(audit)
 
 
-def _about_modes(audit: Audit) -> Iterator[tuple[bool, str]]:
+def _about_modes(audit: Audit) -> Iterator[Finding]:
     for mode in audit.settings.modes:
         cells = [cell for cell in audit.cells if cell.mode == mode and cell.score is not None]
         hidden = [cell for cell in cells if cell.expectation is Expectation.HIDDEN]
@@ -44,61 +48,61 @@ def _about_modes(audit: Audit) -> Iterator[tuple[bool, str]]:
         toothless = [cell.attack for cell in cells if cell.expectation is Expectation.LEAKS and not cell.as_expected]
         if toothless:
             yield (
-                False,
+                Mark.WRONG,
                 f"{mode}: {', '.join(toothless)} did not win where they must; this data set is too hard for them",
             )
         if broken:
-            yield False, f"{mode}: LEAKS what it must hide: {', '.join(broken)}"
+            yield Mark.WRONG, f"{mode}: LEAKS what it must hide: {', '.join(broken)}"
         elif mode == "plain":
-            yield True, "plain: a message in the clear gives its client away, as it must: the attacks work"
+            yield Mark.NOTICE, "plain: a message in the clear gives its client away, as it must: the attacks work"
         else:
             yield (
-                True,
+                Mark.FINE,
                 f"{mode}: no evidence of leakage from a client's message in {len(hidden)} attacks, at this power",
             )
         for cell in cells:
             words = ATTACKS[cell.attack].if_open
             if words and cell.expectation is Expectation.OPEN and cell.leaked:
-                yield True, f"{mode}: {words}"
+                yield Mark.NOTICE, f"{mode}: {words}"
 
 
-def _about_total(audit: Audit) -> Iterator[tuple[bool, str]]:
+def _about_total(audit: Audit) -> Iterator[Finding]:
     for cell in audit.cells:
         if cell.verdict is Verdict.NOT_TRIED:
-            yield True, f"{cell.mode}: {cell.verdict.value}: {cell.too_large}"
+            yield Mark.NOTICE, f"{cell.mode}: {cell.verdict.value}: {cell.too_large}"
     leaking = [cell.attack for cell in audit.cells if cell.mode == TOTAL and cell.leaked]
     if leaking:
         yield (
-            True,
+            Mark.NOTICE,
             f"the total itself still answers {', '.join(leaking)}, in every mode: only larger cohorts or noise "
             "change that",
         )
 
 
-def _about_coalitions(audit: Audit) -> Iterator[tuple[bool, str]]:
+def _about_coalitions(audit: Audit) -> Iterator[Finding]:
     wrong = [f"{one.mode}: {one.coalition}" for one in audit.coalitions if not one.as_stated]
     if wrong:
-        yield False, f"{len(wrong)} coalitions did not behave as their protocol states: {'; '.join(wrong)}"
+        yield Mark.WRONG, f"{len(wrong)} coalitions did not behave as their protocol states: {'; '.join(wrong)}"
     elif audit.coalitions:
         yield (
-            True,
+            Mark.FINE,
             f"all {len(audit.coalitions)} coalitions broke a message exactly where the protocol says, and not before",
         )
 
 
-def _about_noise(audit: Audit) -> Iterator[tuple[bool, str]]:
+def _about_noise(audit: Audit) -> Iterator[Finding]:
     for one in audit.noise:
         if not one.as_expected:
-            yield False, f"{one.title}: {one.words}"
+            yield Mark.WRONG, f"{one.title}: {one.words}"
         elif not one.fault:
             yield (
-                True,
+                Mark.FINE,
                 f"{one.title}: an attack shows epsilon to be at least {one.lower_bound:.2f}, the claim is at most "
                 f"{one.epsilon:g}; noise found is {one.noise_ratio:.3f} of what was claimed",
             )
     planted = [one for one in audit.noise if one.fault]
     if planted and all(one.as_expected for one in planted):
-        yield True, f"all {len(planted)} planted faults of noise were caught"
+        yield Mark.FINE, f"all {len(planted)} planted faults of noise were caught"
 
 
 def print_audit(audit: Audit, console: Console) -> None:
@@ -117,9 +121,9 @@ def print_audit(audit: Audit, console: Console) -> None:
         table.add_row(attack.name, *(f"{SHORT[cell.verdict]}{_numbers(cell.score)}" for cell in cells))
     console.print(table)
     console.print(f"no evidence: {Verdict.NO_EVIDENCE.value}; numbers are successes of trials")
-    for fine, sentence in findings(audit):
-        if fine:
-            console.print(sentence)
+    for mark, sentence in findings(audit):
+        if mark is not Mark.WRONG:
+            console.print(f"{'! ' if mark is Mark.NOTICE else ''}{sentence}")
 
 
 def _numbers(score: Score | None) -> str:

@@ -27,6 +27,9 @@ COLUMN_TITLES = {
     "private total": "the total with noise",
 }
 
+FEW = 30
+"""Trials below which a cell says that they are few."""
+
 CSS_CLASSES = {
     Verdict.RECOVERED: "recovered",
     Verdict.LEAKS: "leaks",
@@ -51,10 +54,11 @@ def to_html(audit: Audit, *, pictures: bool = True) -> str:
         audit=audit,
         settings=audit.settings,
         findings=list(findings(audit)),
-        columns=[(name, COLUMN_TITLES.get(name, name)) for name in audit.columns],
+        columns=[(name, column_title(name)) for name in audit.columns],
         cell=audit.cell,
         css=CSS_CLASSES,
         outcome=outcome,
+        attack_title=_title,
         galleries=list(_galleries(audit)) if pictures else [],
         pictures=pictures,
         charts=[(chart.title, Markup(chart.to_svg())) for chart in charts(audit)],  # noqa: S704 - our own SVG
@@ -63,6 +67,16 @@ def to_html(audit: Audit, *, pictures: bool = True) -> str:
         alpha=ALPHA,
         document=audit.to_json(),
     )
+
+
+def column_title(name: str) -> str:
+    """What a column is called on the page."""
+    return COLUMN_TITLES.get(name) or name.replace("private total", COLUMN_TITLES["private total"])
+
+
+def _title(name: str) -> str:
+    """What an attack is called on the page, by its name today or in reports."""
+    return next((one.title for one in ATTACKS.values() if name in (one.name, one.json_name)), name)
 
 
 def percent(part: float) -> str:
@@ -83,7 +97,7 @@ def outcome(cell: Cell) -> str:
     )
     if score.verdict is Verdict.NO_EVIDENCE and score.smallest_noticed is not None:
         words += f"; would have noticed {percent(score.smallest_noticed)}"
-    return words
+    return words if score.trials >= FEW else f"{words}; few trials"
 
 
 def charts(audit: Audit) -> Iterator[LineChart]:
@@ -129,7 +143,7 @@ def _rocs(audit: Audit) -> Iterator[tuple[str, Score]]:
     for cell in audit.cells:
         shown = cell.mode in ("plain", "masked", "total", "private total")
         if cell.score is not None and cell.score.has_curve and shown:
-            yield f"{cell.attack}, {COLUMN_TITLES[cell.mode]}", cell.score
+            yield f"{cell.attack}, {column_title(cell.mode)}", cell.score
 
 
 def _visible(score: Score) -> Line:
@@ -143,7 +157,7 @@ def _visible(score: Score) -> Line:
 def _roc_rows(audit: Audit) -> Iterator[tuple[str, str, Score]]:
     for cell in audit.cells:
         if cell.score is not None and cell.score.has_curve:
-            yield cell.attack, COLUMN_TITLES.get(cell.mode, cell.mode), cell.score
+            yield cell.attack, column_title(cell.mode), cell.score
 
 
 def _galleries(audit: Audit) -> Iterator[tuple[str, list[dict[str, Any]]]]:

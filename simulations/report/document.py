@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 from importlib import metadata
 from typing import Annotated, Any, TypeVar, cast
 
@@ -13,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from federation.datasets import Dataset
 
-PACKAGES = ("analytic-secagg", "numpy", "scipy", "cryptography", "scikit-learn")
+PACKAGES = ("analytic-secagg", "numpy", "scipy", "cryptography", "scikit-learn", "python-flint", "tenseal", "torch")
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -24,6 +25,26 @@ Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 FormatName = Annotated[str, Field(pattern=r"^U?Q[0-9]+\.[0-9]+$")]
 
 T = TypeVar("T")
+
+
+class Mark(IntEnum):
+    """What stands before a finding; all but the first are as they must be."""
+
+    WRONG = 0
+    """A promise does not hold."""
+    FINE = 1
+    """A promise holds."""
+    NOTICE = 2
+    """Nothing was promised, or a leak is expected; a reader should know."""
+
+    @property
+    def css(self) -> str:
+        """Its class on a page."""
+        return self.name.lower()
+
+
+Finding = tuple[Mark, str]
+"""A sentence, and what stands before it."""
 
 
 class _Untitled(GenerateJsonSchema):
@@ -100,8 +121,8 @@ class DatasetRecord(Record, title="dataset"):
 
 
 def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
-    """Return what ran: Python and the packages that decide the numbers, by name."""
-    found = {"python": platform.python_version()}
+    """Return what ran: Python, its platform and the packages that decide the numbers, by name."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in packages:
         try:
             found[package] = metadata.version(package)

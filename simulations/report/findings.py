@@ -10,17 +10,21 @@ import numpy as np
 from analytic.row_format import RowFormat
 from simulations.compare.comparison import Comparison
 from simulations.compare.runs import RunRecord
+from simulations.report.document import Finding, Mark
 
 
-def findings(comparison: Comparison) -> Iterator[tuple[bool, str]]:
+def findings(comparison: Comparison) -> Iterator[Finding]:
     """What the runs show, each with whether it is as it must be."""
     yield from _equality(comparison.runs)
     for learner, hashes in comparison.hashes.items():
         whose = f"{learner}: " if len(comparison.hashes) > 1 else ""
         if len(hashes) == 1:
-            yield True, f"{whose}one weights hash in all runs: {next(iter(hashes))}"
+            yield Mark.FINE, f"{whose}one weights hash in all runs: {next(iter(hashes))}"
         else:
-            yield True, f"{whose}{len(hashes)} weights hashes: runs whose surviving rows differ have different models"
+            yield (
+                Mark.FINE,
+                f"{whose}{len(hashes)} weights hashes: runs whose surviving rows differ have different models",
+            )
     yield from _proof(comparison.runs)
     yield from _coarse(comparison)
     if unused := comparison.unused_labels:
@@ -36,14 +40,17 @@ def findings(comparison: Comparison) -> Iterator[tuple[bool, str]]:
                 f"{one.learner} with mu {one.mu:g}" if one.mu else one.learner for one in comparison.baselines
             )
         )
-        yield True, f"gradient baselines, for comparison only ({names}): sums in the clear, no bitwise law, one seed"
+        yield (
+            Mark.NOTICE,
+            f"gradient baselines, for comparison only ({names}): sums in the clear, no bitwise law, one seed",
+        )
 
 
-def verdict(comparison: Comparison) -> tuple[bool, str]:
+def verdict(comparison: Comparison) -> Finding:
     """The answer in one sentence, and whether it is as it must be."""
-    wrong = [sentence for fine, sentence in findings(comparison) if not fine]
+    wrong = [sentence for mark, sentence in findings(comparison) if mark is Mark.WRONG]
     if wrong:
-        return False, "; ".join(wrong)
+        return Mark.WRONG, "; ".join(wrong)
     runs = comparison.runs
     counted = ", ".join(
         f"{len(set(values))} {name}"
@@ -56,7 +63,7 @@ def verdict(comparison: Comparison) -> tuple[bool, str]:
         if len(set(values)) > 1
     )
     where = "The" if len(runs) == 1 else f"In each of {len(runs)} runs{f' ({counted})' if counted else ''} the"
-    return True, f"{where} federated model is the pooled model of the surviving clients, bit for bit."
+    return Mark.FINE, f"{where} federated model is the pooled model of the surviving clients, bit for bit."
 
 
 def human_bytes(count: float) -> str:
@@ -73,37 +80,37 @@ def error_text(value: float | None, none: str = "not linear") -> str:
     return none if value is None else f"{value:.2e}" if value else "exactly 0"
 
 
-def _equality(runs: tuple[RunRecord, ...]) -> Iterator[tuple[bool, str]]:
+def _equality(runs: tuple[RunRecord, ...]) -> Iterator[Finding]:
     different = [_case(run) for run in runs if not run.bitwise_equal_to_pooled]
     if different:
         yield (
-            False,
+            Mark.WRONG,
             f"NOT EQUAL: {len(different)} of {len(runs)} runs differ from the pooled model of their survivors "
             f"({'; '.join(different)})",
         )
     else:
         equal = "the run equals" if len(runs) == 1 else f"all {len(runs)} runs equal"
-        yield True, f"{equal} the pooled model of the surviving clients, bit for bit"
+        yield Mark.FINE, f"{equal} the pooled model of the surviving clients, bit for bit"
     personal = [run for run in runs if run.personalised_bitwise_equal_to_pooled is not None]
     different = [_case(run) for run in personal if not run.personalised_bitwise_equal_to_pooled]
     if different:
-        yield False, f"NOT EQUAL: personal models differ from those of the pooled total ({'; '.join(different)})"
+        yield Mark.WRONG, f"NOT EQUAL: personal models differ from those of the pooled total ({'; '.join(different)})"
     elif personal:
-        yield True, "every client's personal models equal those that follow from the pooled total, bit for bit"
+        yield Mark.FINE, "every client's personal models equal those that follow from the pooled total, bit for bit"
     if different := [_case(run) for run in runs if run.evaluation and not run.evaluation.bitwise_equal_to_pooled]:
-        yield False, f"NOT EQUAL: evaluations differ from those of the pooled test rows ({'; '.join(different)})"
+        yield Mark.WRONG, f"NOT EQUAL: evaluations differ from those of the pooled test rows ({'; '.join(different)})"
 
 
-def _proof(runs: tuple[RunRecord, ...]) -> Iterator[tuple[bool, str]]:
+def _proof(runs: tuple[RunRecord, ...]) -> Iterator[Finding]:
     """Whether hashes are those of every machine; no fault where they are not, but said by name."""
     found = dict.fromkeys(f"{run.learner}'s {name}" for run in runs for name in run.uncertified)
     if found:
-        yield True, f"not certified, the bits are this machine's: {', '.join(found)}"
+        yield Mark.NOTICE, f"not certified, the bits are this machine's: {', '.join(found)}"
     else:
-        yield True, "certified: what was solved is the exact solution rounded once, the same on every machine"
+        yield Mark.FINE, "certified: what was solved is the exact solution rounded once, the same on every machine"
 
 
-def _coarse(comparison: Comparison) -> Iterator[tuple[bool, str]]:
+def _coarse(comparison: Comparison) -> Iterator[Finding]:
     """Columns that the format hardly holds, by number."""
     if columns := comparison.coarse_columns:
         unit = RowFormat.parse(comparison.format).dequantise(np.array(1)).item()
@@ -112,14 +119,14 @@ def _coarse(comparison: Comparison) -> Iterator[tuple[bool, str]]:
             for name, largest in columns.items()
         )
         yield (
-            True,
+            Mark.NOTICE,
             f"WARNING: {comparison.format} has a unit of {unit:g}, which is coarse for {len(columns)} of "
             f"{comparison.dataset.features} columns: {named}; scale these columns, or set a format with more fraction "
             "bits",
         )
 
 
-def _messages(comparison: Comparison) -> Iterator[tuple[bool, str]]:
+def _messages(comparison: Comparison) -> Iterator[Finding]:
     """What each mode asks of a client, once for all its runs that ask the same."""
     said: dict[str, list[str]] = {}
     for run in comparison.runs:
@@ -128,7 +135,7 @@ def _messages(comparison: Comparison) -> Iterator[tuple[bool, str]]:
         said.setdefault(f"{run.mode}: {asked}", []).append(run.learner)
     for asked, learners in said.items():
         whose = f" [{', '.join(dict.fromkeys(learners))}]" if len(comparison.learner_options) > 1 else ""
-        yield True, f"{asked}{whose}"
+        yield Mark.FINE, f"{asked}{whose}"
 
 
 def _counted(numbers: tuple[int, ...]) -> str:

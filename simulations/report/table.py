@@ -15,6 +15,7 @@ from simulations.compare.comparison import Comparison
 from simulations.compare.evaluated import EvaluationRecord, RegressionEvaluationRecord
 from simulations.compare.private import NOISY, PrivateComparison, PrivateRecord, depth_verdicts
 from simulations.compare.runs import RunRecord
+from simulations.report.document import Mark
 from simulations.report.findings import error_text, findings, human_bytes
 
 HASH_DIGITS = 8
@@ -227,9 +228,9 @@ def _parts(comparison: Comparison) -> Iterator[RenderableType]:
                 below.add_row(*map(_coloured, row))
             yield Text()
             yield below
-    for fine, finding in findings(comparison):
-        loud = not fine or finding.startswith("WARNING")
-        yield Text(finding, style="bold red" if loud else "green")
+    for mark, finding in findings(comparison):
+        loud = mark is Mark.WRONG or finding.startswith("WARNING")
+        yield Text(finding, style="bold red" if loud else "green" if mark is Mark.FINE else "")
     longest = max(comparison.runs, key=lambda run: run.wall_seconds)
     memory = max(run.peak_rss_bytes for run in comparison.runs)
     yield Text(

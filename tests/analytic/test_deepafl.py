@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from support.learner_driver import dealt, train
 
-from analytic import deepafl, row_bounds
+from analytic import deepafl, random_map, row_bounds
 from analytic.deepafl import DeepAFL, DeepModel
 from analytic.errors import (
     InvalidRowsError,
@@ -108,6 +108,7 @@ class TestWhatAClientKeeps:
             with monkeypatch.context() as patch:
                 for name in ("map_rows", "scores", "add_mapped_rows"):
                     patch.setattr(deepafl, name, counted(getattr(deepafl, name)))
+                patch.setattr(random_map, "map_rows", counted(random_map.map_rows))
                 fit_pooled(learner, _rows(0, 30))
             assert len(calls) == 1 + 3 * n_layers
 

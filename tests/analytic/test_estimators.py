@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,12 +34,14 @@ from analytic.estimators import (
 )
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, fit_pooled
+from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
 
 Q = RowFormat.parse
 DIGITS, LABELS = load_digits(return_X_y=True)
 DIGITS, LABELS = DIGITS[:600] / 16, LABELS[:600]
+LIFT = RandomMap(n_features=64, n_columns=96, feature_bound=1.0, fraction_bits=10)
 NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
 
 
@@ -216,6 +219,7 @@ def test_it_works_in_pipelines_and_searches():
     ("estimator", "learner"),
     [
         (AFLClassifier, AFL(n_features=64, n_targets=10, feature_format=Q("UQ1.15"), max_rows=600, ridge=1.0)),
+        (AFLClassifier, AFL(n_features=64, n_targets=10, feature_format=LIFT.row_format, max_rows=600, lift=LIFT)),
         (AFLClassifier, FedHiP(n_features=64, n_targets=10, feature_format=Q("UQ1.15"), max_rows=600, ridge=1.0)),
         (
             DeepAFLClassifier,
@@ -233,7 +237,7 @@ def test_it_works_in_pipelines_and_searches():
             ),
         ),
     ],
-    ids=["afl", "fedhip", "deepafl", "safle"],
+    ids=["afl", "random", "fedhip", "deepafl", "safle"],
 )
 def test_the_model_of_a_federation_becomes_an_estimator(estimator, learner):
     clients = [ClientRows(DIGITS[part], LABELS[part]) for part in np.array_split(np.arange(600), 7)]
@@ -254,6 +258,18 @@ def test_the_model_of_a_federation_becomes_an_estimator(estimator, learner):
         order = np.argsort(NAMES)
         np.testing.assert_array_equal(again.classes_, NAMES[order])
         assert again.score(DIGITS, NAMES[LABELS]) == served.score(DIGITS, NAMES[LABELS])
+
+
+def test_random_features_take_the_place_of_the_features():
+    """With an intercept and scaled columns like any others, and better than a linear model of the same rows."""
+    lift = replace(LIFT, n_columns=200, fraction_bits=16)
+    assert clone(AFLClassifier(lift=lift)).fit(DIGITS[:400], LABELS[:400]).score(DIGITS[400:], LABELS[400:]) > (
+        AFLClassifier().fit(DIGITS[:400], LABELS[:400]).score(DIGITS[400:], LABELS[400:])
+    )
+    features, targets = lift.apply(DIGITS).values, np.column_stack([LABELS, DIGITS[:, 20]])
+    fitted = AFLRegressor(lift=lift, ridge=1.0).fit(DIGITS, targets)
+    assert fitted.coef_.shape == (2, 200)
+    np.testing.assert_allclose(fitted.predict(DIGITS), features @ fitted.coef_.T + fitted.intercept_, atol=1e-9)
 
 
 def test_a_federation_of_regressors():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,27 +13,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytic.errors import SpecificationError
-from analytic.features import PROJECTIONS, Projection, random_projection
+from analytic.features import BIASED, PROJECTIONS, Projection, random_projection
 
 
-def _specified(seed: int, layer: int, kind: str, shape: tuple[int, int], projection: str) -> list[int]:
-    """The module's docstring, entry by entry, in units of 2^-16."""
+def _specified(
+    seed: int,
+    layer: int,
+    kind: str,
+    shape: tuple[int, int],
+    projection: str,
+    variance: Fraction = Fraction(1),
+    biases: bool = False,
+) -> list[int]:
+    """The module's docstring, entry by entry, in units of 2^-16; or its biases."""
     rows, columns = shape
-    distribution = b"U" if projection == "linear" else b"N"
-    header = b"analytic/projection/v2" + seed.to_bytes(8, "big") + layer.to_bytes(4, "big") + kind.encode()
-    header += rows.to_bytes(4, "big") + columns.to_bytes(4, "big") + distribution
-    entry_bytes = 4 if projection == "linear" else 24
-    stream = hashlib.shake_256(header).digest(entry_bytes * rows * columns)
-    scale = math.isqrt(2**60 // rows)
+    uniform = biases or projection in ("linear", "affine")
+    own_kind = kind.lower() if biases else kind
+    header = b"analytic/projection/v2" + seed.to_bytes(8, "big") + layer.to_bytes(4, "big") + own_kind.encode()
+    header += rows.to_bytes(4, "big") + columns.to_bytes(4, "big") + (b"U" if uniform else b"N")
+    entry_bytes = 4 if uniform else 24
+    stream = hashlib.shake_256(header).digest(entry_bytes * columns * (1 if biases else rows))
+    scale = math.isqrt(math.floor(2**60 * variance / (1 if projection == "normal" else rows)))
     entries = []
     for start in range(0, len(stream), entry_bytes):
         piece = stream[start : start + entry_bytes]
-        if projection == "linear":
+        if uniform:
             n = 2 * int.from_bytes(piece, "little") + 1 - 2**32
-            entries.append((n * scale + 2**45) // 2**46)
+            phase = biases and projection == "fourier"
+            entries.append((n * 843314857 + 2**43) // 2**44 if phase else (n * scale + 2**45) // 2**46)
         else:
             n = sum(int.from_bytes(piece[i : i + 2], "little") for i in range(0, 24, 2)) - 393210
-            entries.append(n if projection == "normal" else (n * scale + 2**29) // 2**30)
+            entries.append((n * scale + 2**29) // 2**30)
     return entries
 
 
@@ -42,18 +53,27 @@ def _specified(seed: int, layer: int, kind: str, shape: tuple[int, int], project
     st.sampled_from(["A", "B"]),
     st.tuples(st.integers(1, 6), st.integers(1, 6)),
     st.sampled_from(PROJECTIONS),
+    st.sampled_from([1.0, 0.1, 3.999]),
 )
-def test_a_second_implementation_draws_the_same_bits(seed, layer, kind, shape, projection) -> None:
-    drawn = random_projection(seed, layer, kind, shape, projection)
-    assert (drawn.values * 2**16).ravel().tolist() == _specified(seed, layer, kind, shape, projection)
+def test_a_second_implementation_draws_the_same_bits(seed, layer, kind, shape, projection, variance) -> None:
+    drawn = random_projection(seed, layer, kind, shape, projection, variance)
+    address = seed, layer, kind, shape, projection, Fraction(variance)
+    assert (drawn.values * 2**16).ravel().tolist() == _specified(*address)
     assert drawn.values.shape == shape
     assert drawn.fraction_bits == 16
+    assert (drawn.biases is None) == (projection not in BIASED)
+    if drawn.biases is not None:
+        assert (drawn.biases * 2**16).tolist() == _specified(*address, biases=True)
+        reach = math.pi if projection == "fourier" else math.sqrt(variance / shape[0])
+        assert np.abs(drawn.biases).max() <= reach + 2**-16
 
 
 KNOWN: dict[Projection, list[int]] = {
     "linear": [9420, -15919, 19320],
     "nin": [-39118, 25216, 36092],
     "normal": [-78236, 50432, 72184],
+    "affine": [9420, -15919, 19320],
+    "fourier": [-39118, 25216, 36092],
 }
 
 
@@ -68,7 +88,7 @@ def test_known_answers_of_version_2(projection: Projection) -> None:
 def test_each_part_of_the_address_gives_another_matrix() -> None:
     addresses = itertools.product((0, 1), (0, 1), ("A", "B"), ((4, 4), (2, 8)), PROJECTIONS)
     drawn = {random_projection(*address).values.tobytes() for address in addresses}
-    assert len(drawn) == 2 * 2 * 2 * 2 * 3
+    assert len(drawn) == 2 * 2 * 2 * 2 * 3  # laws with biases have the entries of those without
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flint import arb, ctx
+from flint import acb, arb, ctx
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -65,7 +65,11 @@ def _slow_activation(name: str, z: Fraction, bits: int) -> Fraction:
         return Fraction(round(Fraction(rational[name]) * 2**bits), 2**bits)
     with ctx.workprec(4000):
         x = arb(z.numerator) / z.denominator
-        value = 1 - 2 / ((2 * x).exp() + 1) if name == "tanh" else x * (1 + (x / arb(2).sqrt()).erf()) / 2
+        value = {
+            "tanh": lambda: 1 - 2 / ((2 * x).exp() + 1),
+            "gelu": lambda: x * (1 + (x / arb(2).sqrt()).erf()) / 2,
+            "sine": lambda: acb(0, x).exp().imag,
+        }[name]()
         nearest = (value * 2**bits + arb("0.5")).floor().unique_fmpz() if z else 0
     assert nearest is not None
     return Fraction(int(nearest), 2**bits)
@@ -81,8 +85,12 @@ def _slow_product(rows: NDArray[np.float64], matrix: NDArray[np.float64]) -> lis
 def test_rows_are_those_of_pythons_integers(name: str, seed: int, n: int, d: int, spread: int) -> None:
     """Spreads from 15 on take products in limbs."""
     rows, matrix = _problem(seed, n, d, 3, spread)
+    biases = np.ldexp(np.random.default_rng(seed).integers(-(2**20), 2**20, 3), -16)
+    matrix = FixedMatrix(values=matrix.values, fraction_bits=matrix.fraction_bits, biases=biases if seed % 2 else None)
     found = map_rows(rows, matrix, activation_named(name), BITS).values
-    slow = [[_slow_activation(name, z, BITS) for z in row] for row in _slow_product(rows.values, matrix.values)]
+    added = [Fraction(x) if seed % 2 else 0 for x in biases.tolist()]
+    exact = [[z + b for z, b in zip(row, added, strict=True)] for row in _slow_product(rows.values, matrix.values)]
+    slow = [[_slow_activation(name, z, BITS) for z in row] for row in exact]
     assert [[Fraction(x) for x in row] for row in found.tolist()] == slow
     assert b"\x80" not in {value.tobytes()[-1:] for value in found.ravel() if value == 0}  # one zero
 
@@ -135,13 +143,14 @@ def test_activations_are_correctly_rounded(name: str, numerators: list[int], uni
 def _beside_a_middle(name: str, k: int, unit_bits: int) -> list[int]:
     """The integers of 2^-unit_bits just below and above the z > 0 with sigma(z) = (k + 1/2) 2^-BITS."""
     with ctx.workprec(300):
-        low, high = 0, 12 * 2**unit_bits
+        low, high = 0, 2**unit_bits * 3 // 2 if name == "sine" else 12 * 2**unit_bits
         middle = arb(2 * k + 1) / 2 ** (BITS + 1)
         while high - low > 1:
             z = (low + high) // 2
             x = arb(z) / 2**unit_bits
             value = {
                 "tanh": lambda x: x.tanh(),
+                "sine": lambda x: x.sin(),
                 "gelu": lambda x: x * (-x / arb(2).sqrt()).erfc() / 2,
                 "hardswish": lambda x: x if x > 3 else x * (x + 3) / 6,
                 "softshrink": lambda x: x - arb("0.5"),
@@ -154,9 +163,9 @@ def _beside_a_middle(name: str, k: int, unit_bits: int) -> list[int]:
 def test_the_nearest_inputs_to_a_middle_are_rounded_rightly(name: str) -> None:
     """Where float64 cannot tell on which side of the middle sigma(z) lies, exact arithmetic does."""
     rng = np.random.default_rng(len(name))
-    tops = rng.integers(0, 2**BITS * (1 if name == "tanh" else 8), 60).tolist()
+    tops = rng.integers(0, 2**BITS * ({"tanh": 1, "sine": 0.99}.get(name, 8)), 60).tolist()
     inputs = [z for k in tops for z in _beside_a_middle(name, k, 48)]
-    inputs += [-z for z in inputs] if name in ("tanh", "softshrink", "none", "leaky_relu") else []
+    inputs += [-z for z in inputs] if name in ("tanh", "sine", "softshrink", "none", "leaky_relu") else []
     expected = [_slow_activation(name, Fraction(z, 2**48), BITS) for z in inputs]
     assert _mapped(name, inputs, 48) == expected
     if not activation_named(name).exact and name != "softshrink":

@@ -28,6 +28,7 @@ from analytic.model_files import (
     model_to_bytes,
     save_model,
 )
+from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
 
@@ -35,6 +36,10 @@ N, D, C = 50, 6, 3
 ROWS = np.random.default_rng(5).normal(size=(N, D)).clip(-3.9, 3.9)
 LABELS = np.random.default_rng(6).integers(0, C, N)
 Q = RowFormat.parse
+LIFT = RandomMap(
+    n_features=D, n_columns=8, feature_bound=4.0, fraction_bits=7, limit=1 - 2**-7, activation="sine",
+    projection="fourier", variance=0.3,
+)  # fmt: skip
 
 LEARNERS: dict[str, Any] = {
     "afl": AFL(n_features=D, n_targets=C, feature_format=Q("Q2.14"), max_rows=N, ridge=1 / 3),
@@ -51,7 +56,7 @@ LEARNERS: dict[str, Any] = {
     "deepafl-first": DeepAFL(
         n_features=D, n_targets=C, feature_bound=4.0, max_rows=N, n_layers=3, d_phi=8, d_f=5, fed_by_first=True
     ),
-    "deepafl-0": DeepAFL(n_features=D, n_targets=C, feature_bound=4.0, max_rows=N, n_layers=0, d_phi=8, d_f=5),
+    "random": AFL(n_features=D, n_targets=C, feature_format=Q("Q0.7"), max_rows=N, lift=LIFT),
     "safle": SAFLe(
         n_features=D, n_classes=C, max_rows=N, thresholds=FixedThresholds.evenly(-1.0, 1 / 3, 4), n_buckets=4
     ),
@@ -212,7 +217,7 @@ def test_a_rewritten_file_is_read(content):
     ("change", "message"),
     [
         (lambda d, a: d.update(version=1), "has version 1 and this release reads version 2"),
-        (lambda d, a: d.update(learner="svm"), "one of the learners afl, fedhip, deepafl, safle"),
+        (lambda d, a: d.update(learner="svm"), "one of the learners afl, random, fedhip, deepafl, safle"),
         (lambda d, a: d.pop("conditioning"), "its configuration, conditioning"),
         (lambda d, a: d["configuration"].pop("seed"), "needs seed"),
         (lambda d, a: d["configuration"].update(colour="red"), "no place for colour"),

@@ -17,9 +17,10 @@ from analytic.deepafl import DeepAFL
 from analytic.errors import NotReadyError, SpecificationError
 from analytic.fedhip import FedHiP
 from analytic.integer_maps import ACTIVATIONS, activation_named
-from analytic.layers import Activated, Layer, Linear, Lookup, Residual
+from analytic.layers import Activated, Clipped, Layer, Linear, Lookup, Residual
 from analytic.learner import ClientRows, fit_pooled
 from analytic.onnx_export import to_onnx
+from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.torch_export import TorchMissingError, to_torch
@@ -32,6 +33,7 @@ ROWS = RNG.normal(size=(N, D)).clip(-3.9, 3.9).astype(np.float32).astype(np.floa
 LABELS = RNG.integers(0, C, N)
 TEST = RNG.normal(size=(101, D)).astype(np.float32).astype(np.float64)
 DEEP = DeepAFL(n_features=D, n_targets=C, feature_bound=4.0, max_rows=N, n_layers=3, d_phi=40, d_f=24)
+MAP = RandomMap(n_features=D, n_columns=40, feature_bound=4.0, limit=2.5)
 SAFLE = SAFLe(n_features=D, n_classes=C, max_rows=N, thresholds=QuantileThresholds(low=-4, high=4, n_bins=100))
 
 LEARNERS: dict[str, Any] = {
@@ -46,7 +48,10 @@ LEARNERS: dict[str, Any] = {
     "fedhip": FedHiP(n_features=D, n_targets=C, feature_format=RowFormat.parse("Q2.14"), max_rows=N, ridge=0.1),
     **{f"deepafl-{name}": replace(DEEP, activation=name) for name in ACTIVATIONS},
     "deepafl-first": replace(DEEP, fed_by_first=True),
-    "deepafl-no-layers": replace(DEEP, n_layers=0),
+    **{
+        f"random-{own.activation}": AFL(n_features=D, n_targets=C, feature_format=own.row_format, max_rows=N, lift=own)
+        for own in (MAP, replace(MAP, activation="sine", projection="fourier", limit=0.75))
+    },
     **{f"safle-{encoding}": replace(SAFLE, encoding=encoding) for encoding in Encoding},
     "safle-words": replace(SAFLE, encoding="integer", group_size=3, n_buckets=5),
     "safle-fixed": replace(SAFLE, thresholds=FixedThresholds.evenly(-1, 1, 8), group_size=4),
@@ -93,6 +98,8 @@ class WithError:
                 found = found.times(layer.matrix, layer.bias)
             elif isinstance(layer, Activated):
                 found = found.activated(layer.name)
+            elif isinstance(layer, Clipped):
+                found = replace(found, rows=found.rows.clip(layer.low, layer.high))
             else:
                 found = found.looked_up(layer)
         return found
@@ -128,16 +135,21 @@ def gamma_of(k: int, u: float) -> float:
 def logit_tolerance(learner: Any, model: Any, features: FloatMatrix, precision: str = "float64") -> FloatMatrix:
     """How far a logit may be from ``exact_scores``.
 
-    A module's operations round; the integer maps of DeepAFL truncate what they are given by less than a unit, which
-    enters here, and round activations and updates by half of one.
+    A module's operations round; the integer maps of DeepAFL and of random features truncate what they are given by
+    less than a unit, which enters here, and round activations and updates by half of one.
     """
     rows, unit = np.asarray(features, dtype=np.float64), getattr(learner, "unit", 0.0)
+    if getattr(learner, "lift", None) is not None:
+        unit = 2.0**-learner.lift.fraction_bits
     return WithError(rows, np.full_like(rows, unit), ROUNDOFF[precision], unit).through(learner.layers(model)).error
 
 
 def score_tolerance(learner: Any, model: Any, features: FloatMatrix) -> FloatMatrix:
     """How far ``decision_function`` may be from ``exact_scores``, as the docstrings of both say."""
     u = ROUNDOFF["float64"]
+    if getattr(learner, "lift", None) is not None:
+        rows = learner.lift.apply(features).values
+        return WithError(rows, np.zeros_like(rows), u).times(model.weights).error
     if not hasattr(learner, "unit"):
         return logit_tolerance(learner, model, features)
     *before, last = learner.layers(model)
@@ -162,7 +174,7 @@ def test_logits_and_scores_agree_with_exact_ones_within_the_derived_tolerance(na
         assert logits.dtype == precision
         assert (np.abs(logits - exact) <= tolerance).all()
         # a tolerance that allowed anything would prove nothing: it stays far below the logits themselves
-        small = 1e-3 if name.startswith("deepafl") else 1e-8
+        small = 1e-3 if name.startswith(("deepafl", "random")) else 1e-8
         assert tolerance.max() < {"float64": small, "float32": 1.0}[precision] * np.abs(exact).max()
         if precision == "float64":
             np.testing.assert_array_equal(logits.argmax(axis=1), exact.argmax(axis=1))

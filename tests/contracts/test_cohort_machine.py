@@ -244,5 +244,5 @@ class CohortMachine(RuleBasedStateMachine):
                 assert session._kept.secrets is None
 
 
-CohortMachine.TestCase.settings = settings(stateful_step_count=40, max_examples=2 * settings.default.max_examples)
+CohortMachine.TestCase.settings = settings(stateful_step_count=40, max_examples=settings.default.max_examples)
 TestCohorts = CohortMachine.TestCase

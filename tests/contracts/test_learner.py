@@ -26,6 +26,7 @@ from analytic.fedhip import FedHiP
 from analytic.integer_maps import ACTIVATIONS
 from analytic.layers import Layered
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
+from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
 from federation.learners import LEARNERS
@@ -74,6 +75,15 @@ BUCKETS = tuple(
     {"ri_gamma": gamma, "ridge": ridge, "max_clients": MAX_CLIENTS} for gamma in (0, 1000) for ridge in (0.0, 0.5)
 )
 COLUMNS = ColumnMap(exponents=tuple(range(3, 3 + D)), intercept=1)
+FEWER = settings(max_examples=max(10, settings.default.max_examples // 4))
+"""A law of every learner in every form, of which there are many."""
+
+MAP = RandomMap(n_features=D, n_columns=9, feature_bound=32.0, fraction_bits=11, seed=4)
+WAVE = replace(MAP, activation="sine", projection="fourier", fraction_bits=7, limit=127 / 128, variance=0.01)
+LIFTS = tuple(
+    {"feature_format": own.row_format, "lift": own}
+    for own in (replace(MAP, projection="affine", activation="tanh"), replace(MAP, projection="normal", limit=40.0))
+)
 SCALES = st.sampled_from([0.001, 1.0, 31.9])
 CASES = {
     "afl": Case(AFL(**LINEAR), PENALTIES),
@@ -85,7 +95,15 @@ CASES = {
     ),
     "fedhip": Case(FedHiP(**LINEAR), PENALTIES),
     "fedhip-columns": Case(FedHiP(**LINEAR, columns=COLUMNS), PENALTIES[::3]),
-    "deepafl": Case(DEEP, (*DEPTHS, {"ridge": 0.0, "gamma": 0.0}, {"n_layers": 0})),
+    "random": Case(AFL(**LINEAR | {"feature_format": MAP.row_format}, lift=MAP), (*PENALTIES[::3], *LIFTS)),
+    "random-sine-real": Case(
+        AFL(**LINEAR | {"feature_format": Q("Q0.7")}, target_format=Q("Q3.8"), lift=WAVE), real_targets=True
+    ),
+    "random-columns": Case(
+        AFL(**LINEAR, columns=ColumnMap(exponents=(2,) * 9, intercept=1), lift=WAVE), PENALTIES[::3]
+    ),
+    "fedhip-random": Case(FedHiP(**LINEAR | {"feature_format": MAP.row_format}, lift=MAP)),
+    "deepafl": Case(DEEP, (*DEPTHS, {"ridge": 0.0, "gamma": 0.0, "headroom_bits": 9})),
     "deepafl-real": Case(replace(DEEP, target_format=Q("Q3.8")), real_targets=True),
     "deepafl-clip": Case(replace(DEEP, feature_bound=0.5, headroom_bits=0, clip=True)),
     "safle": Case(COUNTS, BUCKETS),
@@ -124,8 +142,8 @@ def exact_terms(learner: Any, model: Any, features: NDArray[Any]) -> tuple[NDArr
         np.put_along_axis(phi, digits[:, :, None].astype(np.intp), 1.0, axis=2)
         return phi.reshape(len(features), -1), model.weights
     if learner.name != "deepafl":
-        mapped = getattr(learner, "columns", None)
-        return features if mapped is None else mapped.features(features), model.weights
+        lifted = features if learner.lift is None else learner.lift.apply(features).values
+        return lifted if learner.columns is None else learner.columns.features(lifted), model.weights
     kept = learner._start(features)
     for block in model.blocks:
         learner._advance(kept, block)
@@ -147,6 +165,7 @@ def test_exact_scores_are_fractions_rounded_once(name: str, data: st.DataObject)
 
 
 @EACH
+@FEWER
 @given(data=st.data())
 def test_federated_equals_pooled_for_any_partition(name: str, data: st.DataObject) -> None:
     """Every layer, any skew, in any order, with clients that have nothing, in float32 and float64, by bytes."""
@@ -167,6 +186,7 @@ def test_federated_equals_pooled_for_any_partition(name: str, data: st.DataObjec
 
 
 @EACH
+@FEWER
 @given(data=st.data())
 def test_the_model_is_that_of_the_survivors_of_each_sum(name: str, data: st.DataObject) -> None:
     """Whoever drops out of whichever sum: pooled rows of those who took part, nothing kept between sums."""
@@ -223,6 +243,7 @@ def test_a_client_without_rows_changes_nothing_whatever_type_they_have(name: str
 
 
 @EACH
+@FEWER
 @given(data=st.data())
 def test_no_total_leaves_the_bounds_of_its_layout(name: str, data: st.DataObject) -> None:
     learner, rng = drawn(name, data)
@@ -305,17 +326,24 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     | {"group_size": 4, "seed": 1, "ridge": 0.25, "ri_gamma": 1, "max_clients": 2},
 }
 DIFFERENCES["fedhip"] = DIFFERENCES["afl"]
+LIFTED: dict[str, Any] = {"n_columns": 10, "feature_bound": 33.0, "fraction_bits": 10, "limit": 3.0, "seed": 5}
+LIFTED |= {"activation": "tanh", "projection": "affine", "variance": 2.0}
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_every_public_difference_is_another_context(name: str) -> None:
     """A session derives its keys from these bytes, so a client with another seed or format adds only noise."""
-    learner, changes = PLAIN[name].learner, DIFFERENCES[name]
+    learner, changes = PLAIN[name].learner, DIFFERENCES["afl" if name == "random" else name]
     assert set(changes) == {field.name for field in fields(learner) if "optional" not in field.metadata}
+    others = [{field: change} for field, change in changes.items()]
+    if learner.name == "random":
+        assert {*LIFTED, "n_features", "version"} == {field.name for field in fields(RandomMap)}
+        others = [change for change in others if "n_features" not in change]  # it is the map's own
+        others += [{"lift": replace(MAP, **{field: change})} for field, change in LIFTED.items()]
     model = learner.init()
     contexts = [learner.context_bytes(model)]
-    contexts += [replace(learner, **{field: change}).context_bytes(model) for field, change in changes.items()]
-    assert len(set(contexts)) == 1 + len(changes)
+    contexts += [replace(learner, **change).context_bytes(model) for change in others]
+    assert len(set(contexts)) == 1 + len(others)
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -357,7 +385,7 @@ def test_rows_that_are_no_numbers_are_counted_and_refused(name: str, bad: float)
         learner.client_statistics(learner.init(), rows)
 
 
-@pytest.mark.parametrize("name", ["afl", "fedhip", "deepafl"])
+@pytest.mark.parametrize("name", ["afl", "fedhip", "random", "deepafl"])
 def test_rows_beyond_the_format_are_refused_before_anything_is_sent(name: str) -> None:
     learner, rows = CASES[name].learner, CASES[name].rows(np.random.default_rng(7), 30)
     rows.features[4] = 1e5
@@ -436,9 +464,12 @@ IMPOSSIBLE: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"columns": replace(COLUMNS, target_exponents=(0,) * C)}, "real targets or none"),
         *(({"columns": replace(COLUMNS, intercept=power)}, "does not hold a column of") for power in (-5, 12)),
     ],
+    "random": [
+        ({"lift": replace(MAP, n_features=4)}, "rows of 4 features came, and n_features=5"),
+    ],
     "deepafl": [
-        *(({name: 0}, "at least one feature") for name in ("n_features", "n_targets", "d_phi", "d_f")),
-        *(({name: -1}, name) for name in ("n_layers", "headroom_bits")),
+        *(({name: 0}, "at least one feature") for name in ("n_features", "n_targets", "d_phi", "d_f", "n_layers")),
+        ({"headroom_bits": -1}, "headroom_bits"),
         *(({name: value}, f"{name} must be") for name in ("ridge", "gamma") for value in NO_PENALTY),
         *(({"feature_bound": bound}, "feature_bound") for bound in (0.0, np.inf)),
         ({"activation": "swish"}, "an activation is one of"),

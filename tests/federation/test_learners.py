@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from analytic.afl import AFL
 from analytic.bucketing import FixedThresholds
 from analytic.deepafl import DeepAFL
+from analytic.errors import SpecificationError
 from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
@@ -107,7 +110,8 @@ def test_all_learners_can_be_asked_for_by_one_word() -> None:
     [
         ("afl", {}),
         ("fedhip", {"alphas": (1.0,)}),
-        ("deepafl", {"n_layers": 0}),
+        ("random", {}),
+        ("random", {"activation": "sine", "d_phi": 9}),
         ("deepafl", {"n_layers": 3}),
         ("deepafl", {}),
         ("safle", {}),
@@ -130,6 +134,20 @@ def test_deepafl_is_as_wide_as_its_rows_need(n_features: int, width: int) -> Non
     narrow = LEARNERS["deepafl"].build(settings(n_features=n_features, options={"d_f": 3}))
     assert isinstance(narrow, DeepAFL)
     assert (narrow.d_phi, narrow.d_f) == (width, 3)
+
+
+def test_random_features_end_where_their_format_does() -> None:
+    """Proven for relu, seven bits for a sine, and what is stated where it is."""
+    for own, row_format, limit in (
+        ({}, "UQ9.7", None),
+        ({"row_bits": 12}, "UQ9.3", None),
+        ({"activation": "sine"}, "Q0.7", 127 / 128),
+        ({"format": RowFormat.parse("UQ2.5")}, "UQ2.5", 4 - 1 / 32),
+    ):
+        learner: Any = LEARNERS["random"].build(settings(n_features=100, options=own))
+        assert (str(learner.feature_format), learner.lift.limit, learner.lift.n_columns) == (row_format, limit, 512)
+    with pytest.raises(SpecificationError, match=r"may reach 2\^9, and 8 bits do not hold them: allow more row_bits"):
+        LEARNERS["random"].build(settings(n_features=100, options={"row_bits": 8}))
 
 
 def test_even_thresholds_cut_the_range_that_was_set() -> None:

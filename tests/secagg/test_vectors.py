@@ -200,7 +200,7 @@ def test_totals_are_the_survivors_vectors(name: str, one: Json) -> None:
     vectors = by_party(one["vectors"])
     assert one["total"] == [sum(column) for column in zip(*(vectors[p] for p in one["survivors"]), strict=True)]
     layout = one["layout"] if "layout" in one else SCENARIOS[name]["parameters"]["layout"]
-    ends = [at for _, _, bound in layout for at in (bound, -bound)]
+    ends = [at for _, _, *bounds in layout for at in (min(bounds), -min(bounds))]
     assert set(ends) <= set(one["total"])  # both ends of every bound are reached
 
 

@@ -18,6 +18,7 @@ SET_UP = (Type.ADVERTISED_KEYS, Type.ROSTER, Type.SEALED_SHARES)
 @dataclass(frozen=True)
 class Session:
     layout: tuple[tuple[str, int, int], ...]
+    client_bounds: Mapping[str, int]
     clients: tuple[int, ...]
     session_id: bytes
     context: bytes
@@ -32,7 +33,8 @@ class Session:
     def of(cls, parameters: Mapping[str, Any]) -> Session:
         """The session of a vector's ``parameters``."""
         return cls(
-            layout=tuple((name, size, bound) for name, size, bound in parameters["layout"]),
+            layout=tuple((name, size, bound) for name, size, bound, *_ in parameters["layout"]),
+            client_bounds={name: own[0] for name, _, _, *own in parameters["layout"] if own},
             clients=tuple(parameters["clients"]),
             session_id=bytes.fromhex(parameters["session_id"]),
             context=bytes.fromhex(parameters["context"]),
@@ -76,7 +78,7 @@ class Session:
 
     @cached_property
     def digest(self) -> bytes:
-        segments = (bytes([len(name)]) + name.encode() + number(size, 8) + number(bound, 8)
+        segments = (bytes([len(name)]) + name.encode() + number(size, 8) + number(bound, 8) + self._own_bound(name)
                     for name, size, bound in self.layout)  # fmt: skip
         return sha256(
             length_prefixed(
@@ -89,6 +91,9 @@ class Session:
                 *self._own_parameters,
             )
         )
+
+    def _own_bound(self, name: str) -> bytes:
+        return b"\xff" + number(self.client_bounds[name], 8) if name in self.client_bounds else b""
 
     @cached_property
     def setup_digest(self) -> bytes:

@@ -14,6 +14,3 @@ class MemoryStore:
 
     def save(self, record: bytes) -> None:
         self.record = record
-
-    def wipe(self) -> None:
-        self.record = None

@@ -233,8 +233,8 @@ class Row:
 
     @property
     def settings(self) -> settings:
-        """The profile's, but for ``max_examples``."""
-        return settings(max_examples=min(settings.default.max_examples, self.max_examples))
+        """A quarter of the profile's examples for each of more than thirty rows, but for ``max_examples``."""
+        return settings(max_examples=min(max(10, settings.default.max_examples // 4), self.max_examples))
 
 
 ROWS = {

@@ -29,15 +29,19 @@ def every_width(beyond: str) -> list[tuple[str, int, int]]:
     return [*widths, ("zero", 2, 0), (beyond, 2, 128)]
 
 
-def vectors_for(name: str, layout: Sequence[tuple[str, int, int]], clients: Sequence[int]) -> dict[int, list[int]]:
-    """Plain vectors whose sums stay within the bounds, whoever survives: both ends of the bound, then something."""
+def vectors_for(name: str, layout: Sequence[tuple[Any, ...]], clients: Sequence[int]) -> dict[int, list[int]]:
+    """Plain vectors whose sums stay within the bounds, whoever survives: both ends of the bound, then something.
+
+    A segment with a bound for one client has that as its fourth part.
+    """
     source = random.Random(name)
     vectors: dict[int, list[int]] = {party: [] for party in clients}
-    for _, size, bound in layout:
+    for _, size, bound, *own in layout:
+        most = min([bound, *own])
         for entry in range(size):
             for party in clients:
-                share = bound // len(clients)
-                at_end = (bound, -bound)[entry % 2] if party == clients[0] else 0
+                share = min(most, bound // len(clients))
+                at_end = (most, -most)[entry % 2] if party == clients[0] else 0
                 vectors[party].append(at_end if entry < 2 else source.randint(-share, share))
     return vectors
 

@@ -325,7 +325,7 @@ def test_a_lost_key_pair_is_a_missing_key_holder(trial: Trial) -> None:
     proposed = answered(trial, question())
     folder = SessionFolder(state(trial, HOLDER_SITE))
     with folder.locked():
-        folder.key_pair(proposed.session).wipe()
+        folder.run("DELETE FROM records WHERE session = ?", proposed.session)
     with pytest.raises(NoSessionError, match="key pair of this session is not here"):
         site(trial, HOLDER_SITE).join(proposed)
 

@@ -135,6 +135,9 @@ def test_a_leak_and_a_toothless_attack_are_said_loudly(report: Audit) -> None:
     blunt = Cell(
         attack="membership", mode="plain", score=Score(hits=0, trials=90, chance=0.5), expectation=Expectation.LEAKS
     )
+    broken = report.model_copy(update={"wrong_answers": ("mask streams",)})
+    assert not broken.holds
+    assert next(findings(broken))[1].startswith("primitives do not give their known answers (mask streams)")
     toothless = report.model_copy(update={"cells": [blunt]})
     assert any(not fine and "did not win where they must" in text for fine, text in findings(toothless))
     assert all(fine for fine, _ in findings(report))

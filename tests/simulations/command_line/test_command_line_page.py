@@ -15,6 +15,7 @@ from analytic.bucketing import MAX_BUCKETS, Encoding, QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.features import PROJECTIONS
 from analytic.integer_maps import ACTIVATIONS
+from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 from federation.console.process import EXIT_CODES
@@ -26,7 +27,7 @@ from simulations.report.table import COLUMNS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
 FROM_DATA = {"d_phi": "from the features", "d_f": "from the features", "low": "lowest", "high": "highest"}
-FROM_DATA |= {"intercept": "real targets", "feature_bound": "from `--format`"}
+FROM_DATA |= {"format": "proven", "feature_bound": "from the format", "intercept": "real targets"}
 """Defaults that are no numbers, by what the page says of them."""
 
 
@@ -55,7 +56,8 @@ def options() -> Iterator[tuple[str, str, Any]]:
     of_learners = {
         "afl": defaults(AFL) | {"intercept": None},
         "fedhip": defaults(AFL) | {"alphas": DEFAULT_ALPHAS, "intercept": None},
-        "deepafl": defaults(DeepAFL) | {"feature_bound": None},
+        "random": defaults(RandomMap) | {"row_bits": 16, "d_phi": None, "format": None},
+        "deepafl": defaults(DeepAFL),
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},
     }
     for name, entry in LEARNERS.items():
@@ -65,7 +67,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
         yield "fedavg, fedprox", option, getattr(BASELINES["fedprox"].settings(0), option)
 
 
-@pytest.mark.parametrize("heading", ["afl", "fedhip", "deepafl", "safle", "fedavg, fedprox"])
+@pytest.mark.parametrize("heading", ["afl", "fedhip", "random", "deepafl", "safle", "fedavg, fedprox"])
 def test_every_option_stands_there_with_its_default(heading: str) -> None:
     rows = {row[0].strip("`"): row for row in table_below(f"### {heading}")}
     known = {option: default for own, option, default in options() if own == heading}
@@ -76,7 +78,7 @@ def test_every_option_stands_there_with_its_default(heading: str) -> None:
 
 
 def test_every_learner_and_baseline_is_covered() -> None:
-    assert {name for name, entry in LEARNERS.items() if entry.options} == {"afl", "fedhip", "deepafl", "safle"}
+    assert {name for name, entry in LEARNERS.items()} == {"afl", "fedhip", "random", "deepafl", "safle"}
     assert set(BASELINES) == {"fedavg", "fedprox"}
     assert set(BASELINES["fedavg"].options) == set(BASELINES["fedprox"].options) - {"mu"}
     for option in set(BASELINES["fedavg"].options):
@@ -87,8 +89,8 @@ def test_every_learner_and_baseline_is_covered() -> None:
 @pytest.mark.parametrize(
     ("heading", "option", "words"),
     [
-        ("deepafl", "activation", list(ACTIVATIONS)),
-        ("deepafl", "projection", list(PROJECTIONS)),
+        *((name, "activation", list(ACTIVATIONS)) for name in ("random", "deepafl")),
+        *((name, "projection", list(PROJECTIONS)) for name in ("random", "deepafl")),
         ("safle", "encoding", list(Encoding)),
         ("safle", "thresholds", list(Thresholds)),
         ("deepafl", "fed_by_first", ["yes", "no"]),

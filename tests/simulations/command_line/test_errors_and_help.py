@@ -134,7 +134,10 @@ WRONG = [
     ("compare --dropout-anew", "with --dropout 0 none do; add --dropout RATE"),
     ("compare --promise 3", "--promise needs --epsilon to have an effect; add --epsilon"),
     ("compare --mean-share 0.5", "--mean-share needs --epsilon"),
-    ("compare --epsilon 1 --learner safle", "needs a learner that has a private form, afl or deepafl, not safle"),
+    (
+        "compare --epsilon 1 --learner safle",
+        "has a private form, afl, random or deepafl, not safle",
+    ),
     ("compare --epsilon 1 --promise 4", "4 survivors are promised and 3 of 3 stay"),
     ("compare --epsilon 1 --dropout 0.7", "a masked sum of 3 clients needs 2 to stay .* leaves 1; use a smaller rate"),
     ("compare --epsilon 1 --ri 1", "--ri has no effect on what --epsilon adds: .* leave out one of the two"),
@@ -186,7 +189,10 @@ WRONG = [
     ("compare --speed 9", "unknown argument --speed"),
     ("compare --dataset iris", "argument --dataset: needs one of digits, breast_cancer, diabetes, not 'iris'"),
     ("audit --dataset diabetes", "attacks look for rows of classes; diabetes has real targets"),
-    ("compare --learner svm", "argument --learner: a learner is one of afl, fedhip, deepafl, safle, or all of them"),
+    (
+        "compare --learner svm",
+        "a learner is one of afl, fedhip, random, deepafl, safle, or all of them",
+    ),
     ("compare --learner afl,all", "or all of them as all, not 'all'"),
     ("compare --baselines sgd", "argument --baselines: a baseline is one of fedavg, fedprox"),
     ("compare --baselines fedavg --option mu=1", "fedavg.rounds"),

@@ -65,7 +65,7 @@ def test_every_learner_over_every_kind_of_mode_on_digits(tmp_path: Path, capsys:
         assert masked == [4] + [2] * (len(plain) - 1)
         assert committee == plain == [1] * len(plain)
         assert {run["heavy_messages_per_client"] for run in runs} == {len(plain)}
-    assert "all 12 runs equal the pooled model" in capsys.readouterr().out
+    assert "all 15 runs equal the pooled model" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("anew", [(), ("--dropout-anew",)], ids=["same", "anew"])
@@ -148,7 +148,7 @@ def test_help_has_examples_and_what_exit_codes_mean(capsys: pytest.CaptureFixtur
     words = " ".join(text.split())
     assert "under masks up to half as many others vanish after theirs" in words
     assert "with --epsilon, the simulated noise; keys and masks come from the operating system" in words
-    assert "its ridge is 0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64 unless" in words
+    assert "its ridge is 0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64, its" in words
 
 
 def test_the_module_runs_and_its_bar_goes_to_a_terminal_only(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from simulations.report.findings import findings
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "afl": {},
     "fedhip": {},
+    "random": {"d_phi": 24},
     "deepafl": {"n_layers": 2, "d_phi": 24, "d_f": 16},
     "safle": {"n_buckets": 4, "n_bins": 32, "group_size": 1},
 }
