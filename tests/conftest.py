@@ -1,4 +1,4 @@
-"""Hypothesis profiles: `dev` while writing, `ci` for every change, `nightly` for long random searches."""
+"""Hypothesis profiles: `dev` while writing, `ci` for every change, `nightly` for long searches; where files lie."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that every test finds ``support``
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - its folders are their owner's alone
+if os.access(SHARED_MEMORY, os.W_OK):  # a site flushes every word to its disk, which takes most of a rehearsal's time
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=25, deadline=None, suppress_health_check=_QUIET)

@@ -6,7 +6,7 @@ import gc
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,15 @@ COPIES = 4
 
 ENTRY_BYTES = 250
 """Bytes that one entry of a list may take in Python beyond its content: a dict's slot, an int, a bytes object."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_heap() -> Iterator[None]:
+    """What the tests before left need not be looked through before each measurement."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def peak(call: Callable[[], Any]) -> int:

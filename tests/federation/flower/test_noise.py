@@ -13,6 +13,7 @@ from rehearsed import (
     INVITE,
     STEP,
     ForgedGrid,
+    announced,
     edit,
     edit_all,
     events,
@@ -83,7 +84,7 @@ def test_a_noisy_run_charges_every_site_before_its_vector_leaves(trial: Trial, t
     paid_when_sent: list[int] = []
 
     def watch(node: int, message: Any, reply: Any) -> None:
-        if node == node_of(1):
+        if node == node_of(1) and message.metadata.message_type != "query.context":
             paid_when_sent.append(len(ledger(trial, 1).releases))
 
     rehearse(trial.folder, run_config(tmp_path, mode=mode, **NOISE), watch=watch)
@@ -148,10 +149,10 @@ def test_a_sum_that_the_journal_refuses_costs_nothing(trial: Trial) -> None:
     with_budgets(trial)
     edit(trial, 3, (JOURNAL, ""))
     committee = {"mode": "committee", "helpers": (101, 102), "min_survivors": 3}
-    site(trial, 3).join(private(**committee))
+    site(trial, 3).join(announced(trial, private(**committee)))
     assert charged(trial) == [0, 0, 1, 0, 0]
-    again = private(**committee)
-    for proposed in (again, again, private(**committee)):
+    again = announced(trial, private(**committee))
+    for proposed in (again, again, announced(trial, private(**committee))):
         with pytest.raises(ConsentRefusedError, match="in 1 totals already"):
             site(trial, 3).join(proposed)
     assert charged(trial) == [0, 0, 1, 0, 0]
