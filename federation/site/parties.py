@@ -70,7 +70,10 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
     protocol, party = agreement.protocol, role.party
     signs = party in protocol.public_keys.get(CLIENT_ROLE, {})
     secrets = PartySecrets(
-        identity=role.identity if signs else None, consent=kept.journal.consent, keep=kept.file.kept.keep_receipt
+        identity=role.identity if signs else None,
+        rows=lambda: kept.journal.rows_of(protocol),
+        consent=kept.journal.consent,
+        keep=kept.file.kept.keep_receipt,
     )
 
     def contribution() -> IntVector:
