@@ -9,16 +9,13 @@ coefficient. ``docs/explanation/differencing.md`` argues that nothing else need 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from itertools import combinations
 
 import flint
 
-from secagg.sessions import PartyId
-
-Survivors = Collection[PartyId]
-"""The clients whose vectors a total holds."""
+Vectors = Collection[Hashable]
+"""The vectors that a total holds, by whatever tells them apart: their clients, or clients and rows."""
 
 Group = tuple[int, ...]
 """For each total, 1 if it holds the clients of this group and 0 if not."""
@@ -27,7 +24,9 @@ MOST_COMBINATIONS = 5000
 """How many combinations are looked at: a second's work. Few totals with few dropouts have far fewer."""
 
 
-def fewest_left(earlier: Sequence[Survivors], new: Survivors) -> int | None:
+def fewest_left(
+    earlier: Sequence[Vectors], new: Vectors, *, owner: Callable[[Hashable], Hashable] = lambda vector: vector
+) -> int | None:
     """Return the fewest clients that stay in what a further total lets anybody work out; None if that is nothing.
 
     Exact over all real combinations in which the new total has a part: the fewest are left where a coefficient is zero
@@ -35,30 +34,43 @@ def fewest_left(earlier: Sequence[Survivors], new: Survivors) -> int | None:
     clients in which it vanishes, r being the number of independent totals.
 
     Args:
-        earlier: the survivors of each total that was released.
-        new: the survivors of the total that is asked for.
+        earlier: the vectors in each total that was released.
+        new: those in the total that is asked for.
+        owner: the client whose vector one is; several may be one client's, of different rows, and hide only it.
 
     Returns:
-        None if the new total's survivors follow from the earlier ones' (they are the same, say); 0 where there are
+        None if the new total's vectors follow from the earlier ones' (they are the same, say); 0 where there are
         more than ``MOST_COMBINATIONS`` to look at, since then nobody is known to be hidden.
     """
-    totals = [frozenset(total) for total in (*earlier, new)]
-    alike = Counter(tuple(int(party in total) for total in totals) for party in frozenset().union(*totals))
+    totals = [*_entangled(earlier, frozenset(new)), frozenset(new)]
+    alike: dict[Group, set[Hashable]] = {}
+    for vector in frozenset[Hashable]().union(*totals):
+        alike.setdefault(tuple(int(vector in total) for total in totals), set()).add(owner(vector))
     kept = _independent(list(alike))
-    if kept[-1:] != [len(earlier)]:
+    if kept[-1:] != [len(totals) - 1]:
         return None
-    clients = Counter[Group]()
-    for group, number in alike.items():
-        clients[tuple(group[place] for place in kept)] += number
+    clients: dict[Group, set[Hashable]] = {}
+    for group, owners in alike.items():
+        clients.setdefault(tuple(group[place] for place in kept), set()).update(owners)
     if math.comb(len(clients), len(kept) - 1) > MOST_COMBINATIONS:
         return 0
-    fewest = len(totals[-1])
+    fewest = len(set(map(owner, new)))
     for vanishing in combinations(sorted(clients), len(kept) - 1):
         coefficients = _orthogonal(vanishing, len(kept))
         if coefficients is not None and coefficients[-1]:
-            left = (number for group, number in clients.items() if _times(coefficients, group))
-            fewest = min(fewest, sum(left))
+            left = (owners for group, owners in clients.items() if _times(coefficients, group))
+            fewest = min(fewest, len(set[Hashable]().union(*left)))
     return fewest
+
+
+def _entangled(earlier: Sequence[Vectors], new: frozenset[Hashable]) -> list[frozenset[Hashable]]:
+    """The totals that share a vector with the new one, or with one that does, and so on: no other says more of it."""
+    apart, entangled, reached = [frozenset(total) for total in earlier], list[frozenset[Hashable]](), new
+    while near := [total for total in apart if not reached.isdisjoint(total)]:
+        entangled += near
+        apart = [total for total in apart if reached.isdisjoint(total)]
+        reached = reached.union(*near)
+    return entangled
 
 
 def _independent(groups: Sequence[Group]) -> list[int]:

@@ -6,12 +6,13 @@ payload (``seal_frame``), and none is looked into before that signature verifies
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Protocol, cast
 
 from secagg.config import SERVER
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import PartyId
-from secagg.sums import PartySecrets, SumProtocol, Survivors
+from secagg.sums import PartySecrets, RowsOf, SumProtocol, Survivors
 from secagg.wire import Frame, MessageType, message_type, open_frame, seal_frame
 
 
@@ -59,14 +60,14 @@ class Party:
             identity=self._identity,
         )
 
-    def _agree(self, survivors: Survivors | None) -> None:
-        """Ask for the consent to a total.
+    def _agree(self, survivors: Survivors | None, rows: RowsOf = MappingProxyType({})) -> None:
+        """Ask for the consent to a total of these rows.
 
         Raises:
             ConsentRefusedError: it is refused.
         """
         if self._consent is not None:
-            self._consent(cast(SumProtocol, self._config), survivors)
+            self._consent(cast(SumProtocol, self._config), survivors, rows)
 
     def _hear(self, message: bytes, sender: PartyId = SERVER) -> Frame:
         """Return what a message says.

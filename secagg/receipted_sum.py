@@ -46,7 +46,7 @@ from secagg.receipts import (
 from secagg.rounds import Round
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
 from secagg.snapshots import read, write
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, PartySecrets, SumProtocol, Survivors
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, PartySecrets, RowsOf, SumProtocol, Survivors
 from secagg.wire import MessageType, Reader, carries_vector, message_type, write_parties
 
 K = TypeVar("K", "ReceiptedPartyState", "ReceiptedServerState")
@@ -304,10 +304,10 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
             self._kept.upload = hashlib.sha256(said).digest()
         return said
 
-    def _consented(self, protocol: SumProtocol, survivors: Survivors | None) -> None:
+    def _consented(self, protocol: SumProtocol, survivors: Survivors | None, rows: RowsOf) -> None:
         self._kept.survivors = ()  # after a no it signs nothing of this total
         if self._asked is not None:
-            self._asked(protocol, survivors)
+            self._asked(protocol, survivors, rows)
         self._kept.survivors = survivors
 
     def _countersign(self, message: bytes) -> bytes:

@@ -25,14 +25,21 @@ CLIENT_ROLE, SERVER_ROLE = "client", "server"
 Survivors = tuple[PartyId, ...]
 """The clients whose vectors a total holds, ascending."""
 
-Consent = Callable[["SumProtocol", Survivors | None], None]
-"""Asks whether a party is in a total, before it says what the total needs of it: the sum, and whose total it is.
+RowsOf = Mapping[PartyId, bytes]
+"""What is known of the rows behind survivors' vectors: each one's own keyed fingerprint, where it gave one."""
+
+Consent = Callable[["SumProtocol", Survivors | None, RowsOf], None]
+"""Asks whether a party is in a total, before it says what the total needs of it: the sum, whose total it is, and of
+what rows.
 
 None stands for survivors that the party is never shown, or only by a server that it has to believe: the question then
 comes before its vector leaves. Else it comes before its word on these survivors does. It may come again for the same
 survivors, and raises ``ConsentRefusedError`` to say no.
 """
 
+
+ROWS_BYTES = 16
+"""Of a fingerprint of rows: two of n have one by chance with probability n^2 / 2^129."""
 
 Keep = Callable[[bytes], None]
 """Takes a receipt, as bytes, to where its owner keeps it."""
@@ -46,6 +53,8 @@ class PartySecrets:
         identity: its Ed25519 signing key, with which it signs every message where the sum has identities.
         boxes: its key pair that others seal to (a committee's helper has one).
         decryption: the secret context of a session (a key holder has one).
+        rows: what a committee's helpers shall know a client's rows by (``ROWS_BYTES``, the same for the same rows),
+            asked for once its vector is there; None where they shall not know.
         consent: whom it asks before a total is made with it; None for a party that is in whatever it is asked for.
         keep: where its receipt goes, once it was checked; None for who reads it from the session.
     """
@@ -53,6 +62,7 @@ class PartySecrets:
     identity: IdentityKey | None = field(default=None, repr=False)
     boxes: BoxKey | None = field(default=None, repr=False)
     decryption: bytes = field(default=b"", repr=False)
+    rows: Callable[[], bytes] | None = field(default=None, repr=False)
     consent: Consent | None = field(default=None, repr=False)
     keep: Keep | None = field(default=None, repr=False)
 

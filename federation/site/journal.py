@@ -26,12 +26,19 @@ from secagg.encoding import length_prefixed
 from secagg.errors import ConsentRefusedError
 from secagg.masked.assumptions import Assumptions
 from secagg.policy import ClientPolicy
-from secagg.sums import CLIENT_ROLE, SumProtocol, Survivors
+from secagg.sums import CLIENT_ROLE, ROWS_BYTES, RowsOf, SumProtocol, Survivors
 
 _TAG_BYTES = 8
 """Of a row's features. Among n rows two have one tag by chance with probability n^2 / 2^65, and an owner is asked."""
 
 _PARTY_BYTES = 4
+_OWNER_BYTES = 16
+
+_HELPED = b"helped"
+"""What totals are of that this party helped to release: their vectors are known by owner and rows, in any cohort."""
+
+_Vector = PartyId | tuple[bytes, bytes]
+"""In a client's entries a survivor; in a helper's a survivor's key and rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +67,7 @@ class _Entry:
         cohort: that of the cohort and its keys.
         run: the first session of the run; empty where nobody said one.
         grown: see ``RunPlace``.
-        survivors: whose total it is; None where that was not shown.
+        survivors: whose total it is, or of which vectors; None where that was not shown.
         is_allowed: whether it took one of the totals that the owner allows.
         is_clean: whether neither it nor an earlier sum of its run did.
     """
@@ -69,7 +76,7 @@ class _Entry:
     cohort: bytes
     run: bytes
     grown: int
-    survivors: frozenset[PartyId] | None
+    survivors: frozenset[_Vector] | None
     is_allowed: bool = False
     is_clean: bool = True
 
@@ -107,7 +114,15 @@ class Journal:
         values = (protocol.digest, subject, session, configuration, run, grown)
         self._folder.run("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?, ?)", *values)
 
-    def consent(self, protocol: SumProtocol, survivors: Survivors | None) -> None:
+    def rows_of(self, protocol: SumProtocol) -> bytes:
+        """What a committee's helpers shall know the rows by that were noted for a sum (``PartySecrets.rows``).
+
+        It is the same for the same rows in whatever sum, and without this site's own key it tells nothing else.
+        """
+        ((subject,),) = self._folder.run("SELECT subject FROM vectors WHERE total = ?", protocol.digest)
+        return _mac(self._key(), b"for helpers", subject)[:ROWS_BYTES]
+
+    def consent(self, protocol: SumProtocol, survivors: Survivors | None, rows: RowsOf | None = None) -> None:
         """Let the rows that were noted for a sum enter its total: a client's ``PartySecrets.consent``.
 
         Raises:
@@ -120,39 +135,45 @@ class Journal:
                 "before the vector leaves; or its file was lost, then begin a new session"
             )
         subject, run, grown = noted[0]
-        self._enter(protocol, survivors, subject, run, grown)
+        known = None if survivors is None else frozenset[_Vector](survivors)
+        new = _Entry(subject=subject, cohort=_cohort(protocol), run=run, grown=grown, survivors=known)
+        self._enter(protocol, new, _written(survivors))
 
-    def consent_to_help(self, protocol: SumProtocol, survivors: Survivors | None) -> None:
+    def consent_to_help(self, protocol: SumProtocol, survivors: Survivors | None, rows: RowsOf | None = None) -> None:
         """Help to release a total: a helper's or key holder's ``PartySecrets.consent``.
 
-        It sees no rows, so it takes those of one cohort for the same in all sums.
+        It sees no rows. It tells them apart by what their clients' uploads say of them, in whatever cohort; where these
+        say nothing it takes those of one cohort for the same in all sums.
 
         Raises:
             ConsentRefusedError: says what was needed, what came and what the owner can do.
         """
-        self._enter(protocol, survivors, b"helped" + _cohort(protocol), b"", 0)
+        keys, unknown = protocol.public_keys.get(CLIENT_ROLE, {}), _cohort(protocol)[:ROWS_BYTES]
+        owners = {
+            party: hashlib.sha256(keys.get(party, unknown + _number(party))).digest()[:_OWNER_BYTES]
+            for party in survivors or ()
+        }
+        known = frozenset[_Vector]((owner, (rows or {}).get(party, unknown)) for party, owner in owners.items())
+        new = _Entry(subject=_HELPED, cohort=b"", run=b"", grown=0, survivors=known)
+        self._enter(protocol, new, b"".join(owner + of for owner, of in sorted(known)))  # type: ignore[misc]
 
     def count(self) -> tuple[int, int]:
         """How many totals are in it, and how many of them its owner had to allow."""
         ((entries, allowed),) = self._folder.run("SELECT count(*), coalesce(sum(allowed), 0) FROM totals")
         return entries, allowed
 
-    def _enter(
-        self, protocol: SumProtocol, survivors: Survivors | None, subject: bytes, run: bytes, grown: int
-    ) -> None:
-        known = None if survivors is None else frozenset(survivors)
-        new = _Entry(subject=subject, cohort=_cohort(protocol), run=run, grown=grown, survivors=known)
-        what = (protocol.digest, _written(known), subject)
+    def _enter(self, protocol: SumProtocol, new: _Entry, written: bytes) -> None:
+        what = (protocol.digest, written, new.subject)
         if self._folder.run("SELECT 1 FROM totals WHERE (total, survivors, subject) = (?, ?, ?)", *what):
             return  # this was agreed to, and what was said then perhaps lost
-        earlier = self._earlier(subject)
+        earlier = self._earlier(new.subject)
         is_clean, is_allowed = _adds_nothing(new, [entry for entry in earlier if entry.is_clean]), False
         if not is_clean and not _continues(new, earlier):
             reason = self._reason_against(new, earlier, len(protocol.clients))
             is_clean, is_allowed = not reason, bool(reason)
             if reason:
                 self._take_one_allowed(reason, earlier, len(protocol.clients))
-        values = (*what, new.cohort, run, grown, is_allowed, is_clean)
+        values = (*what, new.cohort, new.run, new.grown, is_allowed, is_clean)
         self._folder.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
 
     def _take_one_allowed(self, reason: str, earlier: list[_Entry], n_clients: int) -> None:
@@ -178,7 +199,7 @@ class Journal:
                 f"{len(others)} earlier ones cannot be compared, since their survivors were not shown, or rows or the "
                 "roster changed in between"
             )
-        left = fewest_left([entry.survivors or () for entry in earlier], new.survivors)
+        left = fewest_left([entry.survivors or () for entry in earlier], new.survivors, owner=_owner)
         if left is None:
             return "it adds to what the owner allowed before"
         return "" if left >= self._needed(n_clients) else f"these leave {left}"
@@ -207,7 +228,7 @@ class Journal:
                 cohort=cohort,
                 run=run,
                 grown=grown,
-                survivors=_read(survivors),
+                survivors=_vectors(survivors) if of == _HELPED else _read(survivors),
                 is_allowed=bool(allowed),
                 is_clean=bool(clean),
             )
@@ -242,7 +263,7 @@ class Journal:
 def _adds_nothing(new: _Entry, agreed: list[_Entry]) -> bool:
     """Whether a total is of groups of clients that totals of the same rows which were agreed to are of already."""
     known = [entry.survivors or () for entry in agreed if entry.is_comparable(new)]
-    return new.survivors is not None and fewest_left(known, new.survivors) is None
+    return new.survivors is not None and fewest_left(known, new.survivors, owner=_owner) is None
 
 
 def _continues(new: _Entry, earlier: list[_Entry]) -> bool:
@@ -280,12 +301,24 @@ def _mac(key: bytes, *parts: bytes) -> bytes:
     return hmac.digest(key, length_prefixed(*parts), "sha256")
 
 
-def _written(survivors: frozenset[PartyId] | None) -> bytes:
+def _owner(vector: object) -> object:
+    """Whose a vector is: of what a client lends to several totals with different rows each hides it alone."""
+    return vector[0] if isinstance(vector, tuple) else vector
+
+
+def _vectors(written: bytes) -> frozenset[_Vector]:
+    """Owners and rows, one after the other."""
+    size = _OWNER_BYTES + ROWS_BYTES
+    pairs = (written[place : place + size] for place in range(0, len(written), size))
+    return frozenset((pair[:_OWNER_BYTES], pair[_OWNER_BYTES:]) for pair in pairs)
+
+
+def _written(survivors: Survivors | None) -> bytes:
     """Nothing stands for survivors that were not shown: a total has some."""
     return b"".join(_number(party) for party in sorted(survivors or ()))
 
 
-def _read(written: bytes) -> frozenset[PartyId] | None:
+def _read(written: bytes) -> frozenset[_Vector] | None:
     places = range(0, len(written), _PARTY_BYTES)
     return frozenset(int.from_bytes(written[place : place + _PARTY_BYTES], "big") for place in places) or None
 

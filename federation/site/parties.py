@@ -70,7 +70,10 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
     protocol, party = agreement.protocol, role.party
     signs = party in protocol.public_keys.get(CLIENT_ROLE, {})
     secrets = PartySecrets(
-        identity=role.identity if signs else None, consent=kept.journal.consent, keep=kept.file.kept.keep_receipt
+        identity=role.identity if signs else None,
+        rows=lambda: kept.journal.rows_of(protocol),
+        consent=kept.journal.consent,
+        keep=kept.file.kept.keep_receipt,
     )
 
     def contribution() -> IntVector:
@@ -78,7 +81,7 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
 
         Who says nothing after its vector is asked for its consent now: a total that is refused costs nothing.
         """
-        rows = role.rows()
+        rows = role.rows_for(agreement.step.learner)
         vector = agreement.step.vector(rows)
         kept.journal.note(protocol, rows, _run_place(agreement))
         if not protocol.guarantee.messages_after_vector:

@@ -18,14 +18,14 @@ from secagg.committee.messages import (
 from secagg.config import SERVER
 from secagg.contribution import check_now, resolve
 from secagg.entropy import Entropy
-from secagg.errors import LocalProtocolError, RemoteProtocolError
+from secagg.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from secagg.party import Party
 from secagg.primitives.boxes import seal_box
 from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
 from secagg.sessions import Contribution, PartyId
 from secagg.snapshots import CLIENT, SpeaksOnce, Spoken, binding
-from secagg.sums import PartySecrets
+from secagg.sums import ROWS_BYTES, PartySecrets
 from secagg.wire import MessageType
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class CommitteeClient(Party, SpeaksOnce):
         check_now(config.layout, contribution)
         Party.__init__(self, config, party, secrets)
         self._entropy = entropy
-        self._contribution = contribution
+        self._contribution, self._rows = contribution, secrets.rows
         self._kept = Spoken()
 
     @property
@@ -64,12 +64,15 @@ class CommitteeClient(Party, SpeaksOnce):
             raise LocalProtocolError("this client has sent its vector; one session sends one vector, once")
         config, digest = self._config, self._config.digest
         vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
+        rows = bytes(ROWS_BYTES) if self._rows is None else self._rows()
+        if len(rows) != ROWS_BYTES:
+            raise ConfigurationError(f"a fingerprint of rows has {ROWS_BYTES} bytes, not {len(rows)}")
         self._agree(None)
         self._kept.has_spoken, self._contribution = True, None
         seeds = [self._entropy(SEED_BYTES) for _ in config.replication.sets]
         add_masks(vector, [(mask_seed(digest, self.party, i, seed), 1) for i, seed in enumerate(seeds)], digest)
         message = CommitteeInput(
-            boxes={helper: self._box(helper, seeds) for helper in config.helpers},
+            boxes={helper: self._box(helper, seeds, rows) for helper in config.helpers},
             commitments=b"".join(seed_commitment(digest, self.party, i, seed) for i, seed in enumerate(seeds)),
             signature=b"",
             vector=vector.to_bytes(),
@@ -80,8 +83,8 @@ class CommitteeClient(Party, SpeaksOnce):
         """Refuse everything: a client of a committee is asked nothing."""
         raise RemoteProtocolError("in a committee sum the server asks clients nothing", peer=SERVER)
 
-    def _box(self, helper: PartyId, seeds: list[bytes]) -> bytes:
-        own = b"".join(seeds[place] for place in self._config.replication.held_by(helper))
+    def _box(self, helper: PartyId, seeds: list[bytes], rows: bytes) -> bytes:
+        own = b"".join(seeds[place] for place in self._config.replication.held_by(helper)) + rows
         binding = box_binding(self._config.digest, self.party, helper)
         return seal_box(self._config.helper_key(helper), own, BOX_LABEL, binding)
 

@@ -20,6 +20,7 @@ from secagg.committee.messages import (
     SumHashes,
     box_binding,
     mask_seed,
+    rows_in,
     seeds_by_set,
     set_hash,
     sum_hash,
@@ -58,7 +59,7 @@ class HelperKept:
     answered: bytes = b""
     """The hash of the request that it answered last; empty before."""
     seeds: dict[PartyId, bytes] = field(default_factory=dict, repr=False)
-    """Each client's, one after the other; once the survivors are fixed theirs alone."""
+    """Each client's, one after the other, and what its rows are known by; once the survivors are fixed theirs alone."""
     said: dict[PartyId, bytes] = field(default_factory=dict)
     """The hash of what each of them said of its seeds."""
 
@@ -167,7 +168,8 @@ class CommitteeHelper(Party, Stored[HelperKept]):
     def _fix(self, survivors: tuple[PartyId, ...]) -> None:
         """Take these survivors as those of the total, once asked whether that is right."""
         self._check_number(survivors, tuple(self._kept.seeds))
-        self._agree(survivors)
+        said = {client: rows_in(self._kept.seeds[client]) for client in survivors}
+        self._agree(survivors, {client: rows for client, rows in said.items() if rows})
         self._kept.seeds = {client: self._kept.seeds[client] for client in survivors}
         self._kept.said = {client: self._kept.said[client] for client in survivors}
 

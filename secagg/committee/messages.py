@@ -11,6 +11,7 @@ from secagg.primitives.boxes import OVERHEAD_BYTES
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import SIGNATURE_BYTES, statement
 from secagg.sessions import PartyId
+from secagg.sums import ROWS_BYTES
 from secagg.wire import Reader, write_entries, write_parties
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ BOX_LABEL, SEEDS_LABEL, SET_LABEL = "committee box", "committee seeds", "committ
 
 
 def box_bytes(config: CommitteeSum) -> int:
-    """The length of a helper's box."""
-    return config.replication.seeds_of_one * SEED_BYTES + OVERHEAD_BYTES
+    """The length of a helper's box: its seeds, and what the client's rows are known by."""
+    return config.replication.seeds_of_one * SEED_BYTES + ROWS_BYTES + OVERHEAD_BYTES
 
 
 def commitments_bytes(config: CommitteeSum) -> int:
@@ -246,6 +247,11 @@ def seeds_by_set(config: CommitteeSum, helper: PartyId, seeds: bytes) -> dict[in
     """A helper's seeds of one client, by the place of the set that each belongs to."""
     places = config.replication.held_by(helper)
     return {place: seeds[at * SEED_BYTES : (at + 1) * SEED_BYTES] for at, place in enumerate(places)}
+
+
+def rows_in(opened: bytes) -> bytes:
+    """What an opened box says of the client's rows; nothing where the client says nothing."""
+    return opened[-ROWS_BYTES:].strip(b"\0") and opened[-ROWS_BYTES:]
 
 
 def seed_commitment(digest: bytes, client: PartyId, place: int, seed: bytes) -> bytes:

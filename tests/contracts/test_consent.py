@@ -12,7 +12,7 @@ from support.rows import ROWS, make, some_vectors
 from secagg import ClientSession, InOneProcess, PartyId, run_in_memory
 from secagg.durable import DurableClient
 from secagg.errors import ConsentRefusedError, LocalProtocolError, SecureSumError
-from secagg.sums import Consent, SumProtocol, Survivors
+from secagg.sums import Consent, RowsOf, SumProtocol, Survivors
 from secagg.wire import carries_vector
 
 COHORT = (3, 5, 8, 9)
@@ -33,7 +33,7 @@ class Asked:
         self.totals: dict[PartyId, list[tuple[bytes, Survivors | None]]] = {}
 
     def consent_of(self, party: PartyId) -> Consent:
-        def consent(protocol: SumProtocol, survivors: Survivors | None) -> None:
+        def consent(protocol: SumProtocol, survivors: Survivors | None, rows: RowsOf) -> None:
             self.totals.setdefault(party, []).append((protocol.digest, survivors))
             if party == self.refusing:
                 raise ConsentRefusedError("no")

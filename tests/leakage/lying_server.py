@@ -62,7 +62,7 @@ from secagg.primitives.boxes import BoxKey, seal_box
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.primitives.sealing import seal
 from secagg.primitives.shamir import SHARE_BYTES
-from secagg.sums import PartySecrets
+from secagg.sums import ROWS_BYTES, PartySecrets
 from secagg.wire import CARRIES_VECTOR, MessageType, message_type, open_frame, seal_frame
 
 LAYOUT = Layout.of([("words", 3, 2**62)])
@@ -715,7 +715,7 @@ class Committee(Attack):
         seeds = [entropy(32) for _ in config.replication.sets]
         boxes = {}
         for helper in config.helpers:
-            own = b"".join(seeds[place] for place in config.replication.held_by(helper))
+            own = b"".join(seeds[place] for place in config.replication.held_by(helper)) + bytes(ROWS_BYTES)
             binding = box_binding(config.digest, party, helper)
             boxes[helper] = seal_box(config.helper_key(helper), own, BOX_LABEL, binding)
         commitments = b"".join(seed_commitment(config.digest, party, i, seed) for i, seed in enumerate(seeds))

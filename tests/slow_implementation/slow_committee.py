@@ -46,6 +46,7 @@ class CommitteeSession(Session):
         """The session of a vector's ``parameters``."""
         return cls(
             layout=tuple((name, size, bound) for name, size, bound in parameters["layout"]),
+            client_bounds={},
             clients=tuple(parameters["clients"]),
             session_id=bytes.fromhex(parameters["session_id"]),
             context=bytes.fromhex(parameters["context"]),
@@ -90,7 +91,7 @@ class CommitteeSession(Session):
 
     @property
     def box_bytes(self) -> int:
-        return 1088 + 32 + 32 * len(self.places(next(iter(self.helper_keys)))) + 16
+        return 1088 + 32 + 32 * len(self.places(next(iter(self.helper_keys)))) + 16 + 16
 
     @property
     def commitments_bytes(self) -> int:
@@ -154,6 +155,7 @@ class Helper:
     identity: bytes
     seeds: dict[int, dict[int, bytes]]
     said: dict[int, bytes]
+    rows: dict[int, str]
 
     def answer(self, request: bytes) -> bytes:
         session, type_ = self.session, request[5]
@@ -190,7 +192,7 @@ class Helper:
             if any(commitments[32 * p : 32 * p + 32] != session.commitment(client, p, s) for p, s in seeds.items()):
                 bad.append(client)
                 continue
-            self.seeds[client], self.said[client] = seeds, said
+            self.seeds[client], self.said[client], self.rows[client] = seeds, said, opened[-16:].hex()
         return write_entries(dict.fromkeys(bad, b""))
 
     def fix(self, survivors: Mapping[int, bytes]) -> None:
@@ -293,7 +295,7 @@ def run(scenario: Mapping[str, Any]) -> tuple[list[Message], list[int], list[int
         need(box_key(bytes.fromhex(secret)) == session.helper_keys[int(party)][:1216], "the helper's own key")
     helpers = {
         party: Helper(
-            session, party, bytes.fromhex(scenario["helper_secrets"][str(party)]), secrets.get(party, b""), {}, {}
+            session, party, bytes.fromhex(scenario["helper_secrets"][str(party)]), secrets.get(party, b""), {}, {}, {}
         )
         for party in session.helper_keys
     }
@@ -308,6 +310,8 @@ def run(scenario: Mapping[str, Any]) -> tuple[list[Message], list[int], list[int
 
     complaints = exchange(SEED_DELIVERY, SEED_COMPLAINTS, {helper: server.delivery(helper) for helper in helpers})
     need(set(complaints.values()) == {number(0)}, "no complaints")
+    known = {party: scenario["rows"][str(party)] for party in server.said}
+    need(all(helpers[helper].rows == known for helper in complaints), "what rows are known by")
     survivors, signatures = write_entries(dict.fromkeys(server.said, b"")), dict[int, bytes]()
     if session.identities:
         signatures = exchange(SURVIVOR_SET, SET_SIGNATURE, dict.fromkeys(complaints, survivors))

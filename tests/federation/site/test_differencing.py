@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rehearsed import CLIENTS, INVITE, announced, run_config, site, template_config, vanishes
+from rehearsed import CLIENTS, INVITE, announced, database, run_config, site, template_config, vanishes
 from support.crashes import KilledError
 
 from analytic import RowFormat
@@ -205,6 +205,14 @@ def test_a_sum_that_fails_before_its_survivors_are_signed_costs_nothing(trial: T
     assert again.survivors == (1, 2, 3, 4)
     with pytest.raises(SecureSumError):
         server.total(invitation())
+
+
+def test_a_site_s_upload_tells_helpers_what_its_rows_are_known_by(trial: Trial) -> None:
+    allow(trial, "committee")
+    LyingServer(trial).total(invitation("committee"))
+    with database(trial, 1) as opened:
+        ((vectors,),) = opened.execute("SELECT survivors FROM totals WHERE subject = ?", [b"helped"])
+    assert len({vectors[place + 16 : place + 32] for place in range(0, len(vectors), 32)}) == len(CLIENTS)
 
 
 @pytest.mark.parametrize("mode", ["masked", "committee"])

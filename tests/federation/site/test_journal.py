@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.parties import signed
 
 from analytic import ClientRows
 from federation.site.journal import Journal, RunPlace
@@ -16,15 +19,19 @@ from secagg import (
     BoxKey,
     CommitteeSum,
     IdentityKey,
+    InOneProcess,
+    IntVector,
     Layout,
     MaskedSum,
     PartyId,
     SumProtocol,
     new_session_id,
     os_entropy,
+    run_in_memory,
 )
 from secagg.errors import ConsentRefusedError
 from secagg.policy import ClientPolicy
+from secagg.sums import Consent
 
 LAYOUT = Layout.of([("sum", 2, 100)])
 CLIENTS = tuple(range(1, 11))
@@ -257,6 +264,55 @@ def test_a_helper_keeps_one_for_each_cohort(tmp_path: Path) -> None:
             own.consent_to_help(committee(), without(1))
         own.consent_to_help(masked(), without(1))
         enter(own, without(2))
+
+
+def test_a_helper_knows_rows_again_in_any_cohort_and_lets_new_ones_pass(tmp_path: Path) -> None:
+    """What uploads say of their rows tells them apart: a client that is in a total with two sets of rows hides one."""
+    old, new = ({party: bytes([which, party]) * 8 for party in CLIENTS} for which in (1, 2))
+    with journal(tmp_path) as own:
+        own.consent_to_help(masked(), EVERYBODY, old)
+        with pytest.raises(ConsentRefusedError, match="these leave 1"):
+            own.consent_to_help(masked(OTHER_KEYS), without(10), old)
+        with pytest.raises(ConsentRefusedError, match="these leave 1"):
+            own.consent_to_help(masked(), EVERYBODY, old | {3: new[3]})
+        with pytest.raises(ConsentRefusedError, match="these leave 3"):
+            own.consent_to_help(masked(), EVERYBODY, old | {party: new[party] for party in (3, 4, 5)})
+        own.consent_to_help(masked(), EVERYBODY, old)
+        own.consent_to_help(masked(), without(1), new)
+        with pytest.raises(ConsentRefusedError, match="these leave 1"):
+            own.consent_to_help(masked(), without(1, 2), new)
+        own.consent_to_help(masked(OTHER_KEYS), without(1, 2, 3, 4, 5), old)
+        assert own.count() == (4, 0)
+    with journal(tmp_path) as own, pytest.raises(ConsentRefusedError, match="these leave 1"):
+        own.consent_to_help(masked(), without(7), old)
+
+
+def test_helpers_see_through_two_sums_over_the_same_rows(tmp_path: Path) -> None:
+    """Another session, context and cohort; one client is called lost. Without journals the difference is its vector."""
+    cohort = CommitteeSum.generate(
+        layout=LAYOUT, clients=CLIENTS, session_id=new_session_id(), n_helpers=4, corrupt_helpers=1, min_survivors=5
+    )
+    vectors = {party: np.full(LAYOUT.size, party, dtype=np.int64) for party in CLIENTS}
+
+    def totals(consents: dict[PartyId, Consent], *, tells: bool) -> list[IntVector]:
+        found = list[IntVector]()
+        for number, lost in enumerate([{}, {10: 0}]):
+            protocol = replace(cohort.protocol, session_id=new_session_id(), context=bytes([number]))
+            parties = signed(InOneProcess(protocol=protocol, secrets=cohort.secrets))
+            secrets = {
+                party: replace(own, consent=consents.get(party), rows=partial(bytes, [party] * 16) if tells else None)
+                for party, own in parties.secrets.items()
+            }
+            found.append(run_in_memory(replace(parties, secrets=secrets), vectors, dropouts=lost).result.total)
+        return found
+
+    first, second = totals({}, tells=True)
+    assert (first - second).tolist() == vectors[10].tolist()
+    with ExitStack() as stack:
+        journals = {party: stack.enter_context(journal(tmp_path / str(party))) for party in cohort.helpers}
+        with pytest.raises(ConsentRefusedError, match="these leave 1"):
+            totals({party: own.consent_to_help for party, own in journals.items()}, tells=True)
+        assert [own.count() for own in journals.values()] == [(1, 0)] * 4
 
 
 def test_a_file_without_its_key_tells_nothing_of_a_row(tmp_path: Path) -> None:
