@@ -23,6 +23,7 @@ from analytic.model_arrays import Parts
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.statistics import (
     INT64_MAX,
+    LABELS,
     IntVector,
     Statistics,
     check_labels,
@@ -38,6 +39,9 @@ Tallies = Mapping[str, IntArray]
 
 CONFIDENCE = RowFormat(integer_bits=1, fraction_bits=20, signed=False)
 """In which confidences, 0 to 1, are added up."""
+
+LARGEST_FORMAT = 26
+"""Bits of a row format at most."""
 
 R = TypeVar("R")
 
@@ -169,6 +173,13 @@ class Evaluation(ABC, Generic[R]):
         judged = self.learner.context_bytes(self.model), self.learner.weights_bytes(self.model)
         return canonical_context(self, *judged, *([self.weights_bytes(model)] if model else []))
 
+    def put_together(self, parts: Parts) -> R | None:
+        """Return the report of these counts; None where there are none yet."""
+        if "count" not in parts:
+            return None
+        shapes = {**self.spec.shapes, "count": ()}
+        return self.report({name: parts.integers(name, shape) for name, shape in shapes.items()})
+
     def _check(self) -> None:
         if self.learner.next_sum(self.model) is not None:
             raise SpecificationError(
@@ -200,6 +211,20 @@ class ClassReport:
     def n_rows(self) -> int:
         """Rows that were judged."""
         return int(self.confusion.sum())
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """What a report says in short, by name, None where it is undefined: ``auc_within`` goes with ``auc``."""
+        areas = [self.auc(label) for label in range(len(self.confusion))]
+        return {
+            "rows": self.n_rows,
+            "accuracy": _known(self.accuracy),
+            "recall": tuple(map(_known, self.recall)),
+            "precision": tuple(map(_known, self.precision)),
+            "auc": tuple(_known(area) for area, _ in areas),
+            "auc_within": tuple(_known(off) for _, off in areas),
+            "calibration_error": _known(self.calibration_error),
+        }
 
     @property
     def accuracy(self) -> float:
@@ -345,6 +370,12 @@ class RegressionReport:
     residual_format: RowFormat
 
     @property
+    def figures(self) -> dict[str, Any]:
+        """What a report says in short, target by target, by name; None where it is undefined."""
+        named = {name: tuple(map(_known, getattr(self, name))) for name in ("r2", "mae", "rmse")}
+        return {"rows": self.n_rows, **named}
+
+    @property
     def r2(self) -> tuple[float, ...]:
         """1 - sum r^2 / sum (y - mean)^2, exact in the units of both formats and rounded once."""
         return tuple(self._r2())
@@ -460,6 +491,40 @@ class RegressionEvaluation(Evaluation[RegressionReport]):
     def tallies(self, report: RegressionReport) -> Tallies:
         """Return the total that a report was made of."""
         return {"moments": report.moments, "by_target": report.by_target, "count": np.array(report.n_rows)}
+
+
+def evaluation_of(
+    learner: Any, model: Any, *, n_targets: int, target_format: RowFormat, max_rows: int
+) -> Evaluation[Any]:
+    """Return the sum that judges a complete model: of classes, or of real targets in formats that so many rows fit.
+
+    Args:
+        learner: the closed form.
+        model: its complete model.
+        n_targets: classes, or columns of real targets.
+        target_format: ``LABELS``, or a format whose range holds all targets; residuals have 16 times that range.
+        max_rows: largest number of rows that all clients together may hold.
+
+    Raises:
+        SpecificationError: an incomplete model, or so many rows that no bit is left.
+    """
+    if target_format == LABELS:
+        return ClassEvaluation(learner=learner, model=model, n_classes=n_targets, max_rows=max_rows)
+    integer_bits = target_format.integer_bits + 4
+    bits = min(LARGEST_FORMAT, (INT64_MAX.bit_length() - max_rows.bit_length()) // 2) - integer_bits
+    residuals = RowFormat(integer_bits=integer_bits, fraction_bits=min(bits, target_format.fraction_bits))
+    return RegressionEvaluation(
+        learner=learner,
+        model=model,
+        n_targets=n_targets,
+        max_rows=max_rows,
+        target_format=replace(target_format, fraction_bits=residuals.fraction_bits),
+        residual_format=residuals,
+    )
+
+
+def _known(figure: float) -> float | None:
+    return None if np.isnan(figure) else figure
 
 
 def _scores(evaluation: Evaluation[Any], rows: ClientRows, n_outputs: int) -> FloatMatrix:

@@ -28,6 +28,7 @@ from analytic.array_file import ArrayFile
 from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
+from analytic.evaluation import ClassEvaluation, RegressionEvaluation
 from analytic.fedhip import FedHiP
 from analytic.learner import OPTIONAL, STORED_WITHOUT, AnalyticLearner, stated_fields
 from analytic.model_arrays import ModelFileError as ModelFileError
@@ -46,6 +47,15 @@ LEARNERS: dict[str, type[Any]] = {"afl": AFL, "random": AFL, "fedhip": FedHiP, "
 
 Such a learner is a dataclass whose fields are its configuration. ``take_apart(model)`` returns the model's ``Parts``,
 and ``put_together(parts)`` the model, or raises ModelFileError where a part is not what the configuration asks for."""
+
+EVALUATIONS: dict[str, type[Any]] = {
+    "evaluation-of-classes": ClassEvaluation,
+    "evaluation-of-targets": RegressionEvaluation,
+}
+"""Evaluations by name. Their files hold the model that is judged as the bytes of its own file."""
+
+JUDGED = "judged"
+"""The array of these bytes."""
 
 PARAMETERS: dict[str, type[Any]] = {
     "fixed_thresholds": FixedThresholds,
@@ -97,7 +107,7 @@ def model_to_bytes(
         ModelFileError: the model holds NaN or infinity.
     """
     storable: Any = learner
-    if LEARNERS.get(learner.name) is not type(learner):
+    if (LEARNERS | EVALUATIONS).get(learner.name) is not type(learner):
         raise SpecificationError(
             f"only models of {', '.join(LEARNERS)} have a file format, not of {type(learner).__name__}; save its "
             "arrays yourself"
@@ -109,9 +119,13 @@ def model_to_bytes(
         for name, array in parts.arrays.items()
         if with_totals or not name.startswith(TOTALS)
     }
+    stated = stated_fields(storable)
+    if learner.name in EVALUATIONS:
+        judged = model_to_bytes(stated.pop("learner"), storable.model, with_totals=with_totals)
+        arrays[JUDGED] = np.frombuffer(judged, dtype=np.uint8)
     description = {
         "learner": learner.name,
-        "configuration": {name: _to_json(value) for name, value in stated_fields(storable).items()},
+        "configuration": {name: _to_json(value) for name, value in stated.items()},
         "conditioning": parts.conditioning,
         "classes": None if classes is None else [_class_to_json(value) for value in classes],
     }
@@ -131,7 +145,8 @@ def model_from_bytes(content: bytes, *, source: str = "the model") -> SavedModel
     """
     arrays, said = FILE.from_bytes(content, source)
     description = _stated(said, source)
-    learner = _learner(description, source)
+    evaluated = _judged(arrays, source) if description["learner"] in EVALUATIONS else {}
+    learner = _learner(description, source, evaluated)
     parts = Parts(arrays, description["conditioning"], source=source)
     parts.check_finite()
     model = learner.put_together(parts)
@@ -229,10 +244,21 @@ def _class_to_json(value: Any) -> str | int:
     return value
 
 
-def _learner(description: Mapping[str, Any], source: str) -> Any:
+def _judged(arrays: dict[str, Any], source: str) -> dict[str, Any]:
+    """The learner and the complete model that an evaluation is of, taken out of its arrays."""
+    content = arrays.pop(JUDGED, None)
+    if content is None or content.dtype != np.uint8 or content.ndim != 1:
+        raise ModelFileError(f"{source}: an evaluation holds the file of the model that is judged; save it again")
+    saved = model_from_bytes(content.tobytes(), source=f"the model that {source} judges")
+    if saved.learner.name in EVALUATIONS:
+        raise ModelFileError(f"{source}: what is judged is a model and no evaluation; save it again")
+    return {"learner": saved.learner, "model": saved.model}
+
+
+def _learner(description: Mapping[str, Any], source: str, evaluated: Mapping[str, Any]) -> Any:
     name, configuration = description["learner"], description["configuration"]
-    kind = LEARNERS[name]
-    known = {f.name: f for f in fields(kind)}
+    kind = (LEARNERS | EVALUATIONS)[name]
+    known = {f.name: f for f in fields(kind) if f.name not in evaluated}
     earlier = {name: f.metadata[STORED_WITHOUT] for name, f in known.items() if STORED_WITHOUT in f.metadata}
     configuration = {**earlier, **configuration}
     present = set(configuration)
@@ -244,7 +270,7 @@ def _learner(description: Mapping[str, Any], source: str) -> Any:
             "there"
         )
     try:
-        found = kind(**{key: _from_json(value) for key, value in configuration.items()})
+        found = kind(**evaluated, **{key: _from_json(value) for key, value in configuration.items()})
         if found.name != name:
             raise SpecificationError(f"it is of {found.name}")
         return found
@@ -260,7 +286,7 @@ def _stated(description: Mapping[str, Any], source: str) -> Mapping[str, Any]:
             "configuration": dict(),
             "conditioning": dict(),
             "classes": None | list(),
-        } if name in LEARNERS:
+        } if name in LEARNERS | EVALUATIONS:
             return description
     raise ModelFileError(
         f"{source} must state one of the learners {', '.join(LEARNERS)}, its configuration, conditioning, classes and "

@@ -15,6 +15,7 @@ from federation.console.arguments import file
 from federation.console.command_parser import run_commands
 from federation.console.declaration import Command, option
 from federation.errors import UsageError
+from federation.personalise_command import COMMAND as PERSONALISE
 from federation.receipts import problems, told_by
 from federation.site.roster import Roster
 from federation.totals import bytes_of, differences, read_totals
@@ -111,6 +112,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         finding="the totals give another model, or a receipt does not vouch or convicts",
     ),
     CHANGE,
+    PERSONALISE,
 )
 
 

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
@@ -100,10 +102,12 @@ class Trial:
     Args:
         folder: the trial's folder.
         rows: each client's training rows.
+        test_rows: the rows that each keeps for judging models.
     """
 
     folder: Path
     rows: Mapping[PartyId, ClientRows]
+    test_rows: Mapping[PartyId, ClientRows]
 
     @classmethod
     def create(cls, folder: Path, dataset: Dataset, *, n_sites: int, n_helpers: int, address: str) -> Trial:
@@ -142,13 +146,14 @@ class Trial:
         )
         _write_tls(folder, address)
         _write_server(folder / "server", server, roster)
-        rows = _deal(dataset, n_sites)
+        rows = _deal(dataset.x_train, dataset.y_train, n_sites)
+        test_rows = _deal(dataset.x_test, dataset.y_test, n_sites)
         for party, (identity, helper) in enumerate(
             zip(identities.values(), [*helpers.items(), *[None] * (n_sites - n_helpers)], strict=True), start=1
         ):
-            _write_site(folder / f"site-{party}", identity, helper, roster, rows[party], party)
+            _write_site(folder / f"site-{party}", identity, helper, roster, (rows[party], test_rows[party]), party)
         _add_key_holder(folder / f"site-{n_sites}", key_holder)
-        return cls(folder=folder, rows=rows)
+        return cls(folder=folder, rows=rows, test_rows=test_rows)
 
 
 @contextmanager
@@ -204,6 +209,7 @@ def _fit_app(path: Path, dataset: Dataset, n_sites: int) -> None:
         "n-features": dataset.n_features,
         "n-classes": dataset.n_classes,
         "feature-format": f'"{RowFormat.covering(dataset.x_train)}"',
+        "target-format": f'"{RowFormat.covering(dataset.y_train) if dataset.is_regression else "labels"}"',
         "corruption": 0.0,
         "dropout": min(DROPOUT, (n_sites - MIN_SURVIVORS) / n_sites),
     }
@@ -213,10 +219,10 @@ def _fit_app(path: Path, dataset: Dataset, n_sites: int) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _deal(dataset: Dataset, n_sites: int) -> dict[PartyId, ClientRows]:
-    order = np.random.default_rng(0).permutation(len(dataset.x_train))
+def _deal(features: NDArray[Any], targets: NDArray[Any], n_sites: int) -> dict[PartyId, ClientRows]:
+    order = np.random.default_rng(0).permutation(len(features))
     return {
-        party: ClientRows(dataset.x_train[places], dataset.y_train[places])
+        party: ClientRows(features[places], targets[places])
         for party, places in enumerate(np.array_split(order, n_sites), start=1)
     }
 
@@ -245,7 +251,7 @@ def _write_site(
     identity: IdentityKey,
     helper: tuple[PartyId, IdentityKey] | None,
     roster: Roster,
-    rows: ClientRows,
+    rows: tuple[ClientRows, ClientRows],
     party: PartyId,
 ) -> None:
     folder.mkdir(mode=0o700)
@@ -259,7 +265,14 @@ def _write_site(
         text += HELPER.format(party=helper[0])
     (folder / "site.toml").write_text(text)
     (folder / "roster.toml").write_text(roster.to_toml())
-    np.savez(folder / "rows.npz", x_train=rows.features, y_train=rows.targets)
+    train, test = rows
+    arrays: dict[str, Any] = {
+        "x_train": train.features,
+        "y_train": train.targets,
+        "x_test": test.features,
+        "y_test": test.targets,
+    }
+    np.savez(folder / "rows.npz", **arrays)
     secret, public = node_key_pair()
     write_new(folder / "node", secret)
     (folder / "node.pub").write_bytes(public)

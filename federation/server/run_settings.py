@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from analytic.errors import AnalyticError
+from analytic.evaluation import evaluation_of
 from analytic.learner import AnalyticLearner
 from analytic.row_format import RowFormat
 from analytic.sensitivity import Adjacency, Unit
+from analytic.statistics import LABELS
 from federation.console.arguments import parse_options
 from federation.errors import UsageError
 from federation.learners import LEARNERS, LearnerSettings
@@ -31,10 +33,13 @@ class RunSettings(StrictModel):
         learner: name of the closed form.
         options: its own parameters, ``name=value`` with spaces between.
         n_features: columns of a feature row.
-        n_classes: labels are 0 to n_classes - 1.
+        n_classes: labels are 0 to n_classes - 1; or columns of real targets.
         feature_format: fixed-point format, such as ``UQ5.11``.
         max_rows: rows of all clients together.
+        target_format: the same of real targets, whose range must hold them; ``labels`` for class labels.
         ridge: penalty of the solve.
+        ri: what each client adds to its Gram's diagonal and the server takes off exactly (AFL's RI process).
+        evaluate: judge the model through one more sum, of rows that sites keep for that.
         mode: one of ``MODES``.
         corruption: fraction of clients that may collude with the server (modes with masks of clients).
         dropout: fraction of clients that may vanish (the same).
@@ -65,8 +70,11 @@ class RunSettings(StrictModel):
     n_features: int
     n_classes: int
     feature_format: str
+    target_format: str
     max_rows: int
     ridge: float
+    ri: float = Field(ge=0)
+    evaluate: bool
     mode: str
     corruption: float
     dropout: float
@@ -134,6 +142,32 @@ class RunSettings(StrictModel):
             )
 
     @property
+    def targets(self) -> RowFormat:
+        """The format of real targets, or ``LABELS``."""
+        return LABELS if self.target_format == "labels" else RowFormat.parse(self.target_format)
+
+    @model_validator(mode="after")
+    def _check_evaluation(self) -> Self:
+        if self.evaluate and self.epsilon:
+            raise ValueError(
+                "an evaluation's counts are exact, and this run promises noise: leave evaluate or epsilon out"
+            )
+        return self
+
+    def evaluation(self, learner: AnalyticLearner[Any], model: Any) -> AnalyticLearner[Any]:
+        """The sum that judges the complete model.
+
+        Raises:
+            RunSettingsError: no sum of so many rows can.
+        """
+        try:
+            return evaluation_of(
+                learner, model, n_targets=self.n_classes, target_format=self.targets, max_rows=self.max_rows
+            )
+        except AnalyticError as error:
+            raise RunSettingsError(f"this model cannot be evaluated: {error}") from error
+
+    @property
     def in_series(self) -> bool:
         """Whether sums carry each other's set-up: of several without noise or receipts, in a mode that can."""
         return (
@@ -177,9 +211,11 @@ class RunSettings(StrictModel):
                 n_features=self.n_features,
                 n_classes=self.n_classes,
                 feature_format=RowFormat.parse(self.feature_format),
+                target_format=self.targets,
                 max_rows=self.max_rows,
                 max_clients=n_clients,
                 ridge=self.ridge,
+                ri_gamma=self.ri,
                 options=self._learner_options(),
             )
             return entry.build(settings)

@@ -7,10 +7,11 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from analytic.model_files import model_to_bytes, save_model
+from analytic.model_files import model_from_bytes, model_to_bytes, save_model
 from federation.console.output_files import OutputFile
 from federation.federation import Federation, Step
 from federation.modes import MODES
@@ -114,6 +115,8 @@ class Training:
             self._save(folder, self._clock() - started)
         finally:
             self._end()
+        if self._settings.evaluate:
+            self._evaluate(folder)
         return self._federation.model
 
     def _take(self, result: SumResult) -> None:
@@ -132,6 +135,28 @@ class Training:
             self._progress.say("wrong seeds", client=client, helper=helper)
         for concern in record.concerns:
             self._progress.say("concern", gate=concern.gate.value, reason=concern.message)
+
+    def _evaluate(self, folder: Path) -> None:
+        """Judge the saved model through one more sum, by itself, of rows that the sites keep for that.
+
+        Raises:
+            SecureSumError: no total; the model stays saved.
+        """
+        saved = model_from_bytes(self._model[False])
+        evaluation = self._settings.evaluation(saved.learner, saved.model)
+        policy = self._settings.release_policy(self._server.roster.total_holders)
+        federation = Federation[Any](evaluation, release=policy)
+        step = federation.next_sum
+        assert step is not None, "an evaluation begins with its sum"
+        self._series, self._model = None, {}  # every node has its results already
+        try:
+            result = self._sum(step, in_series=False)
+        finally:
+            self._end()
+        federation.take(result)
+        said = {"survivors": list(result.survivors), **federation.model.figures}
+        OutputFile(folder / "evaluation.json").write(json.dumps(said, indent=2) + "\n")
+        self._progress.say("evaluation", **said)
 
     def _end(self) -> None:
         """Tell all nodes, lost ones too, that the last session is over, so that they forget its secrets now.
@@ -160,7 +185,7 @@ class Training:
         if not nodes:
             raise UnreachableError(f"no node is online after {self._settings.join_seconds:g} seconds; start the nodes")
 
-    def _sum(self, step: Step[Any]) -> SumResult:
+    def _sum(self, step: Step[Any], *, in_series: bool = True) -> SumResult:
         """The next sum; in a series it goes on with the one before where enough clients are left."""
         if self._series is not None:
             last, series = self._series
@@ -171,6 +196,8 @@ class Training:
             except SeriesOverError as error:
                 self._progress.say("series ends", reason=str(error))
         terms = self._fresh_terms()
+        if not in_series:
+            terms = replace(terms, place=0)
         self._session = terms.session
         invitation = Invitation.make(terms, step.learner, step.model)
         exchange = SessionExchange(terms.session, self._exchange, self._progress)

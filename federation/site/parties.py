@@ -81,7 +81,7 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
 
         Who says nothing after its vector is asked for its consent now: a total that is refused costs nothing.
         """
-        rows = role.rows()
+        rows = role.rows_for(agreement.step.learner)
         vector = agreement.step.vector(rows)
         kept.journal.note(protocol, rows, _run_place(agreement))
         if not protocol.guarantee.messages_after_vector:

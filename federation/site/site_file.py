@@ -12,7 +12,8 @@ import numpy as np
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from analytic.errors import InvalidRowsError
-from analytic.learner import ClientRows
+from analytic.learner import AnalyticLearner, ClientRows
+from analytic.model_files import EVALUATIONS
 from analytic.sensitivity import Adjacency, Unit
 from federation.errors import DataError
 from federation.modes import MODES, HelperRole, helper_roles
@@ -50,7 +51,10 @@ class ClientRole(StrictModel):
         data: an npz file with ``x_train`` and ``y_train``, a table (.csv, .parquet), or ``module:function`` that
             returns both arrays.
         columns: the schema of a table, see ``federation.site.table``; None for other data.
-        learners: the closed forms that may ask for its statistics.
+        learners: the closed forms that may ask for its statistics; ``evaluation-of-classes`` and
+            ``evaluation-of-targets`` may ask how a model does on the rows kept for that.
+        test: those rows, in the form of ``data`` and by the same schema; None takes ``x_test`` and ``y_test`` of an npz
+            file. No other sum takes them.
     """
 
     party: PartyId
@@ -58,10 +62,13 @@ class ClientRole(StrictModel):
     data: str
     columns: SchemaFile | None = None
     learners: Texts = frozenset({"afl"})
+    test: str | None = None
 
-    @field_validator("data")
+    @field_validator("data", "test")
     @classmethod
-    def _find(cls, data: str, info: ValidationInfo) -> str:
+    def _find(cls, data: str | None, info: ValidationInfo) -> str | None:
+        if data is None:
+            return None
         if data.endswith((".npz", *TABLES)):
             return str(beside(data, info))
         if ":" not in data:
@@ -70,7 +77,9 @@ class ClientRole(StrictModel):
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
-        if self.data.endswith(TABLES) != (self.columns is not None):
+        if self.data.endswith(TABLES) != (self.columns is not None) or (
+            self.test is not None and self.test.endswith(TABLES) != self.data.endswith(TABLES)
+        ):
             raise ValueError(
                 "a table (.csv, .parquet) and the schema of its columns belong together: state data and columns in "
                 "[client], or leave columns out"
@@ -78,41 +87,64 @@ class ClientRole(StrictModel):
         return self
 
     def rows(self) -> ClientRows:
-        """The site's rows, read anew.
+        """The rows that models are trained on, read anew.
 
         Raises:
             SiteFileError: there are none where the file says.
         """
+        return self._read(self.data, "train")
+
+    def rows_for(self, learner: AnalyticLearner[Any]) -> ClientRows:
+        """The rows that a learner may ask for: those kept for judging where it is an evaluation, else the others.
+
+        Raises:
+            SiteFileError: there are none where the file says.
+        """
+        return self.test_rows() if learner.name in EVALUATIONS else self.rows()
+
+    def test_rows(self) -> ClientRows:
+        """The rows kept for judging, read anew.
+
+        Raises:
+            SiteFileError: there are none where the file says.
+        """
+        if self.test is None and not self.data.endswith(".npz"):
+            raise SiteFileError("this site keeps no rows for judging models; state test in [client] of its file")
+        return self._read(self.data, "test") if self.test is None else self._read(self.test, "train")
+
+    def _read(self, place: str, part: str) -> ClientRows:
+        """The rows of a table, of a function, or of one part of an npz file."""
         if self.columns is not None:
             try:
-                return self.columns.rows(Path(self.data))
+                return self.columns.rows(Path(place))
             except DataError as error:
                 raise SiteFileError(str(error)) from None
-        if not self.data.endswith(".npz"):
-            return self._rows_of_function()
+        if not place.endswith(".npz"):
+            return self._rows_of_function(place)
+        needed = f"x_{part}", f"y_{part}"
         try:
-            with np.load(self.data, allow_pickle=False) as archive:
-                return ClientRows(archive["x_train"], archive["y_train"])
+            with np.load(place, allow_pickle=False) as archive:
+                return ClientRows(*(archive[name] for name in needed))
         except OSError as error:
             raise SiteFileError(
-                f"cannot read the rows of {self.data}: {error.strerror or 'no archive'}; "
-                "write it with numpy.savez(path, x_train=..., y_train=...)"
+                f"cannot read the rows of {place}: {error.strerror or 'no archive'}; "
+                f"write it with numpy.savez(path, {needed[0]}=..., {needed[1]}=...)"
             ) from None
         except (KeyError, ValueError, zipfile.BadZipFile, InvalidRowsError) as error:
             raise SiteFileError(
-                f"{self.data} must be an npz archive with a matrix x_train and one y_train a row, of numbers "
-                f"({type(error).__name__}); write it with numpy.savez(path, x_train=..., y_train=...)"
+                f"{place} must be an npz archive with a matrix {needed[0]} and one {needed[1]} a row, of numbers "
+                f"({type(error).__name__}); write it with numpy.savez(path, {needed[0]}=..., {needed[1]}=...)"
             ) from None
 
-    def _rows_of_function(self) -> ClientRows:
+    def _rows_of_function(self, place: str) -> ClientRows:
         """What the site's own function returns; of what it raises the type alone, since its text may hold a row."""
-        module, _, function = self.data.partition(":")
+        module, _, function = place.partition(":")
         try:
             features, targets = getattr(importlib.import_module(module), function)()
             return ClientRows(np.asarray(features), np.asarray(targets))
         except Exception as error:
             raise SiteFileError(
-                f"{self.data} must be a function that returns a matrix of features and one target a row; calling it "
+                f"{place} must be a function that returns a matrix of features and one target a row; calling it "
                 f"raised {type(error).__name__}: call it by yourself to see why"
             ) from None
 

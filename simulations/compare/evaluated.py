@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from math import isnan
 from typing import Any
 
 import numpy as np
 
-from analytic.evaluation import ClassEvaluation, Evaluation, RegressionEvaluation
+from analytic.evaluation import Evaluation, evaluation_of
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.row_format import RowFormat
+from analytic.statistics import LABELS
 from federation.datasets import Dataset
 from federation.in_process import run_federation
 from federation.modes import Mode
@@ -89,34 +88,17 @@ def judged(
     (survivors,) = run.survivors
     pooled = fit_pooled(evaluation, ClientRows.pool([rows[party] for party in survivors]))
     sums: dict[str, Any] = {
-        "rows": report.n_rows,
+        **report.figures,
         "bytes_up_per_client": max(run.costs[party].bytes_up for party in survivors),
         "bitwise_equal_to_pooled": evaluation.weights_bytes(report) == evaluation.weights_bytes(pooled),
     }
-    if dataset.is_regression:
-        figures: dict[str, Any] = {name: tuple(map(_known, getattr(report, name))) for name in ("r2", "mae", "rmse")}
-        return RegressionEvaluationRecord(**figures, **sums)
-    areas = [report.auc(label) for label in range(dataset.n_classes)]
-    return EvaluationRecord(
-        accuracy=_known(report.accuracy),
-        recall=tuple(map(_known, report.recall)),
-        precision=tuple(map(_known, report.precision)),
-        auc=tuple(_known(area) for area, _ in areas),
-        auc_within=tuple(_known(off) for _, off in areas),
-        calibration_error=_known(report.calibration_error),
-        **sums,
-    )
+    return (RegressionEvaluationRecord if dataset.is_regression else EvaluationRecord)(**sums)
 
 
 def _evaluation(dataset: Dataset, learner: AnalyticLearner[Any], model: Any) -> Evaluation[Any]:
-    """The sum that judges a model; a format of real targets covers all rows, residuals have room for 16 times them."""
-    asked: dict[str, Any] = {"learner": learner, "model": model, "max_rows": len(dataset.x_test)}
-    if not dataset.is_regression:
-        return ClassEvaluation(n_classes=dataset.n_classes, **asked)
-    covering = RowFormat.covering(np.concatenate([dataset.y_train, dataset.y_test]))
-    residuals = replace(covering, integer_bits=covering.integer_bits + 4, signed=True)
-    return RegressionEvaluation(n_targets=dataset.n_classes, target_format=covering, residual_format=residuals, **asked)
-
-
-def _known(figure: float) -> float | None:
-    return None if isnan(figure) else figure
+    """The sum that judges a model; a format of real targets covers all rows."""
+    targets = np.concatenate([dataset.y_train, dataset.y_test])
+    covering = RowFormat.covering(targets, bits=22) if dataset.is_regression else LABELS
+    return evaluation_of(
+        learner, model, n_targets=dataset.n_classes, target_format=covering, max_rows=len(dataset.x_test)
+    )

@@ -29,7 +29,7 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
     yield from _coarse(comparison)
     if unused := comparison.unused_labels:
         yield (
-            True,
+            Mark.NOTICE,
             f"WARNING: no row has {unused} of the labels 0 to {comparison.dataset.classes - 1}, and each costs a "
             "column of every sum; renumber them, for instance with numpy.unique(return_inverse=True), or give texts",
         )

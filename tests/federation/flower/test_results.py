@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsed import END, edit_all, invitation, node_of, run_config, site
+from rehearsed import END, edit, edit_all, invitation, is_exact, node_of, run_config, site
 
+from analytic.evaluation import evaluation_of
+from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from federation.__main__ import main
+from federation.datasets import bundled
 from federation.flower.rehearsal import rehearse
 from federation.flower.trial import Trial
 from federation.flower.wire import unpack
@@ -84,6 +89,42 @@ def test_every_site_has_the_model_and_only_whom_the_roster_names_the_totals(tria
             [at_server(trial, "totals.safetensors").read_bytes()] if party == 2 else []
         )
         assert (saved.model.total is not None) == (party == 2), "a model that holds the total is given as a total is"
+
+
+def test_a_regression_is_judged_at_the_sites_and_made_personal_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run with RI on real targets: the evaluation is that of the pooled rows of who lists it; site 4 does not."""
+    trial = Trial.create(tmp_path / "real", bundled("diabetes"), n_sites=5, n_helpers=2, address="127.0.0.1:9094")
+    fitted = tomllib.loads((trial.folder / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    changes = {"learner": "fedhip", "mode": "masked", "ri": 1.0, "evaluate": True, "allow-low-rank": False}
+    edit_all(trial, ('learners = ["afl"]', 'learners = ["fedhip", "evaluation-of-targets"]'))
+    edit(trial, 4, (', "evaluation-of-targets"', ""))
+    name_holders(trial, [2])
+    rehearse(trial.folder, fitted | changes)
+    is_exact(trial, [1, 2, 3, 4, 5])
+    saved = load_model(at_server(trial, "model.safetensors"))
+    judge = evaluation_of(
+        saved.learner, saved.model, n_targets=1, target_format=saved.learner.target_format, max_rows=100_000
+    )
+    pooled = fit_pooled(judge, ClientRows.pool([trial.test_rows[party] for party in (1, 2, 3, 5)]))
+    said = json.loads(at_server(trial, "evaluation.json").read_text())
+    assert said.pop("survivors") == [1, 2, 3, 5]
+    assert said == json.loads(json.dumps(pooled.figures))
+    assert 0.3 < said["r2"][0] < 0.7
+    assert all(len(at_site(trial, party, "model-*")) == 1 for party in CLIENTS), "the site that declined has it too"
+
+    (model,), site_file = at_site(trial, 2, "model-*"), trial.folder / "site-2" / "site.toml"
+    own = tmp_path / "personal.safetensors"
+    capsys.readouterr()
+    assert main(["personalise", str(model), str(site_file), "--alpha", "3", "--output", str(own)]) == 0
+    told = capsys.readouterr().out
+    (expected,) = saved.learner.personalise(saved.model, trial.rows[2], [3.0])
+    assert load_model(own).model.weights.tobytes() == expected.weights.tobytes()
+    assert told.count("rows for judging, told nobody") == 2
+    (without,) = at_site(trial, 1, "model-*")
+    assert main(["personalise", str(without), str(site_file)]) == 2
+    assert "with its total, which a run gives to whom the roster's totals name" in capsys.readouterr().err
 
 
 def test_results_that_the_server_did_not_sign_are_not_kept(trial: Trial, tmp_path: Path) -> None:

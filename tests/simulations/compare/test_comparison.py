@@ -22,6 +22,7 @@ from simulations.compare.dropouts import Dropouts
 from simulations.compare.evaluated import RegressionEvaluationRecord
 from simulations.compare.reference import accuracy, r2
 from simulations.data.partitions import parse_partition
+from simulations.report.document import Mark
 from simulations.report.findings import findings
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
@@ -98,6 +99,15 @@ def test_real_targets_take_every_learner_and_mode_and_an_intercept() -> None:
     assert np.mean(judged.evaluation.r2) == pytest.approx(own, abs=1e-2)
     assert comparison.runs[-1].test_r2 < 0 < judged.test_r2  # no intercept, no fit
     assert comparison.runs[2].personalised_test_r2 is not None
+
+
+def test_labels_with_gaps_are_warned_about() -> None:
+    data = small_digits()
+    sparse = dataclasses.replace(data, y_train=10 * data.y_train, y_test=10 * data.y_test)
+    comparison = compare(sparse, settings(modes=choose_modes(["plain"])))
+    (said,) = [(mark, finding) for mark, finding in findings(comparison) if "no row has" in finding]
+    assert said[0] is Mark.NOTICE
+    assert "no row has 81 of the labels 0 to 90" in said[1]
 
 
 @pytest.mark.parametrize(
