@@ -45,6 +45,7 @@ from analytic.errors import (
 from analytic.features import (
     PROJECTION_VERSION,
     Projection,
+    check_projection,
     random_projection,
 )
 from analytic.integer_maps import (
@@ -80,6 +81,10 @@ from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec, o
 
 MAPS_VERSION = 2
 """Of the public maps: 1 drew ``analytic/projection/v1`` and multiplied in float64. Weights belong to one version."""
+
+
+ABLATIONS = ("no-skip", "no-transform", "same-projection")
+"""Phi_{t+1} = F_t Omega_{t+1}; Phi_{t+1} = Phi_t + F_t, from T + 1 sums; one B for all blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -153,6 +158,10 @@ class DeepAFL:
             count of rows is then withheld. None takes rows as they are.
         solver: what knows the noise of the sums with Phi_t; None takes their totals for exact.
         block_solver: the same of the sums with F_t.
+        input_activation: of Phi_0 where it is another one than the blocks'; the authors' code has tanh there.
+        input_variance: what the variance of A's law is multiplied by; None for 1.
+        block_variance: the same of B_t.
+        ablation: what is left out, one of ``ABLATIONS``; None for nothing.
 
     Raises:
         SpecificationError: parameters outside their range, or sums that cannot be exact.
@@ -178,6 +187,10 @@ class DeepAFL:
     row_map: LayerMap | None = field(default=None, metadata=OPTIONAL)
     solver: NoisySolver | None = field(default=None, metadata=OPTIONAL)
     block_solver: NoisySolver | None = field(default=None, metadata=OPTIONAL)
+    input_activation: str | None = field(default=None, metadata=OPTIONAL)
+    input_variance: float | None = field(default=None, metadata=OPTIONAL)
+    block_variance: float | None = field(default=None, metadata=OPTIONAL)
+    ablation: str | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         sizes = (self.n_features, self.n_targets, self.d_phi, self.d_f, self.n_layers)
@@ -189,7 +202,17 @@ class DeepAFL:
         for name in ("ridge", "gamma"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise SpecificationError(f"{name} must be a finite number >= 0, not {getattr(self, name)}")
-        _ = self._first_map(fraction_bits=0)
+        _ = self._first_map(fraction_bits=0), activation_named(self.activation)
+        check_projection(self.seed, self.projection, inputs=self.d_phi, variance=_or_one(self.block_variance))
+        if self.ablation is not None and self.ablation not in ABLATIONS:
+            raise SpecificationError(f"an ablation is one of {', '.join(ABLATIONS)}, not {self.ablation!r}")
+        if self.ablation is not None and self.fed_by_first:
+            raise SpecificationError("an ablation is of the chain of layers: leave fed_by_first, or the ablation, out")
+        if self.ablation == "no-transform" and self.d_f != self.d_phi:
+            raise SpecificationError(
+                f"without transforms Phi_t and F_t are added as they are: d_f must be d_phi, not {self.d_f} and "
+                f"{self.d_phi}"
+            )
         if self.row_map is not None and self.target_format != LABELS:
             raise SpecificationError(
                 f"a layer map is for class labels, and these targets are in {self.target_format}; leave the map out"
@@ -218,8 +241,9 @@ class DeepAFL:
             n_columns=self.d_phi,
             feature_bound=self.feature_bound,
             fraction_bits=fraction_bits,
-            activation=self.activation,
+            activation=self.input_activation or self.activation,
             projection=self.projection,
+            variance=_or_one(self.input_variance),
             seed=self.seed,
         )
 
@@ -286,7 +310,7 @@ class DeepAFL:
         if self.row_map is None or solver is None:
             exact = in_digits(*parts, inner=max(self.d_phi, self.n_targets))
             if not model.awaits_block:
-                return self._with_classifier(model, rows, solve_ridge(*exact, ridge=self.ridge))
+                return self._untransformed(self._with_classifier(model, rows, solve_ridge(*exact, ridge=self.ridge)))
             weights = model.classifiers[-1].weights
             return self._with_block(model, rows, sandwiched_least_squares(*exact, weights, gamma=self.gamma))
         gram, cross, bits = *dequantised(*parts), self.row_map.fraction_bits
@@ -295,7 +319,7 @@ class DeepAFL:
             block = sandwiched_least_squares(gram, cross, model.classifiers[-1].weights, gamma=self.gamma)
             return self._with_block(model, rows, replace(block, certified=False))  # the Gram is this machine's
         noisy = solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
-        return self._with_classifier(model, rows, noisy)
+        return self._untransformed(self._with_classifier(model, rows, noisy))
 
     def exact_total(self, model: DeepModel, total: Any, survivors: int) -> None:
         """None: totals are of random features, whose rank says less than that of raw ones."""
@@ -353,14 +377,12 @@ class DeepAFL:
         """
         refuse_row_map(self)
         activated = Activated(self.activation)
-        blocks = (
-            Residual(
-                branch=(Linear(own.values, own.biases), activated, Linear(_transform(block).values)),
-                of_first=self.fed_by_first,
-            )
-            for layer, block in enumerate(model.blocks)
-            for own in [self._block_projection(layer)]
-        )
+        blocks: list[Layer] = []
+        for layer, block in enumerate(model.blocks):
+            own = self._block_projection(layer)
+            branch = (Linear(own.values, own.biases), activated, Linear(_transform(block).values))
+            skipped = self.ablation == "no-skip"
+            blocks += branch if skipped else [Residual(branch=branch, of_first=self.fed_by_first)]
         high, low = split_classifier(model.classifiers[-1].weights)
         return *self.first_map.layers(), *blocks, Linear(high.values + low.values)
 
@@ -414,13 +436,18 @@ class DeepAFL:
                 levels=levels,
                 fraction_bits=self.row_map.fraction_bits,
             )
-            for number in range(2 * self.n_layers + 1)
-            for levels, target_norm in [kinds[number % 2]]
+            for number in range(self.n_sums)
+            for levels, target_norm in [kinds[0 if self.ablation == "no-transform" else number % 2]]
         )
 
     def sums_made(self, model: DeepModel) -> int:
         """How many of ``bounded_sums`` the model has behind it."""
-        return len(model.classifiers) + len(model.blocks)
+        return len(model.classifiers) + (0 if self.ablation == "no-transform" else len(model.blocks))
+
+    @property
+    def n_sums(self) -> int:
+        """How many sums a model needs."""
+        return self.n_layers + 1 if self.ablation == "no-transform" else 2 * self.n_layers + 1
 
     def with_noise(self, gram_sigmas: Sequence[float], shares: int | None) -> Self:
         """The learner with solvers that know the noise.
@@ -563,20 +590,34 @@ class DeepAFL:
     def _with_block(self, model: DeepModel, rows: SummedRows, block: ResidualBlock) -> DeepModel:
         if self.row_map is not None:
             return replace(model, blocks=(*model.blocks, block))
+        before = np.zeros(self.d_phi) if self.ablation == "no-skip" else model.bounds.features
         bounds = RowBounds(
-            features=model.bounds.features + (rows.largest_products(_transform(block)) + self.unit),
+            features=before + (rows.largest_products(_transform(block)) + self.unit),
             hidden=model.bounds.hidden if self.fed_by_first else (),
         )
         return DeepModel(bounds=bounds, classifiers=model.classifiers, blocks=(*model.blocks, block))
 
+    def _untransformed(self, model: DeepModel) -> DeepModel:
+        """Where transforms are left out, the model past its next block, Phi_{t+1} = Phi_t + F_t."""
+        if self.ablation != "no-transform" or model.layer == self.n_layers:
+            return model
+        same = ResidualBlock(transform=np.eye(self.d_phi), rank=self.d_phi, reciprocal_condition=1.0, certified=True)
+        bounds = model.bounds
+        if self.row_map is None:
+            hidden = bounds.hidden if self.fed_by_first else ()
+            bounds = RowBounds(features=bounds.features + (self._hidden_bound(model) + self.unit), hidden=hidden)
+        return DeepModel(bounds=bounds, classifiers=model.classifiers, blocks=(*model.blocks, same))
+
     # --- what a client computes and keeps -------------------------------------------------------------------
 
     def _block_projection(self, layer: int) -> FixedMatrix:
-        return random_projection(self.seed, layer, "B", (self.d_phi, self.d_f), self.projection)
+        number = 0 if self.ablation == "same-projection" else layer
+        shape = self.d_phi, self.d_f
+        return random_projection(self.seed, number, "B", shape, self.projection, _or_one(self.block_variance))
 
     def _feature_key(self) -> bytes:
         """What Phi_0 depends on beside the rows."""
-        settings = (self.first_map, self.d_f, self.activation, self.projection, self.fed_by_first)
+        settings = (self.first_map, self.d_f, self.activation, self.block_variance, self.fed_by_first, self.ablation)
         return hashlib.sha256(repr((*settings, self.row_map is not None)).encode()).digest()
 
     def _start(self, features: NDArray[Any]) -> _Kept:
@@ -618,7 +659,10 @@ class DeepAFL:
 
     def _advance(self, kept: _Kept, block: ResidualBlock) -> None:
         """Phi_{t+1} = Phi_t + F_t Omega_{t+1} (eq. 19), in place."""
-        add_mapped_rows(kept.features, self._hidden(kept, kept.layer), _transform(block))
+        hidden = self._hidden(kept, kept.layer)
+        if self.ablation == "no-skip":
+            kept.features.values.fill(0.0)
+        add_mapped_rows(kept.features, hidden, _transform(block))
         kept.features = self._in_ball(kept.features)
         kept.key, kept.layer, kept.hidden = _next_key(kept.key, block), kept.layer + 1, None
 
@@ -642,6 +686,10 @@ class DeepAFL:
                 n_rows=error.n_rows,
                 largest=error.largest,
             ) from error
+
+
+def _or_one(variance: float | None) -> float:
+    return 1.0 if variance is None else variance
 
 
 def most_row_bits(max_rows: int, target_format: RowFormat) -> int:

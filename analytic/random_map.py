@@ -77,7 +77,7 @@ class RandomMap:
             )
         activation_named(self.activation)
         check_projection(self.seed, self.projection, inputs=self.n_features, variance=self.variance)
-        if self.projection in BIASED and self._own_bits < 0:
+        if self.projection in BIASED and min(self._own_bits, self.fraction_bits) < 0:
             raise SpecificationError(
                 f"features that may reach {self.feature_bound:g} leave no unit for biases: scale them down"
             )

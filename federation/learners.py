@@ -211,6 +211,10 @@ def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
     )
 
 
+def _sums_a_layer(options: Mapping[str, Option]) -> int:
+    return 1 if options.get("ablation") == "no-transform" else 2
+
+
 def _safle(settings: LearnerSettings) -> AnalyticLearner[Any]:
     """SAFLe with thresholds at the quantiles of all rows, from a first sum of histograms, or evenly from low to high.
 
@@ -284,13 +288,17 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "activation": str,
                 "projection": str,
                 "seed": int,
+                "input_activation": str,
+                "input_variance": float,
+                "block_variance": float,
+                "ablation": str,
                 "fed_by_first": yes_or_no,
                 "feature_bound": float,
                 "row_bits": int,
                 "headroom_bits": int,
                 "clip": yes_or_no,
             },
-            n_sums=lambda options: 2 * int(options.get("n_layers", 5)) + 1,
+            n_sums=lambda options: int(options.get("n_layers", 5)) * _sums_a_layer(options) + 1,
         ),
         LearnerEntry(
             name="safle",

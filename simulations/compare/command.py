@@ -20,6 +20,7 @@ from simulations.compare.baselines import BASELINES
 from simulations.compare.comparison import CompareSettings, Comparison, compare
 from simulations.compare.options import CompareOptions
 from simulations.compare.private import PrivateSettings, settings_from, without_depth
+from simulations.data.label_noise import with_label_noise
 from simulations.report.document import Mark
 from simulations.report.findings import findings
 from simulations.report.table import print_comparison, print_private
@@ -32,7 +33,7 @@ def run(options: CompareOptions) -> int:
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: wrong input, or a failed sum.
     """
     files = list(_files(options))
-    dataset = options.data.rows()
+    dataset = with_label_noise(options.data.rows(), options.federation.label_noise, options.federation.seed)
     settings = _settings(options, dataset)
     with progress_bar(settings.n_runs) as progress:
         comparison = compare(dataset, settings, progress)

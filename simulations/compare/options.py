@@ -21,7 +21,7 @@ from simulations.compare.dropouts import Dropouts
 from simulations.data.partitions import Partition, parse_partition
 
 
-def _dropout_rate(text: str) -> float:
+def _rate(text: str) -> float:
     return number(text, "a number of at least 0 and below 1, such as 0.1 for a tenth", lambda rate: 0 <= rate < 1)
 
 
@@ -52,13 +52,19 @@ class FederationOptions:
     dropout: float = option(
         "part of the clients that vanish before their vector is sent, the same in every mode; under masks up to half "
         "as many others vanish after theirs, which costs nobody's rows",
-        _dropout_rate,
+        _rate,
         default=0.0,
         metavar="RATE",
     )
     dropout_anew: bool = option(
         "draw other clients to vanish for every sum (inconsistent participation) instead of the same for all",
         default=False,
+    )
+    label_noise: float = option(
+        "part of the training labels that are wrong: each becomes one of the other classes, drawn with --seed",
+        _rate,
+        default=0.0,
+        metavar="RATE",
     )
     seed: int = option(
         "draws partitions, dropouts, own test rows, the baselines' batches and, with --epsilon, the simulated noise; "
@@ -220,4 +226,9 @@ class CompareOptions:
             raise UsageError(
                 "--ri has no effect on what --epsilon adds: private learners have no RI process; leave out one of the "
                 "two"
+            )
+        if self.federation.label_noise and self.privacy.epsilon is not None:
+            raise UsageError(
+                "--epsilon draws test rows anew from all rows, so that --label-noise would reach them; leave out one "
+                "of the two"
             )

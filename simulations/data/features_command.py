@@ -40,7 +40,12 @@ CHUNK_IMAGES = 256
 
 DEFAULT_WEIGHTS = "DEFAULT"
 MOST_WORKERS = 256
-TRANSFORMS = ("afl", "weights")
+NORMALS = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "afl": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+}
+"""Means and deviations of the transforms that resize to 224 x 224: what the backbones were trained with, and AFL's."""
+TRANSFORMS = (*NORMALS, "weights")
 DEVICES = ("auto", "cpu", "cuda")
 
 Features = NDArray[np.float32]
@@ -82,10 +87,12 @@ class FeatureSettings:
         metavar="FILE|DEFAULT",
     )
     transform: str = option(
-        "afl: resize to 224 x 224, mean and deviation 0.5; weights: as torchvision's weights were trained",
+        "imagenet: resize to 224 x 224, ImageNet's mean and deviation; afl: the same with 0.5 and 0.5, to reproduce "
+        "that paper; weights: as torchvision tests its weights, the middle of a resized image",
         choices=TRANSFORMS,
-        default="afl",
+        default="imagenet",
     )
+    mirror: bool = option("average the features of each image and of its mirror image", default=False)
     batch_size: int = option("images at a time", count, default=64, metavar="N")
     device: str = option("auto takes a GPU when there is one", choices=DEVICES, default="auto")
     workers: int = option(
@@ -170,15 +177,15 @@ def load_backbone(name: str, weights: str = DEFAULT_WEIGHTS) -> Any:
     return model.float().eval().requires_grad_(False)
 
 
-def image_transform(name: str, transform: str = "afl") -> Callable[[Any], Any]:
+def image_transform(name: str, transform: str = "imagenet") -> Callable[[Any], Any]:
     """What turns a PIL image into the backbone's input, shape (3, 224, 224)."""
     if transform == "weights":
         chosen: Callable[[Any], Any] = vision("torchvision").models.get_model_weights(name).DEFAULT.transforms()
         return chosen
     steps = vision("torchvision.transforms")
-    half = (0.5, 0.5, 0.5)
+    mean, deviation = NORMALS[transform]
     composed: Callable[[Any], Any] = steps.Compose(
-        [steps.Resize((224, 224)), steps.ToTensor(), steps.Normalize(mean=half, std=half)]
+        [steps.Resize((224, 224)), steps.ToTensor(), steps.Normalize(mean=mean, std=deviation)]
     )
     return composed
 
@@ -232,7 +239,10 @@ class _Computation:
             with deterministic, torch.inference_mode():
                 for start in range(0, len(paths), self._settings.batch_size):
                     batch = [next(images) for _ in paths[start : start + self._settings.batch_size]]
-                    result = self._model(torch.stack(batch).to(self._device))
+                    stacked = torch.stack(batch).to(self._device)
+                    result = self._model(stacked)
+                    if self._settings.mirror:
+                        result = (result + self._model(stacked.flip(3))) / 2
                     out[start : start + len(batch)] = result.cpu().numpy()
                     tick(len(batch))
         finally:

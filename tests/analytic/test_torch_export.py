@@ -47,6 +47,7 @@ LEARNERS: dict[str, Any] = {
     ),
     "fedhip": FedHiP(n_features=D, n_targets=C, feature_format=RowFormat.parse("Q2.14"), max_rows=N, ridge=0.1),
     **{f"deepafl-{name}": replace(DEEP, activation=name) for name in ACTIVATIONS},
+    "deepafl-affine": replace(DEEP, projection="affine", input_activation="tanh", input_variance=0.3),
     "deepafl-first": replace(DEEP, fed_by_first=True),
     **{
         f"random-{own.activation}": AFL(n_features=D, n_targets=C, feature_format=own.row_format, max_rows=N, lift=own)

@@ -20,7 +20,7 @@ from support.learner_driver import dealt, steps, train
 
 from analytic.afl import AFL
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
-from analytic.deepafl import DeepAFL
+from analytic.deepafl import ABLATIONS, DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
 from analytic.fedhip import FedHiP
 from analytic.integer_maps import ACTIVATIONS
@@ -71,6 +71,8 @@ PENALTIES = tuple(
     {"ridge": ridge, "ri_gamma": gamma} for ridge in (0.0, 1e-3, 1.0, 1e8) for gamma in (0.0, 2.0**-22, 0.1, 1e6, HUGE)
 )
 DEPTHS = tuple({"activation": name, "fed_by_first": first} for name in sorted(ACTIVATIONS) for first in (False, True))
+AUTHORS = {"projection": "affine", "input_activation": "tanh", "input_variance": 0.3, "block_variance": 3.0}
+DEPTHS += (AUTHORS, *({"ablation": own, "d_f": 12, "headroom_bits": 9} for own in ABLATIONS))
 BUCKETS = tuple(
     {"ri_gamma": gamma, "ridge": ridge, "max_clients": MAX_CLIENTS} for gamma in (0, 1000) for ridge in (0.0, 0.5)
 )
@@ -470,6 +472,11 @@ IMPOSSIBLE: dict[str, list[tuple[dict[str, Any], str]]] = {
     "deepafl": [
         *(({name: 0}, "at least one feature") for name in ("n_features", "n_targets", "d_phi", "d_f", "n_layers")),
         ({"headroom_bits": -1}, "headroom_bits"),
+        ({"input_activation": "swish"}, "an activation is one of"),
+        *(({name: 0.0}, "variance is multiplied by a number above 0") for name in ("input_variance", "block_variance")),
+        ({"ablation": "no-bias"}, "no-skip, no-transform, same-projection, not 'no-bias'"),
+        ({"ablation": "no-transform"}, "d_f must be d_phi, not 9 and 12"),
+        ({"ablation": "no-skip", "fed_by_first": True}, "leave fed_by_first, or the ablation, out"),
         *(({name: value}, f"{name} must be") for name in ("ridge", "gamma") for value in NO_PENALTY),
         *(({"feature_bound": bound}, "feature_bound") for bound in (0.0, np.inf)),
         ({"activation": "swish"}, "an activation is one of"),

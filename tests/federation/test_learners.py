@@ -113,6 +113,7 @@ def test_all_learners_can_be_asked_for_by_one_word() -> None:
         ("random", {}),
         ("random", {"activation": "sine", "d_phi": 9}),
         ("deepafl", {"n_layers": 3}),
+        ("deepafl", {"n_layers": 3, "ablation": "no-transform"}),
         ("deepafl", {}),
         ("safle", {}),
         ("safle", {"thresholds": "even", "high": 4.0}),

@@ -12,7 +12,7 @@ import pytest
 
 from analytic.afl import AFL
 from analytic.bucketing import MAX_BUCKETS, Encoding, QuantileThresholds
-from analytic.deepafl import DeepAFL
+from analytic.deepafl import ABLATIONS, DeepAFL
 from analytic.features import PROJECTIONS
 from analytic.integer_maps import ACTIVATIONS
 from analytic.random_map import RandomMap
@@ -27,7 +27,8 @@ from simulations.report.table import COLUMNS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
 FROM_DATA = {"d_phi": "from the features", "d_f": "from the features", "low": "lowest", "high": "highest"}
-FROM_DATA |= {"format": "proven", "feature_bound": "from the format", "intercept": "real targets"}
+FROM_DATA |= {"format": "proven", "feature_bound": "from the format", "input_activation": "as the blocks'"}
+FROM_DATA |= {"intercept": "real targets", "input_variance": "`1`", "block_variance": "`1`", "ablation": "none"}
 """Defaults that are no numbers, by what the page says of them."""
 
 
@@ -94,6 +95,7 @@ def test_every_learner_and_baseline_is_covered() -> None:
         ("safle", "encoding", list(Encoding)),
         ("safle", "thresholds", list(Thresholds)),
         ("deepafl", "fed_by_first", ["yes", "no"]),
+        ("deepafl", "ablation", list(ABLATIONS)),
     ],
 )
 def test_every_word_that_an_option_takes(heading: str, option: str, words: list[str]) -> None:

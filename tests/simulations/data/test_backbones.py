@@ -82,7 +82,8 @@ def _afl_transform(image):
 def test_features_are_those_of_direct_torchvision_calls(images, resnet, tmp_path):
     train, test = find_images(images)
     ticks: list[int] = []
-    extract_features(train, test, _settings(resnet), tmp_path / "features.npz", tick=ticks.append)
+    settings = _settings(resnet, transform="afl")
+    extract_features(train, test, settings, tmp_path / "features.npz", tick=ticks.append)
     dataset = load_npz(tmp_path / "features.npz")  # what compare reads
     model = _headless_resnet(resnet)
     assert dataset.x_train.shape == (4, 512)
@@ -90,7 +91,7 @@ def test_features_are_those_of_direct_torchvision_calls(images, resnet, tmp_path
         # The one difference is how (x - 0.5) / 0.5 is rounded, 2^-24 an entry. These 18 layers keep the size of their
         # input, so they make it larger by far less than a thousand times.
         np.testing.assert_allclose(features, _directly(model, part.paths, _afl_transform), rtol=1e-4, atol=1e-4)
-        exact = _directly(model, part.paths, image_transform("resnet18"))
+        exact = _directly(model, part.paths, image_transform("resnet18", "afl"))
         assert features.tobytes() == exact.tobytes()
     assert dataset.x_train.std() > 0.01
     assert dataset.y_train.tolist() == [0, 0, 1, 1]
@@ -100,6 +101,24 @@ def test_features_are_those_of_direct_torchvision_calls(images, resnet, tmp_path
         assert archive["classes"].tolist() == ["ants", "cats"]
         assert json.loads(str(archive["settings"]))["transform"] == "afl"
     assert [path.name for path in tmp_path.iterdir()] == ["features.npz"]
+
+
+def test_by_itself_it_takes_imagenets_mean_and_deviation_and_averages_mirrors_on_request(images, resnet, tmp_path):
+    train, test = find_images(images)
+    functional, model = torchvision.transforms.functional, _headless_resnet(resnet)
+
+    def imagenet(image):
+        resized = functional.pil_to_tensor(functional.resize(image, [224, 224])).float() / 255
+        return functional.normalize(resized, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+
+    straight = _directly(model, train.paths, imagenet)
+    mirrored = _directly(model, train.paths, lambda image: imagenet(functional.hflip(image)))
+    for mirror, expected in ((False, straight), (True, (straight + mirrored) / 2)):
+        extract_features(train, test, _settings(resnet, mirror=mirror), tmp_path / f"{mirror}.npz")
+        with np.load(tmp_path / f"{mirror}.npz") as archive:
+            np.testing.assert_allclose(archive["x_train"], expected, rtol=1e-3, atol=1e-3)
+            assert json.loads(str(archive["settings"]))["mirror"] is mirror
+    assert np.abs(straight - mirrored).max() > 0.01  # or there would be nothing to average
 
 
 def test_the_weights_own_transform(images, resnet, tmp_path):

@@ -208,7 +208,7 @@ def test_lines_are_drawn_once_where_modes_agree_and_apart_where_not(full: Compar
 def test_partitions_with_equal_private_numbers_share_a_chart(full: Comparison) -> None:
     assert len(full.private) == 6
     assert [title for title, _ in distinct(full)] == [
-        f"{name}, 4 clients, iid, dirichlet:0.1" for name in ("afl", "deepafl with T = 1", "deepafl with T = 0")
+        f"{name}, 4 clients, iid, dirichlet:0.1" for name in ("afl", "deepafl with T = 1", "random")
     ]
     page = to_html(full)
     assert page.count("Mean and spread over repetitions") == 3
