@@ -93,12 +93,23 @@ def masked(cohort: Cohort) -> SumProtocol:
     )
 
 
-def committee(cohort: Cohort) -> Parties:
-    """A committee of two helpers."""
-    return CommitteeSum.generate(layout=cohort.layout, clients=cohort.clients, session_id=new_session_id())
+def committee(cohort: Cohort, *, helpers: int = 2, corrupt: int = 1) -> Parties:
+    """A committee, of which so many helpers may be corrupt."""
+    return CommitteeSum.generate(
+        layout=cohort.layout,
+        clients=cohort.clients,
+        session_id=new_session_id(),
+        n_helpers=helpers,
+        corrupt_helpers=corrupt,
+    )
 
 
-SESSIONS: dict[str, Callable[[Cohort], Parties]] = {"masked": masked, "committee": committee}
+SESSIONS: dict[str, Callable[[Cohort], Parties]] = {
+    "masked": masked,
+    "committee": committee,
+    "committee, 1 of 4": partial(committee, helpers=4, corrupt=1),
+    "committee, 2 of 7": partial(committee, helpers=7, corrupt=2),
+}
 
 
 def measure_session(mode: str, n_clients: int, n_features: int) -> dict[str, float]:
@@ -236,7 +247,7 @@ BY_COHORT_SIZE = Section(
     method=(
         "All clients and the server in one process, 512 features and 10 classes; a client makes its vector when it "
         "masks it. masked: the sparsest graph for a tenth corrupt and three tenths of dropouts; committee: two "
-        "helpers. Every total is checked. Sessions up to "
+        "helpers of whom one may be corrupt, or as named. Every total is checked. Sessions up to "
         f"{REPEATED_UP_TO} clients are repeated, larger ones run once. The ratio of 1 000 clients is to "
         f"{MINUTES_FOR_1000:g} minutes on the clock. A process that kept vectors would grow by one vector a client; "
         "what grows is the secrets, shares and messages of all parties, which a simulation holds together. Growth: the "
