@@ -88,6 +88,8 @@ def test_what_is_expected_follows_from_the_mode() -> None:
     assert ManySums().expected(None) is Expectation.LEAKS
     assert {mode for mode in MODES if found["confirmation", mode] is None} == set(MODES) - {"ckks", "bfv"}
     found = {place: expectation for place, expectation in found.items() if place[0] != "confirmation" or expectation}
+    masks = {mode: found.pop(("mask_words", mode)) for mode in MODES}
+    assert masks == {mode: Expectation.HIDDEN if mode in ("masked", "committee") else None for mode in MODES}
     open_cells = {place for place, expectation in found.items() if expectation is Expectation.OPEN}
     assert open_cells == {
         ("peeling", "plain"), ("different_models", "ckks"), ("different_models", "bfv"), ("confirmation", "ckks"),

@@ -109,7 +109,7 @@ def test_one_wrong_personal_model_alone_is_a_difference() -> None:
         )
         assert scores.bitwise_equal_to_pooled is equal
         assert isinstance(good.total, Statistics)
-        assert scores.global_accuracy == accuracy(learner.decision_function(good, own.features), own.targets)
+        assert scores.of_global == accuracy(learner.decision_function(good, own.features), own.targets)
 
 
 def test_clients_without_rows_to_test_on_are_left_out_of_means() -> None:
