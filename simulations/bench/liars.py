@@ -29,7 +29,7 @@ from secagg.primitives.identity import IdentityKey
 from secagg.wire import MessageType, Reader, message_type, payload_of, seal_frame
 from simulations.bench.measure import Goal, Row, Section, Settings, Spread, spaced
 
-LAYOUT = Layout.of([("gram", 300, 2**45), ("count", 1, 2**20)])
+LAYOUT = Layout.of([("gram", 300, 2**45), ("count", 1, 2**30)])
 """Short vectors: what a liar costs is in its shares."""
 N_LIARS = 5
 """With the lowest numbers: asked before others, and so in the way of many secrets."""
