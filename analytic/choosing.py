@@ -319,7 +319,8 @@ class Chosen:
             return self._by_errors(model, total)
         pooled = together(total)
         values = self.ridges or _grid(pooled, self.learner)
-        found = [[self._without(total, fold, ridge) for fold in range(self.n_folds)] for ridge in values]
+        rests = self._rests(total)
+        found = [[learner.solve(rest).weights for rest in rests] for learner in map(self.at, values)]
         if self.criterion is Criterion.CLASSES:
             return ChosenModel(candidates=np.array(found), values=values, folds=tuple(total))
         sums = [
@@ -338,9 +339,9 @@ class Chosen:
             )
         return self._settled(path, model.folds)
 
-    def _without(self, total: Sequence[Statistics], fold: int, ridge: float) -> FloatMatrix:
-        rest = together([one for place, one in enumerate(total) if place != fold])
-        return self.at(ridge).solve(rest).weights
+    def _rests(self, parts: Sequence[Statistics]) -> list[Statistics]:
+        """For each fold the statistics of all the others."""
+        return [together([one for place, one in enumerate(parts) if place != fold]) for fold in range(self.n_folds)]
 
     def _settled(self, path: Path, folds: tuple[Statistics, ...]) -> ChosenModel:
         chosen = self.at(path.choice)
@@ -384,22 +385,19 @@ class Chosen:
             raise NotReadyError("alpha is chosen with the sums of the folds, and this model came without them")
         if not alphas or not all(math.isfinite(alpha) and alpha >= 0 for alpha in alphas):
             raise SpecificationError(f"choosing needs finite alphas >= 0, not {tuple(alphas)}")
-        own, values, sums = self._dealt(rows), tuple(sorted(set(map(float, alphas)))), list[list[Fraction]]()
-        for alpha in values:
-            errors = []
-            for fold in range(self.n_folds):
-                rest, mine = (
-                    in_digits(
-                        together([one for place, one in enumerate(parts) if place != fold]),
-                        learner.feature_format,
-                        learner.target_format,
-                    )
-                    for parts in (model.folds, own)
-                )
-                gram, cross = (all_ + part.times(alpha) for all_, part in zip(rest, mine, strict=True))
-                weights = learner.solve_digits(gram, cross).weights
-                errors.append(sum(squared_errors(learner, weights, own[fold]), Fraction(0)))
-            sums.append(errors)
+        own, values = self._dealt(rows), tuple(sorted(set(map(float, alphas))))
+        everybody, mine = (
+            [in_digits(rest, learner.feature_format, learner.target_format) for rest in self._rests(parts)]
+            for parts in (model.folds, own)
+        )
+
+        def error(alpha: float, fold: int) -> Fraction:
+            pairs = zip(everybody[fold], mine[fold], strict=True)
+            gram, cross = (all_ + part.times(alpha) for all_, part in pairs)
+            weights = learner.solve_digits(gram, cross).weights
+            return sum(squared_errors(learner, weights, own[fold]), Fraction(0))
+
+        sums = [[error(alpha, fold) for fold in range(self.n_folds)] for alpha in values]
         return Path.of(values, sums, [one.count for one in own], self.rule)
 
     def _fedhip(self) -> FedHiP:

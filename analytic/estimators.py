@@ -36,7 +36,7 @@ from analytic.parts import together
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
-from analytic.statistics import INT64_MAX, LABELS, Statistics
+from analytic.statistics import INT64_MAX, LABELS, Statistics, bits_of_squares
 
 __all__ = [
     "AFLClassifier",
@@ -250,8 +250,8 @@ class AFLStatistics(Estimator):
             self._solve(learner, learner.client_statistics(learner.init(), rows))
             return
         found = fit_pooled(learner, rows)
-        self.path_, self.ridge_ = found.path, found.ridge
-        self._solve(learner.settled(found)[0], together(found.folds))
+        self.path_, self.ridge_, self.statistics_ = found.path, found.ridge, together(found.folds)
+        self.learner_, self.model_ = learner.settled(found)
 
     @property
     def coef_(self) -> FloatMatrix:
@@ -427,7 +427,7 @@ class ScaledRegressor(Regressor):
             ValueError: what scikit-learn refuses (NaN, shapes) and what the learner refuses (``analytic.errors``).
         """
         rows, targets, self.target_ndim_ = self._validated(X, y)
-        scales, bits = ColumnMap(exponents=()), _most_bits(TARGET_BITS, len(rows))
+        scales, bits = ColumnMap(exponents=()), min(TARGET_BITS, bits_of_squares(len(rows)))
         target_format = RowFormat(integer_bits=0, fraction_bits=bits)
         if self.target_format == AUTO:
             scales = ColumnMap.covering(rows[:, :0], targets, intercept=None)
@@ -487,7 +487,7 @@ class AFLRegressor(Regressor, AFLStatistics):
         """
         rows, targets, self.target_ndim_ = self._validated(X, y)
         scaled = targets if self.target_format == AUTO else None
-        target_format = RowFormat(integer_bits=0, fraction_bits=_most_bits(TARGET_BITS, len(rows)))
+        target_format = RowFormat(integer_bits=0, fraction_bits=min(TARGET_BITS, bits_of_squares(len(rows))))
         if scaled is None:
             target_format = RowFormat.parse(self.target_format)
         learner = _afl(self, rows, scaled, targets.shape[1], target_format, kind=self._learner_type)
@@ -756,7 +756,7 @@ def _afl(
     n_features = rows.shape[1]
     rows = rows if estimator.lift is None else estimator.lift.apply(rows).values
     if estimator.feature_format == AUTO:
-        bits = _most_bits(FEATURE_BITS, len(rows))
+        bits = min(FEATURE_BITS, bits_of_squares(len(rows)))
         feature_format = RowFormat(integer_bits=0, fraction_bits=bits, signed=bool(rows.min() < 0))
         columns = ColumnMap.covering(rows, targets, intercept=1)
     else:
@@ -782,8 +782,3 @@ def _afl(
         lift=estimator.lift,
     )
     return Chosen(learner=learner) if chosen else learner
-
-
-def _most_bits(wanted: int, n_rows: int) -> int:
-    """As many bits as so many rows' squares add up in exactly."""
-    return min(wanted, (INT64_MAX.bit_length() - n_rows.bit_length()) // 2)

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.learner import RECEIVED, AnalyticLearner, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import Parts
-from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat
 from analytic.statistics import (
     INT64_MAX,
     LABELS,
     IntVector,
     Statistics,
+    bits_of_squares,
     check_labels,
     checked_count,
     count_segment,
@@ -39,9 +40,6 @@ Tallies = Mapping[str, IntArray]
 
 CONFIDENCE = RowFormat(integer_bits=1, fraction_bits=20, signed=False)
 """In which confidences, 0 to 1, are added up."""
-
-LARGEST_FORMAT = 26
-"""Bits of a row format at most."""
 
 R = TypeVar("R")
 
@@ -511,7 +509,7 @@ def evaluation_of(
     if target_format == LABELS:
         return ClassEvaluation(learner=learner, model=model, n_classes=n_targets, max_rows=max_rows)
     integer_bits = target_format.integer_bits + 4
-    bits = min(LARGEST_FORMAT, (INT64_MAX.bit_length() - max_rows.bit_length()) // 2) - integer_bits
+    bits = min(MAX_BITS, bits_of_squares(max_rows)) - integer_bits
     residuals = RowFormat(integer_bits=integer_bits, fraction_bits=min(bits, target_format.fraction_bits))
     return RegressionEvaluation(
         learner=learner,

@@ -149,12 +149,15 @@ class StatisticsSpec:
             )
         if statistics.count > self.max_rows:
             raise too_many_rows(statistics.count, self.max_rows)
-        parts = [_triangle(statistics.gram), statistics.cross.ravel()]
+        vector = np.empty(sum(size for _, size, _ in self.segments), dtype=np.int64)
+        gram, cross, *targets, count = self._split(vector)
+        _write_triangle(statistics.gram, gram)
+        cross[:], count[:] = statistics.cross.ravel(), statistics.count
         if statistics.target_sum is not None:
-            parts.append(statistics.target_sum)
+            targets[0][:] = statistics.target_sum
         if statistics.target_gram is not None:
-            parts.append(_triangle(statistics.target_gram))
-        return np.concatenate([*parts, np.array([statistics.count])])
+            _write_triangle(statistics.target_gram, targets[1])
+        return vector
 
     def from_vector(self, vector: IntVector) -> Statistics:
         """The statistics that ``to_vector`` wrote, or a sum of such vectors.
@@ -164,15 +167,18 @@ class StatisticsSpec:
         """
         d, c = self.n_features, self.n_targets
         count = checked_count(vector, self, self.max_rows)
-        ends = np.cumsum([size for _, size, _ in self.segments])
-        gram, cross, *targets = np.split(vector, ends[:-1])
+        gram, cross, *targets, _ = self._split(vector)
         return Statistics(
             gram=_symmetric(gram, d),
             cross=cross.reshape(d, c).copy(),
             count=count,
-            target_sum=targets[0].copy() if len(self._target_segments) > 0 else None,
-            target_gram=_symmetric(targets[1], c) if len(self._target_segments) > 1 else None,
+            target_sum=targets[0].copy() if len(targets) > 0 else None,
+            target_gram=_symmetric(targets[1], c) if len(targets) > 1 else None,
         )
+
+    def _split(self, vector: IntVector) -> list[IntVector]:
+        """Views of a vector's segments."""
+        return np.split(vector, np.cumsum([size for _, size, _ in self.segments])[:-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -472,13 +478,15 @@ def check_labels(labels: NDArray[Any], n_classes: int) -> None:
         )
 
 
-def _triangle(matrix: IntMatrix) -> IntVector:
-    """The upper triangle by rows."""
-    d = len(matrix)
-    triangle = np.empty(d * (d + 1) // 2, dtype=np.int64)
-    for row, place in enumerate(_triangle_rows(d)):
+def bits_of_squares(n_rows: int) -> int:
+    """Return of how many bits, the sign aside, an entry may be for squares of so many rows to add up in int64."""
+    return (INT64_MAX.bit_length() - n_rows.bit_length()) // 2
+
+
+def _write_triangle(matrix: IntMatrix, triangle: IntVector) -> None:
+    """Write the upper triangle by rows."""
+    for row, place in enumerate(_triangle_rows(len(matrix))):
         triangle[place] = matrix[row, row:]
-    return triangle
 
 
 def _symmetric(triangle: IntVector, d: int) -> IntMatrix:

@@ -9,7 +9,6 @@ from federation.modes import helper_roles
 from federation.site.roster import Roster
 from secagg import PartyId, Receipt, SumResult, check_evidence
 from secagg.errors import ReceiptError
-from secagg.primitives.identity import IDENTITY_BYTES
 
 
 def told_by(receipt: Receipt, roster: Roster) -> str:
@@ -75,6 +74,6 @@ def _countersigners(receipt: Receipt, roster: Roster) -> tuple[Mapping[PartyId, 
     for role in helper_roles():
         listed = roster.listed(role)
         if receipt.countersignatures.keys() <= listed.keys():
-            keys = {party: key[-IDENTITY_BYTES:] for party, key in listed.items()}
-            return keys, f"{role.name}s", len(keys) - 1 if roster.corrupt_helpers is None else roster.corrupt_helpers
+            corrupt = len(listed) - 1 if roster.corrupt_helpers is None else roster.corrupt_helpers
+            return listed, f"{role.name}s", corrupt
     return roster.clients, "clients", None

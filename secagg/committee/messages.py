@@ -251,7 +251,8 @@ def seeds_by_set(config: CommitteeSum, helper: PartyId, seeds: bytes) -> dict[in
 
 def rows_in(opened: bytes) -> bytes:
     """What an opened box says of the client's rows; nothing where the client says nothing."""
-    return opened[-ROWS_BYTES:].strip(b"\0") and opened[-ROWS_BYTES:]
+    rows = opened[-ROWS_BYTES:]
+    return rows if any(rows) else b""
 
 
 def seed_commitment(digest: bytes, client: PartyId, place: int, seed: bytes) -> bytes:

@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema
 
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import RowFormat
-from analytic.statistics import LABELS
+from analytic.statistics import LABELS, bits_of_squares
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.learners import CROSS_VALIDATED, ChosenLearner, LearnerSettings
@@ -28,10 +28,6 @@ from simulations.report.document import DatasetRecord, FormatName, Natural, NotN
 
 TARGET_BITS = 22
 """Bits of a target format that covers all rows, as far as so many squares add up exactly."""
-
-
-def _target_bits(n_rows: int) -> int:
-    return min(TARGET_BITS, (63 - n_rows.bit_length()) // 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +108,8 @@ class CompareSettings:
             raise UsageError(
                 f"--baselines and --epsilon are for class labels, and {dataset.name} has real targets; leave them out"
             )
-        return self.target_format or RowFormat.covering(dataset.y_train, bits=_target_bits(len(dataset.y_train)))
+        bits = min(TARGET_BITS, bits_of_squares(len(dataset.y_train)))
+        return self.target_format or RowFormat.covering(dataset.y_train, bits=bits)
 
     def has_intercept(self, chosen: ChosenLearner, dataset: Dataset) -> bool:
         """Whether a float64 ridge beside a learner has an intercept: as the learner has, one for real targets."""

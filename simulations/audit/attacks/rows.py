@@ -54,11 +54,12 @@ def rebuild(reading: Reading) -> RebuiltRows | None:
         return None
     if n_rows > MAX_ROWS:
         raise TooLargeError(f"rows from a lattice of {n_rows} rows: beyond {MAX_ROWS} it takes stronger reduction")
-    basis = reduced_basis(inner[np.ix_(columns, columns)])
+    products = inner[np.ix_(columns, columns)].astype(object)
+    basis = reduced_basis(products)
     if basis is None:
         return None
-    units = _unit_vectors(basis, inner[np.ix_(columns, columns)])
-    if not len(units) and fmpz_mat((basis @ inner[np.ix_(columns, columns)] @ basis.T).tolist()).det() == 1:
+    units = _unit_vectors(basis, products)
+    if not len(units) and fmpz_mat((basis @ products @ basis.T).tolist()).det() == 1:
         raise TooLargeError(f"rows from a lattice of {n_rows} rows: they are there, and it takes stronger reduction")
     images = units @ inner[columns].astype(object)  # e_i times every column of [Y, X]
     return _rows_of(images, len(counts), scale, reading)
@@ -83,19 +84,17 @@ def _generators(inner: IntMatrix, n_rows: int) -> NDArray[np.intp] | None:
     return order[sorted([*pivots, *others[:: max(1, len(others) // BESIDE)]])]
 
 
-def _unit_vectors(basis: Integers, inner: IntMatrix) -> Integers:
+def _unit_vectors(basis: Integers, products: Integers) -> Integers:
     """The vectors of length 1 of a lattice, by a basis that is reduced again and again; shape (found, g).
 
     What is found is orthogonal to the rest of Z^n, and taken off it. Reductions of the rest that begin with other
     bases find what one of them misses.
     """
     rng, found = np.random.default_rng(0), list[Integers]()
-    products = inner.astype(object)
     for _ in range(ROUNDS):
-        metric = basis @ products @ basis.T
-        _, change = fmpz_mat(metric.tolist()).lll(True, FINAL, ETA, "gram")
+        metric, change = fmpz_mat((basis @ products @ basis.T).tolist()).lll(True, FINAL, ETA, "gram")
         basis = np.array(change.tolist(), dtype=object) @ basis
-        length = ((basis @ products) * basis).sum(axis=1)
+        length = np.array(metric.tolist(), dtype=object).diagonal()
         units, basis = basis[length == 1], basis[length != 1]
         found.append(units)
         basis = basis - (basis @ products @ units.T) @ units
