@@ -190,8 +190,10 @@ class Site:
         return self._next_epoch(own) if current is None else current[0]
 
     def _next_epoch(self, own: OwnRole, number: int | None = None) -> SealingKey:
+        epochs, seconds = epochs_of(self._folder, own), 86400 * own.epoch_days
+        epochs.check_next(seconds, number)  # a number that is refused costs no session
         self._end_helped(own)
-        return epochs_of(self._folder, own).begin(self._now(), 86400 * own.epoch_days, number=number)
+        return epochs.begin(self._now(), seconds, number=number)
 
     def _end_helped(self, own: OwnRole) -> None:
         """Forget the sessions in which a helper's boxes may have been opened."""

@@ -116,6 +116,17 @@ class OwnEpochs:
         Raises:
             ConfigurationError: a number that is not larger than the last one.
         """
+        epoch = self.check_next(seconds, number)
+        boxes, until = BoxKey.generate(self._entropy), int(now + seconds)
+        self._save(epoch, until, boxes.secret)
+        return SealingKey.signed(self._identity, boxes.public, epoch=epoch, until=until)
+
+    def check_next(self, seconds: float, number: int | None = None) -> int:
+        """The number that ``begin`` would take, before anything is erased for it.
+
+        Raises:
+            ConfigurationError: see ``begin``.
+        """
         last, _, _ = self._load()
         epoch = last + 1 if number is None else number
         if not last < epoch <= LAST_EPOCH or seconds <= 0:
@@ -123,9 +134,7 @@ class OwnEpochs:
                 f"the next epoch has a number of {last + 1} to {LAST_EPOCH} and lasts for a while, not {epoch} for "
                 f"{seconds:g} seconds"
             )
-        boxes, until = BoxKey.generate(self._entropy), int(now + seconds)
-        self._save(epoch, until, boxes.secret)
-        return SealingKey.signed(self._identity, boxes.public, epoch=epoch, until=until)
+        return epoch
 
     def has_ended(self, now: float) -> bool:
         """Whether there is a secret of an epoch that is over."""

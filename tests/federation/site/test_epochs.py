@@ -109,6 +109,15 @@ def test_a_sum_sealed_to_an_epoch_that_is_over_is_not_helped(trial: Trial) -> No
         site(trial, HELPER_SITE).join(invited)
 
 
+def test_a_number_that_is_refused_costs_no_session(trial: Trial) -> None:
+    invited = proposed(trial)
+    site(trial, HELPER_SITE).join(invited)
+    before = kept(trial, HELPER_SITE, invited.session)
+    with pytest.raises(ConfigurationError, match="a number of 2 to"):
+        site(trial, HELPER_SITE).begin_epoch(number=1)
+    assert kept(trial, HELPER_SITE, invited.session) == before != {"over"}
+
+
 def test_no_server_takes_a_site_back_to_an_older_epoch(trial: Trial) -> None:
     """It has the old key, well signed, and hands it out again: to have boxes sealed to what may have been seized."""
     old = proposed(trial)
