@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from federation.datasets import Dataset
+from federation.errors import UsageError
 
 
 def with_label_noise(dataset: Dataset, rate: float, seed: int) -> Dataset:
@@ -16,9 +17,14 @@ def with_label_noise(dataset: Dataset, rate: float, seed: int) -> Dataset:
         dataset: the rows; test labels stay.
         rate: from 0 to below 1; 0 returns the rows as they are.
         seed: draws whose label is wrong, and which it is.
+
+    Raises:
+        UsageError: rows with real targets.
     """
     if not rate:
         return dataset
+    if dataset.is_regression:
+        raise UsageError(f"--label-noise is for class labels, and {dataset.name} has real targets; leave it out")
     rng = np.random.default_rng([seed, *b"label noise"])
     wrong = rng.permutation(len(dataset.y_train))[: round(rate * len(dataset.y_train))]
     labels = dataset.y_train.copy()

@@ -140,6 +140,10 @@ WRONG = [
     ),
     ("compare --epsilon 1 --promise 4", "4 survivors are promised and 3 of 3 stay"),
     ("compare --epsilon 1 --label-noise 0.1", "--label-noise would reach them; leave out one"),
+    (
+        "compare --dataset diabetes --label-noise 0.1",
+        "--label-noise is for class labels, and diabetes has real targets",
+    ),
     ("compare --epsilon 1 --dropout 0.7", "a masked sum of 3 clients needs 2 to stay .* leaves 1; use a smaller rate"),
     ("compare --epsilon 1 --ri 1", "--ri has no effect on what --epsilon adds: .* leave out one of the two"),
     ("compare --epsilon 1 --learner deepafl --option gamma=1", "takes n_layers, d_phi, d_f with --option, not gamma"),
