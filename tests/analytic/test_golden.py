@@ -26,6 +26,8 @@ PROMISED = {
     "fedhip": "c6aa6591179fc356c0f2317490c4d01082167afa54095fd69325858734893154",
     "safle": "831094b4e17de05f44d426e51b4cc50c85ec532773a3b6d04d29cd99d25984af",
     "deepafl": "65262d659400c66df351ab067aead3f1d1e98efc58eddb0b0857eff175346fa5",
+    "random": "95796f1f9f232a75a00545986d118a81ff73a365ca426b36e2f454db49dfbeea",
+    "random, sine": "b5ffd5199695f2ab28618e0a92456e338faa5bc7b76a2a8c52ff9cc97ac55dfd",
     "exact scores of afl, safle, deepafl": "579148a2d1d63830e944e3528c525d53ca823e39ecd3776ab2bc4e8c6b1a18c6",
     "afl, 512 features": "f220e1a72e4317bc3aaaf95593629cee4e6dadb5747d218c5833f8afdb57edcc",
 }

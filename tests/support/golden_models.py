@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 from threadpoolctl import threadpool_info
@@ -19,6 +20,7 @@ from analytic.bucketing import FixedThresholds
 from analytic.deepafl import DeepAFL
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, fit_pooled
+from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import Statistics
@@ -56,6 +58,11 @@ def golden() -> dict[str, str]:
     found["safle"] = safle.weights_bytes(fit_pooled(safle, rows))
     deep = DeepAFL(n_features=64, n_targets=10, feature_bound=16.0, max_rows=2000, n_layers=2, d_phi=48, d_f=40)
     found["deepafl"] = deep.weights_bytes(fit_pooled(deep, rows))
+    relu = RandomMap(n_features=64, n_columns=96, feature_bound=16.0).with_bits(16)
+    wave = replace(relu, activation="sine", projection="fourier", fraction_bits=7, limit=127 / 128, variance=0.02)
+    for name, lift in (("random", relu), ("random, sine", wave)):
+        lifted = AFL(**DIGITS | {"feature_format": lift.row_format}, lift=lift, ridge=1.0)
+        found[name] = lifted.weights_bytes(fit_pooled(lifted, rows))
     learner, total = wide_total()
     scores = (one.exact_scores(fit_pooled(one, rows), rows.features[::7]) for one in (afl, safle, deep))
     found["exact scores of afl, safle, deepafl"] = b"".join(one.tobytes() for one in scores)
