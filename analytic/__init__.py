@@ -6,6 +6,7 @@ change.
 """
 
 from analytic.afl import AFL, LinearModel, absolute_aggregation
+from analytic.agreeing import Agreed, AgreedModel, agreed_format
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL, DeepModel
@@ -30,6 +31,8 @@ from analytic.total_error import r2, squared_errors
 __all__ = [
     "AFL",
     "LABELS",
+    "Agreed",
+    "AgreedModel",
     "AnalyticError",
     "AnalyticLearner",
     "Chosen",
@@ -59,6 +62,7 @@ __all__ = [
     "SpecificationError",
     "SumSpec",
     "absolute_aggregation",
+    "agreed_format",
     "fit_pooled",
     "load_model",
     "r2",

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from analytic.afl import AFL
+from analytic.agreeing import Agreed
 from analytic.array_file import ArrayFile
 from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
@@ -58,6 +59,8 @@ LEARNERS: dict[str, type[Any]] = {
 Such a learner is a dataclass whose fields are its configuration. ``take_apart(model)`` returns the model's ``Parts``,
 and ``put_together(parts)`` the model, or raises ModelFileError where a part is not what the configuration asks for."""
 
+LEARNERS |= {f"agreed-{name}": Agreed for name in LEARNERS}
+
 EVALUATIONS: dict[str, type[Any]] = {
     "evaluation-of-classes": ClassEvaluation,
     "evaluation-of-targets": RegressionEvaluation,
@@ -70,6 +73,9 @@ JUDGED = "judged"
 PARAMETERS: dict[str, type[Any]] = {
     "afl": AFL,
     "fedhip": FedHiP,
+    "chosen": Chosen,
+    "deepafl": DeepAFL,
+    "safle": SAFLe,
     "fixed_thresholds": FixedThresholds,
     "quantile_thresholds": QuantileThresholds,
     "column_map": ColumnMap,
@@ -222,7 +228,7 @@ def _to_json(value: Any) -> Any:
         return {"row_format": str(value)}
     for name, kind in PARAMETERS.items():
         if type(value) is kind:
-            return {name: {f.name: _to_json(getattr(value, f.name)) for f in fields(kind)}}
+            return {name: {field: _to_json(own) for field, own in stated_fields(value).items()}}
     if isinstance(value, tuple):
         return [_to_json(item) for item in value]
     if isinstance(value, str):

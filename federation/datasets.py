@@ -34,6 +34,7 @@ class Dataset:
         x_test: features, shape (m, d).
         y_test: labels, shape (m,), or targets, shape (m, c).
         classes: what labels 0, 1, ... stand for, where that was said.
+        columns: names of the features, where that was said.
 
     Raises:
         DataError: what the arrays must hold, what they hold, what to do.
@@ -45,6 +46,7 @@ class Dataset:
     x_test: NDArray[Any]
     y_test: NDArray[Any]
     classes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -68,6 +70,10 @@ class Dataset:
     def n_features(self) -> int:
         """Columns of a row."""
         return int(self.x_train.shape[1])
+
+    def column(self, place: int) -> str:
+        """The name of a feature, or its number from 0."""
+        return self.columns[place] if self.columns else str(place)
 
     @property
     def is_regression(self) -> bool:
@@ -122,7 +128,13 @@ def bundled(name: str) -> Dataset:
     return split(name, *BUNDLED[name]())
 
 
-def split(name: str, features: NDArray[Any], labels: NDArray[Any], classes: tuple[str, ...] = ()) -> Dataset:
+def split(
+    name: str,
+    features: NDArray[Any],
+    labels: NDArray[Any],
+    classes: tuple[str, ...] = (),
+    columns: tuple[str, ...] = (),
+) -> Dataset:
     """Return all rows, a fifth of them (drawn with a fixed seed) for testing."""
     order = np.random.default_rng(SPLIT_SEED).permutation(len(features))
     test, train = np.split(order, [round(TEST_FRACTION * len(order))])
@@ -133,6 +145,7 @@ def split(name: str, features: NDArray[Any], labels: NDArray[Any], classes: tupl
         x_test=features[test],
         y_test=labels[test],
         classes=classes,
+        columns=columns,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from analytic.afl import AFL, LinearModel
+from analytic.agreeing import TARGET_BITS, Agreed, Agreement, agreed_format, settled
 from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen, Criterion, Rule
 from analytic.deepafl import DeepAFL
@@ -55,14 +56,16 @@ class LearnerSettings:
     Args:
         n_features: columns of a feature row.
         n_classes: labels are 0 to n_classes - 1; or columns of real targets.
-        feature_format: fixed-point format of the features; learners with formats of their own take its range.
+        feature_format: fixed-point format of the features; learners with formats of their own take its range. It is not
+            looked at where columns are agreed on.
         max_rows: rows of all clients together.
         max_clients: the cohort's size.
         ridge: penalty of the solve, or ``cv`` for the one that cross-validation over everybody's rows takes.
         ri_gamma: what each client adds to its Gram's diagonal (AFL's RI process).
-        target_format: ``LABELS``, or the format of real targets. Linear models of these have an intercept unless an
-            option says otherwise; those of labels have none, as in the papers.
+        target_format: ``LABELS``, or the format of real targets. Linear models of these, and of standardised columns,
+            have an intercept unless an option says otherwise; those of labels have none, as in the papers.
         options: the learner's own parameters by name.
+        agreement: how columns are made alike through a first sum, with real targets; None takes rows as they are.
     """
 
     n_features: int
@@ -74,6 +77,7 @@ class LearnerSettings:
     ri_gamma: float = 0.0
     target_format: RowFormat = LABELS
     options: Mapping[str, Option] = field(default_factory=dict)
+    agreement: Agreement | None = None
 
     @property
     def highest(self) -> float:
@@ -81,8 +85,15 @@ class LearnerSettings:
         return 2.0**self.feature_format.integer_bits
 
     def columns(self, n_columns: int, row_format: RowFormat) -> ColumnMap | None:
-        """The exact column of ones beside so many columns, for a model with an intercept; None for one without."""
-        if not self.options.get("intercept", self.target_format != LABELS):
+        """The exact column of ones beside so many columns, for a model with an intercept; None for one without.
+
+        Raises:
+            UsageError: standardised columns without one, whose means would be lost.
+        """
+        is_centred = self.agreement is Agreement.STANDARDISED
+        if not self.options.get("intercept", is_centred or self.target_format != LABELS):
+            if is_centred:
+                raise UsageError("standardised columns have mean 0 and so need an intercept: leave intercept out")
             return None
         return ColumnMap(exponents=(0,) * n_columns, intercept=int(row_format.integer_bits == 0))
 
@@ -98,7 +109,7 @@ class LearnerEntry:
 
     Args:
         name: the name in ``--learner`` and in reports.
-        build: makes it from settings.
+        build: makes it from settings, of columns that are alike already; ``make`` sees to that.
         options: its own parameters, each with what reads it from text.
         n_sums: how many sums it asks for with given options, which is public.
         linear_weights: (learner, model) -> weights of features as they are, with the intercepts as a last row, so that
@@ -112,6 +123,18 @@ class LearnerEntry:
     n_sums: Callable[[Mapping[str, Option]], int] = lambda options: 1
     linear_weights: Callable[[Any, Any], FloatMatrix] | None = None
     personalise: Personalise | None = None
+
+    def make(self, settings: LearnerSettings) -> AnalyticLearner[Any]:
+        """The learner of these settings, behind an agreement on columns where they ask for one."""
+        if settings.agreement is None:
+            return self.build(settings)
+        n, targets = settings.max_rows, settings.target_format
+        scaled = replace(
+            settings,
+            feature_format=agreed_format(n),
+            target_format=targets if targets == LABELS else agreed_format(n, most=TARGET_BITS),
+        )
+        return Agreed(learner=self.build(scaled), agreement=settings.agreement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +221,8 @@ def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
     }
 
 
-def _linear_weights(learner: AFL | Chosen, model: Any) -> FloatMatrix:
+def _linear_weights(whole: AFL | Chosen | Agreed, found: Any) -> FloatMatrix:
+    learner, model = settled(whole, found)
     if learner.columns is None:
         weights: FloatMatrix = model.weights
         return weights
@@ -215,7 +239,7 @@ def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
 
     Features end where a stated format does. Without one that of relu is proven, and a sine's is Q0.7.
     """
-    options = dict(settings.options)
+    options = {name: value for name, value in settings.options.items() if name not in CHOOSING}
     bits, stated = options.pop("row_bits", 16), options.pop("format", None)
     own = {"projection": "nin"}
     if options.get("activation") == "sine":
@@ -322,7 +346,9 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "seed": int,
                 "row_bits": int,
                 "format": RowFormat.parse,
+                **CHOOSING,
             },
+            n_sums=_n_sums,
         ),
         LearnerEntry(
             name="deepafl",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.agreeing import Agreed
 from analytic.learner import AnalyticLearner, ClientRows, fit_in_the_clear
 from analytic.row_format import FloatMatrix
 from analytic.solve import one_blas_thread
@@ -67,14 +68,20 @@ class Float64Ridges:
         self._known: dict[bytes, FloatMatrix] = {}
         self._federated: dict[bytes, Float64Deviation] = {}
 
-    def of(self, rows: Indices, model: Any) -> FloatMatrix:
-        """The weights of these rows' ridge, shape (d, c), with the penalty that a model has chosen where it has."""
+    def of(self, rows: Indices, model: Any, units: tuple[float, ...] | None = None) -> FloatMatrix:
+        """The weights of these rows' ridge, shape (d, c), with the penalty that a model has chosen where it has.
+
+        Args:
+            rows: which of the training rows.
+            model: of the learner that it is compared with.
+            units: how large 1 of each column is that the penalty is of; None for the features' own units.
+        """
         ridge = model.ridge if self._ridge is None else self._ridge
-        key = hashlib.sha256(repr(ridge).encode() + rows.tobytes()).digest()
+        key = hashlib.sha256(repr((ridge, units)).encode() + rows.tobytes()).digest()
         if key not in self._known:
             features, labels = self._dataset.x_train[rows], self._dataset.y_train[rows]
             self._known[key] = float64_ridge(
-                features, labels, self._dataset.n_classes, ridge=ridge, intercept=self._intercept
+                features, labels, self._dataset.n_classes, ridge=ridge, intercept=self._intercept, units=units
             )
         return self._known[key]
 
@@ -123,7 +130,9 @@ class References:
             self._known[key] = Reference(
                 model=model,
                 weights_bytes=learner.weights_bytes(model),
-                float64_weights=self._float64.of(first_sum, model),
+                float64_weights=self._float64.of(
+                    first_sum, model, learner.units(model) if isinstance(learner, Agreed) else None
+                ),
             )
         return self._known[key]
 
@@ -148,9 +157,17 @@ class References:
 
 
 def float64_ridge(
-    features: NDArray[Any], labels: NDArray[Any], n_classes: int, *, ridge: float, intercept: bool = False
+    features: NDArray[Any],
+    labels: NDArray[Any],
+    n_classes: int,
+    *,
+    ridge: float,
+    intercept: bool = False,
+    units: tuple[float, ...] | None = None,
 ) -> FloatMatrix:
     """Weights of a ridge on rows as they are, by QR and SVD in float64; shape (d, c), with an intercept (d + 1, c).
+
+    The penalty is of columns in units of ``units``, or as they are.
 
     It shares no code with ``analytic``: no fixed point, no Gram matrix, numpy instead of LAPACK through scipy.
     Rows of sqrt(ridge) I stand in for the penalty. Directions without any row carry no weight, as there.
@@ -162,7 +179,7 @@ def float64_ridge(
         stacked[: len(features), d:] = labels
     else:
         stacked[np.arange(len(features)), d + labels.astype(np.intp)] = 1.0
-    stacked[len(features) + np.arange(penalised), np.arange(penalised)] = np.sqrt(ridge)
+    stacked[len(features) + np.arange(penalised), np.arange(penalised)] = np.sqrt(ridge) * np.array(units or 1.0)
     with one_blas_thread():
         triangle = np.asarray(np.linalg.qr(stacked, mode="r"))
         cutoff = np.finfo(np.float64).eps * max(stacked.shape)
