@@ -87,7 +87,7 @@ def seal_frame(
 ) -> bytes:
     """The bytes of one message, signed by its sender's ``identity`` where it has one."""
     header = _header(type_, digest, sender, recipient, SIGNATURE_BYTES if identity else 0)
-    return header + payload + (identity.sign(_LABEL, *_said(header, payload)) if identity else b"")
+    return b"".join((header, payload, identity.sign(_LABEL, *_said(header, payload)) if identity else b""))
 
 
 def signed_statement(
