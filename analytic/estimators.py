@@ -505,7 +505,8 @@ class ScaledRegressor(Regressor):
             sample_weight: how often each row counts, whole numbers of shape (n,); None for once.
 
         Raises:
-            ValueError: what scikit-learn refuses (NaN, shapes), weights that are no whole numbers, and what the learner refuses (``analytic.errors``).
+            ValueError: what scikit-learn refuses (NaN, shapes), weights that are no whole numbers, and what the learner
+                refuses (``analytic.errors``).
         """
         rows, targets, self.target_ndim_ = self._validated(X, y)
         weighed = ClientRows(rows, targets, _as_weights(sample_weight))
@@ -566,7 +567,8 @@ class AFLRegressor(Regressor, AFLStatistics):
             sample_weight: how often each row counts, whole numbers of shape (n,); None for once.
 
         Raises:
-            ValueError: what scikit-learn refuses (NaN, shapes), weights that are no whole numbers, and what AFL refuses (``analytic.errors``).
+            ValueError: what scikit-learn refuses (NaN, shapes), weights that are no whole numbers, and what AFL refuses
+                (``analytic.errors``).
         """
         rows, targets, self.target_ndim_ = self._validated(X, y)
         scaled = targets if self.target_format == AUTO else None

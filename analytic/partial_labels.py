@@ -1,9 +1,9 @@
 """Labels that some rows have and others lack: each class from the rows that say whether it is theirs.
 
-A site that labels some of the classes knows nothing of the others. Rows that are labelled for the same classes are of one
-*pattern*; a sum holds one Gram matrix a pattern, and a class is solved for from the Grams of the patterns that label it.
-Its weights are those of the pooled rows that are labelled for it, bit for bit. Each pattern's total is a total of its
-own, so the sum counts the sites that have such rows too, and gates judge every pattern.
+A site that labels some of the classes knows nothing of the others. Rows that are labelled for the same classes are of
+one *pattern*; a sum holds one Gram matrix a pattern, and a class is solved for from the Grams of the patterns that
+label it. Its weights are those of the pooled rows that are labelled for it, bit for bit. Each pattern's total is a
+total of its own, so the sum counts the sites that have such rows too, and gates judge every pattern.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class PartialLabels:
         for pattern in self.patterns:
             is_labelled = np.isin(np.arange(self.n_targets), pattern)
             places = np.flatnonzero((known == is_labelled).all(axis=1))
-            own = ClientRows(rows.features[places], rows.targets[np.ix_(places, pattern)])
+            own = ClientRows(rows.features[places], rows.targets[places][:, list(pattern)])
             found.append(self._for(len(pattern)).own_statistics(own))
             seen += len(places)
         if seen < len(rows):

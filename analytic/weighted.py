@@ -1,8 +1,8 @@
 """Rows that count several times: whole-number weights of rows and of classes, exact, for every learner of exact sums.
 
-A row of weight w is w copies of it. What a client adds to a sum is a sum over its rows, so it is taken apart by the bits
-of the weights: sum over b of 2^b times what the rows whose weight has bit b add. Every product in it is one that copies
-would make, so all bounds hold by the sum of the weights, and the result is that of the copies, bit for bit.
+A row of weight w is w copies of it. What a client adds to a sum is a sum over its rows, so it is taken apart by the
+bits of the weights: sum over b of 2^b times what the rows whose weight has bit b add. Every product in it is one that
+copies would make, so all bounds hold by the sum of the weights, and the result is that of the copies, bit for bit.
 
 Balanced class weights follow from a first sum of class counts, as scikit-learn's do: n / (c n_k) for a row of class k,
 in whole units of one over a stated denominator.

@@ -165,7 +165,8 @@ def split(
 def load_npz(path: Path) -> Dataset:
     """The data set of a numpy archive with ``x_train``, ``y_train``, ``x_test`` and ``y_test``; never unpickles.
 
-    ``w_train``, if it is there, says how often each training row counts: whole numbers. Targets are whole numbers from 0 on or texts, which are labels of classes, or floats of shape (n,) or (n, c).
+    ``w_train``, if it is there, says how often each training row counts: whole numbers. Targets are whole
+    numbers from 0 on or texts, which are labels of classes, or floats of shape (n,) or (n, c).
 
     Raises:
         DataError: the file cannot be read, or lacks one of the arrays, or an array is not what it must be.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from analytic.afl import AFL, LinearModel
+from analytic.afl import AFL
 from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen, Criterion, Rule
 from analytic.deepafl import DeepAFL
@@ -39,7 +39,7 @@ ABOUT_THRESHOLDS = ("thresholds", "n_bins", "low", "high")
 CROSS_VALIDATED: Literal["cv"] = "cv"
 """The ridge that is chosen by cross-validation."""
 
-Personalise = Callable[[Any, Any, ClientRows, Sequence[float]], list[LinearModel]]
+Personalise = Callable[[Any, Any, ClientRows, Sequence[float]], list[Any]]
 """(learner, complete model, a client's own rows, alphas) -> that client's model for each alpha."""
 
 
@@ -248,7 +248,7 @@ def _linear_weights(learner: AFL | Chosen | Weighted, model: Any) -> FloatMatrix
 
 def _personalise(
     learner: FedHiP | Chosen | Weighted, model: Any, rows: ClientRows, alphas: Sequence[float]
-) -> list[LinearModel]:
+) -> list[Any]:
     return learner.personalise(model, rows, alphas)
 
 

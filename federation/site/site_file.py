@@ -125,7 +125,7 @@ class ClientRole(StrictModel):
         try:
             with np.load(place, allow_pickle=False) as archive:
                 weights = archive[f"w_{part}"] if f"w_{part}" in archive.files else None
-                return ClientRows(*(archive[name] for name in needed), weights)
+                return ClientRows(archive[needed[0]], archive[needed[1]], weights)
         except OSError as error:
             raise SiteFileError(
                 f"cannot read the rows of {place}: {error.strerror or 'no archive'}; "
@@ -141,8 +141,8 @@ class ClientRole(StrictModel):
         """What the site's own function returns; of what it raises the type alone, since its text may hold a row."""
         module, _, function = place.partition(":")
         try:
-            features, targets, *weights = map(np.asarray, getattr(importlib.import_module(module), function)())
-            return ClientRows(features, targets, *weights)
+            features, targets, *rest = map(np.asarray, getattr(importlib.import_module(module), function)())
+            return ClientRows(features, targets, rest.pop() if rest else None)
         except Exception as error:
             raise SiteFileError(
                 f"{place} must be a function that returns a matrix of features and one target a row; calling it "

@@ -30,8 +30,8 @@ class DataOptions:
         "real data bundled with scikit-learn", choices=tuple(BUNDLED), default=None, shown=DEFAULT_DATASET
     )
     data: Path | None = option(
-        "x_train, y_train, x_test, y_test: features, and labels or real targets (w_train: weights of rows); or a table, "
-        ".csv or .parquet, a fifth of it for testing",
+        "x_train, y_train, x_test, y_test: features, and labels or real targets (w_train: weights); or a table, .csv "
+        "or .parquet, a fifth of it for testing",
         file,
         metavar="FILE.npz",
         default=None,

@@ -60,9 +60,7 @@ NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven",
         SAFLeRegressor(),
     ],
     expected_failed_checks=lambda estimator: (
-        {
-            "check_class_weight_classifiers": "a class of 10^-7 weighs less than the ridge, so its rows are extrapolated to"
-        }
+        {"check_class_weight_classifiers": "a class of 10^-7 weighs less than the ridge: its rows are extrapolated"}
         if isinstance(estimator, DeepAFLClassifier)
         else {}
     ),

@@ -72,7 +72,7 @@ def test_a_pattern_of_few_sites_is_refused() -> None:
         total = sum((step.vector(own) for own in rows), start=np.zeros(step.layout.size, dtype=np.int64))
         found = learner.exact_total(federation.model, step.spec.from_vector(total), 5)
         assert [part.n_clients for part in found] == [sites, 2, 2]
-        with pytest.raises(ReleaseRefusedError, match="part 1 of 3 .* at least 2 clients and has 1") as error:
+        with pytest.raises(ReleaseRefusedError, match=r"part 1 of 3 .* at least 2 clients and has 1") as error:
             ReleasePolicy(min_survivors=2).before_release(found, range(5))
         assert Gate.SURVIVORS in {concern.gate for concern in error.value.concerns}
 

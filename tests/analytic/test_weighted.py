@@ -133,7 +133,7 @@ def test_weights_are_for_those_who_agreed_and_have_room() -> None:
     rows = ClientRows(X, Y, W)
     with pytest.raises(InvalidRowsError, match=r"counts every row once: agree on Weighted\(learner"):
         fit_pooled(LINEAR, rows)
-    with pytest.raises(InvalidRowsError, match="add up to .* more than the 10 "):
+    with pytest.raises(InvalidRowsError, match=r"add up to .* more than the 10 "):
         fit_pooled(Weighted(learner=replace(LINEAR, max_rows=10), max_weight=8), rows)
     with pytest.raises(SpecificationError, match="a max_rows of"):
         fit_pooled(replace(BALANCED, learner=replace(LINEAR, max_rows=1000)), rows)
