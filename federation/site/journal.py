@@ -263,9 +263,12 @@ class Journal:
         """What these rows are known by, in whatever order: their fingerprint, and a tag of each one's features."""
         key, targets = self._key(), rows.targets if rows.targets.ndim > 1 else rows.targets[:, None]
         tags, whole = [], []
-        for features, target in zip(_canonical(rows.features), _canonical(targets), strict=True):
-            tags.append(_mac(key, b"features", features.tobytes())[:_TAG_BYTES])
-            whole.append(_mac(key, b"row", features.tobytes(), target.tobytes()))
+        weights = [1] * len(rows) if rows.weights is None else rows.weights.tolist()
+        for features, target, weight in zip(_canonical(rows.features), _canonical(targets), weights, strict=True):
+            if weight:  # a row of weight 0 enters no total
+                tags.append(_mac(key, b"features", features.tobytes())[:_TAG_BYTES])
+                heavy = () if weight == 1 else (weight.to_bytes(8, "big"),)
+                whole.append(_mac(key, b"row", features.tobytes(), target.tobytes(), *heavy))
         return _mac(key, b"rows", *sorted(whole)), b"".join(tags)
 
     def _key(self) -> bytes:

@@ -371,3 +371,15 @@ def test_a_file_without_its_key_tells_nothing_of_a_row(tmp_path: Path) -> None:
         ((one, tags), (two, others)) = (folder.run("SELECT * FROM fingerprints")[0] for folder in folders)
     assert one != two
     assert not np.isin(np.frombuffer(tags, "<u8"), np.frombuffer(others, "<u8")).any()
+
+
+def test_other_weights_are_other_rows(tmp_path: Path) -> None:
+    """What changes from one total to the next is then these rows' copies alone; a row of weight 0 is in none."""
+    ones, heavy = np.ones(6), np.array([1, 1, 1, 1, 1, 2])
+    with journal(tmp_path) as own:
+        enter(own)
+        enter(own, rows=ClientRows(FEATURES, LABELS, ones))  # the same rows
+        with pytest.raises(ConsentRefusedError, match="rows or the roster changed"):
+            enter(own, rows=ClientRows(FEATURES, LABELS, heavy))
+        other = np.concatenate([FEATURES, FEATURES + 50]), np.concatenate([LABELS, LABELS])
+        enter(own, rows=ClientRows(*other, np.repeat([0, 1], 6)))
