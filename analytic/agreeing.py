@@ -13,6 +13,7 @@ among them. ``docs/explanation/threat-model.md`` says so, and a release policy c
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -22,12 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.afl import AFL, LinearModel
-from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
 from analytic.evaluation import Tallies, TallySpec
 from analytic.layers import Layer, Linear
-from analytic.learner import AnalyticLearner, ClientRows, SumSpec, canonical_context
+from analytic.learner import ClientRows, SumSpec, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
 from analytic.row_format import FEWEST_BITS, MAX_BITS, ColumnMap, FloatMatrix, RowFormat
 from analytic.statistics import LABELS, IntVector, Statistics, bits_of_squares
@@ -85,7 +85,7 @@ class AgreedModel:
     inner: Any = None
 
     @property
-    def complete(self) -> Any:
+    def own(self) -> Any:
         """The learner's own model.
 
         Raises:
@@ -98,18 +98,18 @@ class AgreedModel:
     @property
     def weights(self) -> FloatMatrix:
         """W of the columns as they were agreed, shape (d, c)."""
-        weights: FloatMatrix = self.complete.weights
+        weights: FloatMatrix = self.own.weights
         return weights
 
     @property
     def ridge(self) -> float:
         """The penalty that was chosen, of the columns as they were agreed."""
-        return float(self.complete.ridge)
+        return float(self.own.ridge)
 
     @property
     def path(self) -> Any:
         """How it was chosen."""
-        return self.complete.path
+        return self.own.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,12 +173,12 @@ class Agreed:
     @property
     def max_rows(self) -> int:
         """Largest number of rows that all clients together may hold."""
-        return int((self.learner.learner if isinstance(self.learner, Chosen) else self.learner).max_rows)
+        return int(_plain(self.learner).max_rows)
 
     @property
     def _linear(self) -> AFL | None:
         """The linear learner of the features themselves, if it is one: its format follows what is agreed."""
-        own = self.learner.learner if isinstance(self.learner, Chosen) else self.learner
+        own = _plain(self.learner)
         return own if isinstance(own, AFL) and own.lift is None else None
 
     @property
@@ -228,6 +228,7 @@ class Agreed:
         """
         if model.inner is not None:
             return self.at(model).client_statistics(model.inner, self.mapped(model, rows))
+        refuse_weights(rows)
         if model.exponents is None:
             return {"exponents": self._counted(rows), "count": np.array(len(rows))}
         scaled = replace(self._map(model), fill=None).features(rows.features)
@@ -333,7 +334,7 @@ class Agreed:
         d, moments = self.n_features, model.moments
         centres, factors = None, None
         if moments is not None:
-            is_moved = self._linear is not None or isinstance(self.learner, DeepAFL)
+            is_moved = self._linear is not None or isinstance(_plain(self.learner), DeepAFL)
             further = 0 if is_moved else self._range(model)
             centres, factors = moments[0], tuple(math.ldexp(1.0 / one, -further) for one in moments[1])
         return ColumnMap(
@@ -352,18 +353,18 @@ class Agreed:
         """
         if not (bits := self._range(model)):
             return self.learner
-        if isinstance(self.learner, DeepAFL):
-            return replace(self.learner, feature_bound=self.learner.feature_bound * 2**bits)
-        if (own := self._linear) is None:
-            return self.learner
-        row_format = RowFormat(integer_bits=bits, fraction_bits=own.feature_format.fraction_bits - bits)
-        found = replace(own, feature_format=row_format)
-        return replace(self.learner, learner=found) if isinstance(self.learner, Chosen) else found
+        own = _plain(self.learner)
+        if isinstance(own, DeepAFL):
+            own = replace(own, feature_bound=own.feature_bound * 2**bits)
+        elif self._linear is not None:
+            row_format = RowFormat(integer_bits=bits, fraction_bits=own.feature_format.fraction_bits - bits)
+            own = replace(own, feature_format=row_format)
+        return _rebuilt(self.learner, own)
 
     def mapped(self, model: AgreedModel, rows: ClientRows) -> ClientRows:
         """A client's rows as the learner takes them; what it keeps of them stays with the client's own."""
         own = self._map(model)
-        return ClientRows(own.features(rows.features), own.targets(rows.targets), rows.memory)
+        return ClientRows(own.features(rows.features), own.targets(rows.targets), memory=rows.memory)
 
     def units(self, model: AgreedModel) -> tuple[float, ...]:
         """How large 1 of each column is in the features' own units."""
@@ -405,14 +406,27 @@ class Agreed:
             NotReadyError: a sum is still to come.
             SpecificationError: another learner.
         """
-        inner, found = self.at(model), model.complete
-        if isinstance(inner, Chosen):
-            inner, found = inner.settled(found)
         if self._linear is None:
             raise SpecificationError(f"{self.learner.name} is no linear map of columns; use {self.name} as it is")
+        inner, found = settled(self.at(model), model.own)
+        inner = _plain(inner)
         _ = found.weights
         intercept = None if inner.columns is None else inner.columns.intercept
         return replace(inner, columns=replace(self._map(model), intercept=intercept)), found
+
+    def personalise(self, model: AgreedModel, rows: ClientRows, alphas: Sequence[float]) -> list[AgreedModel]:
+        """Models of a client's own for each alpha, where the learner makes some (``FedHiP.personalise``)."""
+        found = self.at(model).personalise(model.own, self.mapped(model, rows), alphas)
+        return [self.adopted(model, one) for one in found]
+
+    @staticmethod
+    def adopted(model: AgreedModel, own: Any) -> AgreedModel:
+        """The same columns with another model of the learner's."""
+        return replace(model, inner=own)
+
+    def over(self, denominator: int) -> Agreed:
+        """The learner for sums that hold everything so many times, a power of two."""
+        return replace(self, learner=self.learner.over(denominator))
 
     def exact_total(
         self, model: AgreedModel, total: Any, survivors: int
@@ -428,15 +442,17 @@ class Agreed:
 
     def decision_function(self, model: AgreedModel, features: NDArray[Any]) -> FloatMatrix:
         """Scores in the targets' own units, shape (n, c), of features as they are."""
-        return self._scores(model, features, self.at(model).decision_function)
+        return self._scores(model, features, _plain(self.at(model)).decision_function)
 
     def exact_scores(self, model: AgreedModel, features: NDArray[Any]) -> FloatMatrix:
         """Scores that are exact and rounded once, of columns that were rounded where they are standardised."""
-        return self._scores(model, features, self.at(model).exact_scores)
+        return self._scores(model, features, _plain(self.at(model)).exact_scores)
 
     def _scores(self, model: AgreedModel, features: NDArray[Any], score: Any) -> FloatMatrix:
-        inner, own = model.complete, self._map(model)
-        return own.scores(score(inner, own.features(np.asarray(features, dtype=np.float64))))
+        inner, own = model.own, self._map(model)
+        return own.scores(
+            score(getattr(inner, "complete", inner), own.features(np.asarray(features, dtype=np.float64)))
+        )
 
     def layers(self, model: AgreedModel) -> tuple[Layer, ...]:
         """The map of columns as a layer, then the learner's own, then the targets' scales."""
@@ -446,7 +462,7 @@ class Agreed:
         own = self._map(model)
         first = Linear(*replace(own, target_exponents=()).own_units(np.eye(self.n_features)))
         last = () if self.target_format == LABELS else (Linear(own.scores(np.eye(self.n_targets))),)
-        return first, *self.at(model).layers(model.complete), *last
+        return first, *self.at(model).layers(model.own), *last
 
     def weights_bytes(self, model: AgreedModel) -> bytes:
         """The bytes of the weights, after those of the map.
@@ -454,7 +470,7 @@ class Agreed:
         Raises:
             NotReadyError: a sum is still to come.
         """
-        learned: bytes = self.at(model).weights_bytes(model.complete)
+        learned: bytes = self.at(model).weights_bytes(model.own)
         return b"".join(self._received(model)) + learned
 
     def context_bytes(self, model: AgreedModel) -> bytes:
@@ -495,11 +511,23 @@ class Agreed:
         return replace(model, inner=self.at(model).put_together(parts))
 
 
-def settled(learner: AnalyticLearner[Any], model: Any) -> tuple[Any, Any]:
-    """A complete model as the closed form of rows in their own units: of a chosen penalty, of agreed columns.
+def settled(learner: Any, model: Any) -> tuple[Any, Any]:
+    """A complete model as the closed form of rows as they are: without weights, choice of a penalty, or agreement.
 
     Raises:
         NotReadyError: a sum is still to come.
         SpecificationError: a learner behind agreed columns that is no linear map.
     """
-    return learner.settled(model) if isinstance(learner, (Agreed, Chosen)) else (learner, model)
+    while hasattr(learner, "settled"):
+        learner, model = learner.settled(model)
+    return learner, model
+
+
+def _plain(learner: Any) -> Any:
+    """The closed form itself, without what chooses its penalty."""
+    return _plain(learner.learner) if hasattr(learner, "learner") else learner
+
+
+def _rebuilt(learner: Any, plain: Any) -> Any:
+    """The same with another closed form."""
+    return replace(learner, learner=_rebuilt(learner.learner, plain)) if hasattr(learner, "learner") else plain

@@ -36,10 +36,12 @@ from analytic.learner import OPTIONAL, STORED_WITHOUT, AnalyticLearner, stated_f
 from analytic.model_arrays import ModelFileError as ModelFileError
 from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
+from analytic.partial_labels import PartialLabels
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.row_map import JointClip, LayerMap, RowClip, RowMap
 from analytic.safle import SAFLe
+from analytic.weighted import Weighted
 
 FILE = ArrayFile(entry="analytic-model", version=2, what="a model", remedy="save the model again", error=ModelFileError)
 """Version 1 was a folder of two files."""
@@ -53,13 +55,15 @@ LEARNERS: dict[str, type[Any]] = {
     "chosen-afl": Chosen,
     "chosen-random": Chosen,
     "chosen-fedhip": Chosen,
+    "partial-afl": PartialLabels,
+    "partial-random": PartialLabels,
 }
+LEARNERS |= {f"agreed-{name}": Agreed for name in LEARNERS}
+LEARNERS |= {f"weighted-{name}": Weighted for name in LEARNERS}
 """The learners whose models can be stored, by name; add one of your own here.
 
 Such a learner is a dataclass whose fields are its configuration. ``take_apart(model)`` returns the model's ``Parts``,
 and ``put_together(parts)`` the model, or raises ModelFileError where a part is not what the configuration asks for."""
-
-LEARNERS |= {f"agreed-{name}": Agreed for name in LEARNERS}
 
 EVALUATIONS: dict[str, type[Any]] = {
     "evaluation-of-classes": ClassEvaluation,
@@ -73,9 +77,11 @@ JUDGED = "judged"
 PARAMETERS: dict[str, type[Any]] = {
     "afl": AFL,
     "fedhip": FedHiP,
-    "chosen": Chosen,
     "deepafl": DeepAFL,
     "safle": SAFLe,
+    "chosen": Chosen,
+    "agreed": Agreed,
+    "partial_labels": PartialLabels,
     "fixed_thresholds": FixedThresholds,
     "quantile_thresholds": QuantileThresholds,
     "column_map": ColumnMap,

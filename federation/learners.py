@@ -9,18 +9,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from analytic.afl import AFL, LinearModel
+from analytic.afl import AFL
 from analytic.agreeing import TARGET_BITS, Agreed, Agreement, agreed_format, settled
 from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen, Criterion, Rule
 from analytic.deepafl import DeepAFL
 from analytic.fedhip import LARGEST_ALPHA, FedHiP
 from analytic.learner import AnalyticLearner, ClientRows
+from analytic.partial_labels import PartialLabels
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import LABELS
-from federation.console.arguments import Option, Reader, numbers, yes_or_no
+from analytic.weighted import BALANCED, Weighted, denominator_for
+from federation.console.arguments import Option, Reader, class_weights, numbers, patterns, yes_or_no
 from federation.errors import UsageError
 
 DEFAULT_ALPHAS = (1.0, 10.0, 30.0)
@@ -38,7 +40,7 @@ ABOUT_THRESHOLDS = ("thresholds", "n_bins", "low", "high")
 CROSS_VALIDATED: Literal["cv"] = "cv"
 """The ridge that is chosen by cross-validation."""
 
-Personalise = Callable[[Any, Any, ClientRows, Sequence[float]], list[LinearModel]]
+Personalise = Callable[[Any, Any, ClientRows, Sequence[float]], list[Any]]
 """(learner, complete model, a client's own rows, alphas) -> that client's model for each alpha."""
 
 
@@ -109,7 +111,7 @@ class LearnerEntry:
 
     Args:
         name: the name in ``--learner`` and in reports.
-        build: makes it from settings, of columns that are alike already; ``make`` sees to that.
+        build: makes it from settings.
         options: its own parameters, each with what reads it from text.
         n_sums: how many sums it asks for with given options, which is public.
         linear_weights: (learner, model) -> weights of features as they are, with the intercepts as a last row, so that
@@ -123,18 +125,6 @@ class LearnerEntry:
     n_sums: Callable[[Mapping[str, Option]], int] = lambda options: 1
     linear_weights: Callable[[Any, Any], FloatMatrix] | None = None
     personalise: Personalise | None = None
-
-    def make(self, settings: LearnerSettings) -> AnalyticLearner[Any]:
-        """The learner of these settings, behind an agreement on columns where they ask for one."""
-        if settings.agreement is None:
-            return self.build(settings)
-        n, targets = settings.max_rows, settings.target_format
-        scaled = replace(
-            settings,
-            feature_format=agreed_format(n),
-            target_format=targets if targets == LABELS else agreed_format(n, most=TARGET_BITS),
-        )
-        return Agreed(learner=self.build(scaled), agreement=settings.agreement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +161,52 @@ CHOOSING: Mapping[str, Reader] = {
 """Options of linear learners whose ridge is chosen."""
 
 
+WEIGHING: Mapping[str, Reader] = {"max_weight": int, "class_weights": class_weights, "denominator": int}
+"""Options of every learner, whose rows then have weights of their own or of their class."""
+
+
+def _agreeing(
+    build: Callable[[LearnerSettings], AnalyticLearner[Any]], settings: LearnerSettings
+) -> AnalyticLearner[Any]:
+    """Build a learner, behind an agreement on columns where settings ask for one."""
+    if settings.agreement is None:
+        return build(settings)
+    targets = settings.target_format
+    if targets != LABELS:
+        targets = agreed_format(settings.max_rows, most=TARGET_BITS)
+    alike = replace(settings, feature_format=agreed_format(settings.max_rows), target_format=targets)
+    return Agreed(learner=build(alike), agreement=settings.agreement)
+
+
+def _weighing(build: Callable[[LearnerSettings], AnalyticLearner[Any]]) -> Callable[[LearnerSettings], Any]:
+    """Build a learner, agreed on and of weighted rows where settings say so; their ``max_rows`` are rows, not weights."""
+
+    def built(settings: LearnerSettings) -> AnalyticLearner[Any]:
+        own = {name: value for name, value in settings.options.items() if name in WEIGHING}
+        if not own:
+            return _agreeing(build, settings)
+        classes = own.get("class_weights", ())
+        if classes == BALANCED:
+            own = {"denominator": denominator_for(settings.n_classes)} | own
+        heaviest = own.get("denominator", 1) if classes == BALANCED else max(classes, default=1)
+        rest = {name: value for name, value in settings.options.items() if name not in WEIGHING}
+        most = settings.max_rows * own.get("max_weight", 1) * max(1, heaviest)
+        return Weighted(learner=_agreeing(build, replace(settings, options=rest, max_rows=most)), **own)
+
+    return built
+
+
 def _afl(settings: LearnerSettings) -> AnalyticLearner[Any]:
-    return _chosen(AFL(**_linear_parameters(settings)), settings)
+    return _labelled(AFL(**_linear_parameters(settings)), settings)
+
+
+def _labelled(learner: AFL, settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """The learner of rows that are labelled for some classes only, where an option names the patterns."""
+    if "patterns" not in settings.options:
+        return _chosen(learner, settings)
+    if settings.ridge == CROSS_VALIDATED:
+        raise UsageError("the ridge of partial labels does not follow from sums of folds: state it")
+    return PartialLabels(learner=learner, patterns=settings.options["patterns"])
 
 
 def _fedhip(settings: LearnerSettings) -> AnalyticLearner[Any]:
@@ -203,7 +237,12 @@ def _stated_ridge(name: str, settings: LearnerSettings) -> float:
 
 
 def _n_sums(options: Mapping[str, Option]) -> int:
-    return 2 if options.get("criterion") is Criterion.CLASSES else 1
+    return _balancing(options) + (options.get("criterion") is Criterion.CLASSES)
+
+
+def _balancing(options: Mapping[str, Option]) -> int:
+    """One, and one more where class weights follow from a first sum."""
+    return 1 + (options.get("class_weights") == BALANCED)
 
 
 def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
@@ -221,7 +260,7 @@ def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
     }
 
 
-def _linear_weights(whole: AFL | Chosen | Agreed, found: Any) -> FloatMatrix:
+def _linear_weights(whole: AFL | Chosen | Weighted | Agreed, found: Any) -> FloatMatrix:
     learner, model = settled(whole, found)
     if learner.columns is None:
         weights: FloatMatrix = model.weights
@@ -230,7 +269,9 @@ def _linear_weights(whole: AFL | Chosen | Agreed, found: Any) -> FloatMatrix:
     return np.vstack([matrix, intercepts]) if learner.fit_intercept else matrix
 
 
-def _personalise(learner: FedHiP | Chosen, model: Any, rows: ClientRows, alphas: Sequence[float]) -> list[LinearModel]:
+def _personalise(
+    learner: FedHiP | Chosen | Weighted, model: Any, rows: ClientRows, alphas: Sequence[float]
+) -> list[Any]:
     return learner.personalise(model, rows, alphas)
 
 
@@ -239,7 +280,7 @@ def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
 
     Features end where a stated format does. Without one that of relu is proven, and a sine's is Q0.7.
     """
-    options = {name: value for name, value in settings.options.items() if name not in CHOOSING}
+    options = {name: value for name, value in settings.options.items() if name not in {"patterns", *CHOOSING}}
     bits, stated = options.pop("row_bits", 16), options.pop("format", None)
     own = {"projection": "nin"}
     if options.get("activation") == "sine":
@@ -257,7 +298,7 @@ def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
     row_format = stated or lift.row_format
     own_columns = settings.columns(lift.n_columns, row_format)
     learner = AFL(lift=lift, **_linear_parameters(settings) | {"feature_format": row_format, "columns": own_columns})
-    return _chosen(learner, settings)
+    return _labelled(learner, settings)
 
 
 def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
@@ -322,22 +363,22 @@ LEARNERS: Mapping[str, LearnerEntry] = {
     for entry in (
         LearnerEntry(
             name="afl",
-            build=_afl,
-            options={**LINEAR_OPTIONS, **CHOOSING},
+            build=_weighing(_afl),
+            options={**LINEAR_OPTIONS, **CHOOSING, **WEIGHING, "patterns": patterns},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
         ),
         LearnerEntry(
             name="fedhip",
-            build=_fedhip,
-            options={"alphas": numbers, **LINEAR_OPTIONS, **CHOOSING},
+            build=_weighing(_fedhip),
+            options={"alphas": numbers, **LINEAR_OPTIONS, **CHOOSING, **WEIGHING},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
             personalise=_personalise,
         ),
         LearnerEntry(
             name="random",
-            build=_random,
+            build=_weighing(_random),
             options={
                 "d_phi": int,
                 "activation": str,
@@ -347,12 +388,14 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "row_bits": int,
                 "format": RowFormat.parse,
                 **CHOOSING,
+                **WEIGHING,
+                "patterns": patterns,
             },
             n_sums=_n_sums,
         ),
         LearnerEntry(
             name="deepafl",
-            build=_deepafl,
+            build=_weighing(_deepafl),
             options={
                 "n_layers": int,
                 "d_phi": int,
@@ -370,12 +413,13 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "row_bits": int,
                 "headroom_bits": int,
                 "clip": yes_or_no,
+                **WEIGHING,
             },
-            n_sums=lambda options: int(options.get("n_layers", 5)) * _sums_a_layer(options) + 1,
+            n_sums=lambda options: int(options.get("n_layers", 5)) * _sums_a_layer(options) + _balancing(options),
         ),
         LearnerEntry(
             name="safle",
-            build=_safle,
+            build=_weighing(_safle),
             options={
                 "n_buckets": int,
                 "group_size": int,
@@ -385,8 +429,9 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "low": float,
                 "high": float,
                 "seed": int,
+                **WEIGHING,
             },
-            n_sums=lambda options: 1 + _needs_histograms(options),
+            n_sums=lambda options: _balancing(options) + _needs_histograms(options),
         ),
     )
 }

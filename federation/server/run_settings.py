@@ -240,7 +240,7 @@ class RunSettings(StrictModel):
                 options=self._learner_options(),
                 agreement=self.agreement,
             )
-            return entry.make(settings)
+            return entry.build(settings)
         except (AnalyticError, UsageError, ValueError) as error:
             raise RunSettingsError(f"{self.learner} cannot be set up like this: {error}") from error
 

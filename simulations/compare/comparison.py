@@ -13,6 +13,7 @@ from analytic.agreeing import Agreed, Agreement, agreed_format
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import RowFormat
 from analytic.statistics import LABELS, bits_of_squares
+from analytic.weighted import Weighted
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.learners import CROSS_VALIDATED, ChosenLearner, LearnerSettings
@@ -281,6 +282,7 @@ def compare(dataset: Dataset, settings: CompareSettings, progress: Progress | No
 
 def _coarse(dataset: Dataset, feature_format: RowFormat, learner: AnalyticLearner[Any]) -> tuple[int, ...]:
     """Columns that the format hardly holds; where columns are agreed on, what the first total of all rows says."""
+    learner = getattr(learner, "learner", learner) if isinstance(learner, Weighted) else learner
     if not isinstance(learner, Agreed):
         return feature_format.coarse_columns(dataset.x_train)
     model = learner.init()
@@ -336,7 +338,7 @@ def _baselines(
             progress.start(f"{baseline.name} (baseline), {len(deal.clients)} clients, {deal.partition}", rounds)
             yield baseline.run(
                 dataset,
-                [ClientRows(dataset.x_train[rows], dataset.y_train[rows]) for rows in stay],
+                [dataset.training.taken(rows) for rows in stay],
                 n_clients=len(deal.clients),
                 partition=deal.partition,
                 seed=settings.seed,
@@ -360,7 +362,7 @@ def _learner_factory(
     """What makes the learner for a number of clients."""
 
     def learner_for(max_clients: int) -> AnalyticLearner[Any]:
-        return chosen.entry.make(
+        return chosen.entry.build(
             LearnerSettings(
                 n_features=dataset.n_features,
                 n_classes=dataset.n_classes,

@@ -17,6 +17,7 @@ from analytic.agreeing import Agreed, settled
 from analytic.choosing import Chosen
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import FloatMatrix
+from analytic.weighted import Weighted
 from federation.datasets import Dataset
 from federation.in_process import Cost, FederatedRun, run_federation
 from federation.learners import ChosenLearner
@@ -52,8 +53,10 @@ class ChoiceRecord(Record, title="choice"):
     @classmethod
     def of(cls, learner: Any, model: Any) -> ChoiceRecord | None:
         """What a learner that chooses has chosen; None of others."""
+        if isinstance(learner, Weighted):
+            learner = learner.learner
         if isinstance(learner, Agreed):
-            learner, model = learner.at(model), model.complete
+            learner = learner.learner
         if not isinstance(learner, Chosen):
             return None
         path = model.path
@@ -236,7 +239,9 @@ class Case:
     @property
     def n_sums(self) -> int:
         """How many sums the run takes."""
-        return self.chosen.n_sums + (self.learner.agreement.n_sums if isinstance(self.learner, Agreed) else 0)
+        learner: Any = self.learner
+        agreement = getattr(learner.learner if isinstance(learner, Weighted) else learner, "agreement", None)
+        return self.chosen.n_sums + (agreement.n_sums if agreement else 0)
 
     @property
     def in_series(self) -> bool:
@@ -267,7 +272,7 @@ class Case:
         return self.dropouts.draw(self.mode, self.deal.clients, number, in_series=self.in_series, last=last)
 
     def _rows(self, rows: Indices) -> ClientRows:
-        return ClientRows(self.dataset.x_train[rows], self.dataset.y_train[rows])
+        return self.dataset.training.taken(rows)
 
     def _record(
         self,
@@ -367,9 +372,10 @@ class Case:
         if personalise is None:
             return dict.fromkeys(names), ()
         split, took_part = self.deal.split, federation.survivors[-1]
-        (learner, model), (_, pooled_model) = (
-            settled(self.learner, found) for found in (federation.model, reference.model)
-        )
+        learner: Any = self.learner
+        model, pooled_model = federation.model, reference.model
+        if not isinstance(learner, Weighted):  # whose own rows have weights too
+            (learner, model), (_, pooled_model) = settled(learner, model), settled(learner, pooled_model)
         scores = personal_scores(
             learner,
             personalise,
