@@ -179,7 +179,7 @@ def _agreeing(
 
 
 def _weighing(build: Callable[[LearnerSettings], AnalyticLearner[Any]]) -> Callable[[LearnerSettings], Any]:
-    """Build a learner, agreed on and of weighted rows where settings say so; their ``max_rows`` are rows, not weights."""
+    """Build a learner, agreed on and of weighted rows where settings say so; their ``max_rows`` are rows alone."""
 
     def built(settings: LearnerSettings) -> AnalyticLearner[Any]:
         own = {name: value for name, value in settings.options.items() if name in WEIGHING}
