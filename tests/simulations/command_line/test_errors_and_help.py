@@ -85,12 +85,12 @@ WRONG = [
     ("compare extra", "unknown argument extra; see python -m simulations compare --help"),
     (
         "compare --dataset Digits",
-        "one of digits, breast_cancer, diabetes, not 'Digits': did you mean digits\\?",
+        "one of digits, .*lfw_people, not 'Digits': did you mean digits\\?",
     ),
     ("compare --learner deepafl --option n_layer=3", "not 'n_layer=3': did you mean n_layers\\?"),
     ("features --backbon resnet18", "unknown argument --backbon: did you mean --backbone\\?"),
     ("features --backbone resnet", "did you mean resnet18\\?"),
-    ("features", "the following arguments are required: --images, --backbone, --weights, --out"),
+    ("features", "the following arguments are required: --images, --backbone, --out"),
     ("bench --quik", "did you mean --quick\\?"),
     ("parameters 10", "unknown argument 10; see python -m simulations parameters --help"),
     # numbers: missing, no number, out of range, not finite, far too large
@@ -192,7 +192,7 @@ WRONG = [
     # learners, baselines and runs
     ("contrast", "argument COMMAND: needs one of compare, audit, features, parameters, bench, not 'contrast'"),
     ("compare --speed 9", "unknown argument --speed"),
-    ("compare --dataset iris", "argument --dataset: needs one of digits, breast_cancer, diabetes, not 'iris'"),
+    ("compare --dataset iri", "needs one of digits, breast_cancer, diabetes, iris, .*lfw_people, not 'iri'"),
     ("audit --dataset diabetes", "attacks look for rows of classes; diabetes has real targets"),
     (
         "compare --learner svm",
@@ -292,6 +292,8 @@ LONG = {
     "audit --html": "a minute, as in test_audit",
     "audit --data": "a minute, as in test_audit",
     "features --backbone resnet18 --images cifar10": "downloads weights",
+    "features --backbone resnet18 --layers": "downloads weights",
+    "features --backbone sentence": "downloads weights",
     "bench --json": "twenty minutes",
     "bench --sections a,c,d": "minutes",
 }
