@@ -157,6 +157,21 @@ class Journal:
         new = _Entry(subject=_HELPED, cohort=b"", run=b"", grown=0, survivors=known)
         self._enter(protocol, new, b"".join(owner + of for owner, of in sorted(known)))  # type: ignore[misc]
 
+    def free(self, protocol: SumProtocol, proof: bytes) -> None:
+        """Take back what was noted for a sum that its helpers certify to have failed: no total of it comes out.
+
+        An entry stays where a later sum was let pass as one of its run: else that sum would count for less than it is.
+
+        Raises:
+            RemoteProtocolError: the proof is none.
+        """
+        protocol.check_failure(proof)
+        self._folder.run(
+            "DELETE FROM totals WHERE total = ? AND NOT EXISTS (SELECT 1 FROM totals AS later WHERE later.run != x'' "
+            "AND (later.run, later.subject) = (totals.run, totals.subject) AND later.grown > totals.grown)",
+            protocol.digest,
+        )
+
     def count(self) -> tuple[int, int]:
         """How many totals are in it, and how many of them its owner had to allow."""
         ((entries, allowed),) = self._folder.run("SELECT count(*), coalesce(sum(allowed), 0) FROM totals")
