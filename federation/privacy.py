@@ -147,8 +147,15 @@ class PrivacyPlan:
             PrivacyError, analytic.errors.SpecificationError: this learner cannot be priced, or not so.
         """
         bounded = self.bounded(learner)
+        form = self._priced(bounded, calibrate(self.epsilon, self.delta))
+        if form.guarantee.epsilon <= self.epsilon:
+            return form
+        return self._priced(bounded, calibrate(self.epsilon, self.delta, by_zcdp=True))  # a coarse lattice
+
+    def _priced(self, bounded: Boundable, total: Fraction) -> PrivateForm:
+        """The form whose sums cost ``total`` together."""
         sums = bounded.bounded_sums(self.unit, self.adjacency)
-        scales = self._scales(sums)
+        scales = self._scales(sums, total)
         noises = tuple(self._noise(own, of_sum) for own, of_sum in zip(sums, scales, strict=True))
         releases = tuple(
             Release.of(own.label, of_sum.rho, noise, unit=self.unit, adjacency=self.adjacency)
@@ -209,9 +216,8 @@ class PrivacyPlan:
             )
         return cls(**values)
 
-    def _scales(self, sums: tuple[BoundedSum, ...]) -> list[NoiseScales]:
+    def _scales(self, sums: tuple[BoundedSum, ...], total: Fraction) -> list[NoiseScales]:
         """Each sum's noise: ``mean_share`` for what only places rows, equal parts of the rest for the others."""
-        total = calibrate(self.epsilon, self.delta)
         mean_share = Fraction(self.mean_share) if sums[0].preparatory else Fraction(0)
         each = total * (1 - mean_share) / sum(not own.preparatory for own in sums)
         budgets = (total * mean_share if own.preparatory else each for own in sums)
@@ -305,8 +311,8 @@ class PrivateForm:
     def _sentences(self) -> Iterator[str]:
         plan, together = self.plan, self.guarantee
         yield (
-            f"{together.releases} noisy sums of {self.learner.name} together: epsilon {together.epsilon:.4g} (tight "
-            f"{together.epsilon_tight:.4g}) at delta {plan.delta:g} for one {plan.unit}, {plan.adjacency}."
+            f"{together.releases} noisy sums of {self.learner.name} together: epsilon {together.epsilon:.4g} (by "
+            f"zCDP alone {together.epsilon_zcdp:.4g}) at delta {plan.delta:g} for one {plan.unit}, {plan.adjacency}."
         )
         if plan.promised_survivors is None:
             yield "The server adds the noise and sees exact totals: the promise is for those who see the model."

@@ -198,8 +198,8 @@ class PrivateRecord(Record, title="private_record"):
     """Its delta."""
     rho: NotNegative | None
     """The same in zero-concentrated differential privacy."""
-    epsilon_tight: NotNegative | None
-    """The smaller epsilon of an exact account of the noise."""
+    epsilon_zcdp: NotNegative | None
+    """The same by the conversion of zero-concentrated differential privacy alone, which gives some of it away."""
     sigma_gram: NotNegative
     """Noise scale of the Gram matrix, in units of the rows' norm squared."""
     sigma_cross: NotNegative
@@ -241,7 +241,7 @@ class PrivateComparison(Record, title="private"):
         default="analytic-secagg/private-compare", serialization_alias="schema"
     )
     """Says what kind of document this is."""
-    schema_version: Literal[3] = 3
+    schema_version: Literal[4] = 4
     """Raised when a name changes its meaning or goes away."""
     dataset: Mapping[str, Any]
     """Name, digest and number of training rows; all rows are pooled and split anew for each repetition."""
@@ -323,7 +323,7 @@ def _record(
         epsilon=promise.epsilon if promise else None,
         delta=promise.delta if promise else None,
         rho=float(promise.rho) if promise else None,
-        epsilon_tight=promise.epsilon_tight if promise else None,
+        epsilon_zcdp=promise.epsilon_zcdp if promise else None,
         sigma_gram=form.sigma_gram if form else 0.0,
         sigma_cross=form.sigma_cross if form else 0.0,
         releases=terms.n_releases,

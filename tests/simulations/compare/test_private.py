@@ -67,14 +67,14 @@ def test_records_say_what_the_noise_really_gives(comparison: PrivateComparison) 
             continue
         assert record.target_epsilon is not None
         assert record.epsilon is not None
-        assert record.epsilon_tight is not None
+        assert record.epsilon_zcdp is not None
         assert record.rho is not None
         assert 0.999 * record.target_epsilon < record.epsilon <= record.target_epsilon
-        assert record.epsilon_tight < record.epsilon
+        assert record.epsilon_zcdp > 1.03 * record.epsilon
         assert record.rho <= calibrate(record.target_epsilon, 1e-5)
         assert record.releases == 2
         for name, value in record.second_opinions.items():
-            expected = record.epsilon if "RDP" in name else record.epsilon_tight
+            expected = record.epsilon_zcdp if "RDP" in name else record.epsilon
             assert value == pytest.approx(expected, abs=0.012, rel=1e-3), name
 
 
