@@ -147,10 +147,11 @@ class PrivacyPlan:
             PrivacyError, analytic.errors.SpecificationError: this learner cannot be priced, or not so.
         """
         bounded = self.bounded(learner)
-        form = self._priced(bounded, calibrate(self.epsilon, self.delta))
-        if form.guarantee.epsilon <= self.epsilon:
-            return form
-        return self._priced(bounded, calibrate(self.epsilon, self.delta, by_zcdp=True))  # a coarse lattice
+        for part in (1.0, 0.999, 0.98):  # what the lattice's rounding leaves
+            form = self._priced(bounded, calibrate(part * self.epsilon, self.delta))
+            if form.guarantee.epsilon <= self.epsilon:
+                return form
+        return self._priced(bounded, calibrate(self.epsilon, self.delta, by_zcdp=True))
 
     def _priced(self, bounded: Boundable, total: Fraction) -> PrivateForm:
         """The form whose sums cost ``total`` together."""

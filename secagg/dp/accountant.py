@@ -22,7 +22,7 @@ from secagg.dp.noise import CoordinateNoise, DistributedNoise
 RESERVE = 1e-6
 """Part of delta (and of epsilon) kept for deviations from the ideal law; what they really take is checked."""
 
-ROUNDING_RESERVE = 1e-4
+ROUNDING_RESERVE = 2e-5
 """The same on the Gaussian curve, where noise on a lattice is compared with continuous noise that is rounded to it."""
 
 MAX_LOG_RATIO = 1e-9

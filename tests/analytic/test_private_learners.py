@@ -113,8 +113,9 @@ def test_the_ridge_follows_the_noise_that_is_really_there() -> None:
     assert NoisySolver(sigma=3.0).realised(25, fraction_bits=2) == 3.0 / 16
     total = LINEAR.client_statistics(LINEAR.init(), rows(4))
     noisy = LINEAR.with_noise([2.0**28], 4)
-    few, many = (noisy.update(noisy.init(), total, n).weights for n in (4, 16))
-    assert np.abs(many).sum() < np.abs(few).sum()
+    few, many = (noisy.update(noisy.init(), total, n).weights.tobytes() for n in (4, 16))
+    twice = LINEAR.with_noise([2.0**29], None)
+    assert many == twice.update(twice.init(), total, 1).weights.tobytes() != few
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)

@@ -218,8 +218,8 @@ def test_json_and_table_say_the_same(comparison: PrivateComparison) -> None:
     found = json.loads(comparison.to_json())
     assert {record["trust"] for record in found["records"]} == set(TRUSTS)
     assert all(set(record) >= KEYS for record in found["records"])
-    assert {tuple(record["uncertified"]) for record in found["records"]} == {("weights by clipped eigenvalues",)}
-    assert "Not certified, the bits are this machine's: weights by clipped eigenvalues." in found["statement"]
+    assert {tuple(record["uncertified"]) for record in found["records"]} == {("weights by shrunk eigenvalues",)}
+    assert "Not certified, the bits are this machine's: weights by shrunk eigenvalues." in found["statement"]
     assert "Unit of privacy: one record. Adjacency: add-remove" in found["statement"][0]
     assert "at least 20 of 20 clients" in found["statement"][1]
     file = io.StringIO()
