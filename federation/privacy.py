@@ -43,6 +43,10 @@ class Boundable(Protocol):
         """The learner whose every row is inside a public ball; one that is bounded already stays as it is."""
         ...
 
+    def unbounded(self) -> AnalyticLearner[Any]:
+        """The learner without its map and what knows its noise."""
+        ...
+
     def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
         """Every sum of the bounded learner, in order."""
         ...
@@ -136,7 +140,7 @@ class PrivacyPlan:
         if not isinstance(learner, Boundable):
             raise PrivacyError(
                 f"no noise is known that covers the sums of {learner.name}: it has no private form; take afl, "
-                "random or deepafl, or leave the privacy plan out"
+                "random, logistic or deepafl, or leave the privacy plan out"
             )
         return learner.bounded(self.row_terms)
 
@@ -162,7 +166,7 @@ class PrivacyPlan:
             Release.of(own.label, of_sum.rho, noise, unit=self.unit, adjacency=self.adjacency)
             for own, of_sum, noise in zip(sums, scales, noises, strict=True)
         )
-        last, bits = scales[-1], sums[-1].fraction_bits
+        last, bits = [own for own in scales if own.has_gram][-1], sums[-1].fraction_bits
         shares = None if self.promised_survivors is None else self.promised_survivors - self.colluders
         private: Any = bounded.with_noise([of_sum.gram_sigma for of_sum in scales], shares)
         return PrivateForm(
@@ -184,8 +188,7 @@ class PrivacyPlan:
             raise PrivacyError(
                 f"a run with a privacy plan needs the private form of {learner.name}; this one has no map"
             )
-        unknown: Any = {name: None for name in ("row_map", "solver", "block_solver") if hasattr(learner, name)}
-        form = self.apply(replace(cast("Any", learner), **unknown))
+        form = self.apply(cast("Boundable", learner).unbounded())
         if form.learner != learner:
             raise PrivacyError(
                 f"this {learner.name} maps rows, or reckons with noise, in another way than the privacy plan gives: "
@@ -218,10 +221,10 @@ class PrivacyPlan:
         return cls(**values)
 
     def _scales(self, sums: tuple[BoundedSum, ...], total: Fraction) -> list[NoiseScales]:
-        """Each sum's noise: ``mean_share`` for what only places rows, equal parts of the rest for the others."""
+        """Each sum's noise: ``mean_share`` for what only places rows, the rest for the others by their weights."""
         mean_share = Fraction(self.mean_share) if sums[0].preparatory else Fraction(0)
-        each = total * (1 - mean_share) / sum(not own.preparatory for own in sums)
-        budgets = (total * mean_share if own.preparatory else each for own in sums)
+        each = total * (1 - mean_share) / sum(own.weight for own in sums if not own.preparatory)
+        budgets = (total * mean_share if own.preparatory else each * own.weight for own in sums)
         return [own.sensitivity.scales(rho, gram_share=self.gram_share) for own, rho in zip(sums, budgets, strict=True)]
 
     def _noise(self, own: BoundedSum, scales: NoiseScales) -> CoordinateNoise | DistributedNoise:
@@ -324,4 +327,4 @@ class PrivateForm:
             )
         for release in self.releases:
             yield f"{release.label}: rho {float(release.rho):.4g}."
-        yield "Solves cut the eigenvalues of noisy Grams in float64: the model's bits are the computing machine's."
+        yield "Solves shrink the eigenvalues of noisy Grams in float64: the model's bits are the computing machine's."

@@ -136,7 +136,7 @@ WRONG = [
     ("compare --mean-share 0.5", "--mean-share needs --epsilon"),
     (
         "compare --epsilon 1 --learner safle",
-        "has a private form, afl, random or deepafl, not safle",
+        "has a private form, afl, random, logistic, deepafl, not safle",
     ),
     ("compare --epsilon 1 --promise 4", "4 survivors are promised and 3 of 3 stay"),
     ("compare --epsilon 1 --label-noise 0.1", "--label-noise would reach them; leave out one"),
@@ -196,7 +196,7 @@ WRONG = [
     ("audit --dataset diabetes", "attacks look for rows of classes; diabetes has real targets"),
     (
         "compare --learner svm",
-        "a learner is one of afl, fedhip, random, deepafl, safle, or all of them",
+        "a learner is one of afl, fedhip, random, logistic, deepafl, safle, or all of them",
     ),
     ("compare --learner afl,all", "or all of them as all, not 'all'"),
     ("compare --baselines sgd", "argument --baselines: a baseline is one of fedavg, fedprox"),

@@ -132,9 +132,11 @@ def test_digits_keep_what_is_promised(digits: Dataset, monkeypatch: pytest.Monke
         PrivacyTerms(adjacency="replace-one"),
         PrivacyTerms(mean_share=0.0),
         PrivacyTerms(n_layers=1, mean_share=0.0, d_phi=32, d_f=16),
+        PrivacyTerms(n_rounds=2),
+        PrivacyTerms(n_rounds=2, adjacency="replace-one"),
         PrivacyTerms(unit="client", client_rows=72, adjacency="replace-one", mean_share=0.0),
     ],
-    ids=["client", "replace", "one release", "deep", "client replace"],
+    ids=["client", "replace", "one release", "deep", "logistic", "logistic replace", "client replace"],
 )
 def test_other_terms_run_and_keep_their_budget(digits: Dataset, terms: PrivacyTerms) -> None:
     settings = replace(SMALL, epsilons=(8.0,), terms=terms, n_seeds=1)
@@ -232,7 +234,9 @@ def test_json_and_table_say_the_same(comparison: PrivateComparison) -> None:
 
 def test_arguments_become_settings(digits: Dataset) -> None:
     asked = options("--epsilon 4,1 --adjacency replace-one --seeds 1 --promise 8")
-    settings = settings_from(asked, digits, n_clients=10, partition=parse_partition("dirichlet:0.1"), deep=None)
+    settings = settings_from(
+        asked, digits, n_clients=10, partition=parse_partition("dirichlet:0.1"), learner="afl", own={}
+    )
     assert settings.epsilons == (4.0, 1.0)
     assert settings.promised == 8
     assert settings.terms.ridge == PrivacyTerms().ridge
@@ -243,7 +247,7 @@ def test_arguments_become_settings(digits: Dataset) -> None:
     with pytest.raises(SystemExit):
         options("--epsilon one")
     with pytest.raises(UsageError, match="--epsilon"):
-        settings_from(options(""), digits, n_clients=10, partition=parse_partition("iid"), deep=None)
+        settings_from(options(""), digits, n_clients=10, partition=parse_partition("iid"), learner="afl", own={})
 
 
 def options(line: str) -> CompareOptions:
@@ -255,15 +259,15 @@ def options(line: str) -> CompareOptions:
 
 def test_arguments_of_exact_runs_reach_the_private_ones(digits: Dataset) -> None:
     asked, iid = options("--epsilon 1 --ridge 0 --dropout 0.25 --dropout-anew --seed 9"), parse_partition("iid")
-    linear = settings_from(asked, digits, n_clients=8, partition=iid, deep=None)
+    linear = settings_from(asked, digits, n_clients=8, partition=iid, learner="afl", own={})
     assert linear.terms == PrivacyTerms(ridge=0.0, client_rows=180)
     assert linear.dropouts == Dropouts(rate=0.25, anew=True, seed=9)
-    deep = settings_from(asked, digits, n_clients=8, partition=iid, deep={})
+    deep = settings_from(asked, digits, n_clients=8, partition=iid, learner="deepafl", own={})
     assert (deep.terms.n_layers, deep.terms.d_phi, deep.terms.d_f, deep.terms.mean_share) == (1, 64, 64, 0.0)
-    deep = settings_from(asked, digits, n_clients=8, partition=iid, deep={"n_layers": 2, "d_f": 16})
+    deep = settings_from(asked, digits, n_clients=8, partition=iid, learner="deepafl", own={"n_layers": 2, "d_f": 16})
     assert (deep.terms.n_layers, deep.terms.d_phi, deep.terms.d_f) == (2, 64, 16)
     with pytest.raises(UsageError, match="takes n_layers, d_phi, d_f with --option, not gamma; leave that out"):
-        settings_from(asked, digits, n_clients=8, partition=iid, deep={"gamma": 1})
+        settings_from(asked, digits, n_clients=8, partition=iid, learner="deepafl", own={"gamma": 1})
 
 
 def test_a_deep_learner_is_told_when_it_should_be_flat(digits: Dataset) -> None:
