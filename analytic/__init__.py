@@ -22,11 +22,13 @@ from analytic.fedhip import FedHiP, FedHiPModel
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
 from analytic.logistic import Logistic
 from analytic.model_files import ModelFileError, load_model, save_model
+from analytic.partial_labels import PartialLabels
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe, SAFLeModel
 from analytic.statistics import LABELS
 from analytic.total_error import r2, squared_errors
+from analytic.weighted import Weighted
 
 __all__ = [
     "AFL",
@@ -50,6 +52,7 @@ __all__ = [
     "ModelFileError",
     "NotPositiveDefiniteError",
     "NotReadyError",
+    "PartialLabels",
     "QuantileThresholds",
     "RandomMap",
     "RegressionEvaluation",
@@ -60,6 +63,7 @@ __all__ = [
     "SAFLeModel",
     "SpecificationError",
     "SumSpec",
+    "Weighted",
     "absolute_aggregation",
     "fit_pooled",
     "load_model",

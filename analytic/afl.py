@@ -20,7 +20,7 @@ from analytic.digits import Digits, digit_bits, exact_product
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.integer_maps import FixedRows
 from analytic.layers import Layer, Linear
-from analytic.learner import OPTIONAL, STORED_WITHOUT, ClientRows, SumSpec, canonical_context
+from analytic.learner import OPTIONAL, STORED_WITHOUT, ClientRows, SumSpec, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
 from analytic.random_map import RandomMap
@@ -250,6 +250,7 @@ class AFL:
         """
         if self.row_map is None:
             return self.own_statistics(rows).with_diagonal(self.ri_units)
+        refuse_weights(rows)
         check_labels_only(rows.targets)
         first = self.row_map.first.apply(self._lifted(rows.features))
         rows.memory[CLIPPED_ROWS] = first.n_clipped
@@ -266,6 +267,7 @@ class AFL:
 
     def mapped(self, rows: ClientRows) -> tuple[NDArray[Any], NDArray[Any]]:
         """Features and targets as they are put into their formats."""
+        refuse_weights(rows)
         features, targets = self._lifted(rows.features), rows.targets
         if self.columns is None:
             return features, targets
@@ -312,6 +314,10 @@ class AFL:
         gram, cross = dequantised(pooled, *formats)
         bits = formats[0].fraction_bits
         return self.solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
+
+    def over(self, denominator: int) -> Self:
+        """The learner for sums that hold everything so many times, a power of two: its penalty is so much larger."""
+        return replace(self, ridge=self.ridge * denominator)
 
     def solve_digits(self, gram: Digits, cross: Digits) -> Solution:
         """The certified solve with the ridge, of which an intercept has none."""

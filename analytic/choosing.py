@@ -297,7 +297,7 @@ class Chosen:
             return self._dealt(rows)
         folds, errors = self.folds(rows), np.zeros((self.n_ridges, self.n_folds), dtype=np.int64)
         for fold in range(self.n_folds):
-            own = ClientRows(rows.features[folds == fold], rows.targets[folds == fold])
+            own = rows.taken(folds == fold)
             if own.targets.ndim != 1:
                 raise InvalidRowsError(f"errors are counted for labels of shape (n,), not {own.targets.shape}")
             for place in range(self.n_ridges):
@@ -308,10 +308,7 @@ class Chosen:
 
     def _dealt(self, rows: ClientRows) -> tuple[Statistics, ...]:
         folds = self.folds(rows)
-        return tuple(
-            self.learner.own_statistics(ClientRows(rows.features[folds == fold], rows.targets[folds == fold]))
-            for fold in range(self.n_folds)
-        )
+        return tuple(self.learner.own_statistics(rows.taken(folds == fold)) for fold in range(self.n_folds))
 
     def update(self, model: ChosenModel, total: Any, survivors: int) -> ChosenModel:
         """The path and the model that it chooses, or the candidates whose errors clients are to count."""
@@ -350,6 +347,11 @@ class Chosen:
     def at(self, ridge: float) -> AFL:
         """The closed form with this penalty."""
         return replace(self.learner, ridge=ridge)
+
+    def over(self, denominator: int) -> Chosen:
+        """The learner for sums that hold everything so many times, a power of two."""
+        ridges = tuple(ridge * denominator for ridge in self.ridges)
+        return replace(self, learner=self.learner.over(denominator), ridges=ridges)
 
     def settled(self, model: ChosenModel) -> tuple[AFL, LinearModel]:
         """The closed form with the penalty that was chosen, and its model: what predicts, and what can be stored.

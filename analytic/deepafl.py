@@ -60,7 +60,7 @@ from analytic.integer_maps import (
     split_classifier,
 )
 from analytic.layers import Activated, Layer, Linear, Residual
-from analytic.learner import OPTIONAL, ClientRows, canonical_context
+from analytic.learner import OPTIONAL, ClientRows, canonical_context, refuse_weights
 from analytic.model_arrays import ModelFileError, Parts
 from analytic.noisy_solve import NoisySolver
 from analytic.random_map import RandomMap
@@ -285,6 +285,7 @@ class DeepAFL:
             RowsOutsideFormatError: NaN, infinity or rows beyond the public format; nothing is sent then.
         """
         spec = self._required_sum(model)
+        refuse_weights(rows)
         if self.row_map is not None:
             check_labels_only(rows.targets)
         kept = self._kept(model, rows)
@@ -320,6 +321,10 @@ class DeepAFL:
             return self._with_block(model, rows, replace(block, certified=False))  # the Gram is this machine's
         noisy = solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
         return self._untransformed(self._with_classifier(model, rows, noisy))
+
+    def over(self, denominator: int) -> Self:
+        """The learner for sums that hold everything so many times, a power of two: its penalties are so much larger."""
+        return replace(self, ridge=self.ridge * denominator, gamma=self.gamma * denominator)
 
     def exact_total(self, model: DeepModel, total: Any, survivors: int) -> None:
         """None: totals are of random features, whose rank says less than that of raw ones."""

@@ -33,11 +33,13 @@ from analytic.features import Projection
 from analytic.fedhip import FedHiP
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.logistic import Logistic
+from analytic.partial_labels import UNKNOWN, PartialLabels
 from analytic.parts import together
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import INT64_MAX, LABELS, Statistics, bits_of_squares
+from analytic.weighted import BALANCED, DENOMINATOR, Weighted, balanced, denominator_for
 
 __all__ = [
     "AFLClassifier",
@@ -73,8 +75,7 @@ class Estimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]  # scik
     n_features_in_: int
 
     def _train(self, learner: Any, rows: ClientRows) -> None:
-        self.model_ = fit_pooled(learner, rows)
-        self.learner_ = learner
+        self.learner_, self.model_ = learner, _fitted(learner, rows)
 
     def _scores(self, X: Any, *, exact: bool = False) -> FloatMatrix:
         """Scores or real targets, shape (n, c); exact ones are the same bits on every machine."""
@@ -105,6 +106,8 @@ class Estimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]  # scik
         """
         if learner.next_sum(model) is not None:
             raise NotReadyError("an estimator needs a complete model; this one still needs totals of its clients' rows")
+        if isinstance(learner, Weighted):
+            learner, model = learner.settled(model)
         values = {name: getattr(learner, name) for name in cls._get_param_names() if hasattr(learner, name)}
         estimator = cls(**{name: str(v) if isinstance(v, RowFormat) else v for name, v in values.items()})
         estimator.learner_, estimator.model_, estimator.n_features_in_ = learner, model, learner.n_features
@@ -120,30 +123,47 @@ def _is_calibrated(estimator: Any) -> bool:
 class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     """A classifier whose classes are the sorted distinct labels.
 
+    Of several classes a row has those whose scores are above one half.
+
     Attributes:
-        classes_: labels in the order of the columns of scores.
+        classes_: labels in the order of the columns of scores; the columns' numbers where rows have several.
+        multilabel_: whether a row may have several classes.
         link_slope_: a in the probabilities softmax(a scores), once ``calibrate`` has fitted it.
     """
 
     classes_: NDArray[Any]
+    multilabel_: bool = False
+    class_weight: Any
     _learner_type: ClassVar[type[Any]]
+    _takes_several: ClassVar[bool] = True
+    """Whether the learner takes several classes a row."""
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """The model of these rows, as one client's.
 
         Args:
             X: features, shape (n, d).
-            y: class labels of any type, shape (n,).
+            y: class labels of any type, shape (n,). With AFL and DeepAFL a matrix of shape (n, c) of zeros and ones
+                too, where rows have several classes, and with AFL -1 where nobody says whether a row is of a class.
+            sample_weight: how often each row counts, whole numbers of shape (n,); None for once.
 
         Raises:
-            ValueError: what scikit-learn refuses (NaN, shapes, real-valued labels), fewer than two classes, and what
-                the learner refuses (``analytic.errors``).
+            ValueError: what scikit-learn refuses (NaN, shapes, real-valued labels), fewer than two classes, weights
+                that are no whole numbers, and what the learner refuses (``analytic.errors``).
         """
-        rows, y = validate_data(self, X, y, dtype=REAL)
+        rows, y = validate_data(self, X, y, dtype=REAL, multi_output=self._takes_several)
         check_classification_targets(y)
-        classes, labels = np.unique(y, return_inverse=True)
+        self.multilabel_ = y.ndim == 2 and y.shape[1] > 1
+        if self.multilabel_:
+            classes, labels = np.arange(y.shape[1]), _zeros_and_ones(y)
+        else:
+            classes, labels = np.unique(column_or_1d(y, warn=True), return_inverse=True)
         check_number(classes)
-        self._train(self._learner(rows, len(classes)), ClientRows(rows, labels))
+        weighed, unit = self._weighed(ClientRows(rows, labels, _as_weights(sample_weight)), classes)
+        learner = self._learner(rows, len(classes), _most(weighed)).over(unit)
+        if (labels == UNKNOWN).any():
+            learner = PartialLabels(learner=learner, patterns=_patterns(labels))
+        self._train(learner, weighed)
         self.classes_ = classes
         self.__dict__.pop("link_slope_", None)  # it was another model's
         return self
@@ -159,6 +179,8 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             InvalidRowsError: other labels.
         """
         check_is_fitted(self, "model_")
+        if self.multilabel_:
+            raise SpecificationError("the link is for one class a row, and rows of this model may have several")
         rows, y = validate_data(self, X, y, dtype=REAL, reset=False)
         labels, scores = self._places(y, self.classes_), self._scores(rows)
 
@@ -191,42 +213,80 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> FloatMatrix:
         """Scores in the order of ``classes_``, shape (n, c); of two classes the second's less the first's, (n,)."""
         scores = self._scores(X)
-        return scores if scores.shape[1] > 2 else scores[:, 1] - scores[:, 0]
+        return scores if scores.shape[1] > 2 or self.multilabel_ else scores[:, 1] - scores[:, 0]
 
     def _answers(self, scores: FloatMatrix) -> NDArray[Any]:
         best: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
-        return best
+        return (scores > 0.5).astype(np.intp) if self.multilabel_ else best
 
     @classmethod
-    def from_model(cls, learner: AnalyticLearner[Any], model: Any, classes: Sequence[Any] | None = None) -> Self:
+    def from_model(
+        cls,
+        learner: AnalyticLearner[Any],
+        model: Any,
+        classes: Sequence[Any] | None = None,
+        *,
+        multilabel: bool = False,
+    ) -> Self:
         """The fitted classifier of a model that a federation returned, or that was loaded.
 
         Args:
             learner: the closed form that all clients agreed on.
             model: its complete model.
             classes: what labels 0, 1, ... stand for; 0 to c - 1 when left out.
+            multilabel: whether a row may have several; a model of partial labels always may.
 
         Raises:
             NotReadyError: the model still needs a sum.
             SpecificationError: another kind of learner, a regression model, or not one distinct class a column.
         """
-        if not isinstance(learner, cls._learner_type) or learner.target_format != LABELS:
+        multilabel |= isinstance(learner, PartialLabels)
+        plain: Any = learner.learner if isinstance(learner, Weighted | PartialLabels) else learner
+        if not isinstance(plain, cls._learner_type) or plain.target_format != LABELS:
             raise SpecificationError(
                 f"{cls.__name__} takes models of {cls._learner_type.__name__} on class labels, not of this "
                 f"{type(learner).__name__}; use the learner's own estimator, and a regressor for real targets"
             )
-        n_classes = learner.n_targets
+        n_classes = plain.n_targets
         own = np.arange(n_classes) if classes is None else np.asarray(classes)
         if own.shape != (n_classes,) or len(np.unique(own)) != n_classes:
             raise SpecificationError(f"this model needs {n_classes} distinct classes in a row, not {own.tolist()}")
         check_number(own)
         estimator = cls._adopting(learner, model)
-        estimator.classes_ = own
+        estimator.classes_, estimator.multilabel_ = own, multilabel
         return estimator
 
+    def _weighed(self, rows: ClientRows, classes: NDArray[Any]) -> tuple[ClientRows, int]:
+        """Rows with the weights of their classes in theirs, and in which part of one these are counted."""
+        wanted = self.class_weight
+        if wanted is None:
+            return rows, 1
+        if rows.targets.ndim != 1:
+            raise InvalidRowsError(
+                "class weights need one class a row, and these rows may have several: leave them out"
+            )
+        own = np.ones(len(rows), dtype=np.int64) if rows.weights is None else rows.weights
+        unit, n_classes = 1, len(classes)
+        if wanted == BALANCED:
+            unit, counts = denominator_for(n_classes), np.zeros(n_classes, dtype=np.int64)
+            np.add.at(counts, rows.targets, own)
+            by_class: Any = balanced(counts.tolist(), unit)
+        elif isinstance(wanted, dict):
+            stated = np.array([wanted.get(label, 1) for label in classes.tolist()])
+            unit = 1 if (stated == np.floor(stated)).all() else DENOMINATOR
+            by_class = np.where(stated > 0, np.maximum(1, np.floor(stated * unit)), stated)
+        else:
+            raise SpecificationError(f"class_weight is {BALANCED}, a dict or None, not {wanted!r}")
+        return ClientRows(rows.features, rows.targets, own * np.array(by_class)[rows.targets]), unit
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = self._takes_several
+        return tags
+
     @abstractmethod
-    def _learner(self, rows: NDArray[Any], n_classes: int) -> AnalyticLearner[Any]:
-        """The closed form that these parameters and rows lead to."""
+    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> Any:
+        """The closed form that these parameters and rows lead to, for weights that add up to at most ``most``."""
 
 
 def check_number(classes: NDArray[Any]) -> None:
@@ -239,7 +299,7 @@ class AFLStatistics(Estimator):
     """What AFL's classifier and regressor share: the exact sums over all rows so far, to which more can be added.
 
     Attributes:
-        statistics_: those sums; None in an estimator of a federation's model.
+        statistics_: those sums; None in an estimator of a federation's model, and of partial labels.
         ridge_, path_: with ``ridge="cv"``, the penalty that was chosen, and the validation errors that chose it.
     """
 
@@ -248,12 +308,24 @@ class AFLStatistics(Estimator):
     statistics_: Statistics | None = None
 
     def _train(self, learner: Any, rows: ClientRows) -> None:
-        if not isinstance(learner, Chosen):
-            self._solve(learner, learner.client_statistics(learner.init(), rows))
+        if isinstance(learner, PartialLabels):
+            self.learner_, self.model_ = learner.learner, _fitted(learner, rows)
             return
-        found = fit_pooled(learner, rows)
+        if not isinstance(learner, Chosen):
+            self._solve(learner, self._own(learner, rows))
+            return
+        found = _fitted(learner, rows)
         self.path_, self.ridge_, self.statistics_ = found.path, found.ridge, together(found.folds)
         self.learner_, self.model_ = learner.settled(found)
+
+    @staticmethod
+    def _own(learner: AFL, rows: ClientRows) -> Statistics:
+        """The statistics of rows, with their weights."""
+        if rows.weights is None:
+            return learner.own_statistics(rows)
+        weighing = _weighing(replace(learner, max_rows=_most(rows)), rows)
+        found: Statistics = weighing.client_statistics(weighing.init(), rows)[1]
+        return found
 
     @property
     def coef_(self) -> FloatMatrix:
@@ -270,8 +342,7 @@ class AFLStatistics(Estimator):
     def _add(self, rows: ClientRows) -> None:
         if self.statistics_ is None:
             raise NotReadyError("a federation's model comes without its rows' statistics; no rows can be added to it")
-        own = self.learner_.client_statistics(self.learner_.init(), rows)
-        total = self.statistics_ + own
+        total = self.statistics_ + self._own(self.learner_, rows)
         if total.count > self.learner_.max_rows:
             raise InvalidRowsError(
                 f"{total.count} rows are more than the {self.learner_.max_rows} that sums in these formats have room "
@@ -287,6 +358,8 @@ class AFLStatistics(Estimator):
 def _has_formats(estimator: Any) -> bool:
     if estimator.ridge == CROSS_VALIDATED:
         raise AttributeError("partial_fit needs a stated ridge: one chosen from a batch is not that of all rows")
+    if getattr(estimator, "class_weight", None) == BALANCED:
+        raise AttributeError("partial_fit needs stated class weights: balanced ones of a batch are not those of all")
     if AUTO in (estimator.feature_format, getattr(estimator, "target_format", None)):
         raise AttributeError(
             "partial_fit needs explicit formats, since none covers rows that are still to come: set "
@@ -310,6 +383,8 @@ class AFLClassifier(Classifier, AFLStatistics):
         fit_intercept: whether there is an exact column of ones. The paper has none; a federation's model has what its
             ``AFL(columns=...)`` says.
         lift: a ``RandomMap`` to random features, which then take the features' place in all of this; None for none.
+        class_weight: numbers by label (others weigh 1), or ``balanced``: n / (c n_k) of a class's n_k rows; what is no
+            whole number is counted in parts of 1024 (more for more classes), rounded down to at least one of them.
     """
 
     _learner_type = AFL
@@ -322,18 +397,21 @@ class AFLClassifier(Classifier, AFLStatistics):
         clip: bool = False,
         fit_intercept: bool = True,
         lift: RandomMap | None = None,
+        class_weight: dict[Any, int] | str | None = None,
     ) -> None:
+        self.class_weight = class_weight
         self.feature_format, self.ridge, self.clip, self.fit_intercept = feature_format, ridge, clip, fit_intercept
         self.lift = lift
 
     @available_if(_has_formats)  # type: ignore[untyped-decorator]
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """The model of all rows so far and these.
 
         Args:
             X: features, shape (n, d).
             y: class labels, shape (n,).
             classes: all labels that will ever come; the first call needs them.
+            sample_weight: how often each row counts, as of ``fit``.
 
         Raises:
             AttributeError: ``feature_format`` is ``auto``.
@@ -345,12 +423,13 @@ class AFLClassifier(Classifier, AFLStatistics):
         rows, y = validate_data(self, X, y, dtype=REAL, reset=first)
         check_classification_targets(y)
         stated = self._stated_classes(classes, first=first)
-        place = self._places(y, stated)
+        weighed = ClientRows(rows, self._places(y, stated), _as_weights(sample_weight))
+        weighed, unit = self._weighed(weighed, stated)
         if first:
-            self._train(self._learner(rows, len(stated)), ClientRows(rows, place))
+            self._train(self._learner(rows, len(stated), _most(weighed)).over(unit), weighed)
             self.classes_ = stated
         else:
-            self._add(ClientRows(rows, place))
+            self._add(weighed)
         return self
 
     def _stated_classes(self, classes: Any, *, first: bool) -> NDArray[Any]:
@@ -362,20 +441,21 @@ class AFLClassifier(Classifier, AFLStatistics):
         check_number(stated)
         return stated
 
-    def _learner(self, rows: NDArray[Any], n_classes: int) -> AFL | Chosen:
-        return _afl(self, rows, None, n_classes, LABELS, kind=self._learner_type)
+    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> AFL | Chosen:
+        return _afl(self, rows, None, n_classes, LABELS, kind=self._learner_type, most=most)
 
 
 class LogisticClassifier(Classifier):
     """Multinomial logistic regression by softmax rounds from exact sums (``analytic.logistic``).
 
     Args:
-        feature_format, clip, fit_intercept, lift: as in ``AFLClassifier``.
+        feature_format, clip, fit_intercept, class_weight, lift: as in ``AFLClassifier``.
         ridge: of the solve that every step is made with, a number.
         n_rounds, step, scale: as in ``Logistic``.
     """
 
     _learner_type = Logistic
+    _takes_several = False
 
     def __init__(
         self,
@@ -384,16 +464,18 @@ class LogisticClassifier(Classifier):
         ridge: float = 0.0,
         clip: bool = False,
         fit_intercept: bool = True,
+        class_weight: dict[Any, int] | str | None = None,
         lift: RandomMap | None = None,
         n_rounds: int = 5,
         step: float = 8.0,
         scale: float = 10.0,
     ) -> None:
         self.feature_format, self.ridge, self.clip, self.fit_intercept = feature_format, ridge, clip, fit_intercept
-        self.lift, self.n_rounds, self.step, self.scale = lift, n_rounds, step, scale
+        self.class_weight, self.lift = class_weight, lift
+        self.n_rounds, self.step, self.scale = n_rounds, step, scale
 
-    def _learner(self, rows: NDArray[Any], n_classes: int) -> Logistic:
-        start: Any = _afl(self, rows, None, n_classes, LABELS, kind=AFL)
+    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> Logistic:
+        start: Any = _afl(self, rows, None, n_classes, LABELS, kind=AFL, most=most)
         return Logistic(learner=start, n_rounds=self.n_rounds, step=self.step, scale=self.scale)
 
 
@@ -425,13 +507,14 @@ class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
             NotReadyError: the model still needs a sum.
             SpecificationError: another kind of learner, or one on class labels.
         """
-        if not isinstance(learner, cls._learner_type) or learner.target_format == LABELS:
+        plain: Any = learner.learner if isinstance(learner, Weighted) else learner
+        if not isinstance(plain, cls._learner_type) or plain.target_format == LABELS:
             raise SpecificationError(
                 f"{cls.__name__} takes models of {cls._learner_type.__name__} on real targets, not of this "
                 f"{type(learner).__name__}; use the learner's own estimator, and a classifier for class labels"
             )
         estimator = cls._adopting(learner, model)
-        estimator.target_ndim_ = min(learner.n_targets, 2)
+        estimator.target_ndim_ = min(plain.n_targets, 2)
         return estimator
 
     def __sklearn_tags__(self) -> Any:
@@ -449,25 +532,28 @@ class ScaledRegressor(Regressor):
 
     target_scales_: ColumnMap = ColumnMap(exponents=())
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """The model of these rows, as one client's.
 
         Args:
             X: features, shape (n, d).
             y: real targets, shape (n,) or (n, c).
+            sample_weight: how often each row counts, whole numbers of shape (n,); None for once.
 
         Raises:
-            ValueError: what scikit-learn refuses (NaN, shapes) and what the learner refuses (``analytic.errors``).
+            ValueError: what scikit-learn refuses (NaN, shapes), weights that are no whole numbers, and what the learner
+                refuses (``analytic.errors``).
         """
         rows, targets, self.target_ndim_ = self._validated(X, y)
-        scales, bits = ColumnMap(exponents=()), min(TARGET_BITS, bits_of_squares(len(rows)))
+        weighed = ClientRows(rows, targets, _as_weights(sample_weight))
+        scales, bits = ColumnMap(exponents=()), min(TARGET_BITS, bits_of_squares(_most(weighed)))
         target_format = RowFormat(integer_bits=0, fraction_bits=bits)
         if self.target_format == AUTO:
             scales = ColumnMap.covering(rows[:, :0], targets, intercept=None)
         else:
             target_format = RowFormat.parse(self.target_format)
-        learner = self._learner(rows, targets.shape[1], target_format)
-        self._train(learner, ClientRows(rows, scales.targets(targets)))
+        learner = self._learner(rows, targets.shape[1], target_format, _most(weighed))
+        self._train(learner, ClientRows(rows, scales.targets(targets), weighed.weights))
         self.target_scales_ = scales
         return self
 
@@ -475,8 +561,8 @@ class ScaledRegressor(Regressor):
         return super()._answers(self.target_scales_.scores(scores))
 
     @abstractmethod
-    def _learner(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat) -> AnalyticLearner[Any]:
-        """The closed form that these parameters and rows lead to."""
+    def _learner(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat, most: int) -> AnalyticLearner[Any]:
+        """The closed form that these parameters and rows lead to, for weights that add up to at most ``most``."""
 
 
 class AFLRegressor(Regressor, AFLStatistics):
@@ -508,28 +594,33 @@ class AFLRegressor(Regressor, AFLStatistics):
         self.feature_format, self.target_format, self.ridge, self.clip = feature_format, target_format, ridge, clip
         self.fit_intercept, self.lift = fit_intercept, lift
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """The model of these rows, as one client's.
 
         Args:
             X: features, shape (n, d).
             y: real targets, shape (n,) or (n, c).
+            sample_weight: how often each row counts, whole numbers of shape (n,); None for once.
 
         Raises:
-            ValueError: what scikit-learn refuses (NaN, shapes) and what AFL refuses (``analytic.errors``).
+            ValueError: what scikit-learn refuses (NaN, shapes), weights that are no whole numbers, and what AFL refuses
+                (``analytic.errors``).
         """
         rows, targets, self.target_ndim_ = self._validated(X, y)
         scaled = targets if self.target_format == AUTO else None
-        target_format = RowFormat(integer_bits=0, fraction_bits=min(TARGET_BITS, bits_of_squares(len(rows))))
+        weighed = ClientRows(rows, targets, _as_weights(sample_weight))
+        target_format = RowFormat(integer_bits=0, fraction_bits=min(TARGET_BITS, bits_of_squares(_most(weighed))))
         if scaled is None:
             target_format = RowFormat.parse(self.target_format)
-        learner = _afl(self, rows, scaled, targets.shape[1], target_format, kind=self._learner_type)
-        self._train(learner, ClientRows(rows, targets))
+        learner = _afl(
+            self, rows, scaled, targets.shape[1], target_format, kind=self._learner_type, most=_most(weighed)
+        )
+        self._train(learner, weighed)
         return self
 
     @available_if(_has_formats)  # type: ignore[untyped-decorator]
-    def partial_fit(self, X: Any, y: Any) -> Self:
-        """The model of all rows so far and these.
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """The model of all rows so far and these, which may have weights as in ``fit``.
 
         Raises:
             AttributeError: a format is ``auto``.
@@ -538,11 +629,11 @@ class AFLRegressor(Regressor, AFLStatistics):
             NotReadyError: this is the estimator of a federation's model.
         """
         if not hasattr(self, "model_"):
-            return self.fit(X, y)
+            return self.fit(X, y, sample_weight)
         rows, targets, ndim = self._validated(X, y, reset=False)
         if ndim != self.target_ndim_:
             raise InvalidRowsError(f"targets must have {self.target_ndim_} dimensions as before, not {ndim}")
-        self._add(ClientRows(rows, targets))
+        self._add(ClientRows(rows, targets, _as_weights(sample_weight)))
         return self
 
 
@@ -550,7 +641,7 @@ class FedHiPClassifier(AFLClassifier):
     """FedHiP's global classifier, which is AFL's, and from the same total a model for each client.
 
     Args:
-        feature_format, ridge, clip, fit_intercept: as of ``AFLClassifier``; the paper has no intercept.
+        feature_format, ridge, clip, fit_intercept, class_weight: as of ``AFLClassifier``; the paper has no intercept.
     """
 
     _learner_type = FedHiP
@@ -621,6 +712,7 @@ class DeepAFLClassifier(Classifier):
             for.
         headroom_bits: integer bits beyond the proven bound.
         clip: clip rows into their formats instead of refusing them.
+        class_weight: as of ``AFLClassifier``.
     """
 
     _learner_type = DeepAFL
@@ -641,14 +733,16 @@ class DeepAFLClassifier(Classifier):
         row_bits: int = 0,
         headroom_bits: int = 0,
         clip: bool = False,
+        class_weight: dict[Any, int] | str | None = None,
     ) -> None:
+        self.class_weight = class_weight
         self.feature_bound, self.n_layers, self.d_phi, self.d_f = feature_bound, n_layers, d_phi, d_f
         self.ridge, self.gamma, self.activation, self.projection = ridge, gamma, activation, projection
         self.seed, self.fed_by_first, self.row_bits, self.headroom_bits = seed, fed_by_first, row_bits, headroom_bits
         self.clip = clip
 
-    def _learner(self, rows: NDArray[Any], n_classes: int) -> DeepAFL:
-        return _deepafl(self, rows, n_classes, LABELS)
+    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> DeepAFL:
+        return _deepafl(self, rows, n_classes, LABELS, most)
 
 
 class DeepAFLRegressor(ScaledRegressor):
@@ -685,8 +779,8 @@ class DeepAFLRegressor(ScaledRegressor):
         self.activation, self.projection, self.seed = activation, projection, seed
         self.fed_by_first, self.row_bits, self.headroom_bits, self.clip = fed_by_first, row_bits, headroom_bits, clip
 
-    def _learner(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat) -> DeepAFL:
-        return _deepafl(self, rows, n_targets, target_format)
+    def _learner(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat, most: int) -> DeepAFL:
+        return _deepafl(self, rows, n_targets, target_format, most)
 
 
 class SAFLeClassifier(Classifier):
@@ -700,9 +794,11 @@ class SAFLeClassifier(Classifier):
         group_size: digits a group; it must divide the number of digits.
         seed: public seed of the shuffle.
         ridge: penalty of the solve, in rows; 0 is the pseudo-inverse.
+        class_weight: as of ``AFLClassifier``.
     """
 
     _learner_type = SAFLe
+    _takes_several = False
 
     def __init__(
         self,
@@ -713,12 +809,14 @@ class SAFLeClassifier(Classifier):
         group_size: int = 2,
         seed: int = 0,
         ridge: float = 0.0,
+        class_weight: dict[Any, int] | str | None = None,
     ) -> None:
+        self.class_weight = class_weight
         self.thresholds, self.encoding, self.n_buckets = thresholds, encoding, n_buckets
         self.group_size, self.seed, self.ridge = group_size, seed, ridge
 
-    def _learner(self, rows: NDArray[Any], n_classes: int) -> SAFLe:
-        return _safle(self, rows, n_classes, None)
+    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> SAFLe:
+        return _safle(self, rows, n_classes, None, most)
 
 
 class SAFLeRegressor(ScaledRegressor):
@@ -745,26 +843,68 @@ class SAFLeRegressor(ScaledRegressor):
         self.target_format, self.thresholds, self.encoding = target_format, thresholds, encoding
         self.n_buckets, self.group_size, self.seed, self.ridge = n_buckets, group_size, seed, ridge
 
-    def _learner(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat) -> SAFLe:
-        return _safle(self, rows, n_targets, target_format)
+    def _learner(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat, most: int) -> SAFLe:
+        return _safle(self, rows, n_targets, target_format, most)
 
 
-def _deepafl(estimator: Any, rows: NDArray[Any], n_targets: int, target_format: RowFormat) -> DeepAFL:
+def _zeros_and_ones(y: NDArray[Any]) -> NDArray[Any]:
+    """Several classes a row as integers, if they are 0, 1 and -1."""
+    if y.dtype.kind not in "biuf" or not np.isin(y, (0, 1, UNKNOWN)).all():
+        raise InvalidRowsError(
+            "several classes a row are columns of zeros and ones, one a class, with -1 where nobody says; one class a "
+            "row is a vector"
+        )
+    return y.astype(np.int64)
+
+
+def _patterns(labels: NDArray[Any]) -> tuple[tuple[int, ...], ...]:
+    """The sets of classes that some of these rows are labelled for."""
+    known = np.unique(labels != UNKNOWN, axis=0)
+    return tuple(tuple(np.flatnonzero(row).tolist()) for row in known if row.any())
+
+
+def _as_weights(sample_weight: Any) -> NDArray[Any] | None:
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight)
+    if not weights.any():
+        raise InvalidRowsError("all sample weights are zero, so no row is left; give some row a weight of at least 1")
+    return weights
+
+
+def _most(rows: ClientRows) -> int:
+    """What the rows' weights add up to; at least one."""
+    return max(1, len(rows) if rows.weights is None else sum(rows.weights.tolist()))
+
+
+def _weighing(learner: Any, rows: ClientRows) -> Weighted:
+    """The learner for rows with weights as large as these."""
+    return Weighted(learner=learner, max_weight=1 if rows.weights is None else max(1, int(rows.weights.max(initial=1))))
+
+
+def _fitted(learner: Any, rows: ClientRows) -> Any:
+    """The learner's model of all rows, of which some may count several times."""
+    return fit_pooled(learner, rows) if rows.weights is None else fit_pooled(_weighing(learner, rows), rows).model
+
+
+def _deepafl(estimator: Any, rows: NDArray[Any], n_targets: int, target_format: RowFormat, most: int) -> DeepAFL:
     """DeepAFL with an estimator's parameters."""
     parameters = estimator.get_params(deep=False) | {"target_format": target_format}
+    parameters.pop("class_weight", None)
     if estimator.feature_bound == AUTO:
         parameters["feature_bound"] = float(np.abs(rows).max()) or 1.0
-    return DeepAFL(n_features=rows.shape[1], n_targets=n_targets, max_rows=len(rows), **parameters)
+    return DeepAFL(n_features=rows.shape[1], n_targets=n_targets, max_rows=most, **parameters)
 
 
-def _safle(estimator: Any, rows: NDArray[Any], n_targets: int, target_format: RowFormat | None) -> SAFLe:
+def _safle(estimator: Any, rows: NDArray[Any], n_targets: int, target_format: RowFormat | None, most: int) -> SAFLe:
     """SAFLe with an estimator's parameters."""
     parameters = estimator.get_params(deep=False) | {"real_format": target_format}
-    parameters.pop("target_format", None)
+    for name in ("target_format", "class_weight"):
+        parameters.pop(name, None)
     if estimator.thresholds == AUTO:
         low, high = float(rows.min()), float(rows.max())
         parameters["thresholds"] = QuantileThresholds(low=low, high=high if high > low else low + 1.0)
-    return SAFLe(n_features=rows.shape[1], n_classes=n_targets, max_rows=len(rows), **parameters)
+    return SAFLe(n_features=rows.shape[1], n_classes=n_targets, max_rows=most, **parameters)
 
 
 def _afl(
@@ -775,6 +915,7 @@ def _afl(
     target_format: RowFormat,
     *,
     kind: type[AFL],
+    most: int,
 ) -> AFL | Chosen:
     """AFL with room for as many rows as int64 can sum in these formats; weights do not depend on that room.
 
@@ -785,11 +926,12 @@ def _afl(
         n_targets: how many.
         target_format: of scaled targets.
         kind: AFL or FedHiP.
+        most: what the rows' weights add up to at most.
     """
     n_features = rows.shape[1]
     rows = rows if estimator.lift is None else estimator.lift.apply(rows).values
     if estimator.feature_format == AUTO:
-        bits = min(FEATURE_BITS, bits_of_squares(len(rows)))
+        bits = min(FEATURE_BITS, bits_of_squares(most))
         feature_format = RowFormat(integer_bits=0, fraction_bits=bits, signed=bool(rows.min() < 0))
         columns = ColumnMap.covering(rows, targets, intercept=1)
     else:
@@ -808,7 +950,7 @@ def _afl(
         n_targets=n_targets,
         feature_format=feature_format,
         target_format=target_format,
-        max_rows=max(len(rows), INT64_MAX // widest),
+        max_rows=most if chosen else max(most, INT64_MAX // widest),
         ridge=0.0 if chosen else estimator.ridge,
         clip=estimator.clip,
         columns=None if plain else columns,

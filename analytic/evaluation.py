@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, SpecificationError
-from analytic.learner import RECEIVED, AnalyticLearner, ClientRows, SumSpec, canonical_context
+from analytic.learner import RECEIVED, AnalyticLearner, ClientRows, SumSpec, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat
 from analytic.statistics import (
@@ -319,6 +319,7 @@ class ClassEvaluation(Evaluation[ClassReport]):
         Raises:
             InvalidRowsError: targets that are no labels of these classes, or scores of another number of classes.
         """
+        refuse_weights(rows)
         tallies = {name: np.zeros(shape, dtype=np.int64) for name, shape in self.spec.shapes.items()}
         tallies["count"] = np.array(len(rows))
         if not len(rows):
@@ -461,6 +462,7 @@ class RegressionEvaluation(Evaluation[RegressionReport]):
             InvalidRowsError: targets or predictions of another shape.
             RowsOutsideFormatError: targets or residuals outside their formats.
         """
+        refuse_weights(rows)
         moments, by_target = (np.zeros(shape, dtype=np.int64) for shape in self.spec.shapes.values())
         if len(rows):
             if rows.targets.shape != (len(rows), self.n_targets):

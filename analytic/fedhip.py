@@ -94,12 +94,19 @@ class FedHiP(AFL):
             NotReadyError: the total has not arrived yet.
             SpecificationError: an alpha that is negative, too large or not finite.
         """
+        return self.personal_models(model, self.own_statistics(rows), alphas)
+
+    def personal_models(self, model: LinearModel, own: Statistics, alphas: Sequence[float]) -> list[LinearModel]:
+        """The same from a client's own statistics.
+
+        Raises:
+            NotReadyError, SpecificationError: see ``personalise``.
+        """
         if not isinstance(model, FedHiPModel) or model.total is None or model.solution is None:
             raise NotReadyError("personalising needs the total of all clients' statistics, which has not arrived yet")
         for alpha in alphas:
             if not 0 <= alpha <= LARGEST_ALPHA:
                 raise SpecificationError(f"an alpha must be a number from 0 to 2^52, not {alpha}")
-        own = self.own_statistics(rows)
         gram, cross = in_digits(model.total, self.feature_format, self.target_format)
         own_gram, own_cross = in_digits(own, self.feature_format, self.target_format)
 

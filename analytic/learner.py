@@ -26,11 +26,14 @@ class ClientRows:
     Args:
         features: shape (n, d), any real type of at most 64 bits; n may be 0.
         targets: integer class labels of shape (n,), or real targets of shape (n, c).
+        weights: how often each row counts, whole numbers of shape (n,) of at least 0, for a ``Weighted`` learner; None
+            where every row counts once.
         memory: the learner's own; a client holds it between sums and never sends it.
     """
 
     features: NDArray[Any]
     targets: NDArray[Any]
+    weights: NDArray[Any] | None = None
     memory: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -46,6 +49,18 @@ class ClientRows:
                 f"features must be a matrix with one target a row; their shape is {self.features.shape}, "
                 f"that of the targets {self.targets.shape}"
             )
+        if self.weights is not None:
+            self.weights = _whole_weights(self.weights, len(self.features))
+
+    @property
+    def unweighted(self) -> ClientRows:
+        """The same rows, each counting once."""
+        return ClientRows(self.features, self.targets)
+
+    def taken(self, places: NDArray[Any]) -> ClientRows:
+        """The rows at these places, or where these are true, with their weights."""
+        weights = None if self.weights is None else self.weights[places]
+        return ClientRows(self.features[places], self.targets[places], weights)
 
     def __len__(self) -> int:
         return len(self.features)
@@ -64,7 +79,40 @@ class ClientRows:
         labels = all(own.ndim == 1 and own.dtype.kind in "biu" for own in targets)
         if labels and len({own.dtype for own in targets}) > 1:
             targets = [own.astype(np.int64) for own in targets]
-        return ClientRows(np.concatenate([part.features for part in held]), np.concatenate(targets))
+        weights = None
+        if any(part.weights is not None for part in held):
+            ones = (np.ones(len(part), dtype=np.int64) if part.weights is None else part.weights for part in held)
+            weights = np.concatenate(list(ones))
+        return ClientRows(np.concatenate([part.features for part in held]), np.concatenate(targets), weights)
+
+
+def _whole_weights(weights: NDArray[Any], n_rows: int) -> IntVector:
+    """Weights as int64, if each row has one that is a whole number >= 0."""
+    refuse_mask(weights)
+    if weights.shape != (n_rows,) or weights.dtype.kind not in "biuf":
+        raise InvalidRowsError(
+            f"weights are numbers, one for each of {n_rows} rows, not {weights.dtype} of {weights.shape}"
+        )
+    whole = (weights >= 0) & (weights < 2**62) & (weights == np.floor(weights))
+    if not whole.all():
+        raise InvalidRowsError(
+            f"weights are whole numbers of at least 0, and {int(np.count_nonzero(~whole))} of {n_rows} are not: count "
+            "them in a unit small enough, such as 1/1024, which scales the ridge as well"
+        )
+    return weights.astype(np.int64)
+
+
+def refuse_weights(rows: ClientRows) -> None:
+    """Refuse rows with weights where every row counts once.
+
+    Raises:
+        InvalidRowsError: they have some.
+    """
+    if rows.weights is not None:
+        raise InvalidRowsError(
+            "these rows have weights, and this learner counts every row once: agree on Weighted(learner=..., "
+            "max_weight=...) of it (in apps and on the command line the option max_weight), or leave weights out"
+        )
 
 
 class SumSpec(Protocol[S]):
@@ -105,7 +153,7 @@ class AnalyticLearner(Protocol[M]):
         ...
 
     def client_statistics(self, model: M, rows: ClientRows) -> Any:
-        """One client's contribution to that sum."""
+        """One client's contribution to that sum. Weights of rows it heeds, or calls ``refuse_weights``."""
         ...
 
     def update(self, model: M, total: Any, survivors: int) -> M:

@@ -36,10 +36,12 @@ from analytic.logistic import Logistic
 from analytic.model_arrays import ModelFileError as ModelFileError
 from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
+from analytic.partial_labels import PartialLabels
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.row_map import JointClip, LayerMap, RowClip, RowMap
 from analytic.safle import SAFLe
+from analytic.weighted import Weighted
 
 FILE = ArrayFile(entry="analytic-model", version=2, what="a model", remedy="save the model again", error=ModelFileError)
 """Version 1 was a folder of two files."""
@@ -54,7 +56,10 @@ LEARNERS: dict[str, type[Any]] = {
     "chosen-afl": Chosen,
     "chosen-random": Chosen,
     "chosen-fedhip": Chosen,
+    "partial-afl": PartialLabels,
+    "partial-random": PartialLabels,
 }
+LEARNERS |= {f"weighted-{name}": Weighted for name in LEARNERS}
 """The learners whose models can be stored, by name; add one of your own here.
 
 Such a learner is a dataclass whose fields are its configuration. ``take_apart(model)`` returns the model's ``Parts``,
@@ -72,6 +77,10 @@ JUDGED = "judged"
 PARAMETERS: dict[str, type[Any]] = {
     "afl": AFL,
     "fedhip": FedHiP,
+    "deepafl": DeepAFL,
+    "safle": SAFLe,
+    "chosen": Chosen,
+    "partial_labels": PartialLabels,
     "fixed_thresholds": FixedThresholds,
     "quantile_thresholds": QuantileThresholds,
     "column_map": ColumnMap,

@@ -25,7 +25,7 @@ from analytic.digits import Digits as Exact
 from analytic.digits import digit_bits
 from analytic.errors import NotReadyError, SpecificationError
 from analytic.layers import Layer, Lookup
-from analytic.learner import OPTIONAL, ClientRows, canonical_context
+from analytic.learner import OPTIONAL, ClientRows, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve import Solution, solve_ridge
@@ -163,6 +163,7 @@ class SAFLe:
     def client_statistics(self, model: SAFLeModel, rows: ClientRows) -> Histograms | Counts:
         """Local stage: the histograms of the features, or Phi_k^T Phi_k + gamma I and Phi_k^T Y_k (eq. 14, 15)."""
         spec = self.next_sum(model)
+        refuse_weights(rows)
         if isinstance(spec, HistogramSpec):
             return spec.of_rows(rows.features)
         return Counts.from_blocks(self.spec, self._blocks(model, rows)).with_diagonal(self.ri_gamma)
@@ -180,6 +181,10 @@ class SAFLe:
             return SAFLeModel(thresholds=self.thresholds.table(total, self.bucketing.n_thresholds))
         restored = ri_taken_off(total, survivors, units=self.ri_gamma, max_clients=self.max_clients)
         return SAFLeModel(thresholds=_known(model), solution=solve_counts(restored, self.spec, ridge=self.ridge))
+
+    def over(self, denominator: int) -> SAFLe:
+        """The learner for sums that hold everything so many times, a power of two: its penalty is so much larger."""
+        return replace(self, ridge=self.ridge * denominator)
 
     def exact_total(self, model: SAFLeModel, total: Any, survivors: int) -> None:
         """None: totals are counts of buckets, whose rank says less than that of raw features."""

@@ -191,6 +191,7 @@ class Statistics:
         count: number of rows.
         target_sum: Y^T 1, shape (c,), int64: of class labels the rows of each; None where it is left out.
         target_gram: Y^T Y of real targets, shape (c, c), int64, in units of 2^-2f_target; None of class labels.
+        n_clients: how many clients have rows in it, where a sum counts them beside it.
     """
 
     gram: IntMatrix
@@ -198,6 +199,7 @@ class Statistics:
     count: int
     target_sum: IntVector | None = None
     target_gram: IntMatrix | None = None
+    n_clients: int | None = None
 
     def __post_init__(self) -> None:
         d = len(self.gram)

@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.errors import InvalidRowsError
+from analytic.learner import ClientRows
 from federation.errors import DataError, UsageError
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
+WEIGHTS = "w_train"
 MAX_CLASSES = 2**16
 """Labels beyond this are codes, not classes; one column of targets each would not fit into memory."""
 
@@ -34,6 +37,7 @@ class Dataset:
         x_test: features, shape (m, d).
         y_test: labels, shape (m,), or targets, shape (m, c).
         classes: what labels 0, 1, ... stand for, where that was said.
+        w_train: how often each training row counts, whole numbers of shape (n,); None where each counts once.
 
     Raises:
         DataError: what the arrays must hold, what they hold, what to do.
@@ -45,6 +49,7 @@ class Dataset:
     x_test: NDArray[Any]
     y_test: NDArray[Any]
     classes: tuple[str, ...] = ()
+    w_train: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -61,8 +66,22 @@ class Dataset:
                 f"{self.name}: y_train and y_test must be targets of one kind, not of shapes {self.y_train.shape} and "
                 f"{self.y_test.shape}"
             )
-        for array in (self.x_train, self.y_train, self.x_test, self.y_test):
+        for array in self._arrays:
             array.setflags(write=False)
+        try:
+            _ = self.training
+        except InvalidRowsError as error:
+            raise DataError(f"{self.name}: w_train: {error}") from error
+
+    @property
+    def _arrays(self) -> tuple[NDArray[Any], ...]:
+        arrays = self.x_train, self.y_train, self.x_test, self.y_test
+        return arrays if self.w_train is None else (*arrays, self.w_train)
+
+    @property
+    def training(self) -> ClientRows:
+        """The training rows, with their weights."""
+        return ClientRows(self.x_train, self.y_train, self.w_train)
 
     @property
     def n_features(self) -> int:
@@ -103,9 +122,9 @@ class Dataset:
 
     @property
     def sha256(self) -> str:
-        """A digest of the four arrays, hexadecimal: two reports with the same digest saw the same rows."""
+        """A digest of the arrays, hexadecimal: two reports with the same digest saw the same rows."""
         digest = hashlib.sha256()
-        for array in (self.x_train, self.y_train, self.x_test, self.y_test):
+        for array in self._arrays:
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -122,7 +141,13 @@ def bundled(name: str) -> Dataset:
     return split(name, *BUNDLED[name]())
 
 
-def split(name: str, features: NDArray[Any], labels: NDArray[Any], classes: tuple[str, ...] = ()) -> Dataset:
+def split(
+    name: str,
+    features: NDArray[Any],
+    labels: NDArray[Any],
+    classes: tuple[str, ...] = (),
+    weights: NDArray[Any] | None = None,
+) -> Dataset:
     """Return all rows, a fifth of them (drawn with a fixed seed) for testing."""
     order = np.random.default_rng(SPLIT_SEED).permutation(len(features))
     test, train = np.split(order, [round(TEST_FRACTION * len(order))])
@@ -133,13 +158,15 @@ def split(name: str, features: NDArray[Any], labels: NDArray[Any], classes: tupl
         x_test=features[test],
         y_test=labels[test],
         classes=classes,
+        w_train=None if weights is None else weights[train],
     )
 
 
 def load_npz(path: Path) -> Dataset:
     """The data set of a numpy archive with ``x_train``, ``y_train``, ``x_test`` and ``y_test``; never unpickles.
 
-    Targets are whole numbers from 0 on or texts, which are labels of classes, or floats of shape (n,) or (n, c).
+    ``w_train``, if it is there, says how often each training row counts: whole numbers. Targets are whole
+    numbers from 0 on or texts, which are labels of classes, or floats of shape (n,) or (n, c).
 
     Raises:
         DataError: the file cannot be read, or lacks one of the arrays, or an array is not what it must be.
@@ -148,7 +175,15 @@ def load_npz(path: Path) -> Dataset:
     name = path.stem.encode(errors="backslashreplace").decode()  # a file's name may hold what no text file can
     x_train, x_test = (_as_float(arrays[key]) for key in ("x_train", "x_test"))
     y_train, y_test, classes = _numbered(arrays["y_train"], arrays["y_test"])
-    return Dataset(name=name, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test, classes=classes)
+    return Dataset(
+        name=name,
+        x_train=x_train,
+        y_train=y_train,
+        x_test=x_test,
+        y_test=y_test,
+        classes=classes,
+        w_train=arrays.get(WEIGHTS),
+    )
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -177,7 +212,7 @@ def _arrays_of(path: Path, archive: Any) -> dict[str, NDArray[Any]]:
             f"{path} needs the arrays {', '.join(KEYS)}; {', '.join(missing)} not found among "
             f"{', '.join(archive.files) or 'nothing'}: add them with numpy.savez"
         )
-    return {key: _read_array(path, archive, key) for key in KEYS}
+    return {key: _read_array(path, archive, key) for key in (*KEYS, WEIGHTS) if key in archive.files}
 
 
 def _read_array(path: Path, archive: Any, key: str) -> NDArray[Any]:

@@ -9,18 +9,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from analytic.afl import AFL, LinearModel
+from analytic.afl import AFL
 from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen, Criterion, Rule
 from analytic.deepafl import DeepAFL
 from analytic.fedhip import LARGEST_ALPHA, FedHiP
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.logistic import Logistic
+from analytic.partial_labels import PartialLabels
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import LABELS
-from federation.console.arguments import Option, Reader, numbers, yes_or_no
+from analytic.weighted import BALANCED, Weighted, denominator_for
+from federation.console.arguments import Option, Reader, class_weights, numbers, patterns, yes_or_no
 from federation.errors import UsageError
 
 DEFAULT_ALPHAS = (1.0, 10.0, 30.0)
@@ -38,7 +40,7 @@ ABOUT_THRESHOLDS = ("thresholds", "n_bins", "low", "high")
 CROSS_VALIDATED: Literal["cv"] = "cv"
 """The ridge that is chosen by cross-validation."""
 
-Personalise = Callable[[Any, Any, ClientRows, Sequence[float]], list[LinearModel]]
+Personalise = Callable[[Any, Any, ClientRows, Sequence[float]], list[Any]]
 """(learner, complete model, a client's own rows, alphas) -> that client's model for each alpha."""
 
 
@@ -151,8 +153,39 @@ CHOOSING: Mapping[str, Reader] = {
 """Options of linear learners whose ridge is chosen."""
 
 
+WEIGHING: Mapping[str, Reader] = {"max_weight": int, "class_weights": class_weights, "denominator": int}
+"""Options of every learner, whose rows then have weights of their own or of their class."""
+
+
+def _weighing(build: Callable[[LearnerSettings], AnalyticLearner[Any]]) -> Callable[[LearnerSettings], Any]:
+    """Build a learner, of weighted rows where an option says so; ``max_rows`` of settings are rows, not weights."""
+
+    def built(settings: LearnerSettings) -> AnalyticLearner[Any]:
+        own = {name: value for name, value in settings.options.items() if name in WEIGHING}
+        if not own:
+            return build(settings)
+        classes = own.get("class_weights", ())
+        if classes == BALANCED:
+            own = {"denominator": denominator_for(settings.n_classes)} | own
+        heaviest = own.get("denominator", 1) if classes == BALANCED else max(classes, default=1)
+        rest = {name: value for name, value in settings.options.items() if name not in WEIGHING}
+        most = settings.max_rows * own.get("max_weight", 1) * max(1, heaviest)
+        return Weighted(learner=build(replace(settings, options=rest, max_rows=most)), **own)
+
+    return built
+
+
 def _afl(settings: LearnerSettings) -> AnalyticLearner[Any]:
-    return _chosen(AFL(**_linear_parameters(settings)), settings)
+    return _labelled(AFL(**_linear_parameters(settings)), settings)
+
+
+def _labelled(learner: AFL, settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """The learner of rows that are labelled for some classes only, where an option names the patterns."""
+    if "patterns" not in settings.options:
+        return _chosen(learner, settings)
+    if settings.ridge == CROSS_VALIDATED:
+        raise UsageError("the ridge of partial labels does not follow from sums of folds: state it")
+    return PartialLabels(learner=learner, patterns=settings.options["patterns"])
 
 
 def _fedhip(settings: LearnerSettings) -> AnalyticLearner[Any]:
@@ -183,7 +216,12 @@ def _stated_ridge(name: str, settings: LearnerSettings) -> float:
 
 
 def _n_sums(options: Mapping[str, Option]) -> int:
-    return 2 if options.get("criterion") is Criterion.CLASSES else 1
+    return _balancing(options) + (options.get("criterion") is Criterion.CLASSES)
+
+
+def _balancing(options: Mapping[str, Option]) -> int:
+    """One, and one more where class weights follow from a first sum."""
+    return 1 + (options.get("class_weights") == BALANCED)
 
 
 def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
@@ -201,7 +239,9 @@ def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
     }
 
 
-def _linear_weights(learner: AFL | Chosen, model: Any) -> FloatMatrix:
+def _linear_weights(learner: AFL | Chosen | Weighted, model: Any) -> FloatMatrix:
+    if isinstance(learner, Weighted):
+        return _linear_weights(*learner.settled(model))
     if learner.columns is None:
         weights: FloatMatrix = model.weights
         return weights
@@ -209,7 +249,9 @@ def _linear_weights(learner: AFL | Chosen, model: Any) -> FloatMatrix:
     return np.vstack([matrix, intercepts]) if learner.fit_intercept else matrix
 
 
-def _personalise(learner: FedHiP | Chosen, model: Any, rows: ClientRows, alphas: Sequence[float]) -> list[LinearModel]:
+def _personalise(
+    learner: FedHiP | Chosen | Weighted, model: Any, rows: ClientRows, alphas: Sequence[float]
+) -> list[Any]:
     return learner.personalise(model, rows, alphas)
 
 
@@ -218,7 +260,7 @@ def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
 
     Features end where a stated format does. Without one that of relu is proven, and a sine's is Q0.7.
     """
-    options = dict(settings.options)
+    options = {name: value for name, value in settings.options.items() if name != "patterns"}
     bits, stated = options.pop("row_bits", 16), options.pop("format", None)
     own = {"projection": "nin"}
     if options.get("activation") == "sine":
@@ -236,7 +278,7 @@ def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
     row_format = stated or lift.row_format
     own_columns = settings.columns(lift.n_columns, row_format)
     learner = AFL(lift=lift, **_linear_parameters(settings) | {"feature_format": row_format, "columns": own_columns})
-    return _chosen(learner, settings)
+    return _labelled(learner, settings)
 
 
 def _logistic(settings: LearnerSettings) -> AnalyticLearner[Any]:
@@ -315,22 +357,22 @@ LEARNERS: Mapping[str, LearnerEntry] = {
     for entry in (
         LearnerEntry(
             name="afl",
-            build=_afl,
-            options={**LINEAR_OPTIONS, **CHOOSING},
+            build=_weighing(_afl),
+            options={**LINEAR_OPTIONS, **CHOOSING, **WEIGHING, "patterns": patterns},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
         ),
         LearnerEntry(
             name="fedhip",
-            build=_fedhip,
-            options={"alphas": numbers, **LINEAR_OPTIONS, **CHOOSING},
+            build=_weighing(_fedhip),
+            options={"alphas": numbers, **LINEAR_OPTIONS, **CHOOSING, **WEIGHING},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
             personalise=_personalise,
         ),
         LearnerEntry(
             name="random",
-            build=_random,
+            build=_weighing(_random),
             options={
                 "d_phi": int,
                 "activation": str,
@@ -339,18 +381,21 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "seed": int,
                 "row_bits": int,
                 "format": RowFormat.parse,
+                **WEIGHING,
+                "patterns": patterns,
             },
+            n_sums=_balancing,
         ),
         LearnerEntry(
             name="logistic",
-            build=_logistic,
-            options={**ROUNDS, "d_phi": int, **LINEAR_OPTIONS},
-            n_sums=lambda options: 1 + int(options.get("n_rounds", 5)),
+            build=_weighing(_logistic),
+            options={**ROUNDS, "d_phi": int, **LINEAR_OPTIONS, **WEIGHING},
+            n_sums=lambda options: int(options.get("n_rounds", 5)) + _balancing(options),
             labels_only=True,
         ),
         LearnerEntry(
             name="deepafl",
-            build=_deepafl,
+            build=_weighing(_deepafl),
             options={
                 "n_layers": int,
                 "d_phi": int,
@@ -368,12 +413,13 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "row_bits": int,
                 "headroom_bits": int,
                 "clip": yes_or_no,
+                **WEIGHING,
             },
-            n_sums=lambda options: int(options.get("n_layers", 5)) * _sums_a_layer(options) + 1,
+            n_sums=lambda options: int(options.get("n_layers", 5)) * _sums_a_layer(options) + _balancing(options),
         ),
         LearnerEntry(
             name="safle",
-            build=_safle,
+            build=_weighing(_safle),
             options={
                 "n_buckets": int,
                 "group_size": int,
@@ -383,8 +429,9 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "low": float,
                 "high": float,
                 "seed": int,
+                **WEIGHING,
             },
-            n_sums=lambda options: 1 + _needs_histograms(options),
+            n_sums=lambda options: _balancing(options) + _needs_histograms(options),
         ),
     )
 }

@@ -108,6 +108,9 @@ class ReleasePolicy:
         yield from self._about_clients(survivors, earlier)
         for place, part in enumerate(parts, start=1):
             which = f"part {place} of {len(parts)} (fewer parts have more rows): " if len(parts) > 1 else ""
+            if part.n_clients:
+                for concern in self._about_clients(range(part.n_clients), ()):
+                    yield replace(concern, message=which + concern.message)
             for concern in self._about_rows(part.count, gram_rank(part), int(np.count_nonzero(part.gram.diagonal()))):
                 yield replace(concern, message=which + concern.message)
 

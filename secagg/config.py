@@ -12,10 +12,10 @@ from itertools import count
 
 from secagg.encoding import length_prefixed
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import ConfigurationError
+from secagg.errors import ConfigurationError, RemoteProtocolError
 from secagg.layout import Layout
 from secagg.primitives.identity import IDENTITY_BYTES, SIGNATURE_BYTES, IdentityKey
-from secagg.sessions import ClientSession, PartyId
+from secagg.sessions import ClientSession, FailureSession, PartyId
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, PartySecrets
 from secagg.wire import MessageType
 
@@ -146,6 +146,14 @@ class SumConfig:
     ) -> ClientSession:
         """Refuse: this sum has no helpers, but in a mode that says otherwise."""
         raise ConfigurationError(f"a {self.name} sum has no helpers; party {party} has no part in it")
+
+    def failure(self, *, secrets: PartySecrets = NO_SECRETS) -> FailureSession | None:
+        """None: nobody certifies that this sum failed, but in a mode that says otherwise."""
+        return None
+
+    def check_failure(self, proof: bytes) -> None:
+        """Refuse: nobody can prove that this sum failed, but in a mode that says otherwise."""
+        raise RemoteProtocolError(f"nobody certifies that a {self.name} sum failed; it counts as released", peer=SERVER)
 
     def signer(self, party: PartyId, secrets: PartySecrets) -> IdentityKey | None:
         """Return the signing key of a party; None where nobody signs.

@@ -9,7 +9,7 @@ from typing import ClassVar
 from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
 from secagg.ring import RingVector
-from secagg.sessions import ClientSession, PartyId
+from secagg.sessions import ClientSession, FailureSession, PartyId
 from secagg.sums import NO_SECRETS, Guarantee, Knowledge, PartySecrets, SumProtocol
 
 
@@ -74,6 +74,14 @@ class OverSum:
     ) -> ClientSession:
         """Return a helper's session of the sum under it."""
         return self.protocol.helper(party, secrets=secrets, entropy=entropy)
+
+    def failure(self, *, secrets: PartySecrets = NO_SECRETS) -> FailureSession | None:
+        """Return the session in which the sum under it is certified to have failed, where it can be."""
+        return self.protocol.failure(secrets=secrets)
+
+    def check_failure(self, proof: bytes) -> None:
+        """Refuse what does not prove that the sum under it failed."""
+        self.protocol.check_failure(proof)
 
     def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
         """Return what the coalition opens of an upload, as the sum under it says; noise stays in it."""

@@ -62,10 +62,7 @@ class RingVector:
 
     def to_bytes(self) -> bytes:
         """The wire form: each entry's low bytes, little-endian."""
-        return b"".join(
-            words.view(np.uint8).reshape(s.size, s.word.itemsize)[:, : s.wire_bytes].tobytes()
-            for s, words in zip(self.layout.segments, self.words, strict=True)
-        )
+        return b"".join(map(_pack, self.layout.segments, self.words))
 
     @classmethod
     def from_bytes(cls, layout: Layout, data: bytes | memoryview) -> Self:
@@ -84,14 +81,38 @@ class RingVector:
         return cls(layout, words)
 
 
+def _pack(segment: Segment, words: Words) -> bytes:
+    """The low bytes of each word.
+
+    Whole words are far quicker to move than bytes. One written at its entry's place runs over the beginning of the next
+    entry, so every second word is written first, then those between, then the lower halves of the first ones again: no
+    pass writes a byte twice, and an entry has more bytes than half a word.
+    """
+    entry, size = segment.wire_bytes, segment.word.itemsize
+    if entry == size:
+        return words.tobytes()
+    packed = np.empty(segment.size * entry + size - entry, dtype=np.uint8)
+
+    def write(first: int, values: Words) -> None:
+        place = np.ndarray(values.shape, values.dtype, packed.data, offset=first * entry, strides=(2 * entry,))
+        place[...] = values.copy()  # between two strided arrays numpy moves at a quarter of this speed
+
+    write(0, words[::2])
+    write(1, words[1::2])
+    write(0, words.view(f"<u{size // 2}")[::4])
+    return packed[: segment.size * entry].tobytes()
+
+
 def _unpack(segment: Segment, data: bytes | memoryview) -> Words:
-    entries = np.frombuffer(data, dtype=np.uint8).reshape(segment.size, segment.wire_bytes)
-    if segment.wire_bytes == segment.word.itemsize:
-        return entries.reshape(-1).view(segment.word)
-    padded = np.zeros((segment.size, segment.word.itemsize), dtype=np.uint8)
-    padded[:, : segment.wire_bytes] = entries
-    padded.setflags(write=False)  # like the view above: whoever wants to add makes a copy
-    return padded.reshape(-1).view(segment.word)
+    entry, size = segment.wire_bytes, segment.word.itemsize
+    if entry == size:
+        return np.frombuffer(data, dtype=segment.word)
+    words: Words = np.empty(segment.size, dtype=segment.word)
+    wider: Words = np.ndarray((segment.size - 1,), segment.word, data, strides=(entry,))
+    np.bitwise_and(wider, segment.word.type((1 << 8 * entry) - 1), out=words[:-1])
+    words[-1] = int.from_bytes(data[-entry:], "little")
+    words.setflags(write=False)  # like the view above: whoever wants to add makes a copy
+    return words
 
 
 def _lift(segment: Segment, words: Words) -> IntVector:

@@ -119,3 +119,32 @@ class ServerSession(Session, Protocol):
     def result(self) -> SumResult | None:
         """The sum once the last round is closed, None before."""
         ...
+
+
+class FailureSession(Protocol):
+    """The server's side after a sum failed: it asks those who can tell to certify that no total of it comes out.
+
+    It needs nothing of the sum's own session, so it may be made anew as often as one likes.
+    """
+
+    def requests(self) -> Mapping[PartyId, bytes]:
+        """Return what each of them is asked."""
+        ...
+
+    def receive(self, sender: PartyId, message: bytes) -> None:
+        """Take one answer.
+
+        Raises:
+            RemoteProtocolError: the message is refused.
+        """
+        ...
+
+    @property
+    def waiting_for(self) -> frozenset[PartyId]:
+        """Who has not answered."""
+        ...
+
+    @property
+    def proof(self) -> bytes:
+        """What convinces whoever knows the sum (``SumProtocol.check_failure``); empty while too few have answered."""
+        ...

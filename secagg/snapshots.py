@@ -22,8 +22,8 @@ from secagg.sessions import Contribution, PartyId
 from secagg.wire import Reader
 
 MAGIC = b"SAGS"
-VERSION = 5
-"""1 had a format for each kind of session, 2 to 4 held messages of the wire format's versions 1 to 3; all are refused
+VERSION = 6
+"""1 had a format for each kind of session, 2 to 5 held messages of the wire format's versions 1 to 4; all are refused
 by name."""
 
 CLIENT, SERVER, HELPER = 1, 2, 3

@@ -15,7 +15,7 @@ from secagg.layout import Layout
 from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
+from secagg.sessions import ClientSession, Contribution, FailureSession, PartyId, ServerSession
 from secagg.wire import CARRIES_VECTOR, MessageType, message_type, payload_of, sender_of
 
 CLIENT_ROLE, SERVER_ROLE = "client", "server"
@@ -278,6 +278,18 @@ class SumProtocol(Protocol):
 
         Raises:
             ConfigurationError: not the secrets that its public key asks for.
+        """
+        ...
+
+    def failure(self, *, secrets: PartySecrets = NO_SECRETS) -> FailureSession | None:
+        """Return the server's session in which it has certified that this sum failed; None where nobody can tell."""
+        ...
+
+    def check_failure(self, proof: bytes) -> None:
+        """Refuse what does not prove that no total of this sum ever comes out (``FailureSession.proof``).
+
+        Raises:
+            RemoteProtocolError: it proves nothing, or nobody can tell in this mode.
         """
         ...
 

@@ -18,9 +18,9 @@ from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, statement, 
 from secagg.sessions import PartyId
 
 MAGIC = b"SAGG"
-VERSION = 4
+VERSION = 5
 """1 signed some messages, each in its own way; in 2 all helpers had to answer, and nobody signed whom it masked with;
-in 3 helpers' keys lasted for good. Messages of all are refused."""
+in 3 helpers' keys lasted for good; in 4 no helper signed that a sum failed. Messages of all are refused."""
 HEADER_BYTES = 47
 _LABEL = "message"
 PART_SIZE_BYTES = 8
@@ -87,7 +87,7 @@ def seal_frame(
 ) -> bytes:
     """The bytes of one message, signed by its sender's ``identity`` where it has one."""
     header = _header(type_, digest, sender, recipient, SIGNATURE_BYTES if identity else 0)
-    return header + payload + (identity.sign(_LABEL, *_said(header, payload)) if identity else b"")
+    return b"".join((header, payload, identity.sign(_LABEL, *_said(header, payload)) if identity else b""))
 
 
 def signed_statement(

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from analytic.errors import AnalyticError
 from analytic.row_format import RowFormat
+from analytic.weighted import BALANCED
 from federation.errors import FederationError, UsageError
 
 T = TypeVar("T")
@@ -184,6 +185,16 @@ def numbers(text: str) -> tuple[float, ...]:
     return tuple(float(item) for item in text.split(","))
 
 
+def class_weights(text: str) -> tuple[int, ...] | str:
+    """``1,5`` as whole numbers, one a class, or ``balanced``."""
+    return text if text == BALANCED else tuple(int(item) for item in text.split(","))
+
+
+def patterns(text: str) -> tuple[tuple[int, ...], ...]:
+    """``0+1,1+2`` as sets of classes."""
+    return tuple(tuple(sorted(map(int, item.split("+")))) for item in text.split(","))
+
+
 def yes_or_no(text: str) -> bool:
     """Whether the text is ``yes``; it may be ``no``."""
     if text not in ("yes", "no"):
@@ -206,6 +217,8 @@ def _wanted(reader: Reader) -> str:
         int: "a whole number",
         float: "a number",
         numbers: "numbers with commas between, such as 0,1,10",
+        class_weights: f"{BALANCED}, or a whole number for each class, such as 1,5",
+        patterns: "sets of classes, such as 0+1,1+2",
         yes_or_no: "yes or no",
         RowFormat.parse: "a row format such as UQ2.5",
     }

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
@@ -146,8 +145,8 @@ class Trial:
         )
         _write_tls(folder, address)
         _write_server(folder / "server", server, roster)
-        rows = _deal(dataset.x_train, dataset.y_train, n_sites)
-        test_rows = _deal(dataset.x_test, dataset.y_test, n_sites)
+        rows = _deal(dataset.training, n_sites)
+        test_rows = _deal(ClientRows(dataset.x_test, dataset.y_test), n_sites)
         for party, (identity, helper) in enumerate(
             zip(identities.values(), [*helpers.items(), *[None] * (n_sites - n_helpers)], strict=True), start=1
         ):
@@ -219,12 +218,9 @@ def _fit_app(path: Path, dataset: Dataset, n_sites: int) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _deal(features: NDArray[Any], targets: NDArray[Any], n_sites: int) -> dict[PartyId, ClientRows]:
-    order = np.random.default_rng(0).permutation(len(features))
-    return {
-        party: ClientRows(features[places], targets[places])
-        for party, places in enumerate(np.array_split(order, n_sites), start=1)
-    }
+def _deal(rows: ClientRows, n_sites: int) -> dict[PartyId, ClientRows]:
+    order = np.random.default_rng(0).permutation(len(rows))
+    return {party: rows.taken(places) for party, places in enumerate(np.array_split(order, n_sites), start=1)}
 
 
 def _write_tls(folder: Path, address: str) -> None:
@@ -272,6 +268,8 @@ def _write_site(
         "x_test": test.features,
         "y_test": test.targets,
     }
+    if train.weights is not None:
+        arrays["w_train"] = train.weights
     np.savez(folder / "rows.npz", **arrays)
     secret, public = node_key_pair()
     write_new(folder / "node", secret)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from federation.server.context_request import ask_for_announcements
 from federation.server.exchange import Deadlines, NodeId, SessionExchange
 from federation.server.server_file import ServerFile
-from federation.site.errors import UnreachableError
+from federation.site.errors import DeploymentError, UnreachableError
 from federation.site.invitation import Invitation
 from federation.site.messages import INVITE, STEP, write_invitation, write_messages
 from federation.site.presence import check_present
 from federation.site.terms import Terms
 from secagg import PartyId, PartySecrets, ServerSession, SumProtocol, SumResult
-from secagg.errors import RemoteProtocolError
+from secagg.errors import RemoteProtocolError, SecureSumError
+from secagg.sessions import FailureSession
 from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, message_type
 
 
@@ -32,8 +33,21 @@ class Seats:
     n_invited: int = 0
 
 
-def run_sum(invitation: Invitation, server: ServerFile, exchange: SessionExchange, deadlines: Deadlines) -> SumResult:
+def run_sum(
+    invitation: Invitation,
+    server: ServerFile,
+    exchange: SessionExchange,
+    deadlines: Deadlines,
+    failed: Callable[[bytes], None],
+) -> SumResult:
     """The sum that is proposed, by itself; helpers that announce something, where there are some, are asked first.
+
+    Args:
+        invitation: the sum.
+        server: the server's own roster and key.
+        exchange: the way to the nodes.
+        deadlines: of every exchange.
+        failed: gets what proves to the sites that the sum failed, where its helpers certify that.
 
     Raises:
         UnreachableError: a helper of the committee or the key holder is not there.
@@ -44,8 +58,14 @@ def run_sum(invitation: Invitation, server: ServerFile, exchange: SessionExchang
         folder = server.output / "announced"
         invitation = ask_for_announcements(invitation, server.roster, exchange, deadlines, folder)
     protocol = invitation.agree(server.roster).protocol
-    session = protocol.server(secrets=PartySecrets(identity=server.identity))
-    return GridSum(protocol, session, exchange, deadlines).begin(invitation)
+    secrets = PartySecrets(identity=server.identity)
+    sum_ = GridSum(protocol, protocol.server(secrets=secrets), exchange, deadlines)
+    try:
+        return sum_.begin(invitation)
+    except (SecureSumError, DeploymentError):
+        if (failure := protocol.failure(secrets=secrets)) is not None:
+            failed(sum_.certify(failure))
+        raise
 
 
 class GridSum:
@@ -69,6 +89,7 @@ class GridSum:
     ) -> None:
         self._protocol, self._helpers = protocol, protocol.helpers
         self._session, self._exchange, self._deadlines = session, exchange, deadlines
+        self._listening: ServerSession | FailureSession = session
         self._seats = seats or Seats()
 
     def begin(self, invitation: Invitation) -> SumResult:
@@ -103,6 +124,15 @@ class GridSum:
         self._exchange.ask("INVITATION", INVITE, contents, self._take, deadlines)
         return self._finish()
 
+    def certify(self, failure: FailureSession) -> bytes:
+        """What proves that this sum failed; empty where too few of those who can tell say so, or none is there."""
+        self._listening = failure
+        try:
+            self._request(failure.requests())
+        except DeploymentError:
+            return b""  # the nodes cannot be reached, which is told elsewhere
+        return failure.proof
+
     def _finish(self) -> SumResult:
         while self._session.result is None:
             if requests := self._session.close_round():
@@ -123,7 +153,7 @@ class GridSum:
             deadlines = replace(self._deadlines, of=self._n_client_nodes)
         else:
             away = self._protocol.guarantee.helpers_away  # so many that are lost are not waited for; who is slow is
-            deadlines = replace(self._deadlines, quorum=1.0, complete=lambda: len(self._session.waiting_for) <= away)
+            deadlines = replace(self._deadlines, quorum=1.0, complete=lambda: len(self._listening.waiting_for) <= away)
         self._exchange.ask(_name(next(iter(requests.values()))), STEP, contents, self._take, deadlines)
 
     @property
@@ -154,7 +184,7 @@ class GridSum:
             if party in self._helpers and party not in self._seats.node_of:
                 check_present(self._protocol, party, message)
             else:
-                self._session.receive(party, message)
+                self._listening.receive(party, message)
         except RemoteProtocolError as error:
             self._exchange.refuse(node, str(error))
             return False

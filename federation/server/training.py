@@ -92,7 +92,7 @@ class Training:
         self._federation = Federation(
             learner, release=settings.release_policy(server.roster.total_holders), privacy=self._privacy
         )
-        self._session = b""
+        self._session = self._failure = b""
         self._series: tuple[Terms, GridSeries] | None = None
         self._totals: list[SumResult] = []
         self._model: dict[bool, bytes] = {}
@@ -164,7 +164,7 @@ class Training:
         All get the model, if there is one; those where a party is that the roster names get the totals, too.
         """
         holders = {self._exchange.node_of.get(party) for party in self._server.roster.totals}
-        content = {holds: write_end(self._session, self._results(holds)) for holds in (False, True)}
+        content = {holds: write_end(self._session, self._results(holds), self._failure) for holds in (False, True)}
         seconds = Deadlines(seconds=self._settings.round_seconds)
         contents = {node: content[node in holders] for node in self._exchange.everybody()}
         self._exchange.ask("END", END, contents, lambda node, answer: 0, seconds)
@@ -198,14 +198,19 @@ class Training:
         terms = self._fresh_terms()
         if not in_series:
             terms = replace(terms, place=0)
-        self._session = terms.session
+        self._session, self._failure = terms.session, b""
         invitation = Invitation.make(terms, step.learner, step.model)
         exchange = SessionExchange(terms.session, self._exchange, self._progress)
         if not terms.place:
-            return run_sum(invitation, self._server, exchange, self._deadlines)
+            return run_sum(invitation, self._server, exchange, self._deadlines, self._failed)
         series = GridSeries(invitation, self._server, exchange, self._deadlines)
         self._series = terms, series
         return series.run_first()
+
+    def _failed(self, proof: bytes) -> None:
+        """Keep what proves to the sites that the last sum failed; where nothing does it counts as released."""
+        self._failure = proof
+        self._progress.say("failure", certified=bool(proof))
 
     @property
     def _deadlines(self) -> Deadlines:

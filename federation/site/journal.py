@@ -157,6 +157,21 @@ class Journal:
         new = _Entry(subject=_HELPED, cohort=b"", run=b"", grown=0, survivors=known)
         self._enter(protocol, new, b"".join(owner + of for owner, of in sorted(known)))  # type: ignore[misc]
 
+    def free(self, protocol: SumProtocol, proof: bytes) -> None:
+        """Take back what was noted for a sum that its helpers certify to have failed: no total of it comes out.
+
+        An entry stays where a later sum was let pass as one of its run: else that sum would count for less than it is.
+
+        Raises:
+            RemoteProtocolError: the proof is none.
+        """
+        protocol.check_failure(proof)
+        self._folder.run(
+            "DELETE FROM totals WHERE total = ? AND NOT EXISTS (SELECT 1 FROM totals AS later WHERE later.run != x'' "
+            "AND (later.run, later.subject) = (totals.run, totals.subject) AND later.grown > totals.grown)",
+            protocol.digest,
+        )
+
     def count(self) -> tuple[int, int]:
         """How many totals are in it, and how many of them its owner had to allow."""
         ((entries, allowed),) = self._folder.run("SELECT count(*), coalesce(sum(allowed), 0) FROM totals")
@@ -248,9 +263,12 @@ class Journal:
         """What these rows are known by, in whatever order: their fingerprint, and a tag of each one's features."""
         key, targets = self._key(), rows.targets if rows.targets.ndim > 1 else rows.targets[:, None]
         tags, whole = [], []
-        for features, target in zip(_canonical(rows.features), _canonical(targets), strict=True):
-            tags.append(_mac(key, b"features", features.tobytes())[:_TAG_BYTES])
-            whole.append(_mac(key, b"row", features.tobytes(), target.tobytes()))
+        weights = [1] * len(rows) if rows.weights is None else rows.weights.tolist()
+        for features, target, weight in zip(_canonical(rows.features), _canonical(targets), weights, strict=True):
+            if weight:  # a row of weight 0 enters no total
+                tags.append(_mac(key, b"features", features.tobytes())[:_TAG_BYTES])
+                heavy = () if weight == 1 else (weight.to_bytes(8, "big"),)
+                whole.append(_mac(key, b"row", features.tobytes(), target.tobytes(), *heavy))
         return _mac(key, b"rows", *sorted(whole)), b"".join(tags)
 
     def _key(self) -> bytes:

@@ -12,7 +12,7 @@ CONTEXT, INVITE, STEP, END = KINDS = ("context", "invite", "step", "end")
 """The kinds of a server's messages: for the key holder's context, to a sum, in it, and when it is over."""
 
 _INVITATION, _MESSAGES = b"analytic-secagg/3 invitation", b"analytic-secagg/2 messages"
-_END = b"analytic-secagg/2 end"
+_END = b"analytic-secagg/3 end"
 _PARTY_BYTES = 4
 
 
@@ -46,24 +46,24 @@ def read_messages(content: bytes) -> tuple[bytes, dict[int, bytes]]:
     return parts[1], _read(parts[2:])
 
 
-def write_end(session: bytes, results: RunResults | None = None) -> bytes:
-    """Return the bytes of a run's end, with what it ended in if it did."""
+def write_end(session: bytes, results: RunResults | None = None, failure: bytes = b"") -> bytes:
+    """Return the bytes of a run's end, with what it ended in: results, or what proves that its last sum failed."""
     parts = [] if results is None else [results.model, results.totals, results.signature]
-    return length_prefixed(_END, session, *parts)
+    return length_prefixed(_END, session, failure, *parts)
 
 
-def read_end(content: bytes) -> tuple[bytes, RunResults | None]:
-    """Return the session that is over, and the results.
+def read_end(content: bytes) -> tuple[bytes, RunResults | None, bytes]:
+    """Return the session that is over, the results, and the proof that its sum failed; neither need be there.
 
     Raises:
         WireError: these bytes are no such thing.
     """
-    _, session, *parts = _parts(_END, 2, content)
+    _, session, failure, *parts = _parts(_END, 3, content)
     if not parts:
-        return session, None
+        return session, None, failure
     if len(parts) != 3:
         raise WireError("a run ends in a model, totals and a signature, or in nothing")
-    return session, RunResults(model=parts[0], totals=parts[1], signature=parts[2])
+    return session, RunResults(model=parts[0], totals=parts[1], signature=parts[2]), failure
 
 
 def _write(messages: Messages) -> list[bytes]:

@@ -55,8 +55,8 @@ def _answer(site: Site, kind: str, content: bytes) -> bytes:
         return write_messages(site.answer(session, requests), session=session)
     if kind != END:
         raise WireError(f"a message of the kind {kind!r} is none of this version's")
-    session, results = read_end(content)
-    site.end(session, results)
+    session, results, failure = read_end(content)
+    site.end(session, results, failure)
     return write_messages({}, session=session)
 
 

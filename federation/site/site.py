@@ -129,16 +129,25 @@ class Site:
             agreement = self._agree(self._folder.invitation(session))
             return _answers(self._parties(agreement), requests)
 
-    def end(self, session: bytes, results: RunResults | None = None) -> None:
+    def end(self, session: bytes, results: RunResults | None = None, failure: bytes = b"") -> None:
         """Forget a session's secrets and keep what its run ended in; one that is not running is left as it is.
+
+        Args:
+            session: which.
+            results: what the server gives, if there is something.
+            failure: what proves that the session's sum failed; then the journal counts it no more.
 
         Raises:
             WireError: results that the server did not sign, or no model. The session is over all the same.
+            RemoteProtocolError: no proof. The session is over, and its sum counts.
         """
         with self._folder.locked():
             is_running = session in self._folder.held()
-            self._end(session)
-            self._sweep()
+            try:
+                self._free(session, failure)
+            finally:
+                self._end(session)
+                self._sweep()
             if results is not None and is_running:
                 results.check(self._file.roster.server, session)
                 self._file.kept.keep(results)
@@ -213,6 +222,14 @@ class Site:
             ledger.check(step.noise.releases[step.number :])
         except BudgetExceededError as error:
             raise DeclinedError(str(error)) from error
+
+    def _free(self, session: bytes, failure: bytes) -> None:
+        """Take a failed sum out of the journal, where its helpers certify that it failed."""
+        for invitation in self._folder.running():
+            if failure and invitation.session == session:
+                protocol = invitation.agree(self._file.roster).protocol
+                journal_of(self._file, self._folder).free(protocol, failure)
+                LOG.info("the helpers certify that the sum of session %s failed; it counts no more", session.hex())
 
     def _draw(self, invitation: Invitation, own: OwnRole) -> SessionKeyPair:
         """A fresh key pair for a sum in which this site would take part."""

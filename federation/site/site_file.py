@@ -48,8 +48,8 @@ class ClientRole(StrictModel):
     Args:
         party: its number in the roster.
         identity: its signing key.
-        data: an npz file with ``x_train`` and ``y_train``, a table (.csv, .parquet), or ``module:function`` that
-            returns both arrays.
+        data: an npz file with ``x_train`` and ``y_train`` (and ``w_train``, how often each row counts), a table (.csv,
+            .parquet), or ``module:function`` that returns these arrays.
         columns: the schema of a table, see ``federation.site.table``; None for other data.
         learners: the closed forms that may ask for its statistics; ``evaluation-of-classes`` and
             ``evaluation-of-targets`` may ask how a model does on the rows kept for that.
@@ -124,7 +124,8 @@ class ClientRole(StrictModel):
         needed = f"x_{part}", f"y_{part}"
         try:
             with np.load(place, allow_pickle=False) as archive:
-                return ClientRows(*(archive[name] for name in needed))
+                weights = archive[f"w_{part}"] if f"w_{part}" in archive.files else None
+                return ClientRows(archive[needed[0]], archive[needed[1]], weights)
         except OSError as error:
             raise SiteFileError(
                 f"cannot read the rows of {place}: {error.strerror or 'no archive'}; "
@@ -140,8 +141,8 @@ class ClientRole(StrictModel):
         """What the site's own function returns; of what it raises the type alone, since its text may hold a row."""
         module, _, function = place.partition(":")
         try:
-            features, targets = getattr(importlib.import_module(module), function)()
-            return ClientRows(np.asarray(features), np.asarray(targets))
+            features, targets, *rest = map(np.asarray, getattr(importlib.import_module(module), function)())
+            return ClientRows(features, targets, rest.pop() if rest else None)
         except Exception as error:
             raise SiteFileError(
                 f"{place} must be a function that returns a matrix of features and one target a row; calling it "

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
 from federation.errors import DataError
 from federation.site.strict_models import StrictModel, Texts
@@ -34,7 +35,7 @@ class Column(StrictModel):
     """What becomes of one column of a table.
 
     Args:
-        role: a feature, or what is learned.
+        role: a feature, what is learned, or how often a row counts (whole numbers; see ``analytic.Weighted``).
         categories: of a text, in a fixed order: a column of zeros and ones each; of a target they are the classes.
             Empty for numbers.
         missing: what becomes of a missing value: ``refuse`` the table, put this number in its place, or ``flag``: 0,
@@ -42,7 +43,7 @@ class Column(StrictModel):
         scale: numbers are divided by 2^scale, which loses nothing and brings columns of all sizes into one format.
     """
 
-    role: Literal["feature", "target"] = "feature"
+    role: Literal["feature", "target", "weight"] = "feature"
     categories: Categories = ()
     missing: Literal["refuse", "flag"] | float = "refuse"
     scale: int = Field(default=0, ge=-60, le=60)
@@ -55,6 +56,8 @@ class Column(StrictModel):
             raise ValueError('texts with categories have no scale, and missing is "refuse" or "flag"')
         if self.role == "target" and self.missing != "refuse":
             raise ValueError('a row without its target teaches nothing: leave missing = "refuse" and drop such rows')
+        if self.role == "weight" and (self.categories or self.scale or self.missing == "flag"):
+            raise ValueError("a weight is a whole number as it is: leave categories, scale and flag out")
         return self
 
     def names(self, name: str) -> tuple[str, ...]:
@@ -78,10 +81,12 @@ class TableSchema(StrictModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         targets = [column for column in self.columns.values() if column.role == "target"]
-        if not targets or len(targets) == len(self.columns):
+        if not targets or not self._of("feature"):
             raise ValueError('a schema needs at least one feature and one column with role = "target"')
         if len(targets) > 1 and any(column.categories for column in targets):
             raise ValueError("several targets are numbers, and classes are one column; correct [columns]")
+        if len(self._of("weight")) > 1:
+            raise ValueError("a row has one weight; correct [columns]")
         return self
 
     @property
@@ -121,11 +126,15 @@ class TableSchema(StrictModel):
         n_rows = len(texts)
         parts = {
             role: [part for key, column in self._of(role) for part in self._made(path, key, column, columns[key])]
-            for role in ("feature", "target")
+            for role in ("feature", "target", "weight")
         }
         features = np.column_stack(parts["feature"]) if n_rows else np.zeros((0, len(self.features)))
         targets = np.column_stack(parts["target"]) if n_rows else np.zeros((0, self.n_targets))
-        return ClientRows(features, targets.argmax(axis=1) if self.classes else targets)
+        weights = next(iter(parts["weight"]), None)
+        try:
+            return ClientRows(features, targets.argmax(axis=1) if self.classes else targets, weights)
+        except InvalidRowsError as error:
+            raise DataError(f"{path}: {error}") from error
 
     def _of(self, role: str) -> list[tuple[str, Column]]:
         return [(name, column) for name, column in self.columns.items() if column.role == role]

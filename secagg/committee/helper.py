@@ -29,7 +29,7 @@ from secagg.config import SERVER
 from secagg.errors import ConfigurationError, RemoteProtocolError, RepeatedMessageError
 from secagg.party import Party
 from secagg.primitives.boxes import BoxKey
-from secagg.primitives.identity import is_signed, verifies
+from secagg.primitives.identity import verifies
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError
 from secagg.ring import RingVector
@@ -48,14 +48,16 @@ ANSWERS = {
     MessageType.MASK_REQUEST: MessageType.MASK_SUM,
 }
 """What a helper is asked, in this order, and what it says; only the last may come again, for other sets of the same
-survivors. Without identities nothing is signed, and the second is left out."""
+survivors. Without identities nothing is signed, and the second is left out; with them it may come first, if it names
+nobody."""
 
 
 @dataclass(slots=True, kw_only=True)
 class HelperKept:
     """What a helper's stored session says. Its key pair is not in it: that outlives the session."""
 
-    due: MessageType = MessageType.SEED_DELIVERY
+    due: MessageType | None = MessageType.SEED_DELIVERY
+    """None once it signed that the sum failed."""
     answered: bytes = b""
     """The hash of the request that it answered last; empty before."""
     seeds: dict[PartyId, bytes] = field(default_factory=dict, repr=False)
@@ -67,6 +69,7 @@ class HelperKept:
 class CommitteeHelper(Party, Stored[HelperKept]):
     """Fixes one survivor set a session and answers for that one, as soon as a quorum of helpers signed the same.
 
+    It signs that there are no survivors if it is asked that before: then it takes no mask off, whatever comes.
     A request that it refuses reveals nothing, so it may still answer a better one. A client whose seeds are not what it
     committed to is named, and never how the helper knows: no secret leaves to prove it.
 
@@ -108,10 +111,12 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         fingerprint = hashlib.sha256(message).digest()
         if fingerprint == self._kept.answered:
             raise RepeatedMessageError("this request was answered already", peer=SERVER)
-        if frame.type is not self._kept.due:
+        due, signs = self._kept.due, self._config.is_authenticated
+        may_have_failed = signs and due is MessageType.SEED_DELIVERY and frame.type is MessageType.SURVIVOR_SET
+        if frame.type is not due and not may_have_failed:
             raise RemoteProtocolError(
-                f"{self._kept.due.name} is due, {frame.type.name} came: a helper fixes one survivor set a session and "
-                "answers for that one",
+                f"{due.name if due else 'nothing'} is due, {frame.type.name} came: a helper fixes one survivor set a "
+                "session, of nobody where the sum failed, and answers for that one",
                 peer=SERVER,
             )
         answer: dict[MessageType, Callable[[Reader], bytes]] = {
@@ -159,8 +164,11 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         return seeds if entry.fits(self._config, client, self.party, seeds) else b""
 
     def _sign_survivors(self, reader: Reader) -> bytes:
-        self._fix(Parties.read(reader, self._config).parties)
-        self._kept.due = MessageType.SET_CERTIFICATE
+        if survivors := Parties.read(reader, self._config).parties:
+            self._fix(survivors)
+            self._kept.due = MessageType.SET_CERTIFICATE
+        else:  # it failed: no mask comes off, and nothing that could take one off is kept
+            self._kept.seeds, self._kept.said, self._kept.due, self._key = {}, {}, None, None
         assert self._identity is not None, "only sums with identities ask for signatures"
         agreed = set_hash(self._config.digest, self._kept.said)
         return SetSignature(signature=self._identity.sign(SET_LABEL, agreed)).to_payload()
@@ -203,11 +211,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         if certificate.survivors != tuple(self._kept.seeds):
             raise RemoteProtocolError("this helper signed another survivor set", peer=SERVER)
         needed = config.replication.quorum if config.is_authenticated else 0
-        signed = [
-            party
-            for party, signature in certificate.signatures.items()
-            if is_signed(config.helper_identity(party), signature, SET_LABEL, agreed)
-        ]
+        signed = certificate.signers(config, agreed)
         if len(signed) < needed:
             raise RemoteProtocolError(
                 f"{needed} helpers must have signed this survivor set, {len(signed)} of the "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from secagg.primitives.boxes import OVERHEAD_BYTES
 from secagg.primitives.derivation import derive_key
-from secagg.primitives.identity import SIGNATURE_BYTES, statement
+from secagg.primitives.identity import SIGNATURE_BYTES, is_signed, statement
 from secagg.sessions import PartyId
 from secagg.sums import ROWS_BYTES
 from secagg.wire import Reader, write_entries, write_parties
@@ -126,7 +126,10 @@ class SeedDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parties:
-    """Helper to server: the clients whose seeds are not what they committed to. Server to helper: a survivor set."""
+    """Helper to server: the clients whose seeds are not what they committed to. Server to helper: a survivor set.
+
+    The empty survivor set is that of a sum that failed.
+    """
 
     parties: tuple[PartyId, ...]
 
@@ -166,6 +169,14 @@ class SetCertificate:
 
     survivors: tuple[PartyId, ...]
     signatures: dict[PartyId, bytes]
+
+    def signers(self, config: CommitteeSum, agreed: bytes) -> list[PartyId]:
+        """The helpers whose signatures are on the set with this hash; nobody where nobody signs."""
+        return [
+            party
+            for party, signature in self.signatures.items()
+            if config.is_authenticated and is_signed(config.helper_identity(party), signature, SET_LABEL, agreed)
+        ]
 
     def to_payload(self) -> bytes:
         """The payload."""

@@ -10,6 +10,7 @@ from secagg.committee.adversary import opened_upload
 from secagg.committee.client import CommitteeClient
 from secagg.committee.epochs import SealingKey
 from secagg.committee.explain import client_cost, explain, helper_cost
+from secagg.committee.failure import CommitteeFailure, check_failure
 from secagg.committee.helper import CommitteeHelper
 from secagg.committee.replication import MOST_SEEDS, Replication
 from secagg.committee.server import CommitteeServer
@@ -230,6 +231,18 @@ class CommitteeSum(SumConfig):
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
         """Return the server's session; it draws no entropy."""
         return CommitteeServer(self, secrets=secrets)
+
+    def failure(self, *, secrets: PartySecrets = NO_SECRETS) -> CommitteeFailure | None:
+        """Return a session in which helpers certify that the sum failed; None where nobody signs."""
+        return CommitteeFailure(self, secrets=secrets) if self.is_authenticated else None
+
+    def check_failure(self, proof: bytes) -> None:
+        """Refuse what does not prove that no total of this sum comes out, whoever hands it in.
+
+        Raises:
+            RemoteProtocolError: fewer than a quorum of its helpers signed so.
+        """
+        check_failure(self, proof)
 
     def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
         """Return the upload less the masks of the helpers whose key the coalition has."""

@@ -99,7 +99,7 @@ class Population:
 
     def rows(self, indices: Indices) -> ClientRows:
         """A client's rows, as its learner takes them."""
-        return ClientRows(self.dataset.x_train[indices], self.dataset.y_train[indices])
+        return self.dataset.training.taken(indices)
 
     def single_candidates(self) -> tuple[ClientRows, ...]:
         """Each candidate alone."""

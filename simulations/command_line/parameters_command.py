@@ -1,17 +1,22 @@
-"""The command ``parameters``: what a masked sum's graph and threshold guarantee and cost, by cohort size."""
+"""The command ``parameters``: what a masked sum's graph and threshold, or a committee, guarantee and cost, by size."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from analytic.row_format import RowFormat
 from analytic.statistics import StatisticsSpec
 from federation.console.arguments import number, whole, wholes
 from federation.console.declaration import Command, option
-from secagg import Assumptions, Layout, MaskedSum
+from federation.errors import UsageError
+from secagg import Assumptions, CommitteeSum, Layout, MaskedSum
+from secagg.committee import SealingKey
+from secagg.committee.replication import MOST_SEEDS, Replication
 from secagg.config import MAX_CLIENTS
 from secagg.masked.assumptions import plan
+from secagg.primitives.boxes import BoxKey
+from secagg.primitives.identity import IdentityKey
 from secagg.sums import CLIENT_ROLE
 
 ROWS_PER_CLIENT = 1000
@@ -56,6 +61,31 @@ def planned_sum(n_clients: int, assumptions: Assumptions, *, n_features: int = 5
     )
 
 
+def committee_sum(n_helpers: int, corrupt: int, layout: Layout) -> CommitteeSum:
+    """Return the sum of a committee whose parties sign, of three clients: what it promises depends on helpers alone.
+
+    Raises:
+        secagg.errors.ConfigurationError: no committee of so many has so many corrupt ones.
+    """
+    clients, helpers = (1, 2, 3), tuple(range(4, 4 + n_helpers))
+    keys = {party: IdentityKey(party.to_bytes(32, "big")) for party in helpers}
+    sealing = {party: SealingKey.signed(key, BoxKey(party.to_bytes(32, "big")).public) for party, key in keys.items()}
+    return CommitteeSum(
+        layout=layout,
+        clients=clients,
+        session_id=bytes(16),
+        identities=tuple(party.to_bytes(32, "big") for party in clients),
+        server_identity=bytes(32),
+        helper_keys=tuple((party, key.to_bytes()) for party, key in sealing.items()),
+        helper_identities=tuple((party, key.public) for party, key in keys.items()),
+        min_survivors=2,
+        corrupt_helpers=corrupt,
+    )
+
+
+MOST_HELPERS = 64
+"""A committee is a handful; even of so many at most one or two may collude before there are too many seeds."""
+
 MOST_COLUMNS = 2**15
 """A Gram of more columns takes gigabytes, and no layout holds much more."""
 
@@ -74,7 +104,11 @@ def _columns(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersOptions:
-    """Cohort sizes, the threat model and the vector's size."""
+    """Cohort sizes, the threat model and the vector's size; or committees.
+
+    Raises:
+        UsageError: corrupt helpers of no committee.
+    """
 
     clients: tuple[int, ...] = option(
         "cohort sizes",
@@ -90,6 +124,24 @@ class ParametersOptions:
     )
     features: int = option("columns of the Gram", _columns, default=512, metavar="N")
     targets: int = option("columns of the cross-correlation", _columns, default=10, metavar="N")
+    helpers: tuple[int, ...] = option(
+        "committees of so many helpers, instead of masked sums",
+        lambda text: wholes(text, at_least=1, at_most=MOST_HELPERS),
+        default=(),
+        metavar="M,...",
+        shown="none",
+    )
+    corrupt: tuple[int, ...] = option(
+        "how many of the helpers may collude with the server",
+        lambda text: wholes(text, at_least=0, at_most=MOST_HELPERS - 1),
+        default=(),
+        metavar="F,...",
+        shown="all numbers from 1",
+    )
+
+    def __post_init__(self) -> None:
+        if self.corrupt and not self.helpers:
+            raise UsageError("--corrupt counts helpers of a committee, and there is none; add --helpers M")
 
 
 def run(options: ParametersOptions) -> int:
@@ -98,13 +150,46 @@ def run(options: ParametersOptions) -> int:
     Raises:
         secagg.errors.ConfigurationError: a threat model that no parameters meet.
     """
-    rows = [
-        _row(options, n_clients, assumptions) for n_clients in options.clients for assumptions in _both_servers(options)
-    ]
+    rows = list(_of_committees(options) if options.helpers else _of_masked_sums(options))
     print(f"| {' | '.join(rows[0])} |")
     print("|" + " ---: |" * len(rows[0]))
     print("\n".join(f"| {' | '.join(row.values())} |" for row in rows))
     return 0
+
+
+def _of_masked_sums(options: ParametersOptions) -> Iterator[dict[str, str]]:
+    for n_clients in options.clients:
+        for assumptions in _both_servers(options):
+            yield _row(options, n_clients, assumptions)
+
+
+def _of_committees(options: ParametersOptions) -> Iterator[dict[str, str]]:
+    layout = layout_of_statistics(options.clients[0], n_features=options.features, n_targets=options.targets)
+    for n_helpers in options.helpers:
+        for corrupt in options.corrupt or _that_fit(n_helpers):
+            yield _committee_row(committee_sum(n_helpers, corrupt, layout))
+
+
+def _that_fit(n_helpers: int) -> Iterable[int]:
+    """Numbers of corrupt helpers whose seeds a client can afford."""
+    helpers = tuple(range(n_helpers))
+    return [corrupt for corrupt in range(1, n_helpers) if Replication(helpers, corrupt).n_seeds <= MOST_SEEDS] or [0]
+
+
+def _committee_row(config: CommitteeSum) -> dict[str, str]:
+    """Return the cells of a row by column."""
+    cost, guarantee, replication = config.costs[CLIENT_ROLE], config.guarantee, config.replication
+    return {
+        "helpers": f"{len(config.helpers)}",
+        "may collude": f"{config.corrupt}",
+        "may be away or lie": f"{guarantee.helpers_away}",
+        "liars noticed": f"{guarantee.lies_noticed}",
+        "quorum": f"{replication.quorum}",
+        "AES streams": f"{replication.n_seeds}",
+        "seeds of a helper": f"{replication.seeds_of_one}",
+        "bytes beyond the vector": f"{cost.bytes_up - cost.vector_bytes}",
+        "of the vector": f"{cost.vector_bytes}",
+    }
 
 
 def _both_servers(options: ParametersOptions) -> Iterator[Assumptions]:
@@ -145,12 +230,14 @@ def _power(power: float) -> str:
 
 COMMAND = Command(
     name="parameters",
-    summary="show the neighbours, threshold, guarantees and costs of masked sums by cohort size",
+    summary="show guarantees and costs of masked sums by cohort size, or of committees by their helpers",
     examples="""examples:
   python -m simulations parameters
       10 to 10 000 clients, a tenth corrupt, three tenths vanishing, both kinds of server
   python -m simulations parameters --clients 50,200 --corruption 0.2 --dropout 0.1 --features 1024
       your own cohort sizes and threat model
+  python -m simulations parameters --helpers 4 --corrupt 1
+      a committee of four, one of whom may collude with the server
 
 The table is Markdown, so that it can stand in a document as it is.
 """,

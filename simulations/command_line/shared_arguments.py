@@ -30,8 +30,8 @@ class DataOptions:
         "real data bundled with scikit-learn", choices=tuple(BUNDLED), default=None, shown=DEFAULT_DATASET
     )
     data: Path | None = option(
-        "x_train, y_train, x_test, y_test: features, and labels or real targets; or a table, .csv or .parquet, a "
-        "fifth of it for testing",
+        "x_train, y_train, x_test, y_test: features, and labels or real targets (w_train: weights); or a table, .csv "
+        "or .parquet, a fifth of it for testing",
         file,
         metavar="FILE.npz",
         default=None,
@@ -74,7 +74,7 @@ def tabled(path: Path, columns: Path) -> Dataset:
     except SiteFileError as error:
         raise UsageError(str(error)) from error
     rows = schema.rows(path)
-    return split(path.stem, rows.features, rows.targets, schema.classes)
+    return split(path.stem, rows.features, rows.targets, schema.classes, rows.weights)
 
 
 def modes_option() -> Any:

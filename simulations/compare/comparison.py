@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, WithJsonSchema
 
-from analytic.learner import AnalyticLearner, ClientRows
+from analytic.learner import AnalyticLearner
 from analytic.row_format import RowFormat
 from analytic.statistics import LABELS, bits_of_squares
 from federation.datasets import Dataset
@@ -308,7 +308,7 @@ def _baselines(
             progress.start(f"{baseline.name} (baseline), {len(deal.clients)} clients, {deal.partition}", rounds)
             yield baseline.run(
                 dataset,
-                [ClientRows(dataset.x_train[rows], dataset.y_train[rows]) for rows in stay],
+                [dataset.training.taken(rows) for rows in stay],
                 n_clients=len(deal.clients),
                 partition=deal.partition,
                 seed=settings.seed,

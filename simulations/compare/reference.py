@@ -14,6 +14,7 @@ from analytic.learner import AnalyticLearner, ClientRows, fit_in_the_clear
 from analytic.row_format import FloatMatrix
 from analytic.solve import one_blas_thread
 from analytic.statistics import one_hot
+from analytic.weighted import Weighted
 from federation.datasets import Dataset
 from secagg import PartyId
 from simulations.data.partitions import Indices
@@ -67,14 +68,18 @@ class Float64Ridges:
         self._known: dict[bytes, FloatMatrix] = {}
         self._federated: dict[bytes, Float64Deviation] = {}
 
-    def of(self, rows: Indices, model: Any) -> FloatMatrix:
-        """The weights of these rows' ridge, shape (d, c), with the penalty that a model has chosen where it has."""
-        ridge = model.ridge if self._ridge is None else self._ridge
-        key = hashlib.sha256(repr(ridge).encode() + rows.tobytes()).digest()
+    def of(self, rows: Indices, learner: Any, model: Any) -> FloatMatrix:
+        """The weights of these rows' ridge, shape (d, c), with the penalty and the weights of rows that a model has."""
+        own = self._dataset.training.taken(rows)
+        weighted = isinstance(learner, Weighted)
+        unit = learner.denominator if weighted else 1
+        weights = learner.weights_of(model, own) / unit if weighted else np.ones(len(own))
+        ridge = model.ridge / unit if self._ridge is None else self._ridge
+        key = hashlib.sha256(repr(ridge).encode() + rows.tobytes() + weights.tobytes()).digest()
         if key not in self._known:
-            features, labels = self._dataset.x_train[rows], self._dataset.y_train[rows]
+            n_classes = self._dataset.n_classes
             self._known[key] = float64_ridge(
-                features, labels, self._dataset.n_classes, ridge=ridge, intercept=self._intercept
+                own.features, own.targets, n_classes, ridge=ridge, intercept=self._intercept, weights=weights
             )
         return self._known[key]
 
@@ -123,7 +128,7 @@ class References:
             self._known[key] = Reference(
                 model=model,
                 weights_bytes=learner.weights_bytes(model),
-                float64_weights=self._float64.of(first_sum, model),
+                float64_weights=self._float64.of(first_sum, learner, model),
             )
         return self._known[key]
 
@@ -144,13 +149,21 @@ class References:
         return fit_in_the_clear(learner, [self._rows(rows) for rows in groups.values()], took_part)
 
     def _rows(self, rows: Indices) -> ClientRows:
-        return ClientRows(self._dataset.x_train[rows], self._dataset.y_train[rows])
+        return self._dataset.training.taken(rows)
 
 
 def float64_ridge(
-    features: NDArray[Any], labels: NDArray[Any], n_classes: int, *, ridge: float, intercept: bool = False
+    features: NDArray[Any],
+    labels: NDArray[Any],
+    n_classes: int,
+    *,
+    ridge: float,
+    intercept: bool = False,
+    weights: FloatMatrix | None = None,
 ) -> FloatMatrix:
     """Weights of a ridge on rows as they are, by QR and SVD in float64; shape (d, c), with an intercept (d + 1, c).
+
+    Rows may have weights, shape (n,), by whose square roots they are multiplied.
 
     It shares no code with ``analytic``: no fixed point, no Gram matrix, numpy instead of LAPACK through scipy.
     Rows of sqrt(ridge) I stand in for the penalty. Directions without any row carry no weight, as there.
@@ -162,12 +175,14 @@ def float64_ridge(
         stacked[: len(features), d:] = labels
     else:
         stacked[np.arange(len(features)), d + labels.astype(np.intp)] = 1.0
+    if weights is not None:
+        stacked[: len(features)] *= np.sqrt(weights)[:, None]
     stacked[len(features) + np.arange(penalised), np.arange(penalised)] = np.sqrt(ridge)
     with one_blas_thread():
         triangle = np.asarray(np.linalg.qr(stacked, mode="r"))
         cutoff = np.finfo(np.float64).eps * max(stacked.shape)
-        weights: FloatMatrix = np.linalg.lstsq(triangle[:, :d], triangle[:, d:], rcond=cutoff)[0]
-    return weights
+        found: FloatMatrix = np.linalg.lstsq(triangle[:, :d], triangle[:, d:], rcond=cutoff)[0]
+    return found
 
 
 def largest_deviation(weights: bytes, reference: bytes) -> float | None:

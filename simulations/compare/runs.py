@@ -16,6 +16,7 @@ from pydantic import Field
 from analytic.choosing import Chosen
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import FloatMatrix
+from analytic.weighted import Weighted
 from federation.datasets import Dataset
 from federation.in_process import Cost, FederatedRun, run_federation
 from federation.learners import ChosenLearner
@@ -51,6 +52,8 @@ class ChoiceRecord(Record, title="choice"):
     @classmethod
     def of(cls, learner: Any, model: Any) -> ChoiceRecord | None:
         """What a learner that chooses has chosen; None of others."""
+        if isinstance(learner, Weighted):
+            learner = learner.learner
         if not isinstance(learner, Chosen):
             return None
         path = model.path
@@ -253,7 +256,7 @@ class Case:
         return self.dropouts.draw(self.mode, self.deal.clients, number, in_series=self.in_series, last=last)
 
     def _rows(self, rows: Indices) -> ClientRows:
-        return ClientRows(self.dataset.x_train[rows], self.dataset.y_train[rows])
+        return self.dataset.training.taken(rows)
 
     def _record(
         self,

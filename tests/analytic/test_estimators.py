@@ -49,7 +49,7 @@ NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven",
 @parametrize_with_checks(
     [
         AFLClassifier(),
-        AFLClassifier(feature_format="Q8.12", ridge=0.1),  # with partial_fit
+        AFLClassifier(feature_format="Q8.11", ridge=0.1),  # with partial_fit
         AFLRegressor(),
         AFLRegressor(feature_format="Q8.12", target_format="Q12.12"),
         LogisticClassifier(n_rounds=2),
@@ -60,7 +60,12 @@ NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven",
         FedHiPRegressor(ridge=0.1),
         DeepAFLRegressor(n_layers=1, d_phi=32, d_f=16),
         SAFLeRegressor(),
-    ]
+    ],
+    expected_failed_checks=lambda estimator: (
+        {"check_class_weight_classifiers": "a class of 10^-7 weighs less than the ridge: its rows are extrapolated"}
+        if isinstance(estimator, DeepAFLClassifier)
+        else {}
+    ),
 )
 def test_it_passes_every_check_of_scikit_learn(estimator, check):
     check(estimator)

@@ -28,9 +28,11 @@ from analytic.integer_maps import ACTIVATIONS
 from analytic.layers import Layered
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.logistic import Logistic
+from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
+from analytic.weighted import Weighted
 from federation.learners import LEARNERS
 
 Q = RowFormat.parse
@@ -195,6 +197,24 @@ def test_federated_equals_pooled_for_any_partition(name: str, data: st.DataObjec
     assert learner.context_bytes(model) == learner.context_bytes(pooled)
     assert learner.decision_function(model, rows.features).tobytes() == (
         learner.decision_function(pooled, rows.features).tobytes()
+    )
+
+
+@EACH
+def test_a_row_of_weight_w_is_w_copies_of_it(name: str) -> None:
+    """Whoever holds it, in every sum; a row of weight 0 is none. No learner passes over weights."""
+    learner, rng = CASES[name].learner, np.random.default_rng(5)
+    rows, weights, owners = CASES[name].rows(rng, 24), rng.integers(0, 6, 24), rng.integers(0, 3, 24)
+    weighing = Weighted(learner=learner, max_weight=5)
+    copies = ClientRows(np.repeat(rows.features, weights, axis=0), np.repeat(rows.targets, weights, axis=0))
+    heavy = ClientRows(rows.features, rows.targets, weights)
+    model = train(weighing, dealt(heavy, owners, 4))
+    pooled = train(learner, dealt(copies, np.repeat(owners, weights), 4))
+    assert weighing.weights_bytes(model) == learner.weights_bytes(pooled)
+    with pytest.raises(InvalidRowsError, match="counts every row once"):
+        fit_pooled(learner, heavy)
+    assert learner.weights_bytes(pooled) == weighing.weights_bytes(
+        model_from_bytes(model_to_bytes(weighing, model)).model
     )
 
 

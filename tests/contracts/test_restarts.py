@@ -269,7 +269,7 @@ def test_sessions_stored_by_the_old_version_are_refused_by_name(name: str) -> No
     """A record of format 1 has no header; what follows is a seal's nonce, or a server's hash."""
     parties = parties_of(name)
     old = seal(KEY, bytes(200), b"analytic-secagg/1 durable client", entropy=os_entropy)
-    with pytest.raises(SnapshotError, match="written by another version of this library, not in format 5"):
+    with pytest.raises(SnapshotError, match="written by another version of this library, not in format 6"):
         DurableClient(MemoryStore(old), KEY, session_of(parties, COHORT[0]))
-    with pytest.raises(SnapshotError, match="written by another version of this library, not in format 5"):
+    with pytest.raises(SnapshotError, match="written by another version of this library, not in format 6"):
         DurableServer(MemoryStore(bytes(300)), parties.server())

@@ -48,7 +48,7 @@ from secagg.ring import RingVector
 from secagg.wire import MessageType, Reader, message_type, open_frame, payload_of, seal_frame
 
 Target = Callable[[bytes], None]
-DURABLE = b"SAGD\x05"
+DURABLE = b"SAGD\x06"
 """Before every stored record of this version."""
 
 LAYOUT = Layout.of([("gram", 3, 1000), ("three bytes", 2, 70_000), ("flags", 1, 1)])

@@ -201,11 +201,15 @@ class Helper:
         self.said = {party: self.said[party] for party in survivors}
 
     def sign(self, cursor: Cursor) -> bytes:
-        self.fix(cursor.entries(0))
+        if survivors := cursor.entries(0):
+            self.fix(survivors)
+        else:
+            self.seeds, self.said = {}, {}
         return ed25519_sign(self.identity, statement("committee set", self.session.set_hash(self.said)))
 
     def hash_sums(self, cursor: Cursor) -> bytes:
         session, survivors, signatures = self.session, cursor.entries(0), cursor.entries(64)
+        need(bool(survivors), "a sum that did not fail")
         if session.identities:
             need(list(survivors) == sorted(self.seeds), "the set that it signed")
             said = statement("committee set", session.set_hash(self.said))
@@ -273,8 +277,17 @@ class Server:
         return hashes[helper][at : at + 32]
 
 
+def check_failure(session: CommitteeSession, proof: bytes) -> None:
+    cursor = Cursor(proof)
+    survivors, signatures = cursor.entries(0), cursor.entries(64)
+    cursor.end()
+    said = statement("committee set", session.set_hash({}))
+    signed = [p for p, s in signatures.items() if ed25519_verifies(session.helper_identities[p], said, s)]
+    need(not survivors and 2 * len(signed) > len(session.helper_keys) + session.corrupt_helpers, "a quorum on nobody")
+
+
 def run(scenario: Mapping[str, Any]) -> tuple[list[Message], list[int], list[int]]:
-    """All messages, the survivors and the total of a vector."""
+    """All messages, the survivors and the total of a vector; of a sum that failed nobody, and the total is nothing."""
     session = CommitteeSession.of(scenario["parameters"])
     need(session.digest.hex() == scenario["digest"], "the same digest")
     secrets = {int(party): bytes.fromhex(secret) for party, secret in scenario["identity_secrets"].items()}
@@ -312,6 +325,12 @@ def run(scenario: Mapping[str, Any]) -> tuple[list[Message], list[int], list[int
     need(set(complaints.values()) == {number(0)}, "no complaints")
     known = {party: scenario["rows"][str(party)] for party in server.said}
     need(all(helpers[helper].rows == known for helper in complaints), "what rows are known by")
+    if "failure" in scenario:
+        signatures = exchange(SURVIVOR_SET, SET_SIGNATURE, dict.fromkeys(helpers, number(0)))
+        proof = number(0) + write_entries(signatures)
+        need(proof.hex() == scenario["failure"], "the same proof")
+        check_failure(session, proof)
+        return said, [], []
     survivors, signatures = write_entries(dict.fromkeys(server.said, b"")), dict[int, bytes]()
     if session.identities:
         signatures = exchange(SURVIVOR_SET, SET_SIGNATURE, dict.fromkeys(complaints, survivors))

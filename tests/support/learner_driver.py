@@ -14,7 +14,7 @@ from analytic.learner import ClientRows
 
 def dealt(rows: ClientRows, owners: NDArray[Any], n_clients: int) -> list[ClientRows]:
     """Rows as the clients hold them: row i is client ``owners[i]``'s, and some clients may have none."""
-    return [ClientRows(rows.features[owners == k], rows.targets[owners == k]) for k in range(n_clients)]
+    return [rows.taken(owners == k) for k in range(n_clients)]
 
 
 def steps(learner: Any, clients: Sequence[ClientRows], chosen: Sequence[Sequence[int]] | None = None) -> Iterator[Any]:

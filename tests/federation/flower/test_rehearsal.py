@@ -47,6 +47,15 @@ from secagg.wire import HEADER_BYTES
 LEAK = "row 3.14159265 of patient 4711"
 
 
+def weigh(trial: Trial) -> None:
+    """Give every site's rows weights."""
+    for party, rows in trial.rows.items():
+        rows.weights = np.arange(len(rows)) % 5
+        path = trial.folder / f"site-{party}" / "rows.npz"
+        with np.load(path) as archive:
+            np.savez(path, w_train=rows.weights, **archive)
+
+
 @pytest.mark.parametrize("mode", ["masked", "committee"])
 @pytest.mark.parametrize(
     ("learner", "options"),
@@ -55,13 +64,16 @@ LEAK = "row 3.14159265 of patient 4711"
         ("fedhip", ""),
         ("deepafl", "n_layers=1 d_phi=8 d_f=8"),
         ("safle", "n_buckets=4 group_size=2"),
+        ("weighted-afl", "max_weight=4 class_weights=balanced"),
     ],
 )
 def test_every_learner_is_exact_over_every_private_mode(
     trial: Trial, tmp_path: Path, mode: str, learner: str, options: str
 ) -> None:
     edit_all(trial, ('learners = ["afl"]', f'learners = ["{learner}"]'))
-    config = {"learner": learner, "options": options, "mode": mode}
+    if learner == "weighted-afl":
+        weigh(trial)
+    config = {"learner": learner.removeprefix("weighted-"), "options": options, "mode": mode}
     if learner == "deepafl":
         config["ridge"] = 0.01
     rehearse(trial.folder, run_config(tmp_path, **config))

@@ -137,7 +137,7 @@ def test_results_that_the_server_did_not_sign_are_not_kept(trial: Trial, tmp_pat
         return is_last
 
     rehearse(trial.folder, run_config(tmp_path, mode="committee"), is_gone=is_gone)
-    session, results = read_end(ends[0])
+    session, results, _ = read_end(ends[0])
     assert results is not None
     results.check(Roster.read(trial.folder / "site-1" / "roster.toml").server, session)
     lies = [

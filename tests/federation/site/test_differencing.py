@@ -11,7 +11,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rehearsed import CLIENTS, INVITE, announced, database, run_config, site, template_config, vanishes
+from rehearsed import (
+    CLIENTS,
+    END,
+    INVITE,
+    STEP,
+    announced,
+    database,
+    events,
+    is_exact,
+    read_messages,
+    run_config,
+    site,
+    template_config,
+    vanishes,
+    write_messages,
+)
 from support.crashes import KilledError
 
 from analytic import RowFormat
@@ -19,17 +34,19 @@ from analytic.fedhip import FedHiP
 from analytic.statistics import IntVector
 from federation.flower.rehearsal import rehearse
 from federation.flower.trial import FIRST_HELPER, JOURNAL, KEY_HOLDER_PARTY, Trial
+from federation.flower.wire import unpack
 from federation.server.run_settings import RunSettings
 from federation.site.errors import DeploymentError
 from federation.site.invitation import Invitation
 from federation.site.key_files import read_secret
+from federation.site.messages import read_end
 from federation.site.roster import Roster
 from federation.site.site import Site
 from federation.site.state import SessionFolder
 from federation.site.terms import Terms
 from secagg import PartyId, PartySecrets, SumResult, new_session_id
 from secagg.config import SERVER
-from secagg.errors import ConsentRefusedError, SecureSumError
+from secagg.errors import ConsentRefusedError, RemoteProtocolError, SecureSumError
 from secagg.primitives.identity import IdentityKey
 from secagg.sums import SERVER_ROLE
 
@@ -205,6 +222,63 @@ def test_a_sum_that_fails_before_its_survivors_are_signed_costs_nothing(trial: T
     assert again.survivors == (1, 2, 3, 4)
     with pytest.raises(SecureSumError):
         server.total(invitation())
+
+
+def lost_on_the_way(*parties: PartyId) -> Callable[[int, Any, Any], None]:
+    """A network that loses what these say first, once they have said it."""
+
+    def watch(node: int, message: Any, reply: Any) -> None:
+        if message.metadata.message_type == INVITE and not reply.has_error():
+            session, said = read_messages(reply.content)
+            left = {party: first for party, first in said.items() if party not in parties}
+            reply.content = write_messages(left, session=session)
+
+    return watch
+
+
+@pytest.mark.parametrize("certified", [True, False])
+def test_a_run_of_a_committee_that_fails_may_be_run_again_if_its_helpers_say_so(
+    trial: Trial, tmp_path: Path, certified: bool
+) -> None:
+    """All sites had sent their vectors; where a helper is gone by then the quorum is not there, and all is refused."""
+    allow(trial, "committee")
+    config = run_config(tmp_path, mode="committee", **{"min-survivors": 3})
+    gone = {} if certified else {"is_gone": vanishes(1, STEP)}
+    with pytest.raises(SecureSumError):
+        rehearse(trial.folder, config, watch=lost_on_the_way(3, 4, 5), **gone)
+    assert [event["certified"] for event in events(trial) if event["event"] == "failure"] == [certified]
+    if certified:
+        rehearse(trial.folder, config)
+        is_exact(trial, list(CLIENTS))
+    else:
+        with pytest.raises((SecureSumError, DeploymentError)):
+            rehearse(trial.folder, config)
+    assert [site(trial, party).count_totals() for party in (3, 4, 5)] == [(1, 0)] * 3
+
+
+def test_a_site_counts_a_sum_until_helpers_sign_that_this_very_one_failed(trial: Trial, tmp_path: Path) -> None:
+    """Whoever says that a run is over, and with what: sites 1 and 2 get the proof, the others something else."""
+    allow(trial, "committee")
+    config, proofs = run_config(tmp_path, mode="committee"), list[tuple[bytes, bytes]]()
+
+    def is_gone(node: int, message: Any) -> bool:
+        if message.metadata.message_type != END:
+            return False
+        session, _, proof = read_end(unpack(message.content))
+        proofs.append((session, proof))
+        return True
+
+    for _ in range(2):  # in the second no client says anything, and helpers do
+        with pytest.raises(SecureSumError):
+            rehearse(trial.folder, config, is_gone=is_gone, watch=lost_on_the_way(*CLIENTS))
+    (session, proof), (_, other) = proofs[0], proofs[-1]
+    assert proof != other
+    ends = {1: proof, 2: proof, 3: other, 4: proof[:8] + proof[8 : 8 + 68], 5: b""}
+    for party, said in ends.items():
+        with suppress(RemoteProtocolError):
+            site(trial, party).end(session, None, said)
+        site(trial, party).end(session, None, proof)  # too late for who was told something else first
+    assert [site(trial, party).count_totals() for party in CLIENTS] == [(0, 0), (0, 0), (1, 0), (1, 0), (1, 0)]
 
 
 def test_a_site_s_upload_tells_helpers_what_its_rows_are_known_by(trial: Trial) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.parties import signed
+from support.parties import key_of, signed
 
 from analytic import ClientRows
 from federation.site.journal import Journal, RunPlace
@@ -29,7 +29,8 @@ from secagg import (
     os_entropy,
     run_in_memory,
 )
-from secagg.errors import ConsentRefusedError
+from secagg.committee.messages import SET_LABEL, SetCertificate, set_hash
+from secagg.errors import ConsentRefusedError, RemoteProtocolError
 from secagg.policy import ClientPolicy
 from secagg.sums import Consent
 
@@ -255,6 +256,48 @@ def test_a_client_lost_between_the_sums_of_a_run_ends_it(tmp_path: Path) -> None
             enter(own, without(3, 4), place=place(4, SESSIONS[0]))
 
 
+def that_fails() -> tuple[SumProtocol, bytes]:
+    """A sum, and the word of its helpers that it failed."""
+    cohort = CommitteeSum.generate(
+        layout=LAYOUT, clients=CLIENTS, session_id=new_session_id(), n_helpers=4, corrupt_helpers=1
+    )
+    protocol = signed(cohort).protocol
+    signatures = {
+        helper: key_of(helper).sign(SET_LABEL, set_hash(protocol.digest, {})) for helper in protocol.helpers[:3]
+    }
+    return protocol, SetCertificate(survivors=(), signatures=signatures).to_payload()
+
+
+def test_a_sum_that_its_helpers_certify_to_have_failed_counts_no_more(tmp_path: Path) -> None:
+    (first, proof), (second, of_second) = that_fails(), that_fails()
+    with journal(tmp_path) as own:
+        enter(own, None, protocol=first)
+        with pytest.raises(RemoteProtocolError, match="3 helpers of this very sum must have signed"):
+            own.free(first, of_second)
+        with pytest.raises(RemoteProtocolError, match="nobody certifies that a masked sum failed"):
+            own.free(masked(), of_second)
+        with pytest.raises(ConsentRefusedError, match="not shown who survives"):
+            enter(own, None, protocol=second)
+        own.free(first, proof)
+        enter(own, None, protocol=second)
+        assert own.count() == (1, 0)
+
+
+def test_what_a_run_went_on_from_counts_on(tmp_path: Path) -> None:
+    """Else a server would have sums fail afterwards that the owner allowed, and use each allowance for ever."""
+    sums = [that_fails() for _ in range(3)]
+    with journal(tmp_path, further_totals=1) as own:
+        for (protocol, _), at in zip(
+            sums, [None, place(0, SESSIONS[0]), place(1, SESSIONS[1], SESSIONS[0])], strict=True
+        ):
+            enter(own, None, protocol=protocol, place=at)
+        own.free(*sums[1])
+        assert own.count() == (3, 1)
+        own.free(*sums[2])
+        own.free(*sums[1])
+        assert own.count() == (1, 0)
+
+
 def test_a_helper_keeps_one_for_each_cohort(tmp_path: Path) -> None:
     """It sees no rows, and takes those of one cohort for the same, whatever the context and the run."""
     with journal(tmp_path) as own:
@@ -328,3 +371,15 @@ def test_a_file_without_its_key_tells_nothing_of_a_row(tmp_path: Path) -> None:
         ((one, tags), (two, others)) = (folder.run("SELECT * FROM fingerprints")[0] for folder in folders)
     assert one != two
     assert not np.isin(np.frombuffer(tags, "<u8"), np.frombuffer(others, "<u8")).any()
+
+
+def test_other_weights_are_other_rows(tmp_path: Path) -> None:
+    """What changes from one total to the next is then these rows' copies alone; a row of weight 0 is in none."""
+    ones, heavy = np.ones(6), np.array([1, 1, 1, 1, 1, 2])
+    with journal(tmp_path) as own:
+        enter(own)
+        enter(own, rows=ClientRows(FEATURES, LABELS, ones))  # the same rows
+        with pytest.raises(ConsentRefusedError, match="rows or the roster changed"):
+            enter(own, rows=ClientRows(FEATURES, LABELS, heavy))
+        other = np.concatenate([FEATURES, FEATURES + 50]), np.concatenate([LABELS, LABELS])
+        enter(own, rows=ClientRows(*other, np.repeat([0, 1], 6)))

@@ -69,8 +69,9 @@ def scenario(
     min_survivors: int = 2,
     is_authenticated: bool = False,
     corrupt_helpers: int | None = None,
+    fails: bool = False,
 ) -> Json:
-    """One sum from its first message to its total."""
+    """One sum from its first message to its total, or to its helpers' word that it failed after they opened boxes."""
     keys = {party: IdentityKey(fixed(f"{name} identity {party}", 32)) for party in clients if is_authenticated}
     signer = IdentityKey(fixed(f"{name} server", 32)) if is_authenticated else None
     signing = {party: IdentityKey(fixed(f"{name} identity {party}", 32)) for party in helpers if is_authenticated}
@@ -111,15 +112,28 @@ def scenario(
         helper: config.helper(helper, secrets=PartySecrets(boxes=pairs[helper], identity=signing.get(helper)))
         for helper in helpers
     }
-    while requests := server.close_round():
-        said += [(0, helper, request) for helper, request in requests.items()]
+
+    def exchange(requests: Any, hears: Any) -> bool:
+        said.extend((0, helper, request) for helper, request in requests.items())
         for helper, request in requests.items():
             if helper not in silent:
                 answer = sessions[helper].receive(request)
                 assert answer is not None
                 said.append((helper, 0, answer))
-                server.receive(helper, answer)
-    assert server.result is not None
+                hears.receive(helper, answer)
+        return bool(requests)
+
+    if fails:
+        exchange(server.close_round(), server)
+        failure = config.failure(secrets=PartySecrets(identity=signer))
+        assert failure is not None
+        exchange(failure.requests(), failure)
+        ended: Json = {"failure": failure.proof.hex(), "survivors": [], "total": []}
+    else:
+        while exchange(server.close_round(), server):
+            pass
+        assert server.result is not None
+        ended = {"survivors": list(server.result.survivors), "total": server.result.total.tolist()}
     return {
         "about": about,
         "parameters": {
@@ -143,8 +157,7 @@ def scenario(
         "entropy": {str(party): entropy[party].drawn.hex() for party in clients},
         "digest": config.digest.hex(),
         "messages": lines_of(said),
-        "survivors": list(server.result.survivors),
-        "total": server.result.total.tolist(),
+        **ended,
     }
 
 
@@ -177,6 +190,16 @@ def all_files() -> dict[str, str]:
             silent=(5, 6),
             is_authenticated=True,
             corrupt_helpers=1,
+        ),
+        "committee_failed": scenario(
+            "failed",
+            "Of four helpers one is never there; the others certify that the sum failed.",
+            (2, 5, 9),
+            (1, 6, 11, 12),
+            silent=(5, 6),
+            is_authenticated=True,
+            corrupt_helpers=1,
+            fails=True,
         ),
         "committee_every_width": scenario(
             "every width",

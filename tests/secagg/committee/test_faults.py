@@ -6,6 +6,7 @@ contract, what a server learns in ``tests/leakage``.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations, product
@@ -27,6 +28,7 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.wire import MessageType as T
+from secagg.wire import Reader
 
 LAYOUT = Layout.of([("wide", 3, 2**40), ("narrow", 2, 90)])
 CLIENTS = (1, 2, 3, 4, 5, 6)
@@ -184,13 +186,25 @@ def test_two_that_lie_alike_are_one_more_than_four_helpers_notice() -> None:
 # Survivor sets
 
 
-def split(parties: InOneProcess, n_colluding: int) -> Iterator[tuple[ByHand, int]]:
-    """A server that proposes all clients to some honest helpers and all but one to the others, in every way; colluding
-    helpers sign both. Of each way, how many sets some honest helper answered for.
+def is_answered(hand: ByHand, helpers: tuple[int, ...], certificate: SetCertificate) -> bool:
+    """Whether a survivor set gets what it is for: an honest helper's hashes; of nobody, a proof that the sum failed."""
+    if not certificate.survivors:
+        with contextlib.suppress(RemoteProtocolError):
+            hand.config.check_failure(certificate.to_payload())
+            return True
+    for helper in helpers:
+        with contextlib.suppress(RemoteProtocolError):
+            hand.sessions[helper].receive(hand.framed(T.SET_CERTIFICATE, certificate, helper))
+            return True
+    return False
+
+
+def split(parties: InOneProcess, n_colluding: int, sets: tuple[tuple[int, ...], ...]) -> Iterator[tuple[ByHand, int]]:
+    """A server that proposes one set to some honest helpers and the second to the others, in every way; colluding
+    helpers sign both. Of each way, how many sets were answered.
     """
     config: Any = parties.protocol
     honest, colluding = parties.helpers[n_colluding:], parties.helpers[:n_colluding]
-    sets = (CLIENTS, CLIENTS[1:])
     for told in product(range(2), repeat=len(honest)):
         hand = ByHand(parties, VECTORS)
         hand.until(T.SURVIVOR_SET)
@@ -203,24 +217,21 @@ def split(parties: InOneProcess, n_colluding: int) -> Iterator[tuple[ByHand, int
             other = hand.framed(T.SURVIVOR_SET, Parties(parties=sets[1 - which]), helper)
             with pytest.raises(RemoteProtocolError, match="fixes one survivor set a session"):
                 hand.sessions[helper].receive(other)
-        answered = set()
-        for helper, which in product(honest, range(2)):
-            certificate = SetCertificate(survivors=sets[which], signatures=signatures[which])
-            try:
-                hand.sessions[helper].receive(hand.framed(T.SET_CERTIFICATE, certificate, helper))
-            except RemoteProtocolError:
-                continue
-            answered.add(which)
-        yield hand, len(answered)
+        certificates = (SetCertificate(survivors=sets[which], signatures=signatures[which]) for which in range(2))
+        yield hand, sum(is_answered(hand, honest, certificate) for certificate in certificates)
 
 
+@pytest.mark.parametrize("second", [CLIENTS[1:], ()], ids=["all but one", "nobody: it failed"])
 @pytest.mark.parametrize(("m", "f"), [(4, 1), (5, 2), (5, 1)])
-def test_no_two_survivor_sets_are_answered_while_as_many_collude_as_stated(m: int, f: int) -> None:
+def test_no_two_survivor_sets_are_answered_while_as_many_collude_as_stated(
+    m: int, f: int, second: tuple[int, ...]
+) -> None:
     """However a server splits the honest ones; with one colluder more some split gets answers for both."""
+    sets = (CLIENTS, second)
     for n_colluding in range(f + 1):
-        assert max(answered for _, answered in split(committee(m, f), n_colluding)) <= 1
+        assert max(answered for _, answered in split(committee(m, f), n_colluding, sets)) <= 1
     beyond = 2 * Replication(tuple(range(m)), f).quorum - m  # an honest helper more than two quorums share
-    assert max(answered for _, answered in split(committee(m, f), beyond)) == 2
+    assert max(answered for _, answered in split(committee(m, f), beyond, sets)) == 2
 
 
 @pytest.mark.parametrize("m", range(1, 9))
@@ -230,6 +241,77 @@ def test_the_bound_on_helpers_that_may_be_away(m: int) -> None:
         bears = m - Replication(tuple(range(m)), f).needed(signing=True)
         holds = [d for d in range(m) if m >= max(f + 2 * d + 1, 2 * f + d + 1)]
         assert bears == max(holds)
+
+
+# A sum that failed
+
+OTHER_SESSION = bytes(15) + b"\1"
+
+
+def failed(hand: ByHand, helpers: tuple[int, ...]) -> bytes:
+    """What a server has after it asked these helpers to certify that the sum failed; whoever refuses is left out."""
+    failure = hand.config.failure(secrets=hand.parties.of_party(0))
+    for helper in helpers:
+        with contextlib.suppress(RemoteProtocolError):
+            failure.receive(helper, hand.sessions[helper].receive(failure.requests()[helper]))
+    return bytes(failure.proof)
+
+
+@pytest.mark.parametrize("due", [T.COMMITTEE_INPUT, T.SEED_DELIVERY, T.SEED_COMPLAINTS, T.SURVIVOR_SET])
+def test_a_quorum_proves_that_a_sum_failed_and_takes_no_mask_off_any_more(due: T) -> None:
+    """Wherever it stopped before helpers agreed, a server that has lost all else included; one helper is away."""
+    parties = committee()
+    hand = ByHand(parties, VECTORS)
+    hand.until(due)
+    requests, there = dict(hand.requests), parties.helpers[1:]
+    proof = failed(hand, there)
+    parties.protocol.check_failure(proof)
+    for helper in there:
+        held = hand.sessions[helper].snapshot()
+        hand.sessions[helper] = parties.helper(helper)
+        hand.sessions[helper].restore(held)
+        nobody = SetCertificate.read(Reader(memoryview(proof), peer=0), hand.config)
+        lies = [(T.SURVIVOR_SET, Parties(parties=CLIENTS)), (T.SET_CERTIFICATE, nobody)]
+        for message in (*([requests[helper]] if requests else []), *(hand.framed(*lie, helper) for lie in lies)):
+            with pytest.raises(RemoteProtocolError, match="nothing is due"):
+                hand.sessions[helper].receive(message)
+        assert hand.sessions[helper]._kept.seeds == {}
+
+
+def test_once_survivors_are_agreed_nobody_certifies_that_the_sum_failed() -> None:
+    """Not even before the certificate went out; and one that is there to prove it by itself has its total."""
+    hand = ByHand(committee(), VECTORS)
+    hand.until(T.SET_SIGNATURE)
+    assert failed(hand, hand.parties.helpers) == b""
+    assert hand.finishes_exactly() == CLIENTS
+
+
+def test_nothing_else_proves_that_a_sum_failed() -> None:
+    parties = committee()
+    config: Any = parties.protocol
+    helpers, agreed = parties.helpers, set_hash(config.digest, {})
+    good = {helper: key_of(helper).sign(SET_LABEL, agreed) for helper in helpers[:3]}
+    elsewhere = {helper: key_of(helper).sign(SET_LABEL, set_hash(OTHER_SESSION, {})) for helper in helpers}
+    somebody = {helper: key_of(helper).sign(SET_LABEL, set_hash(config.digest, {1: bytes(32)})) for helper in helpers}
+    proof = SetCertificate(survivors=(), signatures=good).to_payload()
+    config.check_failure(proof)
+    lies = [
+        *(SetCertificate(survivors=(), signatures=of).to_payload() for of in ({}, elsewhere, somebody)),
+        *(SetCertificate(survivors=of, signatures=good).to_payload() for of in (CLIENTS, (1,))),
+        SetCertificate(survivors=(), signatures=dict(list(good.items())[:2])).to_payload(),
+        SetCertificate(survivors=(), signatures=dict(zip((2, 3, 4), good.values(), strict=True))).to_payload(),
+        *(proof[:at] + bytes([proof[at] ^ 1]) + proof[at + 1 :] for at in range(len(proof))),
+        number(0) + number(3) + 3 * proof[8 : 8 + 68],
+        *(b"", proof[:-1], proof + b"\0", bytes(len(proof)), b"\xff" * len(proof)),
+    ]
+    for lie in lies:
+        with pytest.raises(RemoteProtocolError):
+            config.check_failure(lie)
+    unsigned: Any = committee(identities=False).protocol
+    assert unsigned.failure() is None
+    for protocol in (unsigned, replace(config, session_id=OTHER_SESSION), replace(config, corrupt_helpers=3)):
+        with pytest.raises(RemoteProtocolError, match="have signed that it has no survivors"):
+            protocol.check_failure(proof)
 
 
 # Clients

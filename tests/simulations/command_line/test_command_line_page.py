@@ -20,6 +20,7 @@ from analytic.logistic import Logistic
 from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
+from analytic.weighted import Weighted
 from federation.console.process import EXIT_CODES
 from federation.learners import DEFAULT_ALPHAS, LEARNERS, WIDEST, LearnerSettings, Thresholds
 from simulations.compare.baselines import BASELINES
@@ -32,6 +33,7 @@ FROM_DATA = {"d_phi": "from the features", "d_f": "from the features", "low": "l
 FROM_DATA |= {"ridges": "the mean diagonal"}
 FROM_DATA |= {"format": "proven", "feature_bound": "from the format", "input_activation": "as the blocks'"}
 FROM_DATA |= {"intercept": "real targets", "input_variance": "`1`", "block_variance": "`1`", "ablation": "none"}
+FROM_DATA |= {"class_weights": "none", "patterns": "none"}
 """Defaults that are no numbers, by what the page says of them."""
 
 
@@ -67,9 +69,10 @@ def options() -> Iterator[tuple[str, str, Any]]:
         "deepafl": defaults(DeepAFL),
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},
     }
+    weighing = defaults(Weighted) | {"patterns": None}
     for name, entry in LEARNERS.items():
         for option in entry.options:
-            yield name, option, of_learners[name][option]
+            yield name, option, (weighing | of_learners[name])[option]
     for option in BASELINES["fedprox"].options:
         yield "fedavg, fedprox", option, getattr(BASELINES["fedprox"].settings(0), option)
 

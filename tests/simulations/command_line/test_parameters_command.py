@@ -15,8 +15,11 @@ from simulations.command_line.parameters_command import layout_of_statistics, pl
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "parameters.md"
 
 
-def test_the_documented_table_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["parameters"]) == 0
+@pytest.mark.parametrize("arguments", [[], ["--helpers", "3,4,5,6,7"]])
+def test_the_documented_table_is_what_the_command_prints(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["parameters", *arguments]) == 0
     assert capsys.readouterr().out in PAGE.read_text(encoding="utf-8")
 
 
@@ -38,3 +41,18 @@ def test_a_planned_sum_is_of_this_layout(malicious: bool) -> None:
     planned = planned_sum(100, Assumptions(malicious_server=malicious))
     assert planned.layout == layout_of_statistics(100)
     assert len(planned.identities) == (100 if malicious else 0)
+
+
+def test_a_committee_bears_what_is_derived(capsys: pytest.CaptureFixture[str]) -> None:
+    """The largest d with m >= max(f + 2 d + 1, 2 f + d + 1); none where there is none."""
+    assert main(["parameters", "--helpers", "2,3,4,5,6,7,8,9", "--features", "4"]) == 0
+    rows = [[int(cell) for cell in line.split("|")[1:4]] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert len(rows) == sum(range(1, 9))
+    for m, f, away in rows:
+        assert away == max((d for d in range(m) if m >= max(f + 2 * d + 1, 2 * f + d + 1)), default=0), (m, f)
+
+
+def test_corrupt_helpers_need_a_committee(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in (["--corrupt", "1"], ["--helpers", "4", "--corrupt", "4"], ["--helpers", "20", "--corrupt", "10"]):
+        assert main(["parameters", *wrong]) == 2
+        assert "helper" in capsys.readouterr().err

@@ -1,0 +1,236 @@
+"""Labels that some rows have and others lack: each class from the rows that say whether it is theirs.
+
+A site that labels some of the classes knows nothing of the others. Rows that are labelled for the same classes are of
+one *pattern*; a sum holds one Gram matrix a pattern, and a class is solved for from the Grams of the patterns that
+label it. Its weights are those of the pooled rows that are labelled for it, bit for bit. Each pattern's total is a
+total of its own, so the sum counts the sites that have such rows too, and gates judge every pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analytic.afl import AFL, LinearModel
+from analytic.errors import InvalidRowsError, SpecificationError
+from analytic.layers import Layer
+from analytic.learner import ClientRows, canonical_context, refuse_weights
+from analytic.model_arrays import Parts
+from analytic.parts import PartsSpec, together
+from analytic.row_format import FloatMatrix
+from analytic.statistics import LABELS, IntVector, Statistics
+
+UNKNOWN = -1
+"""The entry of a target row for a class that the row says nothing of; 0 says no and 1 says yes."""
+
+MAX_PARTIES = 2**31
+"""No more sites can be in a sum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternsSpec:
+    """The public shape of a sum of statistics by pattern, and of how many sites have rows of each.
+
+    Args:
+        parts: the statistics.
+    """
+
+    parts: PartsSpec
+
+    @property
+    def segments(self) -> tuple[tuple[str, int, int], ...]:
+        """(name, size, bound of the sum) a segment."""
+        return (("sites", len(self.parts.parts), MAX_PARTIES), *self.parts.segments)
+
+    def to_vector(self, statistics: Sequence[Statistics]) -> IntVector:
+        """One contribution as an int64 vector: one site, where it has such rows."""
+        sites = [int(one.count > 0) for one in statistics]
+        return np.concatenate([np.array(sites, dtype=np.int64), self.parts.to_vector(statistics)])
+
+    def from_vector(self, vector: IntVector) -> tuple[Statistics, ...]:
+        """The statistics of each pattern.
+
+        Raises:
+            InvalidRowsError: another size or type, or counts that no total can have.
+        """
+        n = len(self.parts.parts)
+        found = self.parts.from_vector(vector[n:])
+        return tuple(replace(one, n_clients=count) for one, count in zip(found, vector[:n].tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialLabels:
+    """AFL of several classes a row, of which a row may be labelled for some only; a learner of one sum.
+
+    Targets are a matrix of shape (n, c): 1 where a row is of a class, 0 where not, -1 where nobody says.
+
+    Args:
+        learner: AFL of class labels, without a row map and an RI process.
+        patterns: each the classes, ascending, that some rows are labelled for; together all classes. Public: they are
+            agreed on, and a row that is labelled for other classes is refused.
+
+    Raises:
+        SpecificationError: another learner, patterns that are no sets of its classes, or a class in none.
+    """
+
+    learner: AFL
+    patterns: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        inner, classes = self.learner, range(self.learner.n_targets)
+        object.__setattr__(self, "patterns", tuple(tuple(map(int, pattern)) for pattern in self.patterns))
+        if type(inner) is not AFL or inner.target_format != LABELS or inner.row_map is not None or inner.ri_gamma:
+            raise SpecificationError(
+                "partial labels are for AFL of class labels in exact sums, without an RI process: leave gamma, row map "
+                "and the format of real targets out"
+            )
+        proper = all(pattern and tuple(sorted(set(pattern) & set(classes))) == pattern for pattern in self.patterns)
+        if not proper or len(set(self.patterns)) < len(self.patterns) or set().union(*self.patterns) != set(classes):
+            raise SpecificationError(
+                f"patterns are different ascending sets of classes 0 to {inner.n_targets - 1} with every class in one, "
+                f"not {self.patterns}"
+            )
+
+    @property
+    def name(self) -> str:
+        """The learner's name in reports and files."""
+        return f"partial-{self.learner.name}"
+
+    @property
+    def n_features(self) -> int:
+        """D."""
+        return self.learner.n_features
+
+    @property
+    def n_targets(self) -> int:
+        """C."""
+        return self.learner.n_targets
+
+    @property
+    def max_rows(self) -> int:
+        """Largest number of rows of all clients together."""
+        return self.learner.max_rows
+
+    @property
+    def target_format(self) -> Any:
+        """That of labels."""
+        return LABELS
+
+    @property
+    def spec(self) -> PatternsSpec:
+        """The one sum."""
+        parts = (replace(self.learner.spec, n_targets=len(pattern)) for pattern in self.patterns)
+        return PatternsSpec(parts=PartsSpec(parts=tuple(parts)))
+
+    def over(self, denominator: int) -> PartialLabels:
+        """The learner for sums that hold everything so many times, a power of two."""
+        return replace(self, learner=self.learner.over(denominator))
+
+    def init(self) -> LinearModel:
+        """The model before its sum."""
+        return self.learner.init()
+
+    def next_sum(self, model: LinearModel) -> PatternsSpec | None:
+        """The statistics, then nothing more."""
+        return self.spec if model.solution is None else None
+
+    def client_statistics(self, model: LinearModel, rows: ClientRows) -> tuple[Statistics, ...]:
+        """One client's statistics of each pattern.
+
+        Raises:
+            InvalidRowsError: targets of another shape or with other entries, or of a pattern that was not agreed on.
+        """
+        refuse_weights(rows)
+        known = self._known(rows.targets)
+        found, seen = [], 0
+        for pattern in self.patterns:
+            is_labelled = np.isin(np.arange(self.n_targets), pattern)
+            places = np.flatnonzero((known == is_labelled).all(axis=1))
+            own = ClientRows(rows.features[places], rows.targets[places][:, list(pattern)])
+            found.append(self._for(len(pattern)).own_statistics(own))
+            seen += len(places)
+        if seen < len(rows):
+            raise InvalidRowsError(
+                f"{len(rows) - seen} of {len(rows)} rows are labelled for other classes than any of the patterns "
+                f"{self.patterns}: label them for one of these, or agree on another pattern"
+            )
+        return tuple(found)
+
+    def _known(self, targets: NDArray[Any]) -> NDArray[np.bool_]:
+        if targets.ndim != 2 or targets.shape[1] != self.n_targets or not np.isin(targets, (UNKNOWN, 0, 1)).all():
+            raise InvalidRowsError(
+                f"partial labels need targets of shape (n, {self.n_targets}) with entries 1, 0 and, where nobody says, "
+                f"-1, not {targets.dtype} of shape {targets.shape} or other entries"
+            )
+        known: NDArray[np.bool_] = targets != UNKNOWN
+        return known
+
+    def _for(self, n_targets: int) -> AFL:
+        """The closed form of so many classes."""
+        return replace(self.learner, n_targets=n_targets)
+
+    def update(self, model: LinearModel, total: Sequence[Statistics], survivors: int) -> LinearModel:
+        """Each class from the patterns that label it; classes that the same ones label share a solve."""
+        weights = np.zeros((self.learner.spec.n_features, self.n_targets))
+        solutions = []
+        for classes, labelled in self._groups():
+            columns = [
+                replace(total[place], cross=total[place].cross[:, _places(self.patterns[place], classes)])
+                for place in labelled
+            ]
+            pooled = together([replace(one, target_sum=None, n_clients=None) for one in columns])
+            solutions.append(self._for(len(classes)).solve(pooled, survivors))
+            weights[:, classes] = solutions[-1].weights
+        worst = min(solutions, key=lambda one: one.reciprocal_condition)
+        certified = all(one.certified for one in solutions)
+        return LinearModel(solution=replace(worst, weights=weights, certified=certified))
+
+    def _groups(self) -> Iterator[tuple[list[int], tuple[int, ...]]]:
+        """(classes, the places of the patterns that label just these), together all classes."""
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for label in range(self.n_targets):
+            labelled = tuple(place for place, pattern in enumerate(self.patterns) if label in pattern)
+            groups.setdefault(labelled, []).append(label)
+        yield from ((classes, labelled) for labelled, classes in groups.items())
+
+    def exact_total(
+        self, model: LinearModel, total: Sequence[Statistics], survivors: int
+    ) -> tuple[Statistics, ...] | None:
+        """Each pattern's statistics and sites, which gates judge one by one; None of random features."""
+        return None if self.learner.lift is not None else tuple(total)
+
+    def decision_function(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
+        """Scores, shape (n, c): a row is taken for each class whose score is above one half."""
+        return self.learner.decision_function(model, features)
+
+    def exact_scores(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
+        """Scores that are exact and rounded once, the same bits on every machine."""
+        return self.learner.exact_scores(model, features)
+
+    def layers(self, model: LinearModel) -> tuple[Layer, ...]:
+        """The one layer."""
+        return self.learner.layers(model)
+
+    def weights_bytes(self, model: LinearModel) -> bytes:
+        """W's bytes."""
+        return self.learner.weights_bytes(model)
+
+    def context_bytes(self, model: LinearModel) -> bytes:
+        """The configuration, and the weights once they are known."""
+        return canonical_context(self, *model.received)
+
+    def take_apart(self, model: LinearModel) -> Parts:
+        """The weights with the conditioning of the worst solve."""
+        return self.learner.take_apart(model)
+
+    def put_together(self, parts: Parts) -> LinearModel:
+        """The model of these parts."""
+        return self.learner.put_together(parts)
+
+
+def _places(pattern: Sequence[int], classes: Sequence[int]) -> list[int]:
+    return [list(pattern).index(label) for label in classes]

@@ -1,0 +1,82 @@
+"""A committee's word that a sum failed: a quorum of helpers signed that it has no survivors.
+
+A helper signs one set a session, and two quorums share an honest helper: where one signed the empty set no other set
+gathers one, and no helper takes a mask off. Why that frees a client's rows: ``docs/explanation/committee.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from secagg.committee.messages import SET_LABEL, Parties, SetCertificate, SetSignature, set_hash
+from secagg.config import SERVER
+from secagg.errors import RemoteProtocolError
+from secagg.party import Party
+from secagg.primitives.identity import is_signed
+from secagg.rounds import Round
+from secagg.sessions import PartyId
+from secagg.sums import PartySecrets
+from secagg.wire import MessageType, Reader
+
+if TYPE_CHECKING:
+    from secagg.committee.protocol import CommitteeSum
+
+
+class CommitteeFailure(Party):
+    """The server's side: it asks every helper, and needs nothing of the sum that failed, whatever was lost with it."""
+
+    _config: CommitteeSum
+
+    def __init__(self, config: CommitteeSum, *, secrets: PartySecrets) -> None:
+        Party.__init__(self, config, SERVER, secrets)
+        self._round = Round.of(MessageType.SET_SIGNATURE, config.helpers)
+        self._signatures: dict[PartyId, bytes] = {}
+
+    def requests(self) -> Mapping[PartyId, bytes]:
+        """What each helper is asked; one that signed survivors refuses."""
+        nobody = Parties(parties=()).to_payload()
+        return {helper: self._say(MessageType.SURVIVOR_SET, nobody, helper) for helper in self._config.helpers}
+
+    def receive(self, sender: PartyId, message: bytes) -> None:
+        """Take a helper's signature.
+
+        Raises:
+            RemoteProtocolError: the message is no such signature.
+        """
+        config, frame = self._config, self._hear(message, sender)
+        self._round.check(sender, frame)
+        signature = SetSignature.read(Reader(frame.payload, peer=sender), config).signature
+        if not is_signed(config.helper_identity(sender), signature, SET_LABEL, set_hash(config.digest, {})):
+            raise RemoteProtocolError("it did not sign that the sum failed", peer=sender)
+        self._round.accept(sender)
+        self._signatures[sender] = signature
+
+    @property
+    def waiting_for(self) -> frozenset[PartyId]:
+        """The helpers that have not signed."""
+        return self._round.waiting_for
+
+    @property
+    def proof(self) -> bytes:
+        """What ``CommitteeSum.check_failure`` takes; empty while fewer than a quorum signed."""
+        if len(self._signatures) < self._config.replication.quorum:
+            return b""
+        return SetCertificate(survivors=(), signatures=self._signatures).to_payload()
+
+
+def check_failure(config: CommitteeSum, proof: bytes) -> None:
+    """Refuse what does not prove that a sum failed; all that counts is in ``config``.
+
+    Raises:
+        RemoteProtocolError: says what is missing.
+    """
+    reader = Reader(memoryview(proof), peer=SERVER, max_entries=len(config.helpers))
+    certificate, needed = SetCertificate.read(reader, config), config.replication.quorum
+    signed = certificate.signers(config, set_hash(config.digest, {}))
+    if certificate.survivors or len(signed) < needed:
+        raise RemoteProtocolError(
+            f"{needed} helpers of this very sum must have signed that it has no survivors, and {len(signed)} of the "
+            f"{len(certificate.signatures)} signatures say so; it counts as released",
+            peer=SERVER,
+        )

@@ -1,0 +1,156 @@
+"""Weighted rows: copies, bit for bit; balanced classes from a first sum; what heavy rows mean for gates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.utils.class_weight import compute_class_weight
+
+from analytic import AFL, ClientRows, FedHiP, InvalidRowsError, RowFormat, SpecificationError, Weighted, fit_pooled
+from analytic.choosing import Chosen
+from analytic.estimators import AFLClassifier, AFLRegressor
+from analytic.learner import fit_in_the_clear
+from analytic.model_files import model_from_bytes, model_to_bytes
+from analytic.row_map import RowMap, RowTerms
+from federation import federate
+from federation.modes import MODES
+from federation.privacy import PrivacyPlan
+from secagg.dp import PrivacyError
+
+D, C, N = 4, 3, 40
+LINEAR = AFL(
+    n_features=D, n_targets=C, feature_format=RowFormat.parse("Q3.12"), max_rows=2**20, max_clients=9, ridge=0.5
+)
+RNG = np.random.default_rng(7)
+X = RNG.uniform(-7, 7, (N, D))
+Y = RNG.choice(C, N, p=[0.7, 0.2, 0.1])
+W = RNG.integers(0, 9, N)
+BALANCED = Weighted(learner=LINEAR, max_weight=8, class_weights="balanced", denominator=1024)
+
+
+def clients(weights: np.ndarray | None = W) -> dict[int, ClientRows]:
+    rows = ClientRows(X, Y, weights)
+    return {k + 1: rows.taken(np.arange(N) % 5 == k) for k in range(5)}
+
+
+@pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if not mode.missing_extra])
+def test_every_mode_has_the_bits_of_copies(mode: str) -> None:
+    learner = Weighted(learner=replace(LINEAR, ri_gamma=3.0), max_weight=8)
+    copies = ClientRows(np.repeat(X, W, axis=0), np.repeat(Y, W))
+    model = federate(learner, clients(), mode)
+    assert learner.weights_bytes(model) == LINEAR.weights_bytes(fit_pooled(LINEAR, copies))
+
+
+FEDHIP = FedHiP(n_features=D, n_targets=C, feature_format=LINEAR.feature_format, max_rows=2**20, ridge=0.5)
+
+
+@pytest.mark.parametrize("learner", [LINEAR, FEDHIP], ids=["afl", "fedhip"])
+def test_balanced_weights_are_those_of_scikit_learn_up_to_their_unit(learner: AFL) -> None:
+    weighing = replace(BALANCED, learner=learner)
+    model = fit_in_the_clear(weighing, list(clients(None).values()))
+    found = np.array(model.class_weights) / 1024
+    wanted = compute_class_weight("balanced", classes=np.arange(C), y=Y)
+    assert (found <= wanted).all()
+    assert (wanted - found < 1 / 1024).all()
+    weights = np.array(model.class_weights)[Y] / 1024
+    ridge = Ridge(alpha=0.5, fit_intercept=False, solver="cholesky").fit(X, np.eye(C)[Y], sample_weight=weights)
+    assert np.allclose(model.weights, ridge.coef_.T, atol=1e-3)  # rows are truncated to 2^-12
+    assert weighing.weights_bytes(fit_pooled(weighing, ClientRows(X, Y))) == weighing.weights_bytes(model)
+    content = model_to_bytes(weighing, model)
+    saved = model_from_bytes(content)
+    assert (saved.model.class_weights, saved.learner) == (model.class_weights, weighing)
+    assert weighing.context_bytes(saved.model) == weighing.context_bytes(model)
+
+
+def test_an_estimator_is_what_its_federation_is() -> None:
+    estimator = AFLClassifier(feature_format="Q3.12", ridge=0.5, fit_intercept=False, class_weight="balanced")
+    own = estimator.fit(X, Y, sample_weight=W)
+    model = federate(BALANCED, clients(), "plain")
+    assert own.model_.weights.tobytes() == model.weights.tobytes()
+    assert (AFLClassifier.from_model(BALANCED, model).predict(X) == own.predict(X)).all()
+    chosen = replace(BALANCED, learner=Chosen(learner=replace(LINEAR, ridge=0.0), n_folds=2))
+    by_folds = federate(chosen, clients(), "plain")
+    assert chosen.decision_function(by_folds, X).shape == (N, C)
+    regressor = AFLRegressor().fit(X, X @ np.arange(D), sample_weight=W)
+    assert regressor.score(X, X @ np.arange(D)) > 1 - 1e-9
+
+
+def test_weighted_batches_are_weighted_rows() -> None:
+    estimator = AFLClassifier(feature_format="Q3.12", class_weight={0: 1, 1: 5})
+    whole = estimator.fit(X, Y, sample_weight=W).coef_.tobytes()
+    batches = AFLClassifier(feature_format="Q3.12", class_weight={0: 1, 1: 5})
+    for part in np.array_split(np.arange(N), 3):
+        batches.partial_fit(X[part], Y[part], classes=range(C), sample_weight=W[part])
+    assert batches.coef_.tobytes() == whole
+
+
+def test_a_client_personalises_with_its_weighted_rows() -> None:
+    learner, one = Weighted(learner=FEDHIP, max_weight=8), clients()[1]
+    model = fit_in_the_clear(learner, list(clients().values()))
+    assert one.weights is not None
+    copies = ClientRows(np.repeat(one.features, one.weights, axis=0), np.repeat(one.targets, one.weights))
+    (found,), (wanted,) = learner.personalise(model, one, [10.0]), FEDHIP.personalise(model.model, copies, [10.0])
+    assert found.weights.tobytes() == wanted.weights.tobytes()
+
+
+def test_gates_count_what_weights_are_worth() -> None:
+    """Nine rows of weight one beside one of 1 000 are no thousand rows."""
+    learner = Weighted(learner=LINEAR, max_weight=1000)
+    rows = ClientRows(X[:10], Y[:10], np.array([1000] + [1] * 9))
+    total = learner.client_statistics(learner.init(), rows)
+    assert total[1].count == 1009
+    assert learner.exact_total(learner.init(), total, 1).count == 1  # (sum w)^2 / sum w^2, rounded down
+
+
+def test_low_bits_of_a_total_are_those_of_the_light_class() -> None:
+    """Why class weights are agreed on: beside a class of weight 2^20 another's Gram shows modulo 2^20."""
+    labels = np.arange(N) % 2
+    learner = Weighted(learner=replace(LINEAR, n_targets=2, max_rows=2**26), class_weights=(1, 2**20))
+    _, total = learner.client_statistics(learner.init(), ClientRows(X, labels))
+    light = replace(LINEAR, n_targets=2).own_statistics(ClientRows(X[labels == 0], labels[labels == 0]))
+    assert (total.gram % 2**20 == light.gram % 2**20).all()
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.full(N, 0.5), "whole numbers of at least 0, and 40 of 40"),
+        (np.full(N, -1), "whole numbers of at least 0"),
+        (np.full(N, np.nan), "whole numbers"),
+        (np.ones(N - 1), "one for each of 40 rows"),
+        (np.full(N, 9), "40 of 40 rows weigh more than the 8"),
+    ],
+)
+def test_other_weights_are_refused(weights: np.ndarray, message: str) -> None:
+    with pytest.raises(InvalidRowsError, match=message):
+        fit_pooled(Weighted(learner=LINEAR, max_weight=8), ClientRows(X, Y, weights))
+
+
+def test_weights_are_for_those_who_agreed_and_have_room() -> None:
+    rows = ClientRows(X, Y, W)
+    with pytest.raises(InvalidRowsError, match=r"counts every row once: agree on Weighted\(learner"):
+        fit_pooled(LINEAR, rows)
+    with pytest.raises(InvalidRowsError, match=r"add up to .* more than the 10 "):
+        fit_pooled(Weighted(learner=replace(LINEAR, max_rows=10), max_weight=8), rows)
+    with pytest.raises(SpecificationError, match="a max_rows of"):
+        fit_pooled(replace(BALANCED, learner=replace(LINEAR, max_rows=1000)), rows)
+    with pytest.raises(SpecificationError, match="3 classes need as many whole numbers"):
+        Weighted(learner=LINEAR, class_weights=(1, 2))
+    with pytest.raises(SpecificationError, match="power of two"):
+        replace(BALANCED, denominator=1000)
+    with pytest.raises(SpecificationError, match="real targets have no classes"):
+        replace(BALANCED, learner=replace(LINEAR, target_format=RowFormat.parse("Q3.8")))
+
+
+def test_noise_is_for_rows_that_count_once() -> None:
+    plan = PrivacyPlan(epsilon=1.0, promised_survivors=5)
+    with pytest.raises(PrivacyError, match="no private form"):
+        plan.apply(Weighted(learner=LINEAR, max_weight=8))
+    bounded = replace(LINEAR, row_map=RowMap.of(RowTerms(fraction_bits=8)))
+    with pytest.raises(SpecificationError, match="noise is made for rows that"):
+        Weighted(learner=bounded, max_weight=8)
+    with pytest.raises(InvalidRowsError, match="counts every row once"):
+        fit_pooled(bounded, ClientRows(X, Y, W))
