@@ -259,7 +259,8 @@ def softmax(scores: FloatMatrix, fraction_bits: int) -> FloatMatrix:
     for part, less in _activated(below, None, SCORE_BITS, _EXPONENTIAL, WORKING_BITS):
         units[part] = np.ldexp(1.0 + less, WORKING_BITS).astype(np.int64)
     shares = (units << fraction_bits) // units.sum(axis=1, keepdims=True)
-    return np.ldexp(shares.astype(np.float64), -fraction_bits)
+    found: FloatMatrix = np.ldexp(shares.astype(np.float64), -fraction_bits)
+    return found
 
 
 # --- activations

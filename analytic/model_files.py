@@ -77,6 +77,7 @@ JUDGED = "judged"
 PARAMETERS: dict[str, type[Any]] = {
     "afl": AFL,
     "fedhip": FedHiP,
+    "logistic": Logistic,
     "deepafl": DeepAFL,
     "safle": SAFLe,
     "chosen": Chosen,
