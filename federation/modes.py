@@ -33,6 +33,7 @@ from secagg.beacon import BEACON_BYTES
 from secagg.carriers import Encrypted, EncryptionParameters, choose_parameters, generate_contexts, sign_context
 from secagg.carriers.parameters import Scheme
 from secagg.committee import SealingKey
+from secagg.config import SERVER
 from secagg.errors import ConfigurationError
 from secagg.masked.series import MaskedSeries
 from secagg.masked.series_in_one_process import SeriesInOneProcess
@@ -147,8 +148,13 @@ class Mode:
         clients: tuple[PartyId, ...],
         session_id: bytes,
         context: bytes = b"",
+        signed: bool = False,
     ) -> InOneProcess:
         """Return all parties of one sum, with helpers whose keys are fresh: for simulations.
+
+        Args:
+            layout, clients, session_id, context: of the sum.
+            signed: whether all parties have identities, fresh ones, and sign what they say.
 
         Raises:
             secagg.errors.ConfigurationError: this mode cannot serve such a cohort.
@@ -162,16 +168,20 @@ class Mode:
             **_promised_in_simulation(clients),
         )
         secrets: dict[PartyId, PartySecrets] = {}
+        helpers: dict[PartyId, PartySecrets] = {}
+        if signed:
+            secrets = _with_identities((SERVER, *clients))
+            public = _public_of(secrets)
+            setup = replace(setup, server_key=public.pop(SERVER), client_keys=public)
         if self.helper is not None:
             free = (number for number in count(1) if number not in clients)
-            keys = {party: IdentityKey.generate() for party in islice(free, self.helper.in_simulation)}
-            secrets = {party: PartySecrets(identity=key) for party, key in keys.items()}
-            setup = replace(setup, helper_keys={party: key.public for party, key in keys.items()})
+            helpers = _with_identities(islice(free, self.helper.in_simulation))
+            setup = replace(setup, helper_keys=_public_of(helpers))
         if self.announce is not None:
-            said = {party: self.announce(setup, own) for party, own in secrets.items()}
-            secrets = {party: own for party, (_, own) in said.items()}
+            said = {party: self.announce(setup, own) for party, own in helpers.items()}
+            helpers = {party: own for party, (_, own) in said.items()}
             setup = replace(setup, announced={party: announcement for party, (announcement, _) in said.items()})
-        return InOneProcess(protocol=self.make(setup), secrets=secrets)
+        return InOneProcess(protocol=self.make(setup), secrets=secrets | helpers)
 
     def sums(self, clients: tuple[PartyId, ...], *, in_series: bool = False) -> Sums:
         """Return the sums of one run: a series where asked and where there is one, else each in a session of its own.
@@ -210,6 +220,14 @@ class _SeparateSums:
         return self.mode.in_one_process(
             layout=layout, clients=self.clients, session_id=new_session_id(), context=context
         )
+
+
+def _with_identities(parties: Iterable[PartyId]) -> dict[PartyId, PartySecrets]:
+    return {party: PartySecrets(identity=IdentityKey.generate()) for party in parties}
+
+
+def _public_of(secrets: Mapping[PartyId, PartySecrets]) -> dict[PartyId, bytes]:
+    return {party: own.identity.public for party, own in secrets.items() if own.identity is not None}
 
 
 PROBE = Layout.of([("probe", 1, 1)])

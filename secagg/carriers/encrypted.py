@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Self, cast
 
 from secagg.carriers.carrier import CarriedSum, RunningSum
@@ -30,7 +31,7 @@ from secagg.carriers.choice import Candidate, choose_parameters
 from secagg.carriers.key_holder import KeyHolder, read_words, write_request
 from secagg.carriers.parameters import EncryptionParameters, Scheme
 from secagg.carriers.residues import CiphertextSum
-from secagg.carriers.seal import generate_contexts, load_public
+from secagg.carriers.seal import generate_contexts, load_public, load_secret
 from secagg.carriers.vector_cipher import VectorCipher
 from secagg.config import MAX_PARTY, check_min_survivors, free_numbers, harmless_colluders
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
@@ -165,11 +166,13 @@ class Encrypted:
         )
 
     def opened(self, config: CarriedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-        """What the coalition decrypts of an upload; where it has no key, the last bytes of the ciphertext."""
-        payload, secrets = knowledge.upload(target), knowledge.secrets.get(self.key_holder, NO_SECRETS)
-        if payload is None or not secrets.decryption:
+        """What the coalition decrypts of an upload, be it with the public context; without a key, its last bytes."""
+        payload, secret = knowledge.upload(target), knowledge.secrets.get(self.key_holder, NO_SECRETS).decryption
+        if not secret and _opens(self.parameters, self.public_context):
+            secret = self.public_context
+        if payload is None or not secret:
             return knowledge.upload_as_sent(target, config.layout)
-        return self.cipher(config).decrypt(payload[-self.vector_bytes(config) :], secrets.decryption).vector.copy()
+        return self.cipher(config).decrypt(payload[-self.vector_bytes(config) :], secret).vector.copy()
 
     def explain(self, config: CarriedSum) -> list[str]:
         """The parameters, limbs, margin, failure probability, bytes and carries; whom it trusts; whose context."""
@@ -345,3 +348,13 @@ def _statement(
     public_context: bytes, parameters: EncryptionParameters, session_id: bytes, key_holder: PartyId
 ) -> tuple[bytes, ...]:
     return session_id, parameters.canonical(), key_holder.to_bytes(4, "big"), fingerprint(public_context)
+
+
+@lru_cache(maxsize=64)
+def _opens(parameters: EncryptionParameters, context: bytes) -> bool:
+    """Whether a context that everybody has decrypts."""
+    try:
+        load_secret(parameters, context)
+    except ConfigurationError:
+        return False
+    return True

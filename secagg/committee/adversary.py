@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import lru_cache
+from itertools import product
 from typing import TYPE_CHECKING
 
-from secagg.committee.messages import BOX_LABEL, CommitteeInput, box_binding, mask_seed, seeds_by_set
+from secagg.committee.messages import (
+    BOX_LABEL,
+    HASH_BYTES,
+    CommitteeInput,
+    box_binding,
+    mask_seed,
+    seed_commitment,
+    seeds_by_set,
+)
+from secagg.primitives.boxes import SECRET_BYTES, BoxKey
 from secagg.primitives.mask_stream import add_masks
+from secagg.primitives.sealing import SealBrokenError
 from secagg.ring import RingVector
 from secagg.sessions import PartyId
 from secagg.sums import Knowledge
@@ -16,18 +29,50 @@ if TYPE_CHECKING:
 
 
 def opened_upload(config: CommitteeSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-    """Return the upload less the masks that the coalition's helpers know the seeds of; None if it saw no upload."""
+    """Return the upload less the masks whose seeds the coalition's keys open; None if it saw no upload.
+
+    A seed is tried for other sets, too, of which the commitments tell.
+    """
     payload = knowledge.upload(target)
     if payload is None:
         return None
     message = CommitteeInput.read(Reader(memoryview(payload), peer=target), config)
     vector, seeds = RingVector.from_bytes(config.layout, message.vector).copy(), dict[int, bytes]()
-    for helper in config.helpers:
-        secrets = knowledge.secrets.get(helper)
-        if secrets is not None and secrets.boxes is not None:
-            binding = box_binding(config.digest, target, helper)
-            opened = secrets.boxes.open(message.boxes[helper], BOX_LABEL, binding)
-            seeds |= seeds_by_set(config, helper, opened)
+    for of_box in opened_boxes(config, knowledge, target).values():
+        seeds |= of_box
+    for place, seed in product(range(config.replication.n_seeds), frozenset(seeds.values())):
+        said = message.commitments[place * HASH_BYTES : (place + 1) * HASH_BYTES]
+        if place not in seeds and said == seed_commitment(config.digest, target, place, seed):
+            seeds[place] = seed
     masks = [(mask_seed(config.digest, target, place, seed), -1) for place, seed in seeds.items()]
     add_masks(vector, masks, config.digest)
     return vector
+
+
+def opened_boxes(config: CommitteeSum, knowledge: Knowledge, target: PartyId) -> dict[PartyId, dict[int, bytes]]:
+    """Return the seeds, by set, of each box of an upload that any key of the coalition opens.
+
+    Beside its members' keys it tries each helper's public key with a secret that is not its own: what opens so follows
+    from public keys.
+    """
+    payload = knowledge.upload(target)
+    if payload is None:
+        return {}
+    message = CommitteeInput.read(Reader(memoryview(payload), peer=target), config)
+    keys = [one.boxes for one in knowledge.secrets.values() if one.boxes is not None]
+    found = {}
+    for helper, box in message.boxes.items():
+        for key in (*keys, _with_public(config.helper_key(helper))):
+            with suppress(SealBrokenError):
+                opened = key.open(box, BOX_LABEL, box_binding(config.digest, target, helper))
+                found[helper] = seeds_by_set(config, helper, opened)
+                break
+    return found
+
+
+@lru_cache(maxsize=64)
+def _with_public(public: bytes) -> BoxKey:
+    """A pair with this public half and a secret that everybody knows."""
+    pair = BoxKey(bytes(SECRET_BYTES))
+    object.__setattr__(pair, "public", public)
+    return pair

@@ -1,18 +1,19 @@
-"""What a coalition opens of a masked sum's upload: every mask whose seed it can rebuild.
+"""What a coalition opens of a masked sum's upload: every mask whose seed it can rebuild from all that it saw.
 
-The self-mask is revealed to the server by design; pairwise masks need the target's key, which a threshold of shares
-gives back, or the peers'.
+Self-mask and pairwise masks fall to a threshold of shares, out of boxes that members open or revealed to the server,
+or to the peers' keys; and to nobody's secret where something follows from public keys, which is tried too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from secagg.masked.messages import AdvertisedKeys, SealedShares, UnmaskShares
-from secagg.masked.secrets import pairwise_seed, pairwise_sign, seal_binding, sealing_key
+from secagg.masked.secrets import pairwise_seed, pairwise_sign, seal_binding, sealing_key, self_mask_commitment
 from secagg.primitives.agreement import SECRET_KEY_BYTES, KeyPair
 from secagg.primitives.mask_stream import add_masks
-from secagg.primitives.sealing import open_sealed
+from secagg.primitives.sealing import SealBrokenError, open_sealed
 from secagg.primitives.shamir import SHARE_BYTES, BadSharesError, combine
 from secagg.ring import RingVector
 from secagg.sessions import PartyId
@@ -40,18 +41,25 @@ def _masks(config: MaskedSum, knowledge: Knowledge, target: PartyId) -> list[tup
     keys = {
         sender: AdvertisedKeys.parse(payload) for sender, payload in knowledge.payloads(MessageType.ADVERTISED_KEYS)
     }
+    if target not in keys:
+        return []
+    of_key, of_seed, commitment = _shares(config, knowledge, target, keys)
     masks: list[tuple[bytes, int]] = []
-    self_mask = _combined(config, _revealed_self_shares(knowledge, target))
-    if self_mask is not None:
-        masks.append((self_mask, 1))
-    masking = _rebuilt_key(config, knowledge, target, keys)
+    for self_mask in (_combined(config, of_seed), *_revealed_seeds(config, knowledge)):
+        if self_mask is not None and self_mask_commitment(self_mask, config.setup_digest, target) == commitment:
+            masks.append((self_mask, 1))
+            break
+    secret = _combined(config, of_key)
+    own = None if secret is None else KeyPair(secret)
     for peer in config.neighbours(target):
         if peer not in keys:
             continue
-        if masking is not None:
-            seed = pairwise_seed(masking, keys[peer].masking_key, config.digest)
+        if own is not None and own.public == keys[target].masking_key:
+            seed = pairwise_seed(own, keys[peer].masking_key, config.digest)
         elif peer in knowledge.tapes:
             seed = pairwise_seed(_keys_of(knowledge, peer)[1], keys[target].masking_key, config.digest)
+        elif (public := _from_public(config, keys[target], keys[peer])) is not None:
+            seed = public
         else:
             continue
         masks.append((seed, pairwise_sign(target, peer)))
@@ -64,34 +72,69 @@ def _keys_of(knowledge: Knowledge, party: PartyId) -> tuple[KeyPair, KeyPair]:
     return KeyPair(tape[:SECRET_KEY_BYTES]), KeyPair(tape[SECRET_KEY_BYTES : 2 * SECRET_KEY_BYTES])
 
 
-def _revealed_self_shares(knowledge: Knowledge, target: PartyId) -> dict[PartyId, bytes]:
-    shares = {}
-    for sender, payload in knowledge.payloads(MessageType.UNMASK_SHARES):
-        revealed = UnmaskShares.read(Reader(memoryview(payload), peer=sender)).self_mask_shares
-        if target in revealed:
-            shares[sender] = revealed[target]
-    return shares
+def _with_public(public: bytes, secret: int) -> KeyPair:
+    """A pair with this public half and a secret that everybody knows."""
+    pair = KeyPair(bytes([secret]) * SECRET_KEY_BYTES)
+    object.__setattr__(pair, "public", public)
+    return pair
 
 
-def _rebuilt_key(
+def _from_public(config: MaskedSum, target: AdvertisedKeys, peer: AdvertisedKeys) -> bytes | None:
+    """Return the seed of two clients' mask if it is the same whatever their secrets are."""
+    first, second = (
+        pairwise_seed(_with_public(target.masking_key, secret), peer.masking_key, config.digest) for secret in (1, 2)
+    )
+    return first if first == second else None
+
+
+def _shares(
     config: MaskedSum, knowledge: Knowledge, target: PartyId, keys: dict[PartyId, AdvertisedKeys]
-) -> KeyPair | None:
-    """Return the target's masking key from the shares that members hold, if they are enough."""
-    shares: dict[PartyId, bytes] = {}
+) -> tuple[dict[PartyId, bytes], dict[PartyId, bytes], bytes]:
+    """Return the target's shares of its key and of its self-mask by holder, and what commits to the latter."""
+    of_key: dict[PartyId, bytes] = {}
+    of_seed: dict[PartyId, bytes] = {}
+    commitment = b""
     for sender, payload in knowledge.payloads(MessageType.SEALED_SHARES):
-        if sender != target:
-            continue
-        sealed = SealedShares.read(Reader(memoryview(payload), peer=target)).sealed
-        for member in sealed.keys() & knowledge.tapes.keys():
-            own = _keys_of(knowledge, member)[0]
-            key = sealing_key(own, keys[target].sealing_key, config.setup_digest, target, member)
-            masking = keys[target].masking_key, keys[member].masking_key
-            pair = open_sealed(key, sealed[member], seal_binding(config.setup_digest, target, member, *masking))
-            shares[member] = pair[:SHARE_BYTES]
-    secret = _combined(config, shares)
-    if secret is None or KeyPair(secret).public != keys[target].masking_key:
-        return None
-    return KeyPair(secret)
+        if sender == target:
+            message = SealedShares.read(Reader(memoryview(payload), peer=target))
+            commitment = message.commitment
+            for holder, box in message.sealed.items():
+                pair = _opened(config, knowledge, target, holder, keys, box)
+                if pair:
+                    of_key[holder], of_seed[holder] = pair[:SHARE_BYTES], pair[SHARE_BYTES:]
+    for sender, payload in knowledge.payloads(MessageType.UNMASK_SHARES):
+        revealed = UnmaskShares.read(Reader(memoryview(payload), peer=sender))
+        for shares, said in ((of_key, revealed.mask_key_shares), (of_seed, revealed.self_mask_shares)):
+            if target in said:
+                shares[sender] = said[target]
+    return of_key, of_seed, commitment
+
+
+def _opened(
+    config: MaskedSum,
+    knowledge: Knowledge,
+    target: PartyId,
+    holder: PartyId,
+    keys: dict[PartyId, AdvertisedKeys],
+    box: bytes,
+) -> bytes:
+    """Return the pair of shares in a box, by its holder's key or by what public keys give; empty if it stays closed."""
+    masking = keys[target].masking_key, keys[holder].masking_key
+    member = _keys_of(knowledge, holder)[0] if holder in knowledge.tapes else _with_public(keys[holder].sealing_key, 1)
+    key = sealing_key(member, keys[target].sealing_key, config.setup_digest, target, holder)
+    try:
+        return open_sealed(key, box, seal_binding(config.setup_digest, target, holder, *masking))
+    except SealBrokenError:
+        return b""
+
+
+def _revealed_seeds(config: MaskedSum, knowledge: Knowledge) -> Iterator[bytes | None]:
+    """Every self-mask that clients revealed: another client's should fit nobody."""
+    of_owner: dict[PartyId, dict[PartyId, bytes]] = {}
+    for sender, payload in knowledge.payloads(MessageType.UNMASK_SHARES):
+        for owner, share in UnmaskShares.read(Reader(memoryview(payload), peer=sender)).self_mask_shares.items():
+            of_owner.setdefault(owner, {})[sender] = share
+    return (_combined(config, shares) for shares in of_owner.values())
 
 
 def _combined(config: MaskedSum, shares: dict[PartyId, bytes]) -> bytes | None:

@@ -203,7 +203,8 @@ class MessageAttack(SentAttack, Guesser[G]):
 
     def _totals(self, bench: Bench) -> Iterator[_Target]:
         for cohort, recorded in bench.runs(MASKED):
-            truth = bench.truth(np.concatenate(list(cohort.values())), recorded.released().total)
+            released = recorded.released()
+            truth = bench.truth(np.concatenate([cohort[party] for party in released.survivors]), released.total)
             yield view_of((recorded,), SERVER_ALONE, bench.known()), None, truth
 
     def _pooled(self, bench: Bench, targets: Iterable[_Target]) -> Score:

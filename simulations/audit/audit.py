@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field, PlainSerializer
 
 from analytic.row_format import RowFormat
-from federation.console.arguments import budgets, count, items, natural, whole, wholes
+from federation.console.arguments import budgets, count, items, natural, parse_options, whole, wholes
 from federation.console.declaration import option
 from federation.datasets import Dataset
 from federation.errors import UsageError
@@ -21,7 +21,7 @@ from federation.learners import LEARNERS, LearnerEntry, LearnerSettings
 from federation.modes import MODES, Mode
 from secagg.config import MAX_CLIENTS
 from secagg.primitives.known_answers import wrong_answers
-from simulations.audit.attack import MASKED, Attack, CoalitionScore, Expectation, NotTriedError, TooLargeError
+from simulations.audit.attack import MASKED, PROBE, Attack, CoalitionScore, Expectation, NotTriedError, TooLargeError
 from simulations.audit.attacks.membership import MEMBERSHIP
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.evaluate import ALPHA, CONFIDENCE, Score, Verdict
@@ -60,6 +60,14 @@ class AuditSettings:
 
     learner: LearnerEntry = option("the closed form", choices=LEARNERS, default=LEARNERS["afl"], shown="afl")
     modes: tuple[Mode, ...] = modes_option()
+    own: tuple[str, ...] = option(
+        "helpers=N or corrupt=F of a mode with helpers; a committee has 4, one of whom may collude, if nothing is said",
+        str,
+        default=(),
+        flag="--option",
+        metavar="NAME=VALUE",
+        repeated=True,
+    )
     attacks: frozenset[str] = option(
         f"out of {', '.join(NAMES)}",
         lambda text: choose_attacks(items(text)),
@@ -116,6 +124,24 @@ class AuditSettings:
             raise UsageError(
                 "an audit needs at least 2 clients a cohort, 2 rows per client, 1 session, 1 trial and a seed >= 0"
             )
+        _ = self.tried_modes
+
+    @property
+    def tried_modes(self) -> tuple[Mode, ...]:
+        """The modes with the helpers that were asked for, or those that a deployment should have.
+
+        Raises:
+            UsageError: an option that no mode has, or helpers that no committee has.
+        """
+        given = parse_options(self.own, [mode for mode in self.modes if mode.options])
+        chosen = {mode.name: given.get(mode.name) or _as_deployed(mode) for mode in self.modes}
+        return tuple(mode.with_options(**chosen[mode.name]) for mode in self.modes)
+
+
+def _as_deployed(mode: Mode) -> dict[str, int]:
+    """Return the fewest helpers that bear one that is away or lies, where a mode's helpers share its masks."""
+    shared = mode.options and mode.guarantee(PROBE).helpers_to_open is not None
+    return {"helpers": 4, "corrupt": 1} if shared else {}
 
 
 class SettingsRecord(Record, title="settings"):
@@ -125,6 +151,8 @@ class SettingsRecord(Record, title="settings"):
     """The closed form: afl, fedhip, deepafl, safle."""
     modes: tuple[str, ...] = Field(min_length=1)
     """Modes audited."""
+    own: tuple[str, ...]
+    """Options of modes as they were given."""
     clients: AtLeastTwo
     """Clients of a cohort."""
     rows_per_client: AtLeastTwo
@@ -360,7 +388,7 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
         settings=SettingsRecord.of(settings, feature_format),
         attacks=tuple(map(AttackRecord.model_validate, attacks)),
     )
-    for mode in (*settings.modes, None):
+    for mode in (*settings.tried_modes, None):
         _column(report, bench, attacks, mode, tick)
     _cohort_curve(report, bench, attacks, tick)
     _row_curve(report, bench, attacks, tick)

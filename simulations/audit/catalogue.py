@@ -11,6 +11,8 @@ from simulations.audit.attacks.collusion import Collusion
 from simulations.audit.attacks.confirmation import Confirmation
 from simulations.audit.attacks.differencing import Differencing, DifferentModels, InsiderDifferencing, MaskReuse
 from simulations.audit.attacks.distinguishing import Distinguishing, Uniformity
+from simulations.audit.attacks.drawn_secrets import DrawnSecrets
+from simulations.audit.attacks.helpers import LyingHelper, SurvivorSets
 from simulations.audit.attacks.mask_words import MaskWords
 from simulations.audit.attacks.membership import DICTIONARY, MEMBERSHIP, ManySums
 from simulations.audit.attacks.rows import LATTICE_ROWS, PEELING
@@ -30,6 +32,7 @@ ATTACKS: Mapping[str, Attack] = {
         Distinguishing(),
         Uniformity(),
         MaskWords(),
+        DrawnSecrets(),
         MaskReuse(),
         Differencing(),
         DifferentModels(),
@@ -37,6 +40,8 @@ ATTACKS: Mapping[str, Attack] = {
         ManySums(),
         AflUpload(),
         Collusion(),
+        SurvivorSets(),
+        LyingHelper(),
         Confirmation(),
     )
 }

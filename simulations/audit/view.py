@@ -5,7 +5,7 @@ Any vector of the right size is taken for a Gram and a cross-correlation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -27,7 +27,7 @@ from secagg.layout import IntVector
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, Contribution, ServerSession
 from secagg.sums import Knowledge
-from secagg.wire import MessageType, message_type, payload_of
+from secagg.wire import CARRIES_VECTOR, MessageType, message_type, payload_of
 from simulations.audit.population import SideInformation
 
 
@@ -222,8 +222,18 @@ def record_sum(
     model: Any = None,
     network: Network | None = None,
     entropy: Entropy = os_entropy,
+    dropouts: Mapping[PartyId, int] | None = None,
 ) -> RecordedSum:
-    """Run one sum on the in-memory network and keep all of it; a sum that fails is kept too."""
+    """Run one sum on the in-memory network and keep all of it; a sum that fails is kept too.
+
+    Args:
+        parties: the sum with everybody's secrets.
+        vectors: each client's.
+        model: what everybody knew of the model.
+        network: what happens to messages; nothing by default.
+        entropy: everybody's source of secrets.
+        dropouts: how many messages a client still sends before it vanishes.
+    """
     envelopes: list[Envelope] = []
     tapes: dict[PartyId, bytearray] = {}
     result, failure = None, None
@@ -231,6 +241,7 @@ def record_sum(
         result = run_in_memory(
             _Taped(parties, tapes),
             vectors,
+            dropouts=dropouts,
             network=network,
             entropy=entropy,
             record=envelopes.append,
@@ -246,6 +257,19 @@ def record_sum(
         result=result,
         failure=failure,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Overlooked:
+    """A network that loses one client's vector once it was seen: the server calls a client lost that is not."""
+
+    party: PartyId
+
+    def carry(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
+        """All other messages."""
+        for envelope in envelopes:
+            if envelope.sender != self.party or message_type(envelope.message) not in CARRIES_VECTOR:
+                yield envelope
 
 
 def record_federation(

@@ -18,7 +18,7 @@ from secagg import InOneProcess, Layout, PartyId, SumResult, new_session_id
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
 from simulations.audit.population import EnteringRows, Indices, Population, SideInformation, Truth, sizes
-from simulations.audit.view import RecordedSum, record_sum
+from simulations.audit.view import SERVER_ALONE, Overlooked, RecordedSum, record_sum
 
 Cohort = dict[PartyId, Indices]
 Run = tuple[Cohort, RecordedSum]
@@ -106,10 +106,10 @@ class Bench:
         """Everybody's contribution."""
         return {party: self.vector(indices) for party, indices in cohort.items()}
 
-    def parties(self, mode: Mode, clients: tuple[PartyId, ...]) -> InOneProcess:
+    def parties(self, mode: Mode, clients: tuple[PartyId, ...], *, signed: bool = False) -> InOneProcess:
         """All parties of one session of a mode for this sum."""
         return mode.in_one_process(
-            layout=self.layout, clients=clients, session_id=new_session_id(), context=self.context
+            layout=self.layout, clients=clients, session_id=new_session_id(), context=self.context, signed=signed
         )
 
     def run(self, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
@@ -122,11 +122,40 @@ class Bench:
         recorded.released()
         return recorded
 
+    def run_with_dropouts(self, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
+        """One recorded session in which, where the mode bears it, two clients are lost.
+
+        One vanishes before its vector is sent; the other's is seen and not counted, as if it came late.
+
+        Raises:
+            secagg.errors.SecureSumError: the sum failed.
+        """
+        parties = self.parties(mode, tuple(vectors))
+        spare = len(vectors) - parties.protocol.survivors_needed
+        late, silent = (int(party) for party in self.rng.permutation(list(vectors))[:2])
+        recorded = record_sum(
+            parties,
+            vectors,
+            model=self.model,
+            network=Overlooked(late) if spare >= 1 else None,
+            entropy=self.entropy,
+            dropouts={silent: parties.protocol.guarantee.messages_before_vector} if spare >= 2 else None,
+        )
+        recorded.released()
+        return recorded
+
     def runs(self, mode: Mode) -> list[Run]:
-        """The sums of a mode whose messages are attacked, the same for every attack."""
+        """The sums of a mode whose messages are attacked, the same for every attack; all but the first lose clients.
+
+        Who never sent its vector is left out of the cohort.
+        """
         if mode.name not in self._runs:
             cohorts = [self.cohort(self.clients) for _ in range(self.sessions)]
-            self._runs[mode.name] = [(cohort, self.run(mode, self.vectors(cohort))) for cohort in cohorts]
+            makers = [self.run, *[self.run_with_dropouts] * (self.sessions - 1)]
+            self._runs[mode.name] = [
+                who_spoke(cohort, make(mode, self.vectors(cohort)))
+                for cohort, make in zip(cohorts, makers, strict=True)
+            ]
         return self._runs[mode.name]
 
     def known(self, worlds: Mapping[PartyId, tuple[IntVector, IntVector]] | None = None) -> SideInformation:
@@ -155,6 +184,12 @@ class Bench:
             row_counts=high - low + 1,
             n_classes=self.population.dataset.n_classes,
         )
+
+
+def who_spoke(cohort: Cohort, recorded: RecordedSum) -> Run:
+    """The sum with those of its cohort whose vector was seen."""
+    seen = recorded.view(SERVER_ALONE).knowledge
+    return {party: rows for party, rows in cohort.items() if seen.upload(party) is not None}, recorded
 
 
 def _first_gram(learner: AnalyticLearner[Any], population: Population) -> tuple[Any, SumSpec[Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from federation.modes import Mode
-from secagg import Guarantee, PartyId
+from secagg import Guarantee, PartyId, SumProtocol
 from secagg.errors import ConfigurationError
 from secagg.layout import IntVector
 from simulations.audit.attack import Attack, CoalitionScore, NotTriedError, Outcome, VectorGuesser, attacked
@@ -17,13 +17,15 @@ from simulations.audit.view import (
     WIRE_TAPPER,
     AdversaryView,
     Coalition,
-    RecordedSum,
     read_integers,
     view_of,
 )
-from simulations.audit.workbench import Bench
+from simulations.audit.workbench import Bench, who_spoke
 
 COHORT = 7
+
+MOST_SEATS = 7
+"""Parties of whom each is tried as the one that colludes."""
 
 
 class Collusion(VectorGuesser, Attack):
@@ -59,51 +61,69 @@ class Collusion(VectorGuesser, Attack):
 
 
 def by_coalition(bench: Bench, mode: Mode, n_clients: int) -> Iterator[CoalitionScore]:
-    """What each coalition makes of the messages of the clients outside it."""
-    cohort = bench.cohort(n_clients)
-    recorded = bench.run(mode, bench.vectors(cohort))
-    for coalition, should_break in _coalitions(recorded, bench.coalitions):
-        view = view_of((recorded,), coalition, bench.known())
+    """What each coalition makes of the messages of the clients outside it, wherever in the cohort its members sit.
+
+    Of two sums, in one of which clients are lost.
+    """
+    cohorts = [bench.cohort(n_clients) for _ in range(2)]
+    sums = [bench.run(mode, bench.vectors(cohorts[0])), bench.run_with_dropouts(mode, bench.vectors(cohorts[1]))]
+    runs = [who_spoke(cohort, recorded) for cohort, recorded in zip(cohorts, sums, strict=True)]
+    for name, should_break, seats in _coalitions(sums[0].protocol, bench):
         scores = [
             attacked(Collusion(), view, party, bench.truth(indices, recorded.inputs[party]), bench.rng)
+            for cohort, recorded in runs
+            for seat in seats
+            for view in [view_of((recorded,), seat, bench.known())]
             for party, indices in cohort.items()
-            if party not in coalition.parties
+            if party not in seat.parties
         ]
         yield CoalitionScore(
             mode=mode.name,
-            coalition=coalition.name,
-            members=len(coalition.parties),
+            coalition=name,
+            members=len(seats[0].parties),
             should_break=should_break,
             score=Score.pooled(scores),
         )
 
 
-def _coalitions(recorded: RecordedSum, sizes: tuple[int, ...] | None) -> Iterator[tuple[Coalition, bool]]:
-    """Coalitions with what the protocol states about each: ever more clients, then ever more helpers."""
-    protocol, guarantee = recorded.protocol, recorded.protocol.guarantee
-    clients, helpers, n = protocol.clients, protocol.helpers, len(protocol.clients)
-    yield WIRE_TAPPER, guarantee.opens_alone
+def _coalitions(protocol: SumProtocol, bench: Bench) -> Iterator[tuple[str, bool, list[Coalition]]]:
+    """Coalitions in several seats with what the protocol states of them: ever more clients, then ever more helpers."""
+    guarantee, clients, helpers = protocol.guarantee, protocol.clients, protocol.helpers
+    n, everybody = len(clients), frozenset(helpers)
+    yield WIRE_TAPPER.name, guarantee.opens_alone, [WIRE_TAPPER]
     if guarantee.opening_clients:
-        for size in sizes if sizes is not None else range(n):
+        for size in bench.coalitions if bench.coalitions is not None else range(n):
             if size >= n:
                 continue
             name = f"server and {size} of {n} clients (threshold {guarantee.threshold})"
-            members = frozenset(clients[n - size :])
-            yield _stated(guarantee, name, members, frozenset())
+            seats = _seats(clients, size, bench.rng)
+            yield _stated(guarantee, name, seats, [frozenset()] * len(seats))
             if helpers:
-                yield _stated(guarantee, f"{name} and the key holder", members, frozenset(helpers))
+                yield _stated(guarantee, f"{name} and the key holder", seats, [everybody] * len(seats))
         return
-    yield SERVER_ALONE, guarantee.opens_alone
-    role = next((role for role, keys in protocol.public_keys.items() if set(helpers) & keys.keys()), "helper")
+    yield SERVER_ALONE.name, guarantee.opens_alone, [SERVER_ALONE]
+    role = next((role for role, keys in protocol.public_keys.items() if everybody & keys.keys()), "helper")
     for size in range(1, len(helpers) + 1):
-        members = frozenset(helpers[:size])
-        yield Coalition(name=f"{size} of {len(helpers)} {role}s, without the server", parties=members), False
-        yield _stated(guarantee, f"server and {size} of {len(helpers)} {role}s", frozenset(), members)
+        seats = _seats(helpers, size, bench.rng)
+        alone = f"{size} of {len(helpers)} {role}s, without the server"
+        yield alone, False, [Coalition(name=alone, parties=seat) for seat in seats]
+        yield _stated(guarantee, f"server and {size} of {len(helpers)} {role}s", [frozenset()] * len(seats), seats)
+
+
+def _seats(parties: tuple[PartyId, ...], size: int, rng: np.random.Generator) -> list[frozenset[PartyId]]:
+    """So many at the end, at the beginning and anywhere; of few parties each of them alone."""
+    if size == 1 and len(parties) <= MOST_SEATS:
+        return [frozenset({party}) for party in parties]
+    anywhere = (int(party) for party in rng.permutation(parties)[:size])
+    return list(dict.fromkeys(map(frozenset, (parties[len(parties) - size :], parties[:size], anywhere))))
 
 
 def _stated(
-    guarantee: Guarantee, name: str, clients: frozenset[PartyId], helpers: frozenset[PartyId]
-) -> tuple[Coalition, bool]:
-    """The server with these parties, and whether the protocol says that they open uploads."""
-    opens = guarantee.opened_by(server=True, n_clients=len(clients), helpers=helpers)
-    return Coalition(name=name, server=True, parties=clients | helpers), opens
+    guarantee: Guarantee, name: str, clients: list[frozenset[PartyId]], helpers: list[frozenset[PartyId]]
+) -> tuple[str, bool, list[Coalition]]:
+    """The server with these parties in each seat, and whether the protocol says that they open uploads."""
+    opens = guarantee.opened_by(server=True, n_clients=len(clients[0]), helpers=helpers[0])
+    seats = [
+        Coalition(name=name, server=True, parties=of_c | of_h) for of_c, of_h in zip(clients, helpers, strict=True)
+    ]
+    return name, opens, seats

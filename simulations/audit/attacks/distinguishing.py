@@ -108,6 +108,7 @@ def _p_values(layout: Layout, data: Bytes) -> Iterator[float]:
                 yield _halves(place >> 4)
                 yield _halves(place & 15)
             yield _serial(places[:, -1].astype(np.float64))
+            yield _repeated(places)
         start = end
 
 
@@ -123,6 +124,15 @@ def _zeros(data: Bytes) -> float:
 
 def _halves(values: NDArray[Any]) -> float:
     return float(stats.chisquare(np.bincount(values, minlength=16)).pvalue)
+
+
+def _repeated(entries: Bytes) -> float:
+    """Pairs of equal entries, too many: nearly Poisson where less than one is expected, and else not asked."""
+    n, width = entries.shape
+    _, times = np.unique(entries, axis=0, return_counts=True)
+    expected = n * (n - 1) / 2 / 256.0**width
+    pairs = int((times * (times - 1) // 2).sum())
+    return float(stats.poisson.sf(pairs - 1, expected)) if expected < 1 and pairs else 1.0
 
 
 def _serial(values: NDArray[np.float64]) -> float:

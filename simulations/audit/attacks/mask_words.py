@@ -11,6 +11,7 @@ from federation.modes import Mode
 from secagg.ring import RingVector
 from secagg.sums import Upload
 from simulations.audit.attack import PROBE, Expectation, SentAttack
+from simulations.audit.attacks.distinguishing import p_value
 from simulations.audit.evaluate import Score
 from simulations.audit.view import SERVER_ALONE
 from simulations.audit.workbench import Bench, Run
@@ -24,16 +25,21 @@ COMPARED = 1 << 16
 Words = NDArray[np.uint64]
 
 
+STRANGE, LEVEL = 1e-12, 1e-10
+"""A p-value at which a mask is no fair dice, and how often fair dice have one: asymptotic ones are off that far out."""
+
+
 class MaskWords(SentAttack):
-    """Looks for words that a mask has twice, or shares with another client's mask or another sum's."""
+    """Looks for words that a mask has twice, or shares with another client's mask or another sum's, and at its dice."""
 
     name = "mask_words"
     title = "Whether a mask repeats itself, or another mask"
     explanation = (
         "Not an attacker but a check: this report knows what every client put in, takes it off the message, and looks "
         f"for {WORD} bytes of the mask that come a second time: within it, in another client's mask of the sum, or in "
-        "another sum. A key stream that begins again shows so. Success: a mask with such a word. Chance: that random "
-        "masks of this length have one."
+        f"another sum; the same for the low bytes of {WORD} entries in a row, whatever their width. A key stream that "
+        "begins again shows so. And the mask must look like fair dice. Success: a mask that is strange so. Chance: "
+        "that random masks of this length are."
     )
 
     def expected(self, mode: Mode | None) -> Expectation | None:
@@ -44,22 +50,36 @@ class MaskWords(SentAttack):
     def against_messages(self, bench: Bench, runs: list[Run]) -> Score:
         """One trial a message."""
         masks = [mask for run in runs for mask in _masks(run)]
-        ends = [words_of(mask[:COMPARED] + mask[-COMPARED:]) for mask in masks]
-        everywhere, times = np.unique(np.concatenate([np.unique(end) for end in ends]), return_counts=True)
+        seen = [_words(mask) for mask in masks]
+        ends = [np.unique(words) for words, _ in seen]
+        everywhere, times = np.unique(np.concatenate(ends), return_counts=True)
         shared = everywhere[times > 1]
-        hits = sum(repeats(mask) or bool(np.isin(end, shared).any()) for mask, end in zip(masks, ends, strict=True))
-        longest, compared = max(map(len, masks)), sum(map(len, ends))
-        return Score(hits=hits, trials=len(masks), chance=longest * (longest + compared) / 2.0 ** (8 * WORD))
+        hits = sum(
+            repeated or bool(np.isin(end, shared).any()) or p_value(mask.layout, mask.to_bytes()) < STRANGE
+            for mask, (_, repeated), end in zip(masks, seen, ends, strict=True)
+        )
+        longest, compared = max(len(mask.to_bytes()) for mask in masks), len(everywhere)
+        chance = LEVEL + 2 * longest * (2 * longest + compared) / 2.0 ** (8 * WORD)
+        return Score(hits=hits, trials=len(masks), chance=chance)
 
 
-def _masks(run: Run) -> Iterator[bytes]:
+def _masks(run: Run) -> Iterator[RingVector]:
     _, recorded = run
     seen = recorded.view(SERVER_ALONE)
     for party, vector in recorded.inputs.items():
         if (data := seen.vector_bytes(party)) is not None:
             mask = RingVector.from_bytes(recorded.protocol.layout, data).copy()
             mask.subtract(RingVector.encode(recorded.protocol.layout, vector))
-            yield mask.to_bytes()
+            yield mask
+
+
+def _words(mask: RingVector) -> tuple[Words, bool]:
+    """What is compared with other masks: words at both ends and of low bytes; and whether one of any comes twice."""
+    data = mask.to_bytes()
+    low = [words.astype(np.uint8).tobytes() for words in mask.words]
+    of_entries = np.concatenate([words_of(one) for one in low])
+    twice = repeats(data) or len(np.unique(of_entries)) < len(of_entries)
+    return np.concatenate([words_of(data[:COMPARED] + data[-COMPARED:]), of_entries]), twice
 
 
 def words_of(mask: bytes) -> Words:

@@ -17,7 +17,7 @@ from hypothesis.extra.numpy import arrays
 from analytic.deepafl import DeepAFL
 from federation.errors import UsageError
 from federation.modes import MODES, Mode
-from secagg import Assumptions, InOneProcess, Layout, MaskedSum, new_session_id
+from secagg import Assumptions, InOneProcess, Layout, MaskedSum, new_session_id, os_entropy
 from simulations.audit.attack import Attack, Expectation, MessageAttack, NotTriedError, TooLargeError, attacked
 from simulations.audit.attacks.collusion import Collusion, by_coalition
 from simulations.audit.attacks.differencing import DifferentModels
@@ -49,8 +49,9 @@ def test_an_attack_wins_where_it_must_and_nowhere_else(
 ) -> None:
     on_a_message = attack in ON_A_MESSAGE
     for seed in range(5 if on_a_message and mode.name not in ("plain", "masked") else 1):
+        tried = replace(bench_of(seed), entropy=os_entropy) if attack.name == "drawn_secrets" else bench_of(seed)
         # nine guesses of ten are confirmed, and four of eight are no accident
-        outcome = attack.play(bench_of(seed), mode, 4 if attack.name == "confirmation" else 2)
+        outcome = attack.play(tried, mode, 4 if attack.name == "confirmation" else 2)
         score, expectation = outcome.score, attack.expected(mode)
         assert score.trials >= (20 if on_a_message else 2)
         assert all(one.as_stated for one in outcome.coalitions), outcome.coalitions
@@ -86,14 +87,22 @@ def test_what_is_expected_follows_from_the_mode() -> None:
         assert {found.pop((name, mode)) for mode in protected} == {None}
     assert found.pop(("many_sums", "plain")) is None
     assert ManySums().expected(None) is Expectation.LEAKS
+    for name in {"survivor_sets", "lying_helper"}:
+        assert {mode for mode in MODES if found[name, mode]} == {"committee"}
     assert {mode for mode in MODES if found["confirmation", mode] is None} == set(MODES) - {"ckks", "bfv"}
-    found = {place: expectation for place, expectation in found.items() if place[0] != "confirmation" or expectation}
+    found = {
+        place: expectation
+        for place, expectation in found.items()
+        if expectation or place[0] in {"mask_words", "drawn_secrets"}
+    }
+    drawn = {mode: found.pop(("drawn_secrets", mode)) for mode in MODES}
+    assert drawn == {mode: Expectation.HIDDEN if mode in protected else None for mode in MODES}
     masks = {mode: found.pop(("mask_words", mode)) for mode in MODES}
     assert masks == {mode: Expectation.HIDDEN if mode in ("masked", "committee") else None for mode in MODES}
     open_cells = {place for place, expectation in found.items() if expectation is Expectation.OPEN}
     assert open_cells == {
         ("peeling", "plain"), ("different_models", "ckks"), ("different_models", "bfv"), ("confirmation", "ckks"),
-        *(("uniformity", mode) for mode in protected - {"masked", "committee"}),
+        ("lying_helper", "committee"), *(("uniformity", mode) for mode in protected - {"masked", "committee"}),
     }  # fmt: skip
     for (name, mode), expectation in found.items():
         if (name, mode) not in open_cells:

@@ -3,17 +3,61 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support.planted_faults import PLANTED, by_attack, table
 
 from federation.datasets import Dataset, bundled
-from simulations.audit.attack import MASKED
+from federation.modes import MODES, Mode
+from secagg.entropy import Entropy, os_entropy
+from simulations.audit.attack import MASKED, Attack
+from simulations.audit.audit import AuditSettings, Cell
+from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import Verdict
 from simulations.audit.negative_controls import MASK_FAULTS, MaskFault, negative_controls, with_fault
 from simulations.audit.noisy_totals import lattice_p_value, noise_evidence
 from simulations.audit.population import Population
 from simulations.audit.workbench import Bench
+
+
+def alarmed(attack: Attack, bench: Bench, mode: Mode) -> bool:
+    """Whether a report with this attack says that something is not as promised."""
+    outcome = attack.play(bench, mode, 3)
+    expectation = attack.expected(mode)
+    assert expectation is not None
+    cell = Cell(attack=attack.name, mode=mode.name, score=outcome.score, expectation=expectation)
+    return not (cell.as_expected and all(one.as_stated for one in outcome.coalitions))
+
+
+def fresh(bench: Bench, entropy: Entropy = os_entropy) -> Bench:
+    """A small bench whose sums are made anew."""
+    return replace(bench, clients=7, sessions=2, entropy=entropy)
+
+
+@pytest.mark.parametrize(("name", "attack"), list(by_attack()))
+def test_a_planted_fault_is_noticed(bench: Bench, name: str, attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = PLANTED[name]
+    (mode,) = AuditSettings(modes=(MODES[planted.mode],)).tried_modes
+    planted.plant(monkeypatch)
+    assert alarmed(ATTACKS[attack], fresh(bench, planted.entropy()), mode)
+
+
+@pytest.mark.parametrize(
+    ("mode", "attack"), sorted({(PLANTED[name].mode, attack) for name, attack in by_attack()}), ids=str
+)
+def test_without_a_fault_nothing_is_noticed(bench: Bench, mode: str, attack: str) -> None:
+    (tried,) = AuditSettings(modes=(MODES[mode],)).tried_modes
+    assert not alarmed(ATTACKS[attack], fresh(bench), tried)
+
+
+def test_the_page_lists_every_fault() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "planted-faults.md").read_text(encoding="utf-8")
+    assert table() in page
+    assert f"{len(PLANTED)} are built into" in page
+    assert all(f"| {fault.title} |" in page for fault in MASK_FAULTS)
+
 
 CAUGHT = (Verdict.LEAKS, Verdict.RECOVERED)
 

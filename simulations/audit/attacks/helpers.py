@@ -1,0 +1,238 @@
+"""What a server and helpers do together that lie: two survivor sets for one sum, and a wrong sum of masks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from federation.modes import Mode
+from secagg import InOneProcess, PartyId
+from secagg.committee.helper import CommitteeHelper
+from secagg.committee.messages import (
+    SET_LABEL,
+    CommitteeInput,
+    MaskRequest,
+    MaskSum,
+    Parties,
+    SeedDelivery,
+    SetCertificate,
+    SetSignature,
+    set_hash,
+)
+from secagg.committee.protocol import CommitteeSum
+from secagg.config import SERVER
+from secagg.entropy import Entropy, os_entropy
+from secagg.errors import SecureSumError
+from secagg.layout import IntVector
+from secagg.ring import RingVector
+from secagg.sessions import ClientSession
+from secagg.sums import Knowledge
+from secagg.wire import MessageType, Reader, payload_of, seal_frame
+from simulations.audit.attack import PROBE, VICTIM, Attack, Expectation, Outcome
+from simulations.audit.evaluate import Score
+from simulations.audit.view import read_integers, record_sum
+from simulations.audit.workbench import Bench
+
+COHORT = 5
+
+NEVER = 1e-12
+"""How often thousands of numbers are right by accident, at most."""
+
+Sets = Mapping[PartyId, frozenset[PartyId]]
+"""Which survivors each helper is told."""
+
+
+class _OnCommittees(Attack):
+    """An attack on helpers that sign."""
+
+    def expected(self, mode: Mode | None) -> Expectation | None:
+        """It applies where several helpers share the masks, and must fail."""
+        guarantee = None if mode is None else mode.guarantee(PROBE)
+        return None if guarantee is None or guarantee.helpers_to_open is None else Expectation.HIDDEN
+
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+        """Attack a cohort for each trial."""
+        assert mode is not None
+        scores = []
+        for trial in range(trials):
+            vectors = bench.vectors(bench.cohort(COHORT))
+            parties = bench.parties(mode, tuple(vectors), signed=True)
+            won = self.wins(parties, vectors, trial, bench.entropy)
+            scores.append(Score(hits=int(won), trials=1, chance=NEVER))
+        return Outcome(score=Score.pooled(scores))
+
+    def wins(self, parties: InOneProcess, vectors: Mapping[PartyId, IntVector], trial: int, entropy: Entropy) -> bool:
+        """Whether it wins against one sum."""
+        raise NotImplementedError
+
+
+class SurvivorSets(_OnCommittees):
+    """A server that lies, with as many helpers as may collude, tells the others different survivors."""
+
+    name = "survivor_sets"
+    title = "One client, by a server that tells helpers different survivors"
+    explanation = (
+        "The server colludes with as many helpers as the committee is stated to bear. It tells the others different "
+        "sets of survivors, one set after another, or the target alone, with every signature that it can get, and "
+        "subtracts the sums of masks that come back. Success: the target's vector, every number exact. Chance: none."
+    )
+
+    def wins(self, parties: InOneProcess, vectors: Mapping[PartyId, IntVector], trial: int, entropy: Entropy) -> bool:
+        """Every plan, each on sessions of its own."""
+        everybody = frozenset(vectors)
+        without, alone = everybody - {VICTIM}, frozenset({VICTIM})
+        uploads = {party: parties.client(party, vector, entropy=entropy).start() for party, vector in vectors.items()}
+        server = _LyingServer(parties, {party: said for party, said in uploads.items() if said is not None})
+        first, *others = server.honest
+        plans: list[list[Sets]] = [
+            [{first: everybody, **dict.fromkeys(others, without)}],
+            [dict.fromkeys(server.honest, everybody), dict.fromkeys(server.honest, without)],
+            [dict.fromkeys(server.honest, alone)],
+        ]
+        guesses = (server.guess(plan) for plan in plans)
+        return any(np.array_equal(guess, vectors[VICTIM]) for guess in guesses if guess is not None)
+
+
+class _LyingServer:
+    """Plays the server, and helpers that collude, to real sessions of all others."""
+
+    def __init__(self, parties: InOneProcess, uploads: Mapping[PartyId, bytes]) -> None:
+        assert isinstance(parties.protocol, CommitteeSum)
+        self._parties, self._config, self._uploads = parties, parties.protocol, uploads
+        helpers, corrupt = self._config.helpers, self._config.corrupt
+        self.honest, self._corrupt = helpers[: len(helpers) - corrupt], helpers[len(helpers) - corrupt :]
+
+    def guess(self, plan: list[Sets]) -> IntVector | None:
+        """The target's vector less all that the answers to a plan show of its masks; None without its upload."""
+        config, sums = self._config, dict[tuple[int, frozenset[PartyId]], RingVector]()
+        sessions = {helper: self._parties.helper(helper) for helper in self.honest}
+        for told in plan:
+            for place, survivors, answer in self._answers(sessions, told):
+                sums[place, survivors] = answer
+        colluders = {party: self._parties.of_party(party) for party in self._corrupt}
+        knowledge = Knowledge(messages=tuple(self._uploads.values()), tapes={}, secrets=colluders)
+        opened = config.opened_by(knowledge, VICTIM)
+        known = {place for helper in self._corrupt for place in config.replication.held_by(helper)}
+        if opened is None:
+            return None
+        for place in set(range(config.replication.n_seeds)) - known:
+            for mask in _masks_of_victim(sums, place):
+                opened.subtract(mask)
+                break
+        return read_integers(config.layout, opened.to_bytes())
+
+    def _answers(
+        self, sessions: Mapping[PartyId, ClientSession], told: Sets
+    ) -> Iterator[tuple[int, frozenset[PartyId], RingVector]]:
+        """The sums that helpers give who are told these survivors."""
+        signatures = {party: self._signed(sessions[party], party, survivors) for party, survivors in told.items()}
+        for party, survivors in told.items():
+            same = {peer: said for peer, said in signatures.items() if said and told[peer] == survivors}
+            same |= {peer: self._signed_by(peer, survivors) for peer in self._corrupt}
+            certificate = SetCertificate(survivors=tuple(sorted(survivors)), signatures=dict(sorted(same.items())))
+            held = self._config.replication.held_by(party)
+            with suppress(SecureSumError):
+                self._ask(sessions[party], party, MessageType.SET_CERTIFICATE, certificate.to_payload())
+                request = MaskRequest(sets=held).to_payload()
+                answer = self._ask(sessions[party], party, MessageType.MASK_REQUEST, request)
+                for place, said in MaskSum.read(Reader(memoryview(answer), peer=party), self._config).sums.items():
+                    yield place, survivors, RingVector.from_bytes(self._config.layout, said).copy()
+
+    def _signed(self, session: ClientSession, helper: PartyId, survivors: Iterable[PartyId]) -> bytes:
+        """A helper's signature on these survivors; empty where it refuses."""
+        entries = {client: self._input(client).entry(helper) for client in self._uploads}
+        with suppress(SecureSumError):
+            self._ask(session, helper, MessageType.SEED_DELIVERY, SeedDelivery(entries=entries).to_payload())
+        with suppress(SecureSumError):
+            said = Parties(parties=tuple(sorted(survivors))).to_payload()
+            answer = self._ask(session, helper, MessageType.SURVIVOR_SET, said)
+            return SetSignature.read(Reader(memoryview(answer), peer=helper), self._config).signature
+        return b""
+
+    def _signed_by(self, colluder: PartyId, survivors: Iterable[PartyId]) -> bytes:
+        digest, identity = self._config.digest, self._parties.of_party(colluder).identity
+        assert identity is not None
+        said = {
+            client: hashlib.sha256(self._input(client).entry(colluder).said(digest, client)).digest()
+            for client in survivors
+        }
+        return identity.sign(SET_LABEL, set_hash(digest, said))
+
+    def _input(self, client: PartyId) -> CommitteeInput:
+        return CommitteeInput.read(Reader(memoryview(payload_of(self._uploads[client])), peer=client), self._config)
+
+    def _ask(self, session: ClientSession, helper: PartyId, type_: MessageType, payload: bytes) -> bytes:
+        message = seal_frame(
+            type_,
+            payload,
+            digest=self._config.digest_of(type_),
+            sender=SERVER,
+            recipient=helper,
+            identity=self._parties.of_party(SERVER).identity,
+        )
+        answer = session.receive(message)
+        assert answer is not None, "a helper answers whatever it does not refuse"
+        return bytes(payload_of(answer))
+
+
+def _masks_of_victim(sums: Mapping[tuple[int, frozenset[PartyId]], RingVector], place: int) -> Iterator[RingVector]:
+    """The target's mask of a set, from sums over survivors that differ by the target alone."""
+    nobody = {(place, frozenset[PartyId]()): None}
+    for at, survivors in sums:
+        others = survivors - {VICTIM}
+        if at == place and VICTIM in survivors and (place, others) in {**sums, **nobody}:
+            mask = sums[place, survivors].copy()
+            if others:
+                mask.subtract(sums[place, others])
+            yield mask
+
+
+class LyingHelper(_OnCommittees):
+    """A helper commits to a wrong sum of masks and sends it."""
+
+    name = "lying_helper"
+    title = "A wrong total, by a helper that lies about its masks"
+    explanation = (
+        "One helper, another one each time, changes a number of every sum of masks that it is asked for, and commits "
+        "to the change. Success: a total that is released and wrong. Chance: none."
+    )
+    if_open = "all helpers are needed, and one that lies shifts the total unnoticed"
+
+    def expected(self, mode: Mode | None) -> Expectation | None:
+        """As every attack on a committee; nothing is promised of one whose seeds have one holder each."""
+        open_ = mode is not None and not mode.guarantee(PROBE).lies_noticed
+        return Expectation.OPEN if super().expected(mode) and open_ else super().expected(mode)
+
+    def wins(self, parties: InOneProcess, vectors: Mapping[PartyId, IntVector], trial: int, entropy: Entropy) -> bool:
+        """Whether a total is released and wrong."""
+        liar = parties.helpers[trial % len(parties.helpers)]
+        lying = _WithLiar(protocol=parties.protocol, secrets=parties.secrets, liar=liar)
+        result = record_sum(lying, vectors, entropy=entropy).result
+        if result is None:
+            return False
+        return not np.array_equal(result.total, sum(vectors[party] for party in result.survivors))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WithLiar(InOneProcess):
+    """All parties, one helper of whom lies."""
+
+    liar: PartyId
+
+    def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
+        assert isinstance(self.protocol, CommitteeSum)
+        if party == self.liar:
+            return _Liar(self.protocol, party, secrets=self.of_party(party))
+        return self.protocol.helper(party, secrets=self.of_party(party), entropy=entropy)
+
+
+class _Liar(CommitteeHelper):
+    """Adds one to the first number of every sum."""
+
+    def _sum(self, place: int) -> bytes:
+        honest = CommitteeHelper._sum(self, place)
+        return bytes([honest[0] + 1 & 255]) + honest[1:]
