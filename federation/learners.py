@@ -284,7 +284,7 @@ def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
 def _logistic(settings: LearnerSettings) -> AnalyticLearner[Any]:
     """Softmax rounds from AFL; with d_phi columns of random features in place of the rows where that is stated."""
     if settings.ri_gamma or settings.target_format != LABELS:
-        raise UsageError("logistic is for class labels and has no RI process: leave --ri out, or take afl")
+        raise UsageError("logistic has no RI process, and is for class labels: leave --ri out, or take afl")
     own = {name: value for name, value in settings.options.items() if name in ROUNDS}
     rest = {name: value for name, value in settings.options.items() if name not in ROUNDS}
     start = replace(settings, ridge=_stated_ridge("logistic", settings), options=rest)
