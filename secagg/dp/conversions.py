@@ -104,6 +104,17 @@ def gdp_delta(mu: float, epsilon: float) -> float:
     return max(0.0, first - math.exp(epsilon + _log_normal_cdf(-mu / 2.0 - epsilon / mu)))
 
 
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """The epsilon at which ``gdp_delta`` is ``delta``, to a thousandth; 0 where a delta so large needs none."""
+    low, high = 0.0, 1.0
+    while gdp_delta(mu, high) > delta:
+        low, high = high, 2.0 * high
+    while high - low > 1e-3 and gdp_delta(mu, low) > delta:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if gdp_delta(mu, middle) > delta else (low, middle)
+    return low
+
+
 def _normal_cdf(x: float) -> float:
     return 0.5 * math.erfc(-x / math.sqrt(2.0))
 
