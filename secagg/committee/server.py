@@ -113,16 +113,12 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
     def _deliver_seeds(self, round_: Round) -> Mapping[PartyId, bytes]:
         config, inputs = self._config, self._kept.inputs
         round_.need(config.min_survivors)
-        read = {
-            party: CommitteeInput.read(Reader(memoryview(kept), peer=party), config, has_vector=False)
-            for party, kept in sorted(inputs.items())
+        read = {  # of all boxes there is one copy at a time beside the messages
+            party: CommitteeInput.read(Reader(memoryview(inputs.pop(party)), peer=party), config, has_vector=False)
+            for party in sorted(inputs)
         }
-        self._kept.inputs = {}
-        deliveries = (
-            (helper, SeedDelivery(entries={party: message.entry(helper) for party, message in read.items()}))
-            for helper in config.helpers
-        )
-        return self._ask(T.SEED_DELIVERY, T.SEED_COMPLAINTS, {helper: d.to_payload() for helper, d in deliveries})
+        self._kept.round = Round.of(T.SEED_COMPLAINTS, config.helpers)
+        return {helper: self._say(T.SEED_DELIVERY, _delivery(read, helper), helper) for helper in config.helpers}
 
     # The survivors
 
@@ -243,3 +239,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         if len(left) < needed:
             missing = tuple(helper for helper in config.helpers if helper not in left)
             raise HelperMissingError(missing=missing, needed=needed)
+
+
+def _delivery(inputs: Mapping[PartyId, CommitteeInput], helper: PartyId) -> bytes:
+    return SeedDelivery(entries={party: message.entry(helper) for party, message in inputs.items()}).to_payload()

@@ -8,6 +8,7 @@ at the best of all real orders instead of the best of a list.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from secagg.dp.errors import PrivacyError
 
@@ -77,11 +78,21 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """The largest rho for which rho-zCDP is (epsilon, delta)-DP by this conversion."""
+    return _largest_rho(zcdp_delta, epsilon, delta)
+
+
+def gdp_rho(epsilon: float, delta: float) -> float:
+    """The largest rho = mu^2 / 2 for which a Gaussian mechanism is (epsilon, delta)-DP; at least that of zCDP."""
+    return _largest_rho(lambda rho, epsilon: gdp_delta(math.sqrt(2.0 * rho), epsilon), epsilon, delta)
+
+
+def _largest_rho(delta_of: Callable[[float, float], float], epsilon: float, delta: float) -> float:
+    """The lower end of a bisection."""
     check_epsilon_delta(epsilon, delta)
     low, high = 0.0, epsilon + 1.0  # at rho = epsilon the mean of the loss alone is epsilon
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if zcdp_delta(middle, epsilon) <= delta else (low, middle)
+        low, high = (middle, high) if delta_of(middle, epsilon) <= delta else (low, middle)
     return low
 
 
@@ -91,6 +102,17 @@ def gdp_delta(mu: float, epsilon: float) -> float:
         return 0.0
     first = _normal_cdf(mu / 2.0 - epsilon / mu)
     return max(0.0, first - math.exp(epsilon + _log_normal_cdf(-mu / 2.0 - epsilon / mu)))
+
+
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """The epsilon at which ``gdp_delta`` is ``delta``, to a thousandth; 0 where a delta so large needs none."""
+    low, high = 0.0, 1.0
+    while gdp_delta(mu, high) > delta:
+        low, high = high, 2.0 * high
+    while high - low > 1e-3 and gdp_delta(mu, low) > delta:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if gdp_delta(mu, middle) > delta else (low, middle)
+    return low
 
 
 def _normal_cdf(x: float) -> float:

@@ -21,7 +21,16 @@ from federation.learners import LEARNERS, LearnerEntry, LearnerSettings
 from federation.modes import MODES, Mode
 from secagg.config import MAX_CLIENTS
 from secagg.primitives.known_answers import wrong_answers
-from simulations.audit.attack import MASKED, PROBE, Attack, CoalitionScore, Expectation, NotTriedError, TooLargeError
+from simulations.audit.attack import (
+    MASKED,
+    PROBE,
+    Attack,
+    CoalitionScore,
+    Expectation,
+    NotTriedError,
+    TooLargeError,
+    in_the_clear,
+)
 from simulations.audit.attacks.membership import MEMBERSHIP
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.evaluate import ALPHA, CONFIDENCE, Score, Verdict
@@ -396,7 +405,8 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
     report.controls += negative_controls(bench, max(3, settings.trials))
     if settings.epsilon:
         tick("totals with noise")
-        _noise(report, bench)
+        hiding = tuple(mode for mode in settings.tried_modes if not in_the_clear(mode))
+        _noise(report, bench, hiding or (MASKED,))
     report.not_tested += NOT_TESTED
     report.seconds = time.perf_counter() - started
     return report
@@ -475,8 +485,8 @@ def _points(
         yield CurvePoint(attack=attack.name, clients=clients, rows=rows, score=score)
 
 
-def _noise(report: Audit, bench: Bench) -> None:
-    report.noise += noise_evidence(bench.population, tuple(sorted(report.settings.epsilon)), bench.rng)
+def _noise(report: Audit, bench: Bench, modes: tuple[Mode, ...]) -> None:
+    report.noise += noise_evidence(bench.population, tuple(sorted(report.settings.epsilon)), bench.rng, modes)
     if MEMBERSHIP.name in {attack.name for attack in report.attacks}:
         report.cells += [
             Cell(attack=MEMBERSHIP.name, mode=column, score=one.membership, expectation=Expectation.OPEN)

@@ -1,10 +1,16 @@
-"""Evidence about totals with noise: a lower bound of epsilon, and the noise itself, with planted faults."""
+"""Evidence about totals with noise: lower bounds of epsilon, and the noise itself, with planted faults.
+
+What is rehearsed is what a run does: the mean release first, a mode's own sum, clients that stay away until as few
+are left as was promised, and colluders among these who tell their shares. The noise that is then left must bear the
+claim.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +20,15 @@ from scipy import stats
 from analytic.afl import AFL
 from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
-from federation.privacy import PrivacyPlan
-from secagg import InOneProcess, Layout, MaskedSum, PartyId, SumProtocol, new_session_id
-from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, audit_noise, make_room
-from secagg.entropy import Entropy, os_entropy
+from analytic.row_map import RowMap
+from federation.federation import Step
+from federation.modes import MODES, Mode
+from federation.privacy import PrivacyPlan, PrivateForm
+from secagg import InOneProcess, PartyId, new_session_id
+from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, audit_noise
+from secagg.dp.audit import NoiseAudit
+from secagg.dp.conversions import gdp_epsilon
+from secagg.entropy import Entropy, InsecureSeededEntropy, os_entropy
 from secagg.layout import IntVector
 from secagg.sessions import ClientSession, Contribution
 from simulations.audit.evaluate import Score, epsilon_lower_bound, guess_canaries, paired
@@ -25,13 +36,21 @@ from simulations.audit.population import Population
 from simulations.audit.view import record_sum
 from simulations.report.document import Natural, NotNegative, Part, Positive, Record, computed
 
-CLIENTS, MAX_CANARIES = 10, 600
+CLIENTS, COLLUDERS, MAX_CANARIES = 10, 1, 600
 DRAWS = 25_000
 """Noisy coordinates over all rehearsals: enough that one missing share of ten stands out by ten standard deviations."""
+DRAWS_OF_MEAN = 1_000
+"""Fewer for the release that only places rows; a third of its noise missing stands out."""
 GUESSED = 0.25
 """Part of the canaries that are guessed, fixed beforehand as the bound demands: the most telling ones."""
 
 ALPHA = 1e-6
+FAR = 1e6
+"""How far beyond any bound rows reach that a clip must shorten."""
+
+NEARLY_NONE = 1e-4
+"""Where less than this part of the claimed noise is found, so much is reckoned with: epsilon stays a number."""
+
 Floats = NDArray[np.float64]
 
 
@@ -56,6 +75,10 @@ class NoiseEvidence(Record, title="noise"):
     """Clients whose shares of the noise a released total holds at least."""
     colluders: Natural
     """How many of them may tell theirs."""
+    mode: str
+    """The mode of the sum under the noise."""
+    clients: Natural
+    """Clients of the rehearsed sums; all but the promised survivors stay away."""
     composition: str
     """How the claim follows."""
     sampler: str
@@ -68,8 +91,17 @@ class NoiseEvidence(Record, title="noise"):
     """How many of them were guessed."""
     correct: Natural
     """How many guesses were right."""
+    canary_epsilon: NotNegative
+    """Epsilon for the record that moves the noisy totals most, of rows that reach far beyond every bound: by the
+    Gaussian curve for what it adds over the noise found, so that a clip that does not bound is seen."""
+    beyond_bound: Natural
+    """Clients with a trace of the Gram above their rows times the squared bound, or sums of rows beyond theirs."""
+    dependence_p_value: Part
+    """How likely independent noise is so alike in two sums, one of them the same session again."""
+    mean_ratio: NotNegative | None
+    """Of the release of the rows' mean: variance of the noise found, over the claimed one; null where there is none."""
     noise_ratio: NotNegative
-    """Variance of the noise found, over the claimed one."""
+    """Variance of the noise found in the last sum, over the claimed one."""
     noise_low: NotNegative
     """Lower end of its interval."""
     noise_high: NotNegative
@@ -89,7 +121,12 @@ class NoiseEvidence(Record, title="noise"):
     @computed
     def refuted(self) -> bool:
         """Whether anything contradicts the claim."""
-        return self.lower_bound > self.epsilon or self.too_little or self.lattice_p_value < ALPHA
+        return (
+            max(self.lower_bound, self.canary_epsilon) > self.epsilon
+            or self.beyond_bound > 0
+            or self.too_little
+            or min(self.lattice_p_value, self.dependence_p_value) < ALPHA
+        )
 
     @computed
     def as_expected(self) -> bool:
@@ -105,36 +142,51 @@ class NoiseEvidence(Record, title="noise"):
 
 
 def noise_evidence(
-    population: Population, epsilons: tuple[float, ...], rng: np.random.Generator
+    population: Population,
+    epsilons: tuple[float, ...],
+    rng: np.random.Generator,
+    modes: tuple[Mode, ...] = (MODES["masked"],),
 ) -> Iterator[NoiseEvidence]:
-    """An honest run for each epsilon, then every planted fault at the last one."""
-    for epsilon in epsilons:
-        setting = _Setting.of(population, epsilon, rng)
-        yield setting.evidence("honest", f"noise for epsilon {epsilon:g}", "", setting.parties)
-    for name, title, spoil in (
-        ("halved", "noise of half the scale", _halved),
-        ("missing_shares", "one of ten noise shares missing", _one_silent),
-        ("float_noise", "noise that went through float32", _float32),
-    ):
-        yield setting.evidence(name, f"noise for epsilon {epsilon:g}", title, partial(setting.parties, spoil))
+    """An honest run for each epsilon, over one mode after the other, then every planted fault at the last one."""
+    for place, epsilon in enumerate(epsilons):
+        setting = _Setting.of(population, epsilon, modes[place % len(modes)], rng)
+        yield setting.evidence("honest", f"noise for epsilon {epsilon:g}", None)
+    for fault in NOISE_FAULTS:
+        yield setting.evidence(fault.name, f"noise for epsilon {epsilon:g}", fault)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseFault:
+    """A fault of noise.
+
+    Args:
+        name: in JSON.
+        title: in words.
+        spoil: given a client's share of a sum's noise and the sum's number, what the client sends in its place.
+        stretch: how many times longer than its bound a row may be.
+    """
+
+    name: str
+    title: str
+    spoil: Callable[[DistributedNoise, int], Spoil] | None = None
+    stretch: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Setting:
     """Canaries, a coin for each, clients that hold those that are in, and the noise for one epsilon."""
 
-    epsilon: float
-    plan: PrivacyPlan
-    layout: Layout
-    noise: DistributedNoise
-    contributions: NDArray[np.int64]
+    form: PrivateForm
+    mode: Mode
+    population: Population
+    canaries: NDArray[np.intp]
     included: NDArray[np.bool_]
-    vectors: Mapping[PartyId, IntVector]
+    parts: Mapping[PartyId, NDArray[np.intp]]
     rng: np.random.Generator
 
     @classmethod
-    def of(cls, population: Population, epsilon: float, rng: np.random.Generator) -> _Setting:
-        data = population.dataset
+    def of(cls, population: Population, epsilon: float, mode: Mode, rng: np.random.Generator) -> _Setting:
+        data, clients = population.dataset, tuple(range(1, CLIENTS + 1))
         canaries = population.candidates[:MAX_CANARIES]
         exact = AFL(
             n_features=data.n_features,
@@ -142,105 +194,220 @@ class _Setting:
             feature_format=RowFormat(integer_bits=1, fraction_bits=16),
             max_rows=len(canaries),
         )
+        promised = mode.guarantee(clients).survivors_needed
         plan = PrivacyPlan(
-            epsilon=epsilon,
-            promised_survivors=CLIENTS,
-            mean_share=0.0,
-            nonnegative=data.is_nonnegative,
-        )
-        private = plan.apply(exact)
-        noise = private.noises[-1]
-        assert isinstance(noise, DistributedNoise)
-        spec = private.learner.next_sum(private.learner.init())
-        assert spec is not None
-        contributions = np.array(
-            [
-                spec.to_vector(
-                    private.learner.client_statistics(
-                        private.learner.init(), ClientRows(data.x_train[[place]], data.y_train[[place]])
-                    )
-                )
-                for place in canaries
-            ]
+            epsilon=epsilon, promised_survivors=promised, colluders=COLLUDERS, nonnegative=data.is_nonnegative
         )
         included = rng.random(len(canaries)) < 0.5
-        parts = np.array_split(np.flatnonzero(included), CLIENTS)
+        parts = np.array_split(np.flatnonzero(included), promised)
         return cls(
-            epsilon=epsilon,
-            plan=plan,
-            layout=Layout.of(spec.segments),
-            noise=noise,
-            contributions=contributions,
+            form=plan.apply(exact),
+            mode=mode,
+            population=population,
+            canaries=canaries,
             included=included,
-            vectors={party: contributions[part].sum(axis=0) for party, part in enumerate(parts, start=1)},
+            parts=dict(enumerate(parts, start=1)),
             rng=rng,
         )
 
-    def parties(self, fault: Callable[[CoordinateNoise], Spoil] | None = None) -> InOneProcess:
-        """All parties of a masked sum under the noise, in a session of its own, honest ones or spoiled."""
-        masked = MaskedSum(
-            layout=make_room(self.layout, CLIENTS, self.noise),
-            clients=tuple(self.vectors),
-            session_id=new_session_id(),
-            threshold=CLIENTS,
-        )
-        noisy = NoisySum(protocol=masked, layout=self.layout, noise=self.noise)
-        if fault is None:
-            return InOneProcess(protocol=noisy)
-        return _Faulty(protocol=noisy, exact=masked, spoil=fault(self.noise.share))
-
-    def evidence(self, name: str, title: str, fault: str, make: Callable[[], InOneProcess]) -> NoiseEvidence:
-        """One release attacked, and several rehearsals compared with their exact sum."""
-        claimed = self.noise.total
-        rehearsals = -(-DRAWS // claimed.dimension)
-        releases = [_release(make(), self.vectors) for _ in range(rehearsals)]
-        residuals = np.concatenate([release - self.contributions[self.included].sum(axis=0) for release in releases])
-        found = audit_noise(
-            residuals,
-            CoordinateNoise(levels=np.tile(claimed.levels, rehearsals), variances=claimed.variances),
-            alpha=ALPHA,
-        )
-        scores = self._scores(releases[0])
+    def evidence(self, name: str, title: str, fault: NoiseFault | None) -> NoiseEvidence:
+        """Every sum of the run rehearsed several times and compared with its exact sum; the last one attacked."""
+        mean, (last, found) = self._rehearsed(fault)
+        plan, noise = self.form.plan, last.noise
+        contributions = np.array([last.vector(self._rows([place])) for place in range(len(self.canaries))])
+        scores = self._scores(last, contributions)
         guesses = round(GUESSED * len(scores)) // 2 * 2
         correct = guess_canaries(scores, self.included, guesses)
+        sums = [*([mean] if mean else []), (last, found)]
+        assert plan.promised_survivors is not None
         return NoiseEvidence(
             name=name,
-            title=f"{title}: {fault}" if fault else title,
-            fault=fault,
-            epsilon=self.epsilon,
-            delta=self.plan.delta,
-            unit=self.plan.unit,
-            adjacency=self.plan.adjacency,
-            promised_survivors=self.noise.promised_survivors,
-            colluders=self.noise.colluders,
-            composition="Each claim is for one release of one sum; several add up their zCDP (Bun and Steinke, 2016).",
+            title=f"{title}: {fault.title}" if fault else title,
+            fault=fault.title if fault else "",
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            unit=plan.unit,
+            adjacency=plan.adjacency,
+            promised_survivors=plan.promised_survivors,
+            colluders=plan.colluders,
+            mode=self.mode.name,
+            clients=CLIENTS,
+            composition=f"{len(self.form.releases)} releases, whose zCDP adds up (Bun and Steinke, 2016).",
             sampler=(
                 "the discrete Gaussian law (Canonne, Kamath and Steinke, 2020), exact but for a mass of 6e-43 beyond "
-                "14 standard deviations, from the operating system's entropy."
+                f"14 standard deviations, drawn by {_name_of(CoordinateNoise.draw)} from "
+                f"{_name_of(plan.noise_entropy(0))}."
             ),
-            lower_bound=epsilon_lower_bound(
-                canaries=len(scores), guesses=guesses, correct=correct, delta=self.plan.delta
-            ),
+            lower_bound=epsilon_lower_bound(canaries=len(scores), guesses=guesses, correct=correct, delta=plan.delta),
+            canary_epsilon=self._worst_epsilon(sums),
+            beyond_bound=sum(self._is_beyond(last, part) for part in self.parts.values()),
+            dependence_p_value=min(one.dependence for one, _ in sums),
             canaries=len(scores),
             guesses=guesses,
             correct=correct,
+            mean_ratio=mean[1].variance_ratio if mean else None,
             noise_ratio=found.variance_ratio,
             noise_low=found.interval[0],
             noise_high=found.interval[1],
-            too_little=found.too_little,
-            lattice_p_value=lattice_p_value(residuals[np.tile(claimed.levels, rehearsals) > 0]),
+            too_little=any(one.too_little for _, one in sums),
+            lattice_p_value=lattice_p_value(last.residuals[:, noise.total.levels > 0].ravel()),
             membership=paired(list(scores[self.included]), list(scores[~self.included]), self.rng),
         )
 
-    def _scores(self, release: IntVector) -> Floats:
+    def _rehearsed(
+        self, fault: NoiseFault | None
+    ) -> tuple[tuple[_Rehearsals, NoiseAudit] | None, tuple[_Rehearsals, NoiseAudit]]:
+        """The release of the mean, where there is one, and the last sum, each with what its noise turned out to be."""
+        learner, model = self.form.learner, self.form.learner.init()
+        sums = list[tuple[_Rehearsals, NoiseAudit]]()
+        while (step := Step.of(learner, model, number=len(sums), noise=self.form)) is not None:
+            one = _Rehearsals.of(self, step, fault)
+            sums.append((one, one.audit()))
+            model = learner.update(model, step.spec.from_vector(one.releases[0]), len(self.parts))
+        return (sums[0] if len(sums) > 1 else None), sums[-1]
+
+    def _rows(self, places: list[int] | NDArray[np.intp]) -> ClientRows:
+        return self.population.rows(self.canaries[places])
+
+    def _scores(self, last: _Rehearsals, contributions: NDArray[np.int64]) -> Floats:
         """The mean of each canary's coin given the release, coins taken for normal: the best linear guess."""
-        levels = self.noise.total.levels
-        noisy = levels > 0
-        sigma = np.sqrt(np.array([0.0, *map(float, self.noise.total.variances)]))[levels[noisy]]
-        rows, seen = self.contributions[:, noisy] / sigma, release[noisy] / sigma
+        noisy = last.noise.total.levels > 0
+        sigma = last.sigmas[noisy]
+        rows, seen = contributions[:, noisy] / sigma, last.releases[0][noisy] / sigma
         kernel = rows @ rows.T
         residual = rows @ seen - kernel.sum(axis=1) / 2
         return np.asarray(np.linalg.solve(kernel + 4.0 * np.eye(len(kernel)), residual))
+
+    def _worst_epsilon(self, sums: list[tuple[_Rehearsals, NoiseAudit]]) -> float:
+        """Epsilon at delta of the Gaussian mechanism that the worst canary sees in all sums together."""
+        data = self.population.dataset
+        some = self.canaries[:20]
+        x, y = data.x_train[some], data.y_train[some]
+        d = data.n_features
+        extreme = np.concatenate([FAR * x, FAR * np.ones((1, d)), FAR * np.eye(d)[:2], np.ones((1, d)) / FAR, x[:4]])
+        extreme = extreme if data.is_nonnegative else np.concatenate([extreme, -extreme])
+        labels = np.resize(y, len(extreme))
+        worst = 0.0
+        for place in range(len(extreme)):
+            row = ClientRows(extreme[[place]], labels[[place]])
+            seen = (
+                float(np.square(one.moved_by(row)).sum()) / min(1.0, max(of.interval[1], NEARLY_NONE))
+                for one, of in sums
+            )
+            worst = max(worst, sum(seen))
+        return gdp_epsilon(math.sqrt(worst), self.form.plan.delta)
+
+    def _is_beyond(self, last: _Rehearsals, part: NDArray[np.intp]) -> bool:
+        """Whether a client's statistics cannot be those of so many rows within the bound and the format."""
+        statistics = last.step.spec.from_vector(last.vector(self._rows(part)))
+        row_map = getattr(last.step.learner, "row_map", None)
+        assert isinstance(row_map, RowMap), "AFL's private form has a map"
+        limit, n_rows = row_map.last.limit, len(part)
+        trace = int(np.trace(statistics.gram))
+        return trace > n_rows * limit**2 or int(np.abs(statistics.cross).max(initial=0)) > n_rows * limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Rehearsals:
+    """One sum of a run, made several times over; the last two are one session, made again."""
+
+    step: Step[object]
+    noise: DistributedNoise
+    stretch: float
+    releases: list[IntVector] = field(repr=False)
+    residuals: NDArray[np.int64] = field(repr=False)
+
+    @classmethod
+    def of(cls, setting: _Setting, step: Step[object], fault: NoiseFault | None) -> _Rehearsals:
+        noise = setting.form.noises[step.number]
+        assert isinstance(noise, DistributedNoise)
+        stretch = fault.stretch if fault else 1.0
+        one = cls(step=step, noise=noise, stretch=stretch, releases=[], residuals=np.empty((0, 0), np.int64))
+        vectors = {party: one.vector(setting._rows(part)) for party, part in setting.parts.items()}
+        exact = np.sum(list(vectors.values()), axis=0)
+        spoil = fault.spoil(noise, step.number) if fault and fault.spoil else None
+        draws = DRAWS if step.number == len(setting.form.noises) - 1 else DRAWS_OF_MEAN
+        n_rehearsals = max(3, min(MOST_REHEARSALS, -(-draws // noise.total.dimension)))
+        sessions = [new_session_id() for _ in range(n_rehearsals - 1)]
+        releases = [
+            record_sum(_parties(setting, step, noise, spoil, session), vectors).released().total
+            for session in (*sessions, sessions[-1])
+        ]
+        return replace(one, releases=releases, residuals=np.array([release - exact for release in releases]))
+
+    def vector(self, rows: ClientRows) -> IntVector:
+        """What a client contributes, if rows may be longer than they should."""
+        vector = self.step.vector(rows)
+        if self.stretch == 1.0:
+            return vector
+        layout, spoiled = self.step.layout, vector.copy()
+        for segment, place in layout.slices():
+            times = self.stretch ** (2 if segment.name == "gram" else 1)
+            spoiled[place] = np.trunc(vector[place] * times).astype(np.int64)
+        return spoiled
+
+    def moved_by(self, row: ClientRows) -> Floats:
+        """What one row adds, in standard deviations of the claimed noise; nothing that gets no noise moves."""
+        noisy = self.noise.total.levels > 0
+        moved: Floats = self.vector(row)[noisy] / self.sigmas[noisy]
+        return moved
+
+    @property
+    def sigmas(self) -> Floats:
+        """Of the claimed noise, by coordinate; 0 where nothing is released."""
+        sigmas: Floats = np.sqrt(np.array([0.0, *map(float, self.noise.total.variances)]))[self.noise.total.levels]
+        return sigmas
+
+    def audit(self) -> NoiseAudit:
+        """All residuals against the claimed noise."""
+        claimed, times = self.noise.total, len(self.residuals)
+        levels = np.tile(claimed.levels, times)
+        return audit_noise(
+            self.residuals.ravel(), CoordinateNoise(levels=levels, variances=claimed.variances), alpha=ALPHA
+        )
+
+    @property
+    def dependence(self) -> float:
+        """How likely the largest correlation of two residuals is, of all pairs (Bonferroni)."""
+        noisy = self.noise.total.levels > 0
+        scaled = self.residuals[:, noisy] / self.sigmas[noisy]
+        scaled /= np.sqrt(np.maximum(np.square(scaled).mean(axis=1, keepdims=True), NEARLY_NONE))
+        pairs = list(combinations(range(len(scaled)), 2))
+        largest = max(abs(float(scaled[i] @ scaled[j])) for i, j in pairs) / math.sqrt(scaled.shape[1])
+        return min(1.0, len(pairs) * 2 * float(stats.norm.sf(largest)))
+
+
+MOST_REHEARSALS = 40
+"""Of a sum of few coordinates."""
+
+
+def _part(found: NoiseAudit) -> float:
+    """How much of the claimed variance there is at most; as much as claimed where nothing contradicts it."""
+    return min(1.0, max(found.interval[1], NEARLY_NONE))
+
+
+def _name_of(called: Callable[..., object]) -> str:
+    """What draws, by its own name, so that a report says if it is another one."""
+    return f"{called.__module__}.{getattr(called, '__qualname__', type(called).__qualname__)}"
+
+
+def _parties(
+    setting: _Setting, step: Step[object], noise: DistributedNoise, spoil: Spoil | None, session_id: bytes
+) -> InOneProcess:
+    """All parties of a sum under the noise, of whom some vanish and one tells its share."""
+    clients = tuple(range(1, CLIENTS + 1))
+    parties = setting.mode.in_one_process(
+        layout=step.room(CLIENTS), clients=clients, session_id=session_id, context=step.context
+    )
+    noisy = step.over(parties.protocol)
+    assert isinstance(noisy, NoisySum)
+    return _Rehearsed(
+        protocol=noisy,
+        secrets=parties.secrets,
+        session_id=session_id,
+        spoil=spoil,
+        honest_from=noise.colluders + 1,
+    )
 
 
 def lattice_p_value(noise: NDArray[np.int64]) -> float:
@@ -248,40 +415,91 @@ def lattice_p_value(noise: NDArray[np.int64]) -> float:
     return float(stats.chisquare(np.bincount(noise & 15, minlength=16)).pvalue)
 
 
-def _release(parties: InOneProcess, vectors: Mapping[PartyId, IntVector]) -> IntVector:
-    return record_sum(parties, vectors).released().total
-
-
 # Planted faults: what a client sends in place of its vector with an honest share of noise
 
-Spoil = Callable[[PartyId, IntVector], IntVector]
+Spoil = Callable[[PartyId, IntVector, bytes], IntVector]
+"""Given the client, its vector and the session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Faulty(InOneProcess):
-    """All parties of a noisy sum whose clients' vectors are spoiled by something else."""
+class _Rehearsed(InOneProcess):
+    """All parties of a noisy sum; the first clients tell their shares, so that they are taken off: they send none."""
 
-    exact: SumProtocol
-    spoil: Spoil
+    session_id: bytes
+    spoil: Spoil | None
+    honest_from: PartyId
 
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+        noisy, secrets = self.protocol, self.of_party(party)
+        assert isinstance(noisy, NoisySum)
         assert not callable(contribution)
-        return self.exact.client(party, self.spoil(party, contribution), entropy=entropy)
+        if party < self.honest_from:
+            return noisy.protocol.client(party, contribution, secrets=secrets, entropy=entropy)
+        if self.spoil is None:
+            return noisy.client(party, contribution, secrets=secrets, entropy=entropy)
+        spoiled = self.spoil(party, contribution, self.session_id)
+        return noisy.protocol.client(party, spoiled, secrets=secrets, entropy=entropy)
 
 
-def _halved(share: CoordinateNoise) -> Spoil:
-    half = replace(share, variances=tuple(max(1, variance // 4) for variance in share.variances))
-    return lambda party, vector: vector + half.draw()
+def _scaled(numerator: int, denominator: int) -> Callable[[DistributedNoise, int], Spoil]:
+    """Shares of another variance."""
+
+    def spoil(noise: DistributedNoise, number: int) -> Spoil:
+        share = noise.share
+        variances = tuple(max(1, variance * numerator // denominator) for variance in share.variances)
+        other = replace(share, variances=variances)
+        return lambda party, vector, session: vector + other.draw()
+
+    return spoil
 
 
-def _one_silent(share: CoordinateNoise) -> Spoil:
-    return lambda party, vector: vector if party == 1 else vector + share.draw()
+def _for_all_clients(noise: DistributedNoise, number: int) -> Spoil:
+    """Shares that would do if nobody vanished and nobody told."""
+    other = replace(noise.share, variances=noise.total.split(CLIENTS).variances)
+    return lambda party, vector, session: vector + other.draw()
 
 
-def _float32(share: CoordinateNoise) -> Spoil:
+def _one_silent(noise: DistributedNoise, number: int) -> Spoil:
+    silent = noise.colluders + 1
+    return lambda party, vector, session: vector if party == silent else vector + noise.share.draw()
+
+
+def _float32(noise: DistributedNoise, number: int) -> Spoil:
     """Enough of it (2 % more scale), so that only its low bits give it away: float32 has 24 bits."""
     rng = np.random.default_rng(int.from_bytes(os_entropy(8), "big"))
-    sigma = 1.02 * np.sqrt(np.array([0.0, *map(float, share.variances)]))[share.levels]
-    return lambda party, vector: (
+    sigma = 1.02 * np.sqrt(np.array([0.0, *map(float, noise.share.variances)]))[noise.share.levels]
+    return lambda party, vector, session: (
         vector + (rng.standard_normal(len(sigma), dtype=np.float32) * sigma.astype(np.float32)).astype(np.int64)
     )
+
+
+def _bare_mean(noise: DistributedNoise, number: int) -> Spoil:
+    return lambda party, vector, session: vector if number == 0 else vector + noise.share.draw()
+
+
+def _from_session(noise: DistributedNoise, number: int) -> Spoil:
+    """Noise that follows from the session, so that a session that is made again shows the same."""
+
+    def spoil(party: PartyId, vector: IntVector, session: bytes) -> IntVector:
+        return vector + noise.share.draw(InsecureSeededEntropy(party, session.hex()))
+
+    return spoil
+
+
+def _once_for_all(noise: DistributedNoise, number: int) -> Spoil:
+    """One of the clients keeps its noise for every session."""
+    kept = noise.share.draw()
+    fixed = noise.colluders + 1
+    return lambda party, vector, session: vector + (kept if party == fixed else noise.share.draw())
+
+
+NOISE_FAULTS = (
+    NoiseFault(name="halved", title="noise of half the scale", spoil=_scaled(1, 4)),
+    NoiseFault(name="missing_shares", title="one noise share missing", spoil=_one_silent),
+    NoiseFault(name="float_noise", title="noise that went through float32", spoil=_float32),
+    NoiseFault(name="whole_cohort", title="noise that counts on clients who vanish or tell", spoil=_for_all_clients),
+    NoiseFault(name="bare_mean", title="no noise on the mean", spoil=_bare_mean),
+    NoiseFault(name="from_session", title="noise that a repeated session repeats", spoil=_from_session),
+    NoiseFault(name="kept_noise", title="a client that draws its noise once for all sessions", spoil=_once_for_all),
+    NoiseFault(name="long_rows", title="rows 1.95 times longer than the bound", stretch=1.95),
+)

@@ -98,7 +98,8 @@ def _about_noise(audit: Audit) -> Iterator[Finding]:
             yield (
                 Mark.FINE,
                 f"{one.title}: an attack shows epsilon to be at least {one.lower_bound:.2f}, the claim is at most "
-                f"{one.epsilon:g}; noise found is {one.noise_ratio:.3f} of what was claimed",
+                f"{one.epsilon:g} (for the row that moves totals most {one.canary_epsilon:.3g}); noise found over "
+                f"{one.mode} is {one.noise_ratio:.3f} of what was claimed",
             )
     planted = [one for one in audit.noise if one.fault]
     if planted and all(one.as_expected for one in planted):

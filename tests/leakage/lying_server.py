@@ -626,7 +626,10 @@ class Masked(Attack):
 
 
 class Committee(Attack):
-    """To each helper its own seeds, survivors and certificate, of whatever origin; colluding helpers sign anything."""
+    """To each helper its own seeds, survivors and certificate, of whatever origin; colluding helpers sign anything.
+
+    Before any of these it may have helpers certify that the sum failed: then nothing of that sum may ever follow.
+    """
 
     def __init__(self, stage: Stage, choose: Choose) -> None:
         Attack.__init__(self, stage, choose)
@@ -637,6 +640,21 @@ class Committee(Attack):
         self._signed: dict[tuple[int, bytes], dict[int, bytes]] = defaultdict(dict)
         self._answered_for: dict[tuple[int, int], frozenset[int]] = {}
         self._again: set[tuple[int, int, int]] = set()
+        self._asks_whether_failed = False
+        self._say_failed: dict[int, set[int]] = defaultdict(set)
+
+    def leak(self) -> Combination | None:
+        """As for every mode; or any combination, the total too, with a vector of a sum certified to have failed."""
+        colluding = self.stage.colluders.intersection(self.stage.sums[0].helpers)
+        over = {
+            number
+            for number, helpers in self._say_failed.items()
+            if len(helpers | colluding) >= self._config(number).replication.quorum
+        }
+        found = Attack.leak(self)
+        if found is None and over:
+            return next((c for c in self.span().combinations() if over & {number for _, number in c.vectors}), None)
+        return found
 
     def play(self) -> None:
         """Collect vectors, then lead each honest helper through its steps."""
@@ -655,12 +673,23 @@ class Committee(Attack):
             if (number, None) not in self._told[helper]:
                 self.tell(number, helper, None)
             self.disturb(number, helper)
+            self._ask_whether_it_failed(number, step, helper)
             answers = self.tell(number, helper, self._request(number, step, helper))
             if answers and step == SURVIVORS:
                 self._take_signature(number, helper, answers[0])
             following = self._following(number, step, helper, bool(answers))
             if following is not None:
                 insort(waiting, (number, following, helper))
+
+    def _ask_whether_it_failed(self, number: int, step: int, helper: int) -> None:
+        """From some helper's first step on every helper before each of its steps."""
+        config = self._config(number)
+        if self.stage.may_lie and config.is_authenticated and step == SEEDS:
+            self._asks_whether_failed ^= bool(self.choose(2))
+        if self._asks_whether_failed:
+            nobody = Parties(parties=()).to_payload()
+            if self.tell(number, helper, says(config, MessageType.SURVIVOR_SET, nobody, recipient=helper)):
+                self._say_failed[number].add(helper)
 
     def _following(self, number: int, step: int, helper: int, has_answered: bool) -> int | None:
         """The next step; a liar tries once more where it was refused, and begins with other survivors at the end."""

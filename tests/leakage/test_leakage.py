@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -48,7 +49,7 @@ from secagg.masked.series import MaskedSeries
 from secagg.masked.states import ClientState
 from secagg.primitives import mask_stream
 from secagg.primitives.shamir import SHARE_BYTES
-from secagg.wire import MessageType
+from secagg.wire import MessageType, Reader
 
 HELPERS = (101, 102, 103, 104)
 
@@ -311,6 +312,20 @@ def helper_fixes_two_sets(patch: Patch) -> None:
     patch.setattr(CommitteeHelper, "receive", due_again)
 
 
+def helper_forgets_that_it_failed(patch: Patch) -> None:
+    """A helper goes on with a sum that it signed to have failed."""
+    sign = CommitteeHelper._sign_survivors
+
+    def forget(self: CommitteeHelper, reader: Reader) -> bytes:
+        kept, key = replace(self._kept), self._key
+        answer = sign(self, reader)
+        if self._kept.due is None:
+            self._kept, self._key = kept, key
+        return answer
+
+    patch.setattr(CommitteeHelper, "_sign_survivors", forget)
+
+
 def helpers_do_not_agree(patch: Patch) -> None:
     """A helper answers before a quorum signed the same survivors."""
     patch.setattr(CommitteeHelper, "_check_certificate", lambda self, certificate: None)
@@ -380,6 +395,7 @@ PLANTS: dict[str, tuple[Callable[[Patch], None], Callable[[], Stage], int]] = {
     "bfv, and the server lies": (nothing, lambda: over_bfv(unmasked(3)), 2),
     "the same rows in two sums": (nothing, two(masked, same_rows=True), 1),
     "a helper answers for two survivor sets": (helper_fixes_two_sets, helped(101), 2),
+    "a helper goes on with a sum that failed": (helper_forgets_that_it_failed, helped(101, helpers=4), 1),
     "helpers answer before they agree": (helpers_do_not_agree, helped(101, helpers=4), 2),
     "a quorum that two sets can have": (small_quorum, helped(101, helpers=4), 2),
     "a set of helpers left out": (a_set_left_out, helped(101, helpers=4), 0),

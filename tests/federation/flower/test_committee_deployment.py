@@ -1,4 +1,6 @@
-"""Four helpers in processes of their own, of whom one is killed, or lies: the model is exact, and the liar is named."""
+"""Four helpers in processes of their own, of whom one is killed, or lies: the model is exact, and the liar is named.
+
+Where too few clients are there, they certify that."""
 
 from __future__ import annotations
 
@@ -9,6 +11,9 @@ from pathlib import Path
 
 import pytest
 from loopback_deployment import ENVIRONMENT, Deployment, assert_exact
+
+from federation.site.site import Site
+from federation.site.site_file import SiteFile
 
 PATIENT = {"mode": "committee", "join_seconds": 300.0, "round_seconds": 300.0}
 SITE, HELPER = "site-2", 102
@@ -61,3 +66,29 @@ def test_a_helper_that_lies_is_named_and_the_model_is_exact(deployment: Deployme
     differ = [line["helpers"] for line in deployment.progress(run) if line["event"] == "different sums of masks"]
     assert differ
     assert all(HELPER in pair for pair in differ)
+
+
+SILENT = """\
+from secagg.committee.client import CommitteeClient
+
+
+def start(self):
+    raise RuntimeError("this site's client says nothing")
+
+
+CommitteeClient.start = start
+"""
+
+
+@pytest.mark.slow
+def test_a_sum_that_fails_is_certified_and_no_site_counts_it(deployment: Deployment, tmp_path: Path) -> None:
+    """Four clients are needed, one says nothing; the other three had sent their vectors."""
+    (tmp_path / "sitecustomize.py").write_text(SILENT)
+    start(deployment, lying=tmp_path)
+    run = deployment.submit(**PATIENT, min_survivors=4)
+    assert deployment.wait_ended(run) == "finished:failed", deployment.progress(run)
+    lines = deployment.progress(run)
+    assert sum(line.get("sent") == "COMMITTEE_INPUT" for line in lines) == 3
+    assert [line["certified"] for line in lines if line["event"] == "failure"] == [True]
+    sites = [Site(SiteFile.read(deployment.folder / site / "site.toml")) for site in deployment.sites]
+    assert [site.count_totals() for site in sites] == [(0, 0)] * 4

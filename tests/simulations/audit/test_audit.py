@@ -24,6 +24,7 @@ from simulations.audit.attack import Expectation
 from simulations.audit.audit import PRIVATE_TOTAL, TOTAL, Audit, AuditSettings, Cell, audit
 from simulations.audit.catalogue import NAMES, choose_attacks
 from simulations.audit.evaluate import Score, Verdict
+from simulations.audit.noisy_totals import NOISE_FAULTS
 from simulations.report.audit_findings import findings, print_audit
 from simulations.report.audit_html import to_html
 from simulations.report.page import row_picture
@@ -87,6 +88,9 @@ def test_plain_loses_masked_holds_and_the_total_still_leaks(report: Audit) -> No
     assert report.cell("afl_upload", "masked").verdict is Verdict.DOES_NOT_APPLY
     assert all(one.as_stated for one in report.coalitions)
     assert all(one.as_expected for one in report.noise)
+    assert [one.name for one in report.noise] == ["honest", *(fault.name for fault in NOISE_FAULTS)]
+    assert report.noise[-1].canary_epsilon > 3 * report.noise[-1].epsilon  # rows beyond the bound
+    assert 0.9 * report.noise[0].epsilon < report.noise[0].canary_epsilon <= report.noise[0].epsilon
     assert report.columns == ("plain", "masked", TOTAL, PRIVATE_TOTAL)
 
 

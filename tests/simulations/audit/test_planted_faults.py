@@ -10,14 +10,14 @@ import pytest
 from support.planted_faults import PLANTED, by_attack, table
 
 from federation.datasets import Dataset, bundled
-from federation.modes import MODES, Mode
+from federation.modes import MODES, Mode, choose_modes
 from secagg.entropy import Entropy, os_entropy
 from simulations.audit.attack import MASKED, Attack
 from simulations.audit.audit import AuditSettings, Cell
 from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import Verdict
 from simulations.audit.negative_controls import MASK_FAULTS, MaskFault, negative_controls, with_fault
-from simulations.audit.noisy_totals import lattice_p_value, noise_evidence
+from simulations.audit.noisy_totals import NOISE_FAULTS, lattice_p_value, noise_evidence
 from simulations.audit.population import Population
 from simulations.audit.workbench import Bench
 
@@ -56,7 +56,7 @@ def test_the_page_lists_every_fault() -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "planted-faults.md").read_text(encoding="utf-8")
     assert table() in page
     assert f"{len(PLANTED)} are built into" in page
-    assert all(f"| {fault.title} |" in page for fault in MASK_FAULTS)
+    assert all(f"| {fault.title} |" in page for fault in (*MASK_FAULTS, *NOISE_FAULTS))
 
 
 CAUGHT = (Verdict.LEAKS, Verdict.RECOVERED)
@@ -90,18 +90,24 @@ def test_float32_noise_has_no_low_bits() -> None:
 def evidence_of(data: Dataset, epsilons: tuple[float, ...], seed: int) -> None:
     rng = np.random.default_rng(seed)
     population = Population.of(data, rng)
-    found = list(noise_evidence(population, epsilons, rng))
-    assert [one.name for one in found] == ["honest"] * len(epsilons) + ["halved", "missing_shares", "float_noise"]
+    modes = tuple(mode for mode in choose_modes(None) if mode.name in ("masked", "committee", "bfv"))
+    found = list(noise_evidence(population, epsilons, rng, modes))
+    honest, faults = found[: len(epsilons)], {one.name: one for one in found[len(epsilons) :]}
+    assert list(faults) == [fault.name for fault in NOISE_FAULTS]
     for one in found:
         assert one.as_expected, (one.title, one.words)
-        assert one.fault or one.lower_bound <= one.epsilon
-    assert found[-1].lattice_p_value < 1e-6
-    assert found[-3].noise_ratio == pytest.approx(0.25, abs=0.02)
-    assert found[-2].noise_ratio == pytest.approx(0.9, abs=0.05)
-
-
-def test_noise_stands_and_every_planted_fault_of_noise_is_caught() -> None:
-    evidence_of(bundled("digits"), (8.0,), 0)
+        assert one.fault or max(one.lower_bound, one.canary_epsilon) <= one.epsilon
+        assert one.promised_survivors < one.clients
+    assert [one.mode for one in honest] == [modes[place % len(modes)].name for place in range(len(honest))]
+    assert all(0.9 * one.epsilon < one.canary_epsilon for one in honest)  # the bound is nearly reached, so it is tried
+    assert faults["float_noise"].lattice_p_value < 1e-6
+    assert faults["halved"].noise_ratio == pytest.approx(0.25, abs=0.02)
+    assert faults["bare_mean"].mean_ratio == 0.0
+    assert faults["long_rows"].canary_epsilon > 3 * faults["long_rows"].epsilon
+    assert faults["long_rows"].beyond_bound > 0
+    for name in ("from_session", "kept_noise"):
+        assert faults[name].dependence_p_value < 1e-6
+        assert not faults[name].too_little
 
 
 @pytest.mark.slow

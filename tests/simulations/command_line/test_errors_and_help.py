@@ -136,7 +136,7 @@ WRONG = [
     ("compare --mean-share 0.5", "--mean-share needs --epsilon"),
     (
         "compare --epsilon 1 --learner safle",
-        "has a private form, afl, random or deepafl, not safle",
+        "has a private form, afl, random, logistic, deepafl, not safle",
     ),
     ("compare --epsilon 1 --promise 4", "4 survivors are promised and 3 of 3 stay"),
     ("compare --epsilon 1 --label-noise 0.1", "--label-noise would reach them; leave out one"),
@@ -196,7 +196,7 @@ WRONG = [
     ("audit --dataset diabetes", "attacks look for rows of classes; diabetes has real targets"),
     (
         "compare --learner svm",
-        "a learner is one of afl, fedhip, random, deepafl, safle, or all of them",
+        "a learner is one of afl, fedhip, random, logistic, deepafl, safle, or all of them",
     ),
     ("compare --learner afl,all", "or all of them as all, not 'all'"),
     ("compare --baselines sgd", "argument --baselines: a baseline is one of fedavg, fedprox"),
@@ -204,7 +204,8 @@ WRONG = [
     ("compare --baselines fedavg --option rounds=0", "a gradient baseline needs rounds"),
     ("compare --learner fedhip --option alphas=much", "alphas of fedhip must be numbers with commas"),
     ("compare --learner fedhip --option alphas=-1", "must be numbers from 0 to 2\\^52, not -1"),
-    ("compare --learner all --ri 1", "deepafl has no RI process"),
+    ("compare --learner all --ri 1", "logistic has no RI process"),
+    ("compare --dataset diabetes --learner logistic", "logistic has no RI process, and is for class labels"),
     ("compare --dataset digits --data x.npz", "argument --data: not allowed with argument --dataset"),
     ("compare --modes plain,telepathy", "argument --modes: a mode is one of plain, masked"),
     ("compare --modes plain,,masked", "argument --modes: a list reads like one,two"),
