@@ -20,6 +20,7 @@ from analytic.errors import (
 from analytic.evaluation import ClassEvaluation, ClassReport, RegressionEvaluation, RegressionReport
 from analytic.fedhip import FedHiP, FedHiPModel
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
+from analytic.logistic import Logistic
 from analytic.model_files import ModelFileError, load_model, save_model
 from analytic.partial_labels import PartialLabels
 from analytic.random_map import RandomMap
@@ -47,6 +48,7 @@ __all__ = [
     "FixedThresholds",
     "InvalidRowsError",
     "LinearModel",
+    "Logistic",
     "ModelFileError",
     "NotPositiveDefiniteError",
     "NotReadyError",

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from analytic.digits import Digits, digit_bits, exact_product
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
+from analytic.integer_maps import FixedRows
 from analytic.layers import Layer, Linear
 from analytic.learner import OPTIONAL, STORED_WITHOUT, ClientRows, SumSpec, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
@@ -38,10 +39,10 @@ from analytic.sensitivity import (
     Adjacency,
     BoundedSum,
     ClientSensitivity,
-    MeanSensitivity,
     RecordSensitivity,
     Sensitivity,
     Unit,
+    mean_sensitivity,
     noise_levels,
 )
 from analytic.solve import Solution, solve_ridge
@@ -272,6 +273,14 @@ class AFL:
             return features, targets
         return self.columns.features(features), self.columns.targets(targets)
 
+    def lattice_rows(self, model: LinearModel, rows: ClientRows) -> FixedRows:
+        """Rows as the last sum takes them, on its lattice, for sums that come after it."""
+        row_format, (features, _) = self.spec.feature_format, self.mapped(rows)
+        if self.row_map is not None:
+            features = self._placed(model, self.row_map.first.apply(features).rows)
+        units = row_format.quantise(features, clip=self.clip)
+        return FixedRows(values=row_format.dequantise(units), fraction_bits=row_format.fraction_bits)
+
     def update(self, model: LinearModel, total: Any, survivors: int) -> LinearModel:
         """Aggregation stage: the centre, or the weights once K gamma I is taken off again, exactly.
 
@@ -291,18 +300,19 @@ class AFL:
         """The survivors' pooled statistics: the total without the K gamma I that they added."""
         return ri_taken_off(total, survivors, units=self.ri_units, max_clients=self.max_clients)
 
-    def solve(self, pooled: Statistics, survivors: int = 1) -> Solution:
+    def solve(self, pooled: Statistics, survivors: int = 1, *, target_format: RowFormat | None = None) -> Solution:
         """Weights of pooled statistics: the exact solution, each entry rounded to float64 once, unless there is noise.
 
         Args:
             pooled: the statistics.
             survivors: how many clients they are of, which tells the solver how much noise they hold.
+            target_format: of what stands in for targets in them; None for the learner's own targets.
         """
-        row_format = self.spec.feature_format
+        formats = self.spec.feature_format, target_format or self.target_format
         if self.solver is None:
-            return self.solve_digits(*in_digits(pooled, row_format, self.target_format))
-        gram, cross = dequantised(pooled, row_format, self.target_format)
-        bits = row_format.fraction_bits
+            return self.solve_digits(*in_digits(pooled, *formats))
+        gram, cross = dequantised(pooled, *formats)
+        bits = formats[0].fraction_bits
         return self.solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
 
     def over(self, denominator: int) -> Self:
@@ -400,6 +410,10 @@ class AFL:
             terms = replace(terms, nonnegative=not self.lift.row_format.signed)
         return self if self.row_map is not None else replace(self, row_map=RowMap.of(terms))
 
+    def unbounded(self) -> Self:
+        """The learner without a row map and what knows its noise."""
+        return replace(self, row_map=None, solver=None)
+
     def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
         """What each sum is, in order, to who prices its noise.
 
@@ -416,7 +430,7 @@ class AFL:
         sums = []
         if self.mean_spec is not None:
             nonnegative = not mapped.first.row_format.signed
-            of_mean = MeanSensitivity(spec=self.mean_spec, adjacency=adjacency, nonnegative=nonnegative)
+            of_mean = mean_sensitivity(self.mean_spec, adjacency, nonnegative=nonnegative)
             levels = np.ones(self._n_mapped + 1, dtype=np.uint8)
             sums.append(
                 BoundedSum(label="mean", sensitivity=of_mean, levels=levels, fraction_bits=bits, preparatory=True)

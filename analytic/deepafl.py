@@ -418,6 +418,10 @@ class DeepAFL:
             raise SpecificationError("a deep learner's layers are bounded by record only, not by client; take records")
         return self if self.row_map is not None else replace(self, row_map=LayerMap(fraction_bits=terms.fraction_bits))
 
+    def unbounded(self) -> Self:
+        """The learner without a layer map and what knows its noise."""
+        return replace(self, row_map=None, solver=None, block_solver=None)
+
     def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
         """What each of the 2T + 1 sums is, in order, to who prices its noise. Signs are mixed in every layer.
 

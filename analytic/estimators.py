@@ -32,6 +32,7 @@ from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.features import Projection
 from analytic.fedhip import FedHiP
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
+from analytic.logistic import Logistic
 from analytic.partial_labels import UNKNOWN, PartialLabels
 from analytic.parts import together
 from analytic.random_map import RandomMap
@@ -47,6 +48,7 @@ __all__ = [
     "DeepAFLRegressor",
     "FedHiPClassifier",
     "FedHiPRegressor",
+    "LogisticClassifier",
     "SAFLeClassifier",
     "SAFLeRegressor",
 ]
@@ -441,6 +443,40 @@ class AFLClassifier(Classifier, AFLStatistics):
 
     def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> AFL | Chosen:
         return _afl(self, rows, None, n_classes, LABELS, kind=self._learner_type, most=most)
+
+
+class LogisticClassifier(Classifier):
+    """Multinomial logistic regression by softmax rounds from exact sums (``analytic.logistic``).
+
+    Args:
+        feature_format, clip, fit_intercept, class_weight, lift: as in ``AFLClassifier``.
+        ridge: of the solve that every step is made with, a number.
+        n_rounds, step, scale: as in ``Logistic``.
+    """
+
+    _learner_type = Logistic
+    _takes_several = False
+
+    def __init__(
+        self,
+        *,
+        feature_format: str = AUTO,
+        ridge: float = 0.0,
+        clip: bool = False,
+        fit_intercept: bool = True,
+        class_weight: dict[Any, int] | str | None = None,
+        lift: RandomMap | None = None,
+        n_rounds: int = 5,
+        step: float = 8.0,
+        scale: float = 10.0,
+    ) -> None:
+        self.feature_format, self.ridge, self.clip, self.fit_intercept = feature_format, ridge, clip, fit_intercept
+        self.class_weight, self.lift = class_weight, lift
+        self.n_rounds, self.step, self.scale = n_rounds, step, scale
+
+    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> Logistic:
+        start: Any = _afl(self, rows, None, n_classes, LABELS, kind=AFL, most=most)
+        return Logistic(learner=start, n_rounds=self.n_rounds, step=self.step, scale=self.scale)
 
 
 class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]

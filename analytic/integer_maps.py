@@ -37,6 +37,9 @@ IntMatrix = NDArray[np.int64]
 WORKING_BITS = 30
 """Bits of a row's entry at its public bound. With 22 bits of a matrix's column sums that is one product in float64."""
 
+SCORE_BITS, LEAST_SCORE = 20, -24.0
+"""A softmax takes scores in units of 2^-20, and those of 24 and more below a row's largest as 24 below."""
+
 EXACT_BITS, WIDEST_BITS = 53, 62
 """Integers up to 2^53 are float64 numbers; products up to 2^62 are added from limbs in int64."""
 
@@ -237,6 +240,29 @@ def quadratic_forms(gram: IntMatrix, matrix: FixedMatrix) -> list[int]:
     return totals
 
 
+# --- softmax
+
+
+def softmax(scores: FloatMatrix, fraction_bits: int) -> FloatMatrix:
+    """exp(z) / sum exp(z) of each row of scores, as multiples of 2^-fraction_bits, each rounded down.
+
+    What scores lie below their row's largest is rounded to 2^-``SCORE_BITS``, its exponential to 2^-30 correctly; the
+    quotient is one of integers. So it is within 2^-18 of the real one and the same on every machine.
+
+    Args:
+        scores: shape (n, c).
+        fraction_bits: of the result, at most 32.
+    """
+    below = scores - scores.max(axis=1, keepdims=True, initial=-math.inf)
+    below = np.ldexp(np.rint(np.ldexp(np.maximum(below, LEAST_SCORE), SCORE_BITS)), -SCORE_BITS)
+    units = np.empty(scores.shape, dtype=np.int64)
+    for part, less in _activated(below, None, SCORE_BITS, _EXPONENTIAL, WORKING_BITS):
+        units[part] = np.ldexp(1.0 + less, WORKING_BITS).astype(np.int64)
+    shares = (units << fraction_bits) // units.sum(axis=1, keepdims=True)
+    found: FloatMatrix = np.ldexp(shares.astype(np.float64), -fraction_bits)
+    return found
+
+
 # --- activations
 
 
@@ -369,6 +395,9 @@ def _gelu_nearest(z: Fraction, bits: int) -> int:
         return _gelu_in_balls(z, bits)
     return max(0, math.ceil(z * Fraction(2) ** bits - Fraction(1, 2)))
 
+
+_EXPONENTIAL = Activation(function=np.expm1, nearest=_transcendental(lambda z: z.expm1()))
+"""exp(z) - 1, which at z <= 0 never grows a value: that is where ``softmax`` takes it."""
 
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": Activation(function=_gelu, nearest=_gelu_nearest),

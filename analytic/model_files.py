@@ -32,6 +32,7 @@ from analytic.errors import SpecificationError
 from analytic.evaluation import ClassEvaluation, RegressionEvaluation
 from analytic.fedhip import FedHiP
 from analytic.learner import OPTIONAL, STORED_WITHOUT, AnalyticLearner, stated_fields
+from analytic.logistic import Logistic
 from analytic.model_arrays import ModelFileError as ModelFileError
 from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
@@ -51,6 +52,7 @@ LEARNERS: dict[str, type[Any]] = {
     "fedhip": FedHiP,
     "deepafl": DeepAFL,
     "safle": SAFLe,
+    "logistic": Logistic,
     "chosen-afl": Chosen,
     "chosen-random": Chosen,
     "chosen-fedhip": Chosen,
@@ -75,6 +77,7 @@ JUDGED = "judged"
 PARAMETERS: dict[str, type[Any]] = {
     "afl": AFL,
     "fedhip": FedHiP,
+    "logistic": Logistic,
     "deepafl": DeepAFL,
     "safle": SAFLe,
     "chosen": Chosen,

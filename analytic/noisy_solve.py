@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
@@ -24,7 +25,7 @@ class NoisySolver:
         sigma: standard deviation on the Gram's diagonal in lattice units, if just the promised shares are in it; 0 for
             an exact total.
         shares: how many shares make ``sigma``; None when the server adds the noise, whoever survives.
-        factor: multiple of the noise's operator norm in the ridge.
+        factor: multiple of the noise's operator norm R in the ridge.
 
     Raises:
         SpecificationError: a scale or factor that is negative or not finite, or less than one share.
@@ -32,7 +33,7 @@ class NoisySolver:
 
     sigma: float = 0.0
     shares: int | None = None
-    factor: float = 1.0
+    factor: float = 0.35
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.sigma) and self.sigma >= 0) or (self.shares is not None and self.shares < 1):
@@ -59,11 +60,11 @@ class NoisySolver:
         return solve_noisy(gram, cross, sigma_gram=sigma, factor=self.factor, ridge=ridge)
 
     def cleaned(self, gram: FloatMatrix, *, survivors: int, fraction_bits: int) -> FloatMatrix:
-        """A noisy Gram with its negative eigenvalues cut and the noise's operator norm added to what is left."""
+        """A noisy Gram with its eigenvalues shrunk (``shrunk``) and the noise's own ridge added to them."""
         sigma = self.realised(survivors, fraction_bits=fraction_bits)
         with one_blas_thread():
             values, vectors = np.linalg.eigh((gram + gram.T) / 2.0)
-            lifted = np.maximum(values, 0.0) + noise_ridge(sigma, len(gram), factor=self.factor)
+            lifted = shrunk(values, noise_ridge(sigma, len(gram))) + noise_ridge(sigma, len(gram), factor=self.factor)
             cleaned = (vectors * lifted) @ vectors.T
         symmetric: FloatMatrix = (cleaned + cleaned.T) / 2.0
         return symmetric
@@ -83,13 +84,28 @@ def noise_ridge(sigma_gram: float, n_features: int, *, factor: float = 1.0) -> f
     return factor * sigma_gram * math.sqrt(2.0 * n_features)
 
 
-def solve_noisy(
-    gram: FloatMatrix, cross: FloatMatrix, *, sigma_gram: float, factor: float = 1.0, ridge: float = 0.0
-) -> Solution:
-    """Weights from noisy statistics: W = (G_+ + lambda I)^-1 H.
+def shrunk(values: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
+    """What eigenvalues of a Gram were before noise whose own eigenvalues lie within +-R, as far as they tell.
 
-    The Gram is symmetrised, its negative eigenvalues (no Gram has any) are set to zero, and lambda is
-    ``noise_ridge`` plus ``ridge``.
+    An eigenvalue l of the exact Gram above R / 2 stands in the noisy one near l + R^2 / (4 l), outside the noise's bulk
+    (Benaych-Georges and Nadakuditi, Advances in Mathematics 2011, of spiked Wigner matrices); so w > R comes from
+    (w + sqrt(w^2 - R^2)) / 2. Of one within the bulk nothing is known but that it was at most R / 2: that is taken, so
+    that no direction counts for more than the noise lets it. Without noise, negative ones become zero.
+
+    Args:
+        values: eigenvalues of the noisy Gram.
+        radius: R, ``noise_ridge``.
+    """
+    outside = np.sqrt(np.maximum(np.square(values) - radius**2, 0.0))
+    return np.where(values > radius, (values + outside) / 2.0, radius / 2.0)
+
+
+def solve_noisy(
+    gram: FloatMatrix, cross: FloatMatrix, *, sigma_gram: float, factor: float = 0.35, ridge: float = 0.0
+) -> Solution:
+    """Weights from noisy statistics: W = (G_s + lambda I)^-1 H.
+
+    The Gram is symmetrised and its eigenvalues are ``shrunk``; lambda is ``factor`` R plus ``ridge``.
 
     Args:
         gram: noisy G, shape (d, d).
@@ -107,8 +123,7 @@ def solve_noisy(
     penalty = noise_ridge(sigma_gram, len(gram), factor=factor) + ridge
     with one_blas_thread():
         values, vectors = eigh((gram + gram.T) / 2.0)
-        kept = np.maximum(values, 0.0)
-        shifted = kept + penalty
+        shifted = shrunk(values, noise_ridge(sigma_gram, len(gram))) + penalty
         if shifted.min(initial=math.inf) <= 0:
             raise NotPositiveDefiniteError(
                 "a Gram without full rank needs a ridge above 0, and without noise none follows from it; set one"
@@ -116,8 +131,8 @@ def solve_noisy(
         weights = vectors @ ((vectors.T @ cross) / shifted[:, None])
     return Solution(
         weights=np.ascontiguousarray(weights),
-        method="clipped eigenvalues",
-        rank=int(np.count_nonzero(values > 0)),
+        method="shrunk eigenvalues",
+        rank=int(np.count_nonzero(values > noise_ridge(sigma_gram, len(gram)))),
         reciprocal_condition=float(shifted.min() / shifted.max()),
     )
 

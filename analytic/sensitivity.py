@@ -47,6 +47,11 @@ class NoiseScales:
     rho: Fraction
 
     @property
+    def has_gram(self) -> bool:
+        """Whether they are of statistics."""
+        return len(self.variances) > 1
+
+    @property
     def gram_sigma(self) -> float:
         """Standard deviation on the Gram's diagonal."""
         return math.sqrt(self.variances[0])
@@ -87,6 +92,7 @@ class BoundedSum:
         levels: the noise level of each entry of its vector.
         fraction_bits: f of the rows' lattice.
         preparatory: whether its total only places the rows of the sums to come.
+        weight: its part of the budget beside the other sums' weights.
     """
 
     label: str
@@ -94,6 +100,7 @@ class BoundedSum:
     levels: NDArray[np.uint8]
     fraction_bits: int
     preparatory: bool = False
+    weight: Fraction = Fraction(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,34 +181,14 @@ class ClientSensitivity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeanSensitivity:
-    """What one record, or one client, can change in that sum.
-
-    add-remove of a record: |(x, L // 3)|; of a client (its vector becomes zero): S. replace-one: two rows of the ball
-    are at most 2 L apart, or sqrt 2 L without negative entries, and the count stays; two clients are at most 2 S apart.
+class VectorSensitivity:
+    """A vector of which all entries get the same noise.
 
     Args:
-        spec: the sum.
-        adjacency: what a neighbouring data set is.
-        nonnegative: rows have no negative entries.
+        squared: the squared Euclidean sensitivity in lattice units, exact.
     """
 
-    spec: MeanSpec
-    adjacency: Adjacency = "add-remove"
-    nonnegative: bool = False
-
-    def __post_init__(self) -> None:
-        check_adjacency(self.adjacency)
-
-    @property
-    def squared(self) -> int:
-        """The squared Euclidean sensitivity in lattice units, exact."""
-        replaced = self.adjacency == "replace-one"
-        if self.spec.client_limit is not None:
-            return (4 if replaced else 1) * self.spec.client_limit**2
-        if replaced:
-            return (2 if self.nonnegative else 4) * self.spec.limit**2
-        return self.spec.limit**2 + self.spec.count_units**2
+    squared: int
 
     def rho(self, variance: int) -> Fraction:
         """The exact zCDP cost of one release with this variance at every entry."""
@@ -213,6 +200,39 @@ class MeanSensitivity:
             raise SpecificationError("a release needs a budget above 0")
         variance = math.ceil(self.squared / (2 * rho))
         return NoiseScales(variances=(variance,), rho=self.rho(variance))
+
+
+def mean_sensitivity(spec: MeanSpec, adjacency: Adjacency, *, nonnegative: bool = False) -> VectorSensitivity:
+    """What one record, or one client, can change in that sum.
+
+    add-remove of a record: |(x, L // 3)|; of a client (its vector becomes zero): S. replace-one: two rows of the ball
+    are at most 2 L apart, or sqrt 2 L without negative entries, and the count stays; two clients are at most 2 S apart.
+
+    Args:
+        spec: the sum.
+        adjacency: what a neighbouring data set is.
+        nonnegative: rows have no negative entries.
+    """
+    check_adjacency(adjacency)
+    replaced = adjacency == "replace-one"
+    if spec.client_limit is not None:
+        return VectorSensitivity(squared=(4 if replaced else 1) * spec.client_limit**2)
+    if replaced:
+        return VectorSensitivity(squared=(2 if nonnegative else 4) * spec.limit**2)
+    return VectorSensitivity(squared=spec.limit**2 + spec.count_units**2)
+
+
+def gradient_sensitivity(feature_norm: int, residual_norm: int, adjacency: Adjacency) -> VectorSensitivity:
+    """What one record can change in X^T R for rows of at most L and residuals of at most T: L T, or twice that.
+
+    Args:
+        feature_norm: L in lattice units.
+        residual_norm: T in lattice units.
+        adjacency: what a neighbouring data set is; a replaced row and residual may both point the other way.
+    """
+    check_adjacency(adjacency)
+    times = 4 if adjacency == "replace-one" else 1
+    return VectorSensitivity(squared=times * (feature_norm * residual_norm) ** 2)
 
 
 def scales_for(sensitivity: StatisticsSensitivity, rho: Fraction, *, cross_to_gram: Fraction) -> NoiseScales:

@@ -131,14 +131,16 @@ class Dataset:
 
 
 def bundled(name: str) -> Dataset:
-    """One of scikit-learn's bundled real data sets, a fifth of it (drawn with a fixed seed) for testing.
+    """One of scikit-learn's real data sets, a fifth of it (drawn with a fixed seed) for testing.
 
     Raises:
         UsageError: no such data set.
+        DataError: it must be fetched, and cannot be.
     """
-    if name not in BUNDLED:
-        raise UsageError(f"a bundled data set is one of {', '.join(BUNDLED)}, not {name!r}; other data go into --data")
-    return split(name, *BUNDLED[name]())
+    known = BUNDLED | FETCHED
+    if name not in known:
+        raise UsageError(f"a bundled data set is one of {', '.join(known)}, not {name!r}; other data go into --data")
+    return split(name, *known[name]())
 
 
 def split(
@@ -173,7 +175,7 @@ def load_npz(path: Path) -> Dataset:
     """
     arrays = _read_arrays(path)
     name = path.stem.encode(errors="backslashreplace").decode()  # a file's name may hold what no text file can
-    x_train, x_test = (_as_float(arrays[key]) for key in ("x_train", "x_test"))
+    x_train, x_test = (as_float(arrays[key]) for key in ("x_train", "x_test"))
     y_train, y_test, classes = _numbered(arrays["y_train"], arrays["y_test"])
     return Dataset(
         name=name,
@@ -228,7 +230,7 @@ def _read_array(path: Path, archive: Any, key: str) -> NDArray[Any]:
     return array
 
 
-def _as_float(array: NDArray[Any]) -> NDArray[Any]:
+def as_float(array: NDArray[Any]) -> NDArray[Any]:
     """Integer features (raw pixels) as float64; labels and floats as they are."""
     return array.astype(np.float64) if array.ndim == 2 and array.dtype.kind in "iub" else array
 
@@ -294,32 +296,55 @@ def _check_labels(name: str, key: str, array: NDArray[Any], n_rows: int) -> None
         )
 
 
-def _digits() -> tuple[NDArray[Any], NDArray[Any]]:
-    from sklearn.datasets import load_digits
+def _of_scikit_learn(name: str, *, scaled: bool) -> Callable[[], tuple[NDArray[Any], NDArray[Any]]]:
+    """What makes one of scikit-learn's data sets: bundled (``load_NAME``) or fetched once (``fetch_NAME``).
 
-    features, labels = load_digits(return_X_y=True)
-    return features, labels
+    Args:
+        name: of its function.
+        scaled: columns differ much in size, so that each comes in units of a power of two above its largest value: one
+            row format then serves all.
+    """
 
+    def made() -> tuple[NDArray[Any], NDArray[Any]]:
+        from sklearn import datasets
 
-def _breast_cancer() -> tuple[NDArray[Any], NDArray[Any]]:
-    """Columns in units of a power of two above their largest value: they differ by 10^5, one row format serves all."""
-    from sklearn.datasets import load_breast_cancer
+        try:
+            once = {"n_retries": 1, "delay": 0.1} if name.startswith("fetch_") else {}
+            features, targets = getattr(datasets, name)(return_X_y=True, **once)
+        except OSError as error:  # of urllib as well
+            raise DataError(
+                f"scikit-learn cannot fetch {name.removeprefix('fetch_')} ({error}): fetch it where there is a "
+                "network, and bring its folder (SCIKIT_LEARN_DATA)"
+            ) from error
+        if scaled:
+            features = np.ldexp(features, -np.frexp(np.abs(features).max(axis=0))[1])
+        if targets.dtype.kind == "f":
+            return features, targets.reshape(len(targets), -1)
+        return features, np.unique(targets, return_inverse=True)[1]
 
-    features, labels = load_breast_cancer(return_X_y=True)
-    return np.ldexp(features, -np.frexp(np.abs(features).max(axis=0))[1]), labels
+    return made
 
 
 def _diabetes() -> tuple[NDArray[Any], NDArray[Any]]:
     """Ten columns as scikit-learn scales them, in units of 1/8; the real target is a disease's progress in a year."""
-    from sklearn.datasets import load_diabetes
-
-    features, targets = load_diabetes(return_X_y=True)
-    return 8.0 * features, targets.reshape(-1, 1)
+    features, targets = _of_scikit_learn("load_diabetes", scaled=False)()
+    return 8.0 * features, targets
 
 
 BUNDLED: dict[str, Callable[[], tuple[NDArray[Any], NDArray[Any]]]] = {
-    "digits": _digits,
-    "breast_cancer": _breast_cancer,
+    "digits": _of_scikit_learn("load_digits", scaled=False),
+    "breast_cancer": _of_scikit_learn("load_breast_cancer", scaled=True),
     "diabetes": _diabetes,
+    "iris": _of_scikit_learn("load_iris", scaled=False),
+    "wine": _of_scikit_learn("load_wine", scaled=True),
+    "linnerud": _of_scikit_learn("load_linnerud", scaled=True),
 }
-"""Bundled data sets by name."""
+"""Bundled data sets by name; linnerud has three real targets."""
+
+FETCHED: dict[str, Callable[[], tuple[NDArray[Any], NDArray[Any]]]] = {
+    "california_housing": _of_scikit_learn("fetch_california_housing", scaled=True),
+    "covtype": _of_scikit_learn("fetch_covtype", scaled=True),
+    "olivetti_faces": _of_scikit_learn("fetch_olivetti_faces", scaled=False),
+    "lfw_people": _of_scikit_learn("fetch_lfw_people", scaled=False),
+}
+"""Data sets that scikit-learn fetches once and keeps, by name."""

@@ -15,6 +15,7 @@ from analytic.choosing import Chosen, Criterion, Rule
 from analytic.deepafl import DeepAFL
 from analytic.fedhip import LARGEST_ALPHA, FedHiP
 from analytic.learner import AnalyticLearner, ClientRows
+from analytic.logistic import Logistic
 from analytic.partial_labels import PartialLabels
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
@@ -106,6 +107,7 @@ class LearnerEntry:
         linear_weights: (learner, model) -> weights of features as they are, with the intercepts as a last row, so that
             they can be compared with a float64 ridge; None where the model is no linear map.
         personalise: makes a model for each client, where it does that. A client's rows are then split for testing.
+        labels_only: whether it takes no real targets.
     """
 
     name: str
@@ -114,6 +116,7 @@ class LearnerEntry:
     n_sums: Callable[[Mapping[str, Option]], int] = lambda options: 1
     linear_weights: Callable[[Any, Any], FloatMatrix] | None = None
     personalise: Personalise | None = None
+    labels_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,6 +281,17 @@ def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
     return _labelled(learner, settings)
 
 
+def _logistic(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """Softmax rounds from AFL; with d_phi columns of random features in place of the rows where that is stated."""
+    if settings.ri_gamma or settings.target_format != LABELS:
+        raise UsageError("logistic has no RI process, and is for class labels: leave --ri out, or take afl")
+    own = {name: value for name, value in settings.options.items() if name in ROUNDS}
+    rest = {name: value for name, value in settings.options.items() if name not in ROUNDS}
+    start = replace(settings, ridge=_stated_ridge("logistic", settings), options=rest)
+    learner: Any = _random(start) if "d_phi" in rest else _afl(start)
+    return Logistic(learner=learner, **own)
+
+
 def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
     """DeepAFL whose d_phi and d_f are, when left out, twice the features rounded up to a power of two, at most 1024."""
     if settings.ri_gamma:
@@ -335,6 +349,9 @@ def _needs_histograms(options: Mapping[str, Option]) -> bool:
 
 LINEAR_OPTIONS: Mapping[str, Reader] = {"intercept": yes_or_no, "clip": yes_or_no}
 
+ROUNDS: Mapping[str, Reader] = {"n_rounds": int, "step": float, "scale": float}
+"""Options of softmax rounds."""
+
 LEARNERS: Mapping[str, LearnerEntry] = {
     entry.name: entry
     for entry in (
@@ -368,6 +385,13 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "patterns": patterns,
             },
             n_sums=_balancing,
+        ),
+        LearnerEntry(
+            name="logistic",
+            build=_weighing(_logistic),
+            options={**ROUNDS, "d_phi": int, **LINEAR_OPTIONS, **WEIGHING},
+            n_sums=lambda options: int(options.get("n_rounds", 5)) + _balancing(options),
+            labels_only=True,
         ),
         LearnerEntry(
             name="deepafl",

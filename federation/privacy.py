@@ -43,6 +43,10 @@ class Boundable(Protocol):
         """The learner whose every row is inside a public ball; one that is bounded already stays as it is."""
         ...
 
+    def unbounded(self) -> AnalyticLearner[Any]:
+        """The learner without its map and what knows its noise."""
+        ...
+
     def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
         """Every sum of the bounded learner, in order."""
         ...
@@ -136,7 +140,7 @@ class PrivacyPlan:
         if not isinstance(learner, Boundable):
             raise PrivacyError(
                 f"no noise is known that covers the sums of {learner.name}: it has no private form; take afl, "
-                "random or deepafl, or leave the privacy plan out"
+                "random, logistic or deepafl, or leave the privacy plan out"
             )
         return learner.bounded(self.row_terms)
 
@@ -147,14 +151,22 @@ class PrivacyPlan:
             PrivacyError, analytic.errors.SpecificationError: this learner cannot be priced, or not so.
         """
         bounded = self.bounded(learner)
+        for part in (1.0, 0.999, 0.98):  # what the lattice's rounding leaves
+            form = self._priced(bounded, calibrate(part * self.epsilon, self.delta))
+            if form.guarantee.epsilon <= self.epsilon:
+                return form
+        return self._priced(bounded, calibrate(self.epsilon, self.delta, by_zcdp=True))
+
+    def _priced(self, bounded: Boundable, total: Fraction) -> PrivateForm:
+        """The form whose sums cost ``total`` together."""
         sums = bounded.bounded_sums(self.unit, self.adjacency)
-        scales = self._scales(sums)
+        scales = self._scales(sums, total)
         noises = tuple(self._noise(own, of_sum) for own, of_sum in zip(sums, scales, strict=True))
         releases = tuple(
             Release.of(own.label, of_sum.rho, noise, unit=self.unit, adjacency=self.adjacency)
             for own, of_sum, noise in zip(sums, scales, noises, strict=True)
         )
-        last, bits = scales[-1], sums[-1].fraction_bits
+        last, bits = [own for own in scales if own.has_gram][-1], sums[-1].fraction_bits
         shares = None if self.promised_survivors is None else self.promised_survivors - self.colluders
         private: Any = bounded.with_noise([of_sum.gram_sigma for of_sum in scales], shares)
         return PrivateForm(
@@ -176,8 +188,7 @@ class PrivacyPlan:
             raise PrivacyError(
                 f"a run with a privacy plan needs the private form of {learner.name}; this one has no map"
             )
-        unknown: Any = {name: None for name in ("row_map", "solver", "block_solver") if hasattr(learner, name)}
-        form = self.apply(replace(cast("Any", learner), **unknown))
+        form = self.apply(cast("Boundable", learner).unbounded())
         if form.learner != learner:
             raise PrivacyError(
                 f"this {learner.name} maps rows, or reckons with noise, in another way than the privacy plan gives: "
@@ -209,12 +220,11 @@ class PrivacyPlan:
             )
         return cls(**values)
 
-    def _scales(self, sums: tuple[BoundedSum, ...]) -> list[NoiseScales]:
-        """Each sum's noise: ``mean_share`` for what only places rows, equal parts of the rest for the others."""
-        total = calibrate(self.epsilon, self.delta)
+    def _scales(self, sums: tuple[BoundedSum, ...], total: Fraction) -> list[NoiseScales]:
+        """Each sum's noise: ``mean_share`` for what only places rows, the rest for the others by their weights."""
         mean_share = Fraction(self.mean_share) if sums[0].preparatory else Fraction(0)
-        each = total * (1 - mean_share) / sum(not own.preparatory for own in sums)
-        budgets = (total * mean_share if own.preparatory else each for own in sums)
+        each = total * (1 - mean_share) / sum(own.weight for own in sums if not own.preparatory)
+        budgets = (total * mean_share if own.preparatory else each * own.weight for own in sums)
         return [own.sensitivity.scales(rho, gram_share=self.gram_share) for own, rho in zip(sums, budgets, strict=True)]
 
     def _noise(self, own: BoundedSum, scales: NoiseScales) -> CoordinateNoise | DistributedNoise:
@@ -305,8 +315,8 @@ class PrivateForm:
     def _sentences(self) -> Iterator[str]:
         plan, together = self.plan, self.guarantee
         yield (
-            f"{together.releases} noisy sums of {self.learner.name} together: epsilon {together.epsilon:.4g} (tight "
-            f"{together.epsilon_tight:.4g}) at delta {plan.delta:g} for one {plan.unit}, {plan.adjacency}."
+            f"{together.releases} noisy sums of {self.learner.name} together: epsilon {together.epsilon:.4g} (by "
+            f"zCDP alone {together.epsilon_zcdp:.4g}) at delta {plan.delta:g} for one {plan.unit}, {plan.adjacency}."
         )
         if plan.promised_survivors is None:
             yield "The server adds the noise and sees exact totals: the promise is for those who see the model."
@@ -317,4 +327,4 @@ class PrivateForm:
             )
         for release in self.releases:
             yield f"{release.label}: rho {float(release.rho):.4g}."
-        yield "Solves cut the eigenvalues of noisy Grams in float64: the model's bits are the computing machine's."
+        yield "Solves shrink the eigenvalues of noisy Grams in float64: the model's bits are the computing machine's."

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from analytic.errors import InvalidRowsError
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.model_files import EVALUATIONS
 from analytic.sensitivity import Adjacency, Unit
@@ -21,6 +17,7 @@ from federation.site.errors import SiteFileError
 from federation.site.key_files import read_secret
 from federation.site.results import Results
 from federation.site.roster import Roster
+from federation.site.source import read_rows
 from federation.site.strict_models import Place, StrictModel, Texts, beside, validated
 from federation.site.table import TABLES, TableSchema
 from secagg import PartyId
@@ -49,8 +46,8 @@ class ClientRole(StrictModel):
         party: its number in the roster.
         identity: its signing key.
         data: an npz file with ``x_train`` and ``y_train`` (and ``w_train``, how often each row counts), a table (.csv,
-            .parquet), or ``module:function`` that returns these arrays.
-        columns: the schema of a table, see ``federation.site.table``; None for other data.
+            .parquet), or ``module:function`` that returns these arrays, or a data frame.
+        columns: the schema of a table or data frame, see ``federation.site.table``; None for other data.
         learners: the closed forms that may ask for its statistics; ``evaluation-of-classes`` and
             ``evaluation-of-targets`` may ask how a model does on the rows kept for that.
         test: those rows, in the form of ``data`` and by the same schema; None takes ``x_test`` and ``y_test`` of an npz
@@ -77,13 +74,14 @@ class ClientRole(StrictModel):
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
-        if self.data.endswith(TABLES) != (self.columns is not None) or (
-            self.test is not None and self.test.endswith(TABLES) != self.data.endswith(TABLES)
-        ):
+        if self.columns is None and self.data.endswith(TABLES):
+            raise ValueError("a table (.csv, .parquet) and its schema belong together: state columns in [client]")
+        if self.columns is not None and self.data.endswith(".npz"):
             raise ValueError(
-                "a table (.csv, .parquet) and the schema of its columns belong together: state data and columns in "
-                "[client], or leave columns out"
+                "a schema is of the columns of a table (.csv, .parquet) or data frame; leave columns out of [client]"
             )
+        if self.test is not None and self.test.endswith(TABLES) != self.data.endswith(TABLES):
+            raise ValueError("test has the form of data: a table with a table; correct [client]")
         return self
 
     def rows(self) -> ClientRows:
@@ -114,40 +112,10 @@ class ClientRole(StrictModel):
 
     def _read(self, place: str, part: str) -> ClientRows:
         """The rows of a table, of a function, or of one part of an npz file."""
-        if self.columns is not None:
-            try:
-                return self.columns.rows(Path(place))
-            except DataError as error:
-                raise SiteFileError(str(error)) from None
-        if not place.endswith(".npz"):
-            return self._rows_of_function(place)
-        needed = f"x_{part}", f"y_{part}"
         try:
-            with np.load(place, allow_pickle=False) as archive:
-                weights = archive[f"w_{part}"] if f"w_{part}" in archive.files else None
-                return ClientRows(archive[needed[0]], archive[needed[1]], weights)
-        except OSError as error:
-            raise SiteFileError(
-                f"cannot read the rows of {place}: {error.strerror or 'no archive'}; "
-                f"write it with numpy.savez(path, {needed[0]}=..., {needed[1]}=...)"
-            ) from None
-        except (KeyError, ValueError, zipfile.BadZipFile, InvalidRowsError) as error:
-            raise SiteFileError(
-                f"{place} must be an npz archive with a matrix {needed[0]} and one {needed[1]} a row, of numbers "
-                f"({type(error).__name__}); write it with numpy.savez(path, {needed[0]}=..., {needed[1]}=...)"
-            ) from None
-
-    def _rows_of_function(self, place: str) -> ClientRows:
-        """What the site's own function returns; of what it raises the type alone, since its text may hold a row."""
-        module, _, function = place.partition(":")
-        try:
-            features, targets, *rest = map(np.asarray, getattr(importlib.import_module(module), function)())
-            return ClientRows(features, targets, rest.pop() if rest else None)
-        except Exception as error:
-            raise SiteFileError(
-                f"{place} must be a function that returns a matrix of features and one target a row; calling it "
-                f"raised {type(error).__name__}: call it by yourself to see why"
-            ) from None
+            return read_rows(place, columns=self.columns, part=part)
+        except DataError as error:
+            raise SiteFileError(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,8 +122,25 @@ class TableSchema(StrictModel):
             DataError: it cannot be read, lacks a column, or a value is not what the schema says.
         """
         texts = _parquet(path, self.columns) if path.suffix == ".parquet" else _csv(path, self.columns)
-        columns = {name: [row[place] for row in texts] for place, name in enumerate(self.columns)}
-        n_rows = len(texts)
+        return self._rows(str(path), {name: [row[place] for row in texts] for place, name in enumerate(self.columns)})
+
+    def rows_of_frame(self, frame: Any, *, source: str = "the data frame") -> ClientRows:
+        """Return the rows of a data frame of pandas, polars or pyarrow.
+
+        Args:
+            frame: the table; None, NaN and pandas' NA stand for missing values, as do ``missing_values``.
+            source: where it comes from, for errors.
+
+        Raises:
+            DataError: it lacks a column, or a value is not what the schema says.
+        """
+        names = list(getattr(frame, "column_names", None) or frame.columns)
+        return self._rows(
+            source, {names[place]: _texts(frame[names[place]]) for place in _places(source, names, self.columns)}
+        )
+
+    def _rows(self, path: str, columns: Mapping[str, list[str]]) -> ClientRows:
+        n_rows = len(next(iter(columns.values())))
         parts = {
             role: [part for key, column in self._of(role) for part in self._made(path, key, column, columns[key])]
             for role in ("feature", "target", "weight")
@@ -139,7 +156,7 @@ class TableSchema(StrictModel):
     def _of(self, role: str) -> list[tuple[str, Column]]:
         return [(name, column) for name, column in self.columns.items() if column.role == role]
 
-    def _made(self, path: Path, name: str, column: Column, texts: Iterable[str]) -> Iterator[NDArray[np.float64]]:
+    def _made(self, path: str, name: str, column: Column, texts: Iterable[str]) -> Iterator[NDArray[np.float64]]:
         """The columns of numbers that a column of texts becomes."""
         values = np.array([self._number(path, name, column, text, line) for line, text in enumerate(texts, start=2)])
         is_missing = np.isnan(values)
@@ -153,7 +170,7 @@ class TableSchema(StrictModel):
         if column.missing == "flag":
             yield is_missing.astype(np.float64)
 
-    def _number(self, path: Path, name: str, column: Column, text: str, line: int) -> float:
+    def _number(self, path: str, name: str, column: Column, text: str, line: int) -> float:
         """A number, or the place of a category; NaN where the value is missing and may be."""
         text = text.strip()
         if text in self.missing_values:
@@ -206,13 +223,21 @@ def _parquet(path: Path, columns: Mapping[str, Column]) -> list[list[str]]:
         found = read_table(path)
     except (OSError, ArrowException) as error:
         raise DataError(f"cannot read {path} as Parquet ({type(error).__name__}); save it again, or as CSV") from error
-    chosen = [found.column(place).to_pylist() for place in _places(path, found.column_names, columns)]
-    return [
-        ["" if value is None or value != value else str(value) for value in row] for row in zip(*chosen, strict=True)
-    ]
+    chosen = [_texts(found.column(place)) for place in _places(path, found.column_names, columns)]
+    return [list(row) for row in zip(*chosen, strict=True)]
 
 
-def _places(path: Path, head: list[str], columns: Mapping[str, Column]) -> list[int]:
+def _texts(column: Any) -> list[str]:
+    """A column's values as texts; what is missing as an empty one."""
+    values = column.to_pylist() if hasattr(column, "to_pylist") else column.to_list()
+    return ["" if _is_missing(value) else str(value) for value in values]
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+
+
+def _places(path: Path | str, head: list[str], columns: Mapping[str, Column]) -> list[int]:
     missing = [name for name in columns if head.count(name) != 1]
     if missing:
         raise DataError(

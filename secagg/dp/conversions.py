@@ -8,6 +8,7 @@ at the best of all real orders instead of the best of a list.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from secagg.dp.errors import PrivacyError
 
@@ -77,11 +78,21 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """The largest rho for which rho-zCDP is (epsilon, delta)-DP by this conversion."""
+    return _largest_rho(zcdp_delta, epsilon, delta)
+
+
+def gdp_rho(epsilon: float, delta: float) -> float:
+    """The largest rho = mu^2 / 2 for which a Gaussian mechanism is (epsilon, delta)-DP; at least that of zCDP."""
+    return _largest_rho(lambda rho, epsilon: gdp_delta(math.sqrt(2.0 * rho), epsilon), epsilon, delta)
+
+
+def _largest_rho(delta_of: Callable[[float, float], float], epsilon: float, delta: float) -> float:
+    """The lower end of a bisection."""
     check_epsilon_delta(epsilon, delta)
     low, high = 0.0, epsilon + 1.0  # at rho = epsilon the mean of the loss alone is epsilon
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if zcdp_delta(middle, epsilon) <= delta else (low, middle)
+        low, high = (middle, high) if delta_of(middle, epsilon) <= delta else (low, middle)
     return low
 
 

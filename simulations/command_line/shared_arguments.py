@@ -9,10 +9,11 @@ from typing import Any
 from analytic.row_format import RowFormat
 from federation.console.arguments import file, items
 from federation.console.declaration import option
-from federation.datasets import BUNDLED, Dataset, bundled, load_npz, split
+from federation.datasets import BUNDLED, FETCHED, Dataset, as_float, bundled, load_npz, split
 from federation.errors import UsageError
 from federation.modes import MODES, choose_modes
 from federation.site.errors import SiteFileError
+from federation.site.source import read_rows
 from federation.site.table import TABLES, TableSchema
 
 DEFAULT_DATASET = "digits"
@@ -27,11 +28,14 @@ class DataOptions:
     """
 
     dataset: str | None = option(
-        "real data bundled with scikit-learn", choices=tuple(BUNDLED), default=None, shown=DEFAULT_DATASET
+        f"real data of scikit-learn's: bundled, or fetched once ({', '.join(FETCHED)})",
+        choices=(*BUNDLED, *FETCHED),
+        default=None,
+        shown=DEFAULT_DATASET,
     )
     data: Path | None = option(
         "x_train, y_train, x_test, y_test: features, and labels or real targets (w_train: weights); or a table, .csv "
-        "or .parquet, a fifth of it for testing",
+        "or .parquet, or MODULE:FUNCTION, a fifth of it for testing",
         file,
         metavar="FILE.npz",
         default=None,
@@ -46,9 +50,11 @@ class DataOptions:
     def __post_init__(self) -> None:
         if self.dataset and self.data:
             raise UsageError("argument --data: not allowed with argument --dataset; give one of the two")
-        if (self.data is not None and self.data.suffix in TABLES) != (self.columns is not None):
+        is_function = self.data is not None and _is_function(self.data)
+        if not is_function and (self.data is not None and self.data.suffix in TABLES) != (self.columns is not None):
             raise UsageError(
-                "--columns is the schema of a table in --data (.csv, .parquet); give both, or none of them"
+                "--columns is the schema of a table in --data (.csv, .parquet, or of a function); give both, or "
+                "none of them"
             )
 
     def rows(self) -> Dataset:
@@ -57,24 +63,32 @@ class DataOptions:
         Raises:
             federation.errors.DataError: a file that cannot be read, or does not hold what is needed.
         """
-        if self.data and self.columns:
-            return tabled(self.data, self.columns)
+        if self.data and (self.columns or _is_function(self.data)):
+            return sourced(self.data, self.columns)
         return load_npz(self.data) if self.data else bundled(self.dataset or DEFAULT_DATASET)
 
 
-def tabled(path: Path, columns: Path) -> Dataset:
-    """Return the rows of a table, a fifth of them (drawn with a fixed seed) for testing.
+def _is_function(place: Path) -> bool:
+    return ":" in str(place) and place.suffix not in (".npz", *TABLES)
+
+
+def sourced(place: Path, columns: Path | None) -> Dataset:
+    """Return the rows of a table or function, a fifth of them (drawn with a fixed seed) for testing.
 
     Raises:
-        federation.errors.DataError: the table is not what the schema says.
+        federation.errors.DataError: it does not give what the schema says.
         UsageError: a schema that cannot be.
     """
     try:
-        schema = TableSchema.read(columns)
+        schema = None if columns is None else TableSchema.read(columns)
     except SiteFileError as error:
         raise UsageError(str(error)) from error
-    rows = schema.rows(path)
-    return split(path.stem, rows.features, rows.targets, schema.classes, rows.weights)
+    rows = read_rows(str(place), columns=schema)
+    features, targets = rows.features, rows.targets
+    if schema is None:
+        features = as_float(features)
+        targets = targets.reshape(len(targets), -1) if targets.dtype.kind == "f" else targets
+    return split(place.stem, features, targets, schema.classes if schema else (), rows.weights)
 
 
 def modes_option() -> Any:

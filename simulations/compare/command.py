@@ -19,7 +19,7 @@ from simulations.command_line.progress import progress_bar
 from simulations.compare.baselines import BASELINES
 from simulations.compare.comparison import CompareSettings, Comparison, compare
 from simulations.compare.options import CompareOptions
-from simulations.compare.private import PrivateSettings, settings_from, without_depth
+from simulations.compare.private import PRIVATE_FORMS, PrivateSettings, settings_from, without_depth
 from simulations.data.label_noise import with_label_noise
 from simulations.report.document import Mark
 from simulations.report.findings import findings
@@ -69,9 +69,12 @@ def _files(options: CompareOptions) -> Iterator[tuple[OutputFile, Callable[[Comp
 def _settings(options: CompareOptions, dataset: Dataset) -> CompareSettings:
     federation, learning = options.federation, options.learning
     modes = [mode for mode in federation.modes if mode.options]
+    entries = learning.learner
+    if dataset.is_regression and len(entries) == len(LEARNERS):  # all that can
+        entries = tuple(entry for entry in entries if not entry.labels_only)
     own = parse_options(learning.own, (*learning.learner, *learning.baselines, *modes))
     return CompareSettings(
-        learners=tuple(ChosenLearner(entry=entry, options=own[entry.name]) for entry in learning.learner),
+        learners=tuple(ChosenLearner(entry=entry, options=own[entry.name]) for entry in entries),
         baselines=tuple(entry.with_values(own[entry.name]) for entry in learning.baselines),
         modes=tuple(mode.with_options(**own.get(mode.name, {})) for mode in federation.modes),
         n_clients=federation.clients,
@@ -93,16 +96,17 @@ def _private(
 ) -> Iterator[PrivateSettings]:
     """Yield a comparison for each budgeted learner, cohort and partition; a deep learner's T = 0 beside its T."""
     names = [entry.name for entry in options.learning.learner]
-    forms = {"afl": None, "random": {"n_layers": 0, **own.get("random", {})}, "deepafl": own.get("deepafl")}
-    deep = {name: form for name, form in forms.items() if name in names}
-    if not deep:
+    private = [name for name in PRIVATE_FORMS if name in names]
+    if not private:
         raise UsageError(
-            f"--epsilon needs a learner that has a private form, afl, random or deepafl, not {', '.join(names)}"
+            f"--epsilon needs a learner that has a private form, {', '.join(PRIVATE_FORMS)}, not {', '.join(names)}"
         )
-    for name in deep:
+    for name in private:
         for n_clients in options.federation.clients:
             for partition in options.federation.partitions:
-                settings = settings_from(options, dataset, n_clients=n_clients, partition=partition, deep=deep[name])
+                settings = settings_from(
+                    options, dataset, n_clients=n_clients, partition=partition, learner=name, own=own.get(name, {})
+                )
                 yield settings
                 if settings.terms.n_layers:
                     yield without_depth(settings)

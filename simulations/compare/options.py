@@ -155,15 +155,15 @@ class PrivacyOptions:
     """Budgets of differential privacy; the others say nothing without ``epsilon``."""
 
     GROUP_DESCRIPTION: ClassVar[str] = """\
-With --epsilon a simulation of its own runs beside the others, for afl, random and deepafl where they are asked for,
-with the cohorts, partitions, dropouts and --seed above. Its distributed noise always travels under masks, whatever
---modes says; its rows are brought to norm 1 and have formats of their own, whatever --format says; its ridge is
-0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64, its random d_phi=64, unless --option
+With --epsilon a simulation of its own runs beside the others, for afl, random, logistic and deepafl where they are
+asked for, with the cohorts, partitions, dropouts and --seed above. Its distributed noise always travels under masks,
+whatever --modes says; its rows are brought to norm 1 and have formats of their own, whatever --format says; its ridge
+is 0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64, its random d_phi=64, unless --option
 sets them.
 """
 
     epsilon: tuple[float, ...] | None = option(
-        "also compare accuracy for these privacy budgets, such as 0.5,1,2,4,8 (learners afl, random and deepafl)",
+        "also compare accuracy for these privacy budgets, such as 0.5,1,2,4,8, of learners with a private form",
         budgets,
         default=None,
         metavar="E,...",

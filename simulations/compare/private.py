@@ -15,6 +15,7 @@ from pydantic import Field, PlainSerializer
 from analytic.afl import AFL
 from analytic.deepafl import DeepAFL
 from analytic.learner import AnalyticLearner, ClientRows
+from analytic.logistic import Logistic
 from analytic.noisy_solve import noise_drowns
 from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
@@ -45,7 +46,9 @@ class PrivacyTerms:
 
     Args:
         delta, unit, adjacency, gram_share, mean_share, fraction_bits, client_rows: as in ``PrivacyPlan``.
-        n_layers: T of a deep learner; 0 for its random features alone, None for the linear one.
+        n_layers: T of a deep learner; 0 for its random features alone, None for the others.
+        n_rounds: T of softmax rounds; None for the others.
+        step, scale: theirs.
         d_phi: columns of its Phi_t.
         d_f: columns of its F_t.
         ridge: what every solve adds to the noise's own ridge.
@@ -62,20 +65,25 @@ class PrivacyTerms:
     fraction_bits: int = 16
     client_rows: int = 1
     n_layers: int | None = None
+    n_rounds: int | None = None
+    step: float = 8.0
+    scale: float = 10.0
     d_phi: int = 64
     d_f: int = 64
     ridge: float = 0.01
 
     def __post_init__(self) -> None:
-        if self.unit == "client" and self.n_layers:
-            raise UsageError("a deep learner's layers are bounded by record only; take --unit record for it")
+        if self.unit == "client" and (self.n_layers or self.n_rounds):
+            raise UsageError("a deep learner's layers and gradients are bounded by record only; take --unit record")
         if min(self.d_phi, self.d_f) < 1:
             raise UsageError(f"the widths of a deep learner are at least 1, not {self.d_phi} and {self.d_f}")
-        _ = self.plan(1.0), self.learner(n_features=1, n_classes=1, max_rows=1)
+        _ = self.plan(1.0), self.learner(n_features=1, n_classes=2, max_rows=1)
 
     @property
     def name(self) -> str:
         """The closed form and its depth."""
+        if self.n_rounds is not None:
+            return f"logistic with T = {self.n_rounds}"
         if not self.n_layers:
             return "afl" if self.n_layers is None else "random"
         return f"deepafl with T = {self.n_layers}"
@@ -83,7 +91,7 @@ class PrivacyTerms:
     @property
     def n_releases(self) -> int:
         """How many sums a run releases."""
-        return 2 * self.n_layers + 1 if self.n_layers else 1 + (self.mean_share > 0)
+        return 2 * self.n_layers + 1 if self.n_layers else 1 + (self.mean_share > 0) + (self.n_rounds or 0)
 
     def plan(self, epsilon: float, promised_survivors: int | None = None, **others: Any) -> PrivacyPlan:
         """The plan of these terms for one epsilon; noise from the server where nobody is promised."""
@@ -97,7 +105,11 @@ class PrivacyTerms:
         if not self.n_layers:
             features = RandomMap(n_features=n_features, n_columns=self.d_phi, feature_bound=1.0, activation="gelu")
             lift = None if self.n_layers is None else features
-            return AFL(feature_format=RowFormat(integer_bits=1, fraction_bits=16), lift=lift, **sizes)  # type: ignore[arg-type]
+            row_format = RowFormat(integer_bits=1, fraction_bits=16)
+            start = AFL(feature_format=row_format, lift=lift, **sizes)  # type: ignore[arg-type]
+            if self.n_rounds is None:
+                return start
+            return Logistic(learner=start, n_rounds=self.n_rounds, step=self.step, scale=self.scale)
         return DeepAFL(
             feature_bound=1.0,
             n_layers=self.n_layers,
@@ -198,8 +210,8 @@ class PrivateRecord(Record, title="private_record"):
     """Its delta."""
     rho: NotNegative | None
     """The same in zero-concentrated differential privacy."""
-    epsilon_tight: NotNegative | None
-    """The smaller epsilon of an exact account of the noise."""
+    epsilon_zcdp: NotNegative | None
+    """The same by the conversion of zero-concentrated differential privacy alone, which gives some of it away."""
     sigma_gram: NotNegative
     """Noise scale of the Gram matrix, in units of the rows' norm squared."""
     sigma_cross: NotNegative
@@ -241,7 +253,7 @@ class PrivateComparison(Record, title="private"):
         default="analytic-secagg/private-compare", serialization_alias="schema"
     )
     """Says what kind of document this is."""
-    schema_version: Literal[3] = 3
+    schema_version: Literal[4] = 4
     """Raised when a name changes its meaning or goes away."""
     dataset: Mapping[str, Any]
     """Name, digest and number of training rows; all rows are pooled and split anew for each repetition."""
@@ -323,7 +335,7 @@ def _record(
         epsilon=promise.epsilon if promise else None,
         delta=promise.delta if promise else None,
         rho=float(promise.rho) if promise else None,
-        epsilon_tight=promise.epsilon_tight if promise else None,
+        epsilon_zcdp=promise.epsilon_zcdp if promise else None,
         sigma_gram=form.sigma_gram if form else 0.0,
         sigma_cross=form.sigma_cross if form else 0.0,
         releases=terms.n_releases,
@@ -373,7 +385,7 @@ def _run(dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: flo
         "noise_entropy": lambda number: InsecureSeededEntropy(seed, f"noise {trust} {number}"),
     }
     if epsilon is None:  # exact totals, solved like noisy ones
-        learner = terms.plan(1.0, **known).bounded(learner).with_noise([0.0], None)
+        learner = terms.plan(1.0, **known).bounded(learner).with_noise([0.0] * terms.n_releases, None)
     else:
         promised = {"distributed": settings.promised, "local": 1}.get(trust)
         colluders = settings.colluders if trust == "distributed" else 0
@@ -421,8 +433,13 @@ def without_depth(settings: PrivateSettings) -> PrivateSettings:
 # From the command line
 
 
-DEEP = {"n_layers": 1, "d_phi": 64, "d_f": 64}
-"""The options that the private form of deepafl has, with its own defaults."""
+PRIVATE_FORMS: Mapping[str, Mapping[str, Any]] = {
+    "afl": {},
+    "random": {"d_phi": 64},
+    "logistic": {"n_rounds": 5, "step": 8.0, "scale": 10.0},
+    "deepafl": {"n_layers": 1, "d_phi": 64, "d_f": 64},
+}
+"""The learners that have a private form, with the options that it has and their defaults."""
 
 
 def settings_from(
@@ -431,7 +448,8 @@ def settings_from(
     *,
     n_clients: int,
     partition: Partition,
-    deep: Mapping[str, int] | None,
+    learner: str,
+    own: Mapping[str, Any],
 ) -> PrivateSettings:
     """The settings that arguments ask for; cohort and partition are ``compare``'s own.
 
@@ -440,18 +458,17 @@ def settings_from(
         dataset: the rows.
         n_clients: the cohort.
         partition: how they are dealt.
-        deep: the options of a deep learner, n_layers=0 for random features; None for the linear one.
+        learner: one of ``PRIVATE_FORMS``.
+        own: its options.
 
     Raises:
-        UsageError: a parameter out of range, or an option that the private form of a deep learner does not have.
+        UsageError: a parameter out of range, or an option that the private form of the learner does not have.
     """
     privacy, federation = options.privacy, options.federation
-    flat = deep is not None and deep.get("n_layers") == 0
-    known = ("d_phi",) if flat else tuple(DEEP)
-    unknown = (deep or {}).keys() - {"n_layers", *known}
-    if unknown:
+    known = PRIVATE_FORMS[learner]
+    if unknown := own.keys() - known.keys():
         raise UsageError(
-            f"with --epsilon {'random' if flat else 'deepafl'} takes {', '.join(known)} with --option, not "
+            f"with --epsilon {learner} takes {', '.join(known) or 'no options'} with --option, not "
             f"{', '.join(sorted(unknown))}; leave that out, or --epsilon"
         )
     terms = PrivacyTerms(
@@ -459,12 +476,11 @@ def settings_from(
         unit=privacy.unit,
         adjacency=privacy.adjacency,
         gram_share=privacy.gram_share,
-        mean_share=privacy.mean_share if deep is None or flat else 0.0,
+        mean_share=0.0 if learner == "deepafl" else privacy.mean_share,
         client_rows=-(-len(dataset.x_train) // n_clients),
+        n_layers=0 if learner == "random" else None,
     )
-    if deep is not None:
-        chosen: dict[str, Any] = {**DEEP, **deep}
-        terms = replace(terms, **chosen)
+    terms = replace(terms, **{**known, **own})
     if isinstance(options.learning.ridge, float):
         terms = replace(terms, ridge=options.learning.ridge)
     if privacy.epsilon is None:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from federation.errors import DataError, UsageError
 
 
-def vision(module: str) -> Any:
-    """The module of that name.
+def vision(module: str, *, extra: str = "vision") -> Any:
+    """The module of that name, which an extra brings.
 
     Raises:
         UsageError: it is not installed.
@@ -24,7 +24,8 @@ def vision(module: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise UsageError(
-            f"features need torch and torchvision ({error}); install the extra: pip install 'analytic-secagg[vision]'"
+            f"features need {'torch and torchvision' if extra == 'vision' else module} ({error}); install the extra: "
+            f"pip install 'analytic-secagg[{extra}]'"
         ) from error
 
 
@@ -59,8 +60,12 @@ class Images:
         return digest.hexdigest()
 
 
-def find_images(folder: Path, test_folder: Path | None = None) -> tuple[Images, Images]:
-    """Training and test images: ``folder/train`` and ``folder/test``, or ``folder`` and ``test_folder``.
+def find_images(folder: Path, test_folder: Path | None = None, *, reads: str = "images") -> tuple[Images, Images]:
+    """Training and test files: ``folder/train`` and ``folder/test``, or ``folder`` and ``test_folder``.
+
+    Args:
+        folder, test_folder: where they are.
+        reads: which files: ``images``, ``texts`` (``.txt``) or all ``files``.
 
     Raises:
         UsageError: the vision extra is not installed.
@@ -73,7 +78,7 @@ def find_images(folder: Path, test_folder: Path | None = None) -> tuple[Images, 
                 "test images' folder with --test-images"
             )
         folder, test_folder = folder / "train", folder / "test"
-    train, test = _list_images(folder), _list_images(test_folder)
+    train, test = _list_images(folder, reads), _list_images(test_folder, reads)
     if train.classes != test.classes:
         differing = sorted(set(train.classes) ^ set(test.classes))
         raise DataError(
@@ -82,12 +87,13 @@ def find_images(folder: Path, test_folder: Path | None = None) -> tuple[Images, 
     return train, test
 
 
-def _list_images(folder: Path) -> Images:
+def _list_images(folder: Path, reads: str) -> Images:
     datasets = vision("torchvision.datasets")
     if not folder.is_dir():
         raise DataError(f"the folder {folder} does not exist; name a folder with a subfolder of images for every class")
     try:
-        listing = datasets.ImageFolder(str(folder))
+        chosen = {"images": None, "texts": lambda path: path.endswith(".txt"), "files": lambda path: True}[reads]
+        listing = datasets.ImageFolder(str(folder), is_valid_file=chosen)
     except OSError as error:
         raise DataError(f"{folder} needs a subfolder of images for every class: {first_lines(str(error))}") from error
     return Images(

@@ -296,12 +296,12 @@ def _budget_table(comparison: PrivateComparison) -> Table:
     """A row for each epsilon, a column for each kind of trust; mean and spread over seeds."""
     exact = comparison.of("non-private", None)
     table = Table(title=f"{comparison.dataset['name']}, {comparison.title}: non-private {accuracy_text(exact)}")
-    for name in ("epsilon", "tight", "rho", "sigma G", "sigma H", *NOISY):
+    for name in ("epsilon", "by zCDP", "rho", "sigma G", "sigma H", *NOISY):
         table.add_column(name, justify="right")
     for epsilon in comparison.budgets:
         records = [comparison.of(trust, epsilon) for trust in NOISY]
         first = records[0]
-        numbers = (first.epsilon, first.epsilon_tight, first.rho, first.sigma_gram, first.sigma_cross)
+        numbers = (first.epsilon, first.epsilon_zcdp, first.rho, first.sigma_gram, first.sigma_cross)
         table.add_row(*(f"{number:.4g}" for number in numbers), *(accuracy_text(record) for record in records))
     return table
 

@@ -29,6 +29,7 @@ from analytic.estimators import (
     DeepAFLRegressor,
     FedHiPClassifier,
     FedHiPRegressor,
+    LogisticClassifier,
     SAFLeClassifier,
     SAFLeRegressor,
 )
@@ -51,6 +52,7 @@ NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven",
         AFLClassifier(feature_format="Q8.11", ridge=0.1),  # with partial_fit
         AFLRegressor(),
         AFLRegressor(feature_format="Q8.12", target_format="Q12.12"),
+        LogisticClassifier(n_rounds=2),
         DeepAFLClassifier(n_layers=2, d_phi=32, d_f=32),
         DeepAFLClassifier(n_layers=1, d_phi=32, d_f=16, fed_by_first=True, activation="relu"),
         SAFLeClassifier(),

@@ -217,7 +217,7 @@ def test_a_rewritten_file_is_read(content):
     ("change", "message"),
     [
         (lambda d, a: d.update(version=1), "has version 1 and this release reads version 2"),
-        (lambda d, a: d.update(learner="svm"), "one of the learners afl, random, fedhip, deepafl, safle"),
+        (lambda d, a: d.update(learner="svm"), "one of the learners afl, random, fedhip, deepafl, safle, logistic"),
         (lambda d, a: d.pop("conditioning"), "its configuration, conditioning"),
         (lambda d, a: d["configuration"].pop("seed"), "needs seed"),
         (lambda d, a: d["configuration"].update(colour="red"), "no place for colour"),

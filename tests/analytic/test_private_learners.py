@@ -15,15 +15,18 @@ from hypothesis import strategies as st
 from analytic.afl import AFL, LinearModel
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
-from analytic.estimators import AFLClassifier, DeepAFLClassifier
+from analytic.estimators import AFLClassifier, DeepAFLClassifier, LogisticClassifier
+from analytic.evaluation import TallySpec
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, canonical_context, fit_pooled
+from analytic.logistic import RESIDUALS, Logistic, LogisticModel
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.noisy_solve import NoisySolver, noise_drowns
 from analytic.row_format import RowFormat
 from analytic.row_map import CLIPPED_CONTRIBUTION, CLIPPED_ROWS, JointClip, LayerMap, RowClip, RowMap, RowTerms
 from analytic.row_mean import MeanSpec
-from analytic.sensitivity import ADJACENCIES, UNITS, MeanSensitivity, noise_levels
+from analytic.sensitivity import ADJACENCIES, UNITS, gradient_sensitivity, mean_sensitivity, noise_levels
+from analytic.solve import Solution
 from analytic.statistics import Statistics
 from analytic.torch_export import to_torch
 
@@ -38,9 +41,11 @@ DEEP = DeepAFL(
     n_features=5, n_targets=3, feature_bound=1.0, max_rows=200, n_layers=2, d_phi=9, d_f=7, ridge=1e-3, gamma=1e-3,
     row_map=BALLS,
 )  # fmt: skip
-LEARNERS: list[Any] = [LINEAR, CENTRED, BIAS, DEEP, replace(DEEP, fed_by_first=True), CENTRED.with_noise([0.0], None)]
+ROUNDS = Logistic(learner=CENTRED, n_rounds=2)
+KNOWING = CENTRED.with_noise([0.0], None)
+LEARNERS: list[Any] = [LINEAR, CENTRED, BIAS, ROUNDS, DEEP, replace(DEEP, fed_by_first=True), KNOWING]
 each = pytest.mark.parametrize(
-    "learner", LEARNERS, ids=["afl", "centred", "bias", "deep", "fed by first", "noisy solver"]
+    "learner", LEARNERS, ids=["afl", "centred", "bias", "rounds", "deep", "fed by first", "noisy solver"]
 )
 
 
@@ -74,7 +79,12 @@ def test_no_sum_says_how_many_rows_there_are_or_leaves_its_ball(learner: Any) ->
     while (spec := learner.next_sum(model)) is not None:
         own = learner.client_statistics(model, one)
         if isinstance(spec, MeanSpec):
-            assert sum(int(v) ** 2 for v in own) <= MeanSensitivity(spec=spec).squared
+            assert sum(int(v) ** 2 for v in own) <= mean_sensitivity(spec, "add-remove").squared
+        elif isinstance(spec, TallySpec):
+            assert own["count"] == 0
+            limit, ball = learner.row_map.last.limit, 1 << RESIDUALS.fraction_bits
+            squared = sum(int(v) ** 2 for v in own["gradient"].ravel())
+            assert 0 < squared <= gradient_sensitivity(limit, ball, "add-remove").squared
         else:
             assert own.count == 0
             limit = spec.feature_format.magnitude // 2 + 1
@@ -113,15 +123,16 @@ def test_the_ridge_follows_the_noise_that_is_really_there() -> None:
     assert NoisySolver(sigma=3.0).realised(25, fraction_bits=2) == 3.0 / 16
     total = LINEAR.client_statistics(LINEAR.init(), rows(4))
     noisy = LINEAR.with_noise([2.0**28], 4)
-    few, many = (noisy.update(noisy.init(), total, n).weights for n in (4, 16))
-    assert np.abs(many).sum() < np.abs(few).sum()
+    few, many = (noisy.update(noisy.init(), total, n).weights.tobytes() for n in (4, 16))
+    twice = LINEAR.with_noise([2.0**29], None)
+    assert many == twice.update(twice.init(), total, 1).weights.tobytes() != few
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_the_mean_costs_no_more_than_its_formula_says(adjacency: str, nonnegative: bool) -> None:
     spec = MeanSpec(n_features=3, limit=60, row_format=FORMAT, max_rows=10)
-    sensitivity = MeanSensitivity(spec=spec, adjacency=adjacency, nonnegative=nonnegative)  # type: ignore[arg-type]
+    sensitivity = mean_sensitivity(spec, adjacency, nonnegative=nonnegative)  # type: ignore[arg-type]
     rng, worst = np.random.default_rng(5), 0
     for _ in range(4000):
         pair = rng.normal(size=(2, 3))
@@ -140,12 +151,30 @@ def test_the_mean_costs_no_more_than_its_formula_says(adjacency: str, nonnegativ
     assert sensitivity.rho(scales.variances[0] - 1) > Fraction(1, 37)
 
 
+def test_a_lone_gradient_fills_its_bound_and_no_pair_leaves_theirs() -> None:
+    """A row of the ball's norm that W gets wrong, and its opposite."""
+    centre, weights = np.zeros((1, 5)), np.zeros((5, 3))
+    weights[0] = [0.0, 400.0, -400.0]
+    solution = Solution(weights=weights, method="given", rank=5, reciprocal_condition=1.0)
+    model = LogisticModel(linear=LinearModel(solution=solution, centre=centre))
+    row = np.array([[1.0, 0.0, 0.0, 0.0, 0.0]])
+    one, other = (
+        ROUNDS.client_statistics(model, ClientRows(given, np.array([label])))["gradient"]
+        for given, label in ((row, 2), (-row, 2))
+    )
+    alone = sum(int(v) ** 2 for v in one.ravel())
+    worst = sum(int(v) ** 2 for v in (one - other).ravel())
+    bounds = {own: gradient_sensitivity(2**14, 2**15, own).squared for own in ADJACENCIES}
+    assert 0.99 * bounds["add-remove"] < alone <= bounds["add-remove"]
+    assert alone <= worst <= bounds["replace-one"] == 4 * bounds["add-remove"]
+
+
 def test_a_clients_sum_for_the_mean_is_bounded() -> None:
     spec = MeanSpec(n_features=2, limit=2**14, row_format=FORMAT, max_rows=100, client_limit=2**15)
     total = spec.sum_of(np.tile([0.6, 0.8], (50, 1)))
     assert sum(int(v) ** 2 for v in total) <= 2**30
     assert spec.mean(total)[0] == pytest.approx([0.6, 0.8], abs=0.01)
-    assert MeanSensitivity(spec=spec, adjacency="replace-one").squared == 4 * 2**30
+    assert mean_sensitivity(spec, "replace-one").squared == 4 * 2**30
 
 
 def test_a_mean_of_noise_stays_in_the_ball() -> None:
@@ -163,7 +192,7 @@ def test_a_mean_of_noise_stays_in_the_ball() -> None:
 def test_a_mean_needs_a_bound_and_a_budget() -> None:
     with pytest.raises(SpecificationError, match="bound is at least one unit, not 0"):
         MeanSpec(n_features=2, limit=60, row_format=FORMAT, max_rows=1, client_limit=0)
-    sensitivity = MeanSensitivity(spec=MeanSpec(n_features=2, limit=60, row_format=FORMAT, max_rows=1))
+    sensitivity = mean_sensitivity(MeanSpec(n_features=2, limit=60, row_format=FORMAT, max_rows=1), "add-remove")
     with pytest.raises(SpecificationError, match="budget above 0"):
         sensitivity.scales(Fraction(0), gram_share=0.3)
 
@@ -193,7 +222,10 @@ def test_a_learner_prices_every_sum_that_it_asks_for(learner: Any) -> None:
         spec = learner.next_sum(model)
         assert len(priced.levels) == sum(size for _, size, _ in spec.segments)
         assert priced.preparatory == isinstance(spec, MeanSpec)
-        if not priced.preparatory:
+        if isinstance(spec, TallySpec):
+            assert priced.levels.tolist() == [1] * 15 + [0]
+            assert priced.sensitivity == gradient_sensitivity(2**14, 2**15, "add-remove")
+        elif not priced.preparatory:
             assert priced.levels.tolist() == noise_levels(spec).tolist()
             norm, target = spec.feature_format.magnitude // 2 + 1, spec.target_format.magnitude // 2 + 1
             assert (priced.sensitivity.feature_norm, priced.sensitivity.target_norm) == (norm, target)
@@ -281,8 +313,8 @@ def test_a_map_is_never_left_behind(learner: Any) -> None:
     assert learner.context_bytes(stored.model) == learner.context_bytes(model)
     scores = learner.decision_function(model, given.features)
     assert stored.learner.decision_function(stored.model, given.features).tobytes() == scores.tobytes()
-    estimator = DeepAFLClassifier if learner.name == "deepafl" else AFLClassifier
-    adopted = estimator.from_model(learner, model)
+    kinds: dict[str, Any] = {"deepafl": DeepAFLClassifier, "logistic": LogisticClassifier}
+    adopted = kinds.get(learner.name, AFLClassifier).from_model(learner, model)
     assert adopted.decision_function(given.features).tobytes() == scores.tobytes()
 
 

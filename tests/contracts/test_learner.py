@@ -27,6 +27,7 @@ from analytic.fedhip import FedHiP
 from analytic.integer_maps import ACTIVATIONS
 from analytic.layers import Layered
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
+from analytic.logistic import Logistic
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
@@ -112,6 +113,11 @@ CASES = {
         AFL(**LINEAR, columns=ColumnMap(exponents=(2,) * 9, intercept=1), lift=WAVE), PENALTIES[::3]
     ),
     "fedhip-random": Case(FedHiP(**LINEAR | {"feature_format": MAP.row_format}, lift=MAP)),
+    "logistic": Case(
+        Logistic(learner=AFL(**LINEAR, ridge=0.5), n_rounds=2),
+        ({}, {"step": 1.5, "scale": 3.0}, {"learner": AFL(**LINEAR, columns=COLUMNS)}),
+    ),
+    "logistic-random": Case(Logistic(learner=AFL(**LINEAR | {"feature_format": MAP.row_format}, lift=MAP), n_rounds=1)),
     "deepafl": Case(DEEP, (*DEPTHS, {"ridge": 0.0, "gamma": 0.0, "headroom_bits": 9})),
     "deepafl-real": Case(replace(DEEP, target_format=Q("Q3.8")), real_targets=True),
     "deepafl-clip": Case(replace(DEEP, feature_bound=0.5, headroom_bits=0, clip=True)),
@@ -353,6 +359,8 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     | {"group_size": 4, "seed": 1, "ridge": 0.25, "ri_gamma": 1, "max_clients": 2},
 }
 DIFFERENCES["fedhip"] = DIFFERENCES["afl"]
+DIFFERENCES["logistic"] = {"n_rounds": 3, "step": 2.0, "scale": 1.0, "first_share": 0.5}
+DIFFERENCES["logistic"] |= {"learner": AFL(**LINEAR, ridge=0.25)}
 LIFTED: dict[str, Any] = {"n_columns": 10, "feature_bound": 33.0, "fraction_bits": 10, "limit": 3.0, "seed": 5}
 LIFTED |= {"activation": "tanh", "projection": "affine", "variance": 2.0}
 
@@ -376,9 +384,15 @@ def test_every_public_difference_is_another_context(name: str) -> None:
 @pytest.mark.parametrize("name", PLAIN)
 def test_equal_public_state_is_one_context_whatever_types_name_it(name: str) -> None:
     learner, model = PLAIN[name].learner, PLAIN[name].learner.init()
-    same = {"n_features": np.int64(D), "max_rows": np.int32(1000), "ridge": np.float32(learner.ridge)}
+    same = {"n_features": np.int64(D), "max_rows": np.int32(1000), "ridge": np.float32(0.5)}
+    if name != "logistic":
+        same["ridge"] = np.float32(learner.ridge)
     if hasattr(learner, "seed"):
         same["seed"] = np.uint64(learner.seed)
+    if name == "logistic":
+        again = replace(learner, learner=replace(learner.learner, **same), n_rounds=np.int64(2), step=np.float32(8))
+        assert again.context_bytes(model) == learner.context_bytes(model)
+        return
     assert replace(learner, **same).context_bytes(model) == learner.context_bytes(model)
     assert replace(learner, ridge=-0.0).context_bytes(model) == replace(learner, ridge=0).context_bytes(model)
 

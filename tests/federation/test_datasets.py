@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 from hypothesis import given
@@ -55,6 +56,31 @@ def test_digits_are_what_scikit_learn_has() -> None:
     assert sorted(map(bytes, together)) == sorted(map(bytes, original))
 
 
+@pytest.mark.parametrize(("name", "n_targets"), [("iris", 3), ("wine", 3), ("linnerud", 3), ("diabetes", 1)])
+def test_bundled_targets_are_scikit_learns(name: str, n_targets: int) -> None:
+    import sklearn.datasets
+
+    _, targets = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)
+    data = bundled(name)
+    assert data.n_classes == n_targets
+    found = np.concatenate([data.y_train, data.y_test]).reshape(len(targets), -1)
+    assert sorted(map(bytes, found.astype(float))) == sorted(
+        map(bytes, targets.reshape(len(targets), -1).astype(float))
+    )
+
+
+def test_what_is_fetched_is_read_where_scikit_learn_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path))
+    rows = np.random.default_rng(0).uniform(1, 9, (20, 9))
+    joblib.dump(rows, tmp_path / "cal_housing_py3.pkz")
+    assert bundled("california_housing").x_train.shape == (16, 8)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
+    retried = pytest.warns(UserWarning, match="Retry")
+    with retried, pytest.raises(DataError, match=r"cannot fetch olivetti_faces .* fetch it where there is a network"):
+        bundled("olivetti_faces")
+
+
 def test_breast_cancer_columns_are_scaled_by_powers_of_two_into_one_range() -> None:
     from sklearn.datasets import load_breast_cancer
 
@@ -97,8 +123,8 @@ def test_targets_of_both_parts_are_of_one_kind(targets: dict[str, Any], message:
 
 
 def test_an_unknown_bundled_set_is_refused() -> None:
-    with pytest.raises(UsageError, match="one of digits, breast_cancer, diabetes, not 'iris'; other data"):
-        bundled("iris")
+    with pytest.raises(UsageError, match=r"one of digits, .*lfw_people, not 'irises'; other data"):
+        bundled("irises")
 
 
 @given(x_type=st.sampled_from(["f2", "f4", "f8", "u1", "i4", "i8"]), y_type=st.sampled_from(["u1", "i4", "i8", "u8"]))

@@ -112,6 +112,8 @@ def test_all_learners_can_be_asked_for_by_one_word() -> None:
         ("fedhip", {"alphas": (1.0,)}),
         ("random", {}),
         ("random", {"activation": "sine", "d_phi": 9}),
+        ("logistic", {}),
+        ("logistic", {"n_rounds": 2, "d_phi": 9}),
         ("deepafl", {"n_layers": 3}),
         ("deepafl", {"n_layers": 3, "ablation": "no-transform"}),
         ("deepafl", {}),

@@ -96,7 +96,7 @@ def test_a_noisy_run_charges_every_site_before_its_vector_leaves(trial: Trial, t
     summary = json.loads((trial.folder / "server" / "models" / "rehearsal" / "summary.json").read_text())
     assert summary["privacy"] == PLAN.to_public()
     assert summary["survivors"] == [list(CLIENTS)] * 2
-    assert (summary["certified"], summary["uncertified"]) == (False, ["weights by clipped eigenvalues"])
+    assert (summary["certified"], summary["uncertified"]) == (False, ["weights by shrunk eigenvalues"])
     assert any(line["event"] == "noise" and "epsilon 8" in line["bill"] for line in events(trial))
     assert is_wiped(trial)
 

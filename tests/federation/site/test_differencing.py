@@ -236,13 +236,13 @@ def lost_on_the_way(*parties: PartyId) -> Callable[[int, Any, Any], None]:
     return watch
 
 
-@pytest.mark.parametrize("certified", [True, False])
+@pytest.mark.parametrize(("certified", "receipts"), [(True, "none"), (True, "helpers"), (False, "none")])
 def test_a_run_of_a_committee_that_fails_may_be_run_again_if_its_helpers_say_so(
-    trial: Trial, tmp_path: Path, certified: bool
+    trial: Trial, tmp_path: Path, certified: bool, receipts: str
 ) -> None:
     """All sites had sent their vectors; where a helper is gone by then the quorum is not there, and all is refused."""
     allow(trial, "committee")
-    config = run_config(tmp_path, mode="committee", **{"min-survivors": 3})
+    config = run_config(tmp_path, mode="committee", receipts=receipts, **{"min-survivors": 3})
     gone = {} if certified else {"is_gone": vanishes(1, STEP)}
     with pytest.raises(SecureSumError):
         rehearse(trial.folder, config, watch=lost_on_the_way(3, 4, 5), **gone)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from federation.flower.__main__ import main as main_of_sites
 from federation.flower.trial import Trial
 from federation.site.errors import SiteFileError
 from federation.site.site_file import SiteFile
+from federation.site.source import read_rows
 from federation.site.table import TableSchema
 from simulations.__main__ import main
 
@@ -174,3 +176,60 @@ def test_without_its_library_parquet_says_what_to_do(tmp_path: Path, monkeypatch
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"analytic-secagg\[parquet\]"):
         schema(tmp_path).rows(tmp_path / "rows.parquet")
+
+
+FRAME = {
+    "age": [32.0, None, 64.0],
+    "sex": ["f", "m", None],
+    "marker": [1.5, None, -0.2],
+    "outcome": ["yes", "no", "no"],
+    "weight": [2, 1, 3],
+    "name": ["Ada", "Bo", "Cy"],
+}
+WEIGHTED = (
+    SCHEMA
+    + """
+[columns.weight]
+role = "weight"
+"""
+)
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "pandas", "polars"])
+def test_a_function_may_give_a_data_frame(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = pytest.importorskip(library)
+    (tmp_path / "frames.py").write_text(
+        f"import {library} as library\nFRAME = {FRAME!r}\n"
+        f"def frame():\n    return library.{'table' if library == 'pyarrow' else 'DataFrame'}(FRAME)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "frames", raising=False)
+    assert module
+    rows = read_rows("frames:frame", columns=schema(tmp_path, WEIGHTED))
+    columns = ",".join(FRAME)
+    lines = (
+        ",".join("" if value is None else str(value) for value in row) for row in zip(*FRAME.values(), strict=True)
+    )
+    from_file = schema(tmp_path, WEIGHTED).rows(table(tmp_path, "\n".join([columns, *lines]) + "\n"))
+    assert rows.features.tobytes() == from_file.features.tobytes()
+    assert rows.weights is not None
+    assert (rows.targets.tolist(), rows.weights.tolist()) == (from_file.targets.tolist(), [2, 1, 3])
+    with pytest.raises(DataError, match="frames:frame, line 2: column name needs a finite number"):
+        read_rows("frames:frame", columns=schema(tmp_path, WEIGHTED + "[columns.name]\n"))
+
+
+def test_commands_take_functions_and_their_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "arrays.py").write_text(
+        "import numpy as np\nx = np.random.default_rng(0).normal(size=(60, 3))\n"
+        "def arrays():\n    return x, (x[:, 0] > 0).astype(int), np.arange(60) % 3\n"
+        "def real():\n    return x, x @ [1.0, 2.0, 3.0]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "arrays", raising=False)
+    words = ["compare", "--modes", "plain", "--clients", "5", "--partition", "iid", "--data"]
+    assert main([*words, "arrays:arrays", "--option", "max_weight=2"]) == 0
+    assert "bit for bit" in capsys.readouterr().out
+    assert main([*words, "arrays:real"]) == 0
+    assert main([*words, "arrays:none"]) == 2

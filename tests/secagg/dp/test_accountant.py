@@ -38,9 +38,14 @@ def bill_of(noise: CoordinateNoise | DistributedNoise) -> Release:
 @given(st.floats(0.01, 20), st.floats(1e-10, 0.01), st.integers(1, 12))
 def test_calibration_keeps_the_budget_and_wastes_nothing(epsilon: float, delta: float, releases: int) -> None:
     rho = calibrate(epsilon, delta, releases=releases)
-    found = guarantee([release(rho, tail_mass=1e-37, log_ratio=1e-11 * epsilon / releases)] * releases, delta)
-    assert epsilon * (1 - 1e-4) < found.epsilon <= epsilon
-    assert found.epsilon_tight <= found.epsilon
+    slacks = {"tail_mass": 1e-37, "log_ratio": 1e-11 * epsilon / releases}
+    found = guarantee([release(rho, rounding=1e-6 * epsilon / releases, **slacks)] * releases, delta)
+    assert epsilon * (1 - 1e-3) < found.epsilon <= epsilon
+    assert found.epsilon < found.epsilon_zcdp
+    coarse = calibrate(epsilon, delta, releases=releases, by_zcdp=True)
+    assert coarse < rho
+    of_coarse = guarantee([release(coarse, rounding=1.0, **slacks)] * releases, delta)
+    assert epsilon * (1 - 1e-4) < of_coarse.epsilon == of_coarse.epsilon_zcdp <= epsilon
     assert found.rho == rho * releases
     assert found.releases == releases
 
@@ -55,8 +60,8 @@ def test_order_does_not_matter_and_more_releases_cost_more(rhos: list[Fraction])
 def test_every_slack_is_on_the_bill() -> None:
     plain = guarantee([release(Fraction(1, 30))], 1e-5)
     assert guarantee([release(Fraction(1, 30), log_ratio=5e-10)], 1e-5).epsilon == pytest.approx(plain.epsilon + 1e-9)
-    assert guarantee([release(Fraction(1, 30), rounding=0.01)], 1e-5).epsilon_tight == pytest.approx(
-        plain.epsilon_tight + 0.02, abs=0.002
+    assert guarantee([release(Fraction(1, 30), rounding=0.01)], 1e-5).epsilon == pytest.approx(
+        plain.epsilon + 0.02, abs=0.002
     )
     with pytest.raises(PrivacyError, match="no discrete Gaussian"):
         guarantee([release(Fraction(1, 30), log_ratio=2e-9)], 1e-5)
@@ -110,7 +115,7 @@ def test_prices_for_different_promises_do_not_add_up(change: dict[str, str]) -> 
 
 @pytest.mark.parametrize(("epsilon", "releases"), [(0.5, 1), (1.0, 5), (8.0, 1)])
 def test_other_accountants_agree(epsilon: float, releases: int) -> None:
-    """RDP is our stated route, PLD and PRV the tight one: each within its own error of ours."""
+    """PLD and PRV are our stated route, RDP that of zCDP: each within its own error of ours."""
     pytest.importorskip("opacus")
     pytest.importorskip("dp_accounting")
     bill = [release(calibrate(epsilon, 1e-5, releases=releases))] * releases
@@ -119,9 +124,9 @@ def test_other_accountants_agree(epsilon: float, releases: int) -> None:
     assert len(theirs) == 4
     for name, value in theirs.items():
         if "RDP" in name:
-            assert value == pytest.approx(ours.epsilon, rel=1e-3), name
+            assert value == pytest.approx(ours.epsilon_zcdp, rel=1e-3), name
         else:
-            assert value == pytest.approx(ours.epsilon_tight, abs=0.012, rel=1e-3), name
+            assert value == pytest.approx(ours.epsilon, abs=0.012, rel=1e-3), name
 
 
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def test_a_budget_for_two_releases_is_spent_after_two(ledger: Ledger) -> None:
     assert first.epsilon < second.epsilon <= 1.0
     before = ledger.path.read_bytes()
     with pytest.raises(BudgetExceededError, match=r"after 2 releases.*budget is 1"):
-        ledger.charge(release(Fraction(1, 10**6)), session_id=bytes(16))
+        ledger.charge(release(Fraction(1, 10**5)), session_id=bytes(16))
     assert ledger.path.read_bytes() == before
     assert ledger.spent() == second == guarantee([release(), release()], 1e-5)
 

@@ -17,13 +17,13 @@ from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, Release, cali
 
 DELTA = 1e-5
 CLIENTS = (1, 2, 3, 4)
-SENSITIVITY = 1000
+SENSITIVITY = 10_000
 CONFIDENCE = 1e-6
 """Probability with which a valid claim is called refuted, for each bound."""
 
 
 def claimed(epsilon: float) -> tuple[CoordinateNoise, float]:
-    """Noise for a change of norm 1000 in one of 32 coordinates, and the guarantee that it really has."""
+    """Noise for a change of norm 10 000 in one of 32 coordinates, and the guarantee that it really has."""
     rho = calibrate(epsilon, DELTA)
     variance = math.ceil(SENSITIVITY**2 / (2 * rho))
     noise = CoordinateNoise(levels=np.ones(32, dtype=np.uint8), variances=(variance,))

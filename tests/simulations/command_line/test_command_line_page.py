@@ -16,6 +16,7 @@ from analytic.choosing import Chosen
 from analytic.deepafl import ABLATIONS, DeepAFL
 from analytic.features import PROJECTIONS
 from analytic.integer_maps import ACTIVATIONS
+from analytic.logistic import Logistic
 from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
@@ -23,7 +24,7 @@ from analytic.weighted import Weighted
 from federation.console.process import EXIT_CODES
 from federation.learners import DEFAULT_ALPHAS, LEARNERS, WIDEST, LearnerSettings, Thresholds
 from simulations.compare.baselines import BASELINES
-from simulations.compare.private import DEEP
+from simulations.compare.private import PRIVATE_FORMS
 from simulations.data.partitions import MAX_ALPHA, MIN_ALPHA
 from simulations.report.table import COLUMNS
 
@@ -64,6 +65,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
         "afl": defaults(AFL) | choosing | {"intercept": None},
         "fedhip": defaults(AFL) | choosing | {"alphas": DEFAULT_ALPHAS, "intercept": None},
         "random": defaults(RandomMap) | {"row_bits": 16, "d_phi": None, "format": None},
+        "logistic": defaults(Logistic) | defaults(AFL) | {"d_phi": None, "intercept": None},
         "deepafl": defaults(DeepAFL),
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},
     }
@@ -75,7 +77,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
         yield "fedavg, fedprox", option, getattr(BASELINES["fedprox"].settings(0), option)
 
 
-@pytest.mark.parametrize("heading", ["afl", "fedhip", "random", "deepafl", "safle", "fedavg, fedprox"])
+@pytest.mark.parametrize("heading", ["afl", "fedhip", "random", "logistic", "deepafl", "safle", "fedavg, fedprox"])
 def test_every_option_stands_there_with_its_default(heading: str) -> None:
     rows = {row[0].strip("`"): row for row in table_below(f"### {heading}")}
     known = {option: default for own, option, default in options() if own == heading}
@@ -86,7 +88,7 @@ def test_every_option_stands_there_with_its_default(heading: str) -> None:
 
 
 def test_every_learner_and_baseline_is_covered() -> None:
-    assert {name for name, entry in LEARNERS.items()} == {"afl", "fedhip", "random", "deepafl", "safle"}
+    assert {name for name, entry in LEARNERS.items()} == {"afl", "fedhip", "random", "logistic", "deepafl", "safle"}
     assert set(BASELINES) == {"fedavg", "fedprox"}
     assert set(BASELINES["fedavg"].options) == set(BASELINES["fedprox"].options) - {"mu"}
     for option in set(BASELINES["fedavg"].options):
@@ -130,7 +132,7 @@ def test_the_widths_of_deepafl_follow_the_features(n_features: int) -> None:
 def test_limits_and_the_private_form() -> None:
     assert f"whole, 2 to {MAX_BUCKETS} " in PAGE
     assert f"ALPHA from {MIN_ALPHA:g} to {MAX_ALPHA:g}" in PAGE
-    assert DEEP == {"n_layers": 1, "d_phi": 64, "d_f": 64}
+    assert PRIVATE_FORMS["deepafl"] == {"n_layers": 1, "d_phi": 64, "d_f": 64}
     assert "only `n_layers`, `d_phi` and `d_f` can be set; the private form has 1, 64 and 64" in PAGE
 
 

@@ -85,12 +85,12 @@ WRONG = [
     ("compare extra", "unknown argument extra; see python -m simulations compare --help"),
     (
         "compare --dataset Digits",
-        "one of digits, breast_cancer, diabetes, not 'Digits': did you mean digits\\?",
+        "one of digits, .*lfw_people, not 'Digits': did you mean digits\\?",
     ),
     ("compare --learner deepafl --option n_layer=3", "not 'n_layer=3': did you mean n_layers\\?"),
     ("features --backbon resnet18", "unknown argument --backbon: did you mean --backbone\\?"),
     ("features --backbone resnet", "did you mean resnet18\\?"),
-    ("features", "the following arguments are required: --images, --backbone, --weights, --out"),
+    ("features", "the following arguments are required: --images, --backbone, --out"),
     ("bench --quik", "did you mean --quick\\?"),
     ("parameters 10", "unknown argument 10; see python -m simulations parameters --help"),
     # numbers: missing, no number, out of range, not finite, far too large
@@ -136,7 +136,7 @@ WRONG = [
     ("compare --mean-share 0.5", "--mean-share needs --epsilon"),
     (
         "compare --epsilon 1 --learner safle",
-        "has a private form, afl, random or deepafl, not safle",
+        "has a private form, afl, random, logistic, deepafl, not safle",
     ),
     ("compare --epsilon 1 --promise 4", "4 survivors are promised and 3 of 3 stay"),
     ("compare --epsilon 1 --label-noise 0.1", "--label-noise would reach them; leave out one"),
@@ -192,11 +192,11 @@ WRONG = [
     # learners, baselines and runs
     ("contrast", "argument COMMAND: needs one of compare, audit, features, parameters, bench, not 'contrast'"),
     ("compare --speed 9", "unknown argument --speed"),
-    ("compare --dataset iris", "argument --dataset: needs one of digits, breast_cancer, diabetes, not 'iris'"),
+    ("compare --dataset iri", "needs one of digits, breast_cancer, diabetes, iris, .*lfw_people, not 'iri'"),
     ("audit --dataset diabetes", "attacks look for rows of classes; diabetes has real targets"),
     (
         "compare --learner svm",
-        "a learner is one of afl, fedhip, random, deepafl, safle, or all of them",
+        "a learner is one of afl, fedhip, random, logistic, deepafl, safle, or all of them",
     ),
     ("compare --learner afl,all", "or all of them as all, not 'all'"),
     ("compare --baselines sgd", "argument --baselines: a baseline is one of fedavg, fedprox"),
@@ -204,7 +204,8 @@ WRONG = [
     ("compare --baselines fedavg --option rounds=0", "a gradient baseline needs rounds"),
     ("compare --learner fedhip --option alphas=much", "alphas of fedhip must be numbers with commas"),
     ("compare --learner fedhip --option alphas=-1", "must be numbers from 0 to 2\\^52, not -1"),
-    ("compare --learner all --ri 1", "deepafl has no RI process"),
+    ("compare --learner all --ri 1", "logistic has no RI process"),
+    ("compare --dataset diabetes --learner logistic", "logistic has no RI process, and is for class labels"),
     ("compare --dataset digits --data x.npz", "argument --data: not allowed with argument --dataset"),
     ("compare --modes plain,telepathy", "argument --modes: a mode is one of plain, masked"),
     ("compare --modes plain,,masked", "argument --modes: a list reads like one,two"),
@@ -292,6 +293,8 @@ LONG = {
     "audit --html": "a minute, as in test_audit",
     "audit --data": "a minute, as in test_audit",
     "features --backbone resnet18 --images cifar10": "downloads weights",
+    "features --backbone resnet18 --layers": "downloads weights",
+    "features --backbone sentence": "downloads weights",
     "bench --json": "twenty minutes",
     "bench --sections a,c,d": "minutes",
 }

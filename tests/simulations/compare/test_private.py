@@ -67,14 +67,14 @@ def test_records_say_what_the_noise_really_gives(comparison: PrivateComparison) 
             continue
         assert record.target_epsilon is not None
         assert record.epsilon is not None
-        assert record.epsilon_tight is not None
+        assert record.epsilon_zcdp is not None
         assert record.rho is not None
         assert 0.999 * record.target_epsilon < record.epsilon <= record.target_epsilon
-        assert record.epsilon_tight < record.epsilon
+        assert record.epsilon_zcdp > 1.03 * record.epsilon
         assert record.rho <= calibrate(record.target_epsilon, 1e-5)
         assert record.releases == 2
         for name, value in record.second_opinions.items():
-            expected = record.epsilon if "RDP" in name else record.epsilon_tight
+            expected = record.epsilon_zcdp if "RDP" in name else record.epsilon
             assert value == pytest.approx(expected, abs=0.012, rel=1e-3), name
 
 
@@ -132,9 +132,11 @@ def test_digits_keep_what_is_promised(digits: Dataset, monkeypatch: pytest.Monke
         PrivacyTerms(adjacency="replace-one"),
         PrivacyTerms(mean_share=0.0),
         PrivacyTerms(n_layers=1, mean_share=0.0, d_phi=32, d_f=16),
+        PrivacyTerms(n_rounds=2),
+        PrivacyTerms(n_rounds=2, adjacency="replace-one"),
         PrivacyTerms(unit="client", client_rows=72, adjacency="replace-one", mean_share=0.0),
     ],
-    ids=["client", "replace", "one release", "deep", "client replace"],
+    ids=["client", "replace", "one release", "deep", "logistic", "logistic replace", "client replace"],
 )
 def test_other_terms_run_and_keep_their_budget(digits: Dataset, terms: PrivacyTerms) -> None:
     settings = replace(SMALL, epsilons=(8.0,), terms=terms, n_seeds=1)
@@ -218,8 +220,8 @@ def test_json_and_table_say_the_same(comparison: PrivateComparison) -> None:
     found = json.loads(comparison.to_json())
     assert {record["trust"] for record in found["records"]} == set(TRUSTS)
     assert all(set(record) >= KEYS for record in found["records"])
-    assert {tuple(record["uncertified"]) for record in found["records"]} == {("weights by clipped eigenvalues",)}
-    assert "Not certified, the bits are this machine's: weights by clipped eigenvalues." in found["statement"]
+    assert {tuple(record["uncertified"]) for record in found["records"]} == {("weights by shrunk eigenvalues",)}
+    assert "Not certified, the bits are this machine's: weights by shrunk eigenvalues." in found["statement"]
     assert "Unit of privacy: one record. Adjacency: add-remove" in found["statement"][0]
     assert "at least 20 of 20 clients" in found["statement"][1]
     file = io.StringIO()
@@ -232,7 +234,9 @@ def test_json_and_table_say_the_same(comparison: PrivateComparison) -> None:
 
 def test_arguments_become_settings(digits: Dataset) -> None:
     asked = options("--epsilon 4,1 --adjacency replace-one --seeds 1 --promise 8")
-    settings = settings_from(asked, digits, n_clients=10, partition=parse_partition("dirichlet:0.1"), deep=None)
+    settings = settings_from(
+        asked, digits, n_clients=10, partition=parse_partition("dirichlet:0.1"), learner="afl", own={}
+    )
     assert settings.epsilons == (4.0, 1.0)
     assert settings.promised == 8
     assert settings.terms.ridge == PrivacyTerms().ridge
@@ -243,7 +247,7 @@ def test_arguments_become_settings(digits: Dataset) -> None:
     with pytest.raises(SystemExit):
         options("--epsilon one")
     with pytest.raises(UsageError, match="--epsilon"):
-        settings_from(options(""), digits, n_clients=10, partition=parse_partition("iid"), deep=None)
+        settings_from(options(""), digits, n_clients=10, partition=parse_partition("iid"), learner="afl", own={})
 
 
 def options(line: str) -> CompareOptions:
@@ -255,15 +259,15 @@ def options(line: str) -> CompareOptions:
 
 def test_arguments_of_exact_runs_reach_the_private_ones(digits: Dataset) -> None:
     asked, iid = options("--epsilon 1 --ridge 0 --dropout 0.25 --dropout-anew --seed 9"), parse_partition("iid")
-    linear = settings_from(asked, digits, n_clients=8, partition=iid, deep=None)
+    linear = settings_from(asked, digits, n_clients=8, partition=iid, learner="afl", own={})
     assert linear.terms == PrivacyTerms(ridge=0.0, client_rows=180)
     assert linear.dropouts == Dropouts(rate=0.25, anew=True, seed=9)
-    deep = settings_from(asked, digits, n_clients=8, partition=iid, deep={})
+    deep = settings_from(asked, digits, n_clients=8, partition=iid, learner="deepafl", own={})
     assert (deep.terms.n_layers, deep.terms.d_phi, deep.terms.d_f, deep.terms.mean_share) == (1, 64, 64, 0.0)
-    deep = settings_from(asked, digits, n_clients=8, partition=iid, deep={"n_layers": 2, "d_f": 16})
+    deep = settings_from(asked, digits, n_clients=8, partition=iid, learner="deepafl", own={"n_layers": 2, "d_f": 16})
     assert (deep.terms.n_layers, deep.terms.d_phi, deep.terms.d_f) == (2, 64, 16)
     with pytest.raises(UsageError, match="takes n_layers, d_phi, d_f with --option, not gamma; leave that out"):
-        settings_from(asked, digits, n_clients=8, partition=iid, deep={"gamma": 1})
+        settings_from(asked, digits, n_clients=8, partition=iid, learner="deepafl", own={"gamma": 1})
 
 
 def test_a_deep_learner_is_told_when_it_should_be_flat(digits: Dataset) -> None:

@@ -12,13 +12,8 @@ from federation.datasets import load_npz
 from federation.errors import DataError, OutputError, UsageError
 from simulations.__main__ import main
 from simulations.data import features_command as backbones
-from simulations.data.features_command import (
-    BACKBONES,
-    FeatureSettings,
-    extract_features,
-    image_transform,
-    load_backbone,
-)
+from simulations.data.extractors import BACKBONES, FeatureSettings, image_transform, load_backbone, pick_device
+from simulations.data.features_command import extract_features
 from simulations.data.images import find_images
 
 torch = pytest.importorskip("torch")
@@ -193,6 +188,93 @@ def test_safetensors_and_another_head_serve_too(resnet, tmp_path):
         assert torch.equal(features, _headless_resnet(resnet)(rows))
 
 
+@pytest.mark.parametrize("pool", ["mean", "mean-deviation"])
+def test_the_maps_of_several_layers_are_pooled(pool, images, resnet, tmp_path):
+    train, test = find_images(images)
+    extract_features(train, test, _settings(resnet, layers=("layer3", "layer4"), pool=pool), tmp_path / "two.npz")
+    model = _headless_resnet(resnet)
+    inputs = torch.stack([image_transform("resnet18")(Image.open(path).convert("RGB")) for path in test.paths])
+    with torch.inference_mode():
+        third = torch.nn.Sequential(*list(model.children())[:7])(inputs)
+        maps = third, model.layer4(third)
+        parts = [(own.mean((2, 3)), own.std((2, 3), unbiased=False)) for own in maps]
+    expected = torch.cat(
+        [one for means, spread in parts for one in ((means,) if pool == "mean" else (means, spread))], 1
+    )
+    found = load_npz(tmp_path / "two.npz").x_test
+    assert found.shape == (2, 768 if pool == "mean" else 1536)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(UsageError, match="no layer 'layer5': did you mean layer4"):
+        extract_features(train, test, _settings(resnet, layers=("layer5",)), tmp_path / "none.npz")
+
+
+def sizes(paths):
+    """A source of one's own: sizes of files."""
+    return np.array([[path.stat().st_size, len(path.name)] for path in paths])
+
+
+def test_a_function_of_ones_own_reads_what_it_likes(images, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    words = ["features", "--backbone", "test_backbones:sizes", "--images", str(images), "--device", "cpu"]
+    assert main([*words, "--out", str(tmp_path / "sizes.npz")]) == 0
+    assert "4 training and 2 test rows of 2 features, 2 classes" in capsys.readouterr().out
+    paths = find_images(images)[0].paths
+    assert load_npz(tmp_path / "sizes.npz").x_train.tolist() == sizes(paths).tolist()
+    for wrong, message in (("test_backbones:nothing", "names no function"), ("test_backbones:find_images", "error")):
+        words[2] = wrong
+        assert main([*words, "--out", str(tmp_path / "none.npz")]) == 2, message
+
+
+def test_timm_takes_random_weights_of_a_file(images, tmp_path):
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    model = timm.create_model("resnet10t", pretrained=False, num_classes=3)
+    torch.save(model.state_dict(), tmp_path / "weights.pth")
+    settings = replace(_settings(tmp_path / "weights.pth"), backbone="timm:resnet10t")
+    train, test = find_images(images)
+    extract_features(train, test, settings, tmp_path / "last.npz")
+    extract_features(train, test, replace(settings, layers=("layer3",)), tmp_path / "third.npz")
+    assert load_npz(tmp_path / "last.npz").x_train.shape == (4, 512)
+    assert load_npz(tmp_path / "third.npz").x_train.shape == (4, 256)
+
+
+def test_transformers_read_images_and_texts_from_folders_of_models(images, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    transformers.ViTModel(config).save_pretrained(tmp_path / "vit")
+    transformers.ViTImageProcessor().save_pretrained(tmp_path / "vit")
+    settings = FeatureSettings(backbone=f"transformers:{tmp_path / 'vit'}", device="cpu", batch_size=2)
+    extract_features(*find_images(images), settings, tmp_path / "images.npz")
+    assert load_npz(tmp_path / "images.npz").x_train.shape == (4, 16)
+    folder = texts(tmp_path / "letters")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "day"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    transformers.BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / "bert")
+    config = transformers.BertConfig(
+        vocab_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    transformers.BertModel(config).save_pretrained(tmp_path / "bert")
+    settings = replace(settings, backbone=f"transformers-text:{tmp_path / 'bert'}")
+    extract_features(*find_images(folder, reads="texts"), settings, tmp_path / "texts.npz")
+    one_by_one = replace(settings, batch_size=1)  # padding of a batch has no part in a mean
+    extract_features(*find_images(folder, reads="texts"), one_by_one, tmp_path / "single.npz")
+    found, single = load_npz(tmp_path / "texts.npz").x_train, load_npz(tmp_path / "single.npz").x_train
+    np.testing.assert_allclose(found, single, rtol=1e-4, atol=1e-5)
+    pytest.importorskip("sentence_transformers")  # which averages over tokens where a folder does not say otherwise
+    settings = replace(settings, backbone=f"sentence-transformers:{tmp_path / 'bert'}")
+    extract_features(*find_images(folder, reads="texts"), settings, tmp_path / "sentences.npz")
+    np.testing.assert_allclose(load_npz(tmp_path / "sentences.npz").x_train, found, rtol=1e-3, atol=1e-4)
+
+
+def texts(folder: Path) -> Path:
+    """Letters of two kinds."""
+    for part in ("train", "test"):
+        for kind, text in (("glad", "good day good"), ("sad", "bad")):
+            (folder / part / kind).mkdir(parents=True)
+            (folder / part / kind / "1.txt").write_text(text)
+    return folder
+
+
 class TestGoingOn:
     @pytest.fixture
     def chunked(self, monkeypatch):
@@ -263,7 +345,7 @@ class TestGoingOn:
         with pytest.raises(DataError, match=r"train-00000000-\w+\.npy .*delete it"):
             extract_features(train, test, _settings(resnet), out)
         np.save(chunk, np.zeros((3, 512), dtype=np.float32))
-        with pytest.raises(DataError, match=r"must hold float32 of shape \(2, 512\)"):
+        with pytest.raises(DataError, match=r"must hold float32 of shape \(2, features\)"):
             extract_features(train, test, _settings(resnet), out)
         (chunk.parent / "settings.json").write_text("{")
         with pytest.raises(DataError, match=r"settings\.json is damaged"):
@@ -350,7 +432,20 @@ class TestRefusals:
             extract_features(*find_images(images), _settings(resnet), tmp_path / "features.npz")
 
     @pytest.mark.parametrize(
-        "wrong", [{"backbone": "lenet"}, {"transform": "none"}, {"device": "tpu"}, {"batch_size": 0}, {"workers": 0}]
+        "wrong",
+        [
+            {"backbone": "lenet"},
+            {"backbone": ":f"},
+            {"transform": "none"},
+            {"device": "tpu"},
+            {"batch_size": 0},
+            {"workers": 0},
+            {"weights": ""},
+            {"pool": "mean-deviation"},
+            {"backbone": "torchvision:resnet50"},
+            {"backbone": "os:listdir"},
+            {"backbone": "os:listdir", "weights": "", "layers": ("layer4",)},
+        ],
     )
     def test_settings_out_of_range(self, wrong):
         with pytest.raises(UsageError):
@@ -359,8 +454,8 @@ class TestRefusals:
     def test_no_gpu(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         with pytest.raises(UsageError, match="finds no GPU"):
-            backbones._device("cuda")
-        assert backbones._device("auto") == "cpu"
+            pick_device("cuda")
+        assert pick_device("auto") == "cpu"
 
 
 def test_the_command_writes_what_compare_reads(images, resnet, tmp_path, capsys):

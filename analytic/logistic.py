@@ -1,0 +1,337 @@
+"""Softmax rounds: a least-squares classifier's weights moved toward those of logistic regression by a few sums more.
+
+The first sums are AFL's. From its weights, scaled, each further sum is the gradient X^T (Y - softmax(X W)) of all rows,
+and W moves by ``step`` (G + ridge I)^-1 times it: Newton's direction with the Gram of the first sum in place of
+every round's own Hessian, which is never larger than half of it (Boehning, Ann. Inst. Statist. Math. 1992). That bound
+allows a step of 2; where rows are classified with confidence the Hessian is far smaller, and longer steps pay.
+
+Rows are those of AFL's sum, on its lattice; scores are exact products, correctly rounded, and ``softmax`` is one of
+integers. So a gradient is a sum of integers like every other, the same on every machine. Behind a row map a gradient is
+bounded too, |x| |y - p| with residuals clipped: that is its private form, in which each round is one more noisy sum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analytic.afl import AFL, LinearModel
+from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
+from analytic.evaluation import TallySpec
+from analytic.integer_maps import EXACT_BITS, FixedRows, scores, softmax
+from analytic.layers import Layer
+from analytic.learner import ClientRows, SumSpec, canonical_context
+from analytic.model_arrays import Parts
+from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_map import CLIPPED_ROWS, RowClip, RowTerms, check_labels_only
+from analytic.sensitivity import Adjacency, BoundedSum, Unit, gradient_sensitivity
+from analytic.statistics import LABELS, Statistics, check_labels, one_hot
+from analytic.whole_numbers import settle_whole_numbers
+
+RESIDUALS = RowFormat(integer_bits=1, fraction_bits=15)
+"""The lattice of residuals, labels minus probabilities."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LogisticModel:
+    """What the totals so far have shown.
+
+    Args:
+        linear: the centre and the weights, as AFL holds them.
+        n_rounds: rounds behind them.
+        pooled: the statistics of the first sum; None at a party that did not see it, which is no client's matter.
+        survivors: how many clients they are of.
+    """
+
+    linear: LinearModel
+    n_rounds: int = 0
+    pooled: Statistics | None = None
+    survivors: int = 0
+
+    @property
+    def weights(self) -> FloatMatrix:
+        """W, shape (d, c).
+
+        Raises:
+            NotReadyError: the first total has not arrived yet.
+        """
+        return self.linear.weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logistic:
+    """A multinomial logistic classifier from AFL's sum and ``n_rounds`` sums of d c entries.
+
+    Args:
+        learner: AFL for class labels, with its formats, map of columns, random features or row map, and its ridge,
+            which here only bounds the steps.
+        n_rounds: gradients, T.
+        step: what each direction is multiplied by.
+        scale: what AFL's weights are multiplied by at first: least-squares scores lie between 0 and 1, and a softmax
+            of these is nearly uniform.
+        first_share: behind a row map, part of the budget of statistics and gradients that the statistics get.
+
+    Raises:
+        SpecificationError: a parameter out of range, real targets, fewer than two classes or an RI process.
+    """
+
+    learner: AFL
+    n_rounds: int = 5
+    step: float = 8.0
+    scale: float = 10.0
+    first_share: float = 0.4
+
+    def __post_init__(self) -> None:
+        settle_whole_numbers(self, "n_rounds")
+        inner = self.learner
+        if type(inner) is not AFL:
+            raise SpecificationError(f"softmax rounds start from afl or random with a stated ridge, not {inner.name}")
+        if inner.target_format != LABELS or inner.ri_gamma or inner.n_targets < 2:
+            raise SpecificationError(
+                f"softmax rounds are for at least two classes and no RI process, not for {inner.n_targets} targets in "
+                f"{inner.target_format} with gamma {inner.ri_gamma:g}"
+            )
+        if self.n_rounds < 1 or not all(math.isfinite(own) and own > 0 for own in (self.step, self.scale)):
+            raise SpecificationError(
+                f"softmax rounds need at least one round, and a step and a scale above 0, not {self.n_rounds}, "
+                f"{self.step} and {self.scale}"
+            )
+        if not 0 < self.first_share < 1:
+            raise SpecificationError(f"the first sum's part lies between 0 and 1, not {self.first_share}")
+        _ = self.spec
+
+    @property
+    def name(self) -> str:
+        """The learner's name on the command line and in reports."""
+        return "logistic"
+
+    @property
+    def n_features(self) -> int:
+        """D."""
+        return self.learner.n_features
+
+    @property
+    def n_targets(self) -> int:
+        """C."""
+        return self.learner.n_targets
+
+    @property
+    def target_format(self) -> RowFormat:
+        """That of class labels."""
+        return self.learner.target_format
+
+    @property
+    def columns(self) -> Any:
+        """The public scales of columns."""
+        return self.learner.columns
+
+    @property
+    def lift(self) -> Any:
+        """The random features in place of the rows."""
+        return self.learner.lift
+
+    @property
+    def row_map(self) -> Any:
+        """The public rule that bounds every row; None where rows are taken as they are."""
+        return self.learner.row_map
+
+    @property
+    def spec(self) -> TallySpec:
+        """The sum of one round: X^T R, shape (d, c), in units of the rows' lattice times that of ``RESIDUALS``."""
+        rows = self.learner.spec
+        reach = rows.feature_format.magnitude << RESIDUALS.fraction_bits
+        return TallySpec(
+            shapes={"gradient": (rows.n_features, rows.n_targets)},
+            bounds={"gradient": rows.max_rows * reach},
+            max_rows=rows.max_rows,
+        )
+
+    def init(self) -> LogisticModel:
+        """The model before any sum."""
+        return LogisticModel(linear=self.learner.init())
+
+    def next_sum(self, model: LogisticModel) -> SumSpec[Any] | None:
+        """AFL's sums, then a gradient for each round, then nothing more."""
+        if model.linear.solution is None:
+            return self.learner.next_sum(model.linear)
+        return self.spec if model.n_rounds < self.n_rounds else None
+
+    def client_statistics(self, model: LogisticModel, rows: ClientRows) -> Any:
+        """AFL's statistics, or X^T (Y - softmax(X W)) of one client's rows.
+
+        Raises:
+            InvalidRowsError: rows that AFL refuses, or targets that are no class labels of shape (n,).
+        """
+        count, targets = len(rows), rows.targets
+        if self.row_map is not None:
+            check_labels_only(targets)
+        elif count and targets.ndim != 1:
+            raise InvalidRowsError(
+                f"softmax rounds need integer class labels of shape (n,), not targets of shape {targets.shape}"
+            )
+        if model.linear.solution is None:
+            return self.learner.client_statistics(model.linear, rows)
+        if count:
+            check_labels(targets, self.n_targets)
+        own = self.learner.lattice_rows(model.linear, rows)
+        labels = one_hot(targets if count else np.zeros(0, dtype=np.intp), self.n_targets)
+        residuals = labels - softmax(scores(own, model.linear.weights), RESIDUALS.fraction_bits)
+        if self.row_map is not None:
+            clipped = self._ball.apply(residuals)
+            residuals, count = clipped.rows, 0  # how many rows there are is a fact about people too
+            rows.memory[CLIPPED_ROWS] = rows.memory.get(CLIPPED_ROWS, 0) + clipped.n_clipped
+        return {"gradient": _product(own, residuals), "count": np.array(count)}
+
+    @property
+    def _ball(self) -> RowClip:
+        """Where residuals of the private form lie: |y - p| is at most sqrt 2, and above 1 where W is wrong."""
+        return RowClip(bound=1.0, row_format=RESIDUALS)
+
+    def update(self, model: LogisticModel, total: Any, survivors: int) -> LogisticModel:
+        """AFL's model, scaled when it is complete; then the weights after one more step.
+
+        Raises:
+            NotReadyError: a gradient where the first sum's total is not at hand.
+        """
+        if model.linear.solution is None:
+            linear = self.learner.update(model.linear, total, survivors)
+            if linear.solution is None:
+                return LogisticModel(linear=linear)
+            start = replace(linear.solution, weights=linear.solution.weights * self.scale)
+            return LogisticModel(linear=replace(linear, solution=start), pooled=total, survivors=survivors)
+        if model.pooled is None:
+            raise NotReadyError("a step needs the Gram of the first sum, which this party has not seen")
+        directed = Statistics(gram=model.pooled.gram, cross=total["gradient"], count=model.pooled.count)
+        direction = self.learner.solve(directed, model.survivors, target_format=RESIDUALS)
+        before = model.linear.solution
+        after = replace(
+            direction,
+            weights=before.weights + direction.weights * self.step,
+            certified=before.certified and direction.certified,
+        )
+        return replace(model, linear=replace(model.linear, solution=after), n_rounds=model.n_rounds + 1)
+
+    def over(self, denominator: int) -> Self:
+        """The learner for sums that hold everything so many times, a power of two."""
+        return replace(self, learner=self.learner.over(denominator))
+
+    def exact_total(self, model: LogisticModel, total: Any, survivors: int) -> Statistics | None:
+        """The first sum's statistics, as AFL says; None of a gradient."""
+        if model.linear.solution is not None:
+            return None
+        return self.learner.exact_total(model.linear, total, survivors)
+
+    def _complete(self, model: LogisticModel) -> LinearModel:
+        if model.n_rounds < self.n_rounds:
+            raise NotReadyError(
+                f"this model has {model.n_rounds} of {self.n_rounds} rounds behind it: it still needs totals of its "
+                "clients' gradients"
+            )
+        return model.linear
+
+    def decision_function(self, model: LogisticModel, features: NDArray[Any]) -> FloatMatrix:
+        """X W, shape (n, c); its softmax are probabilities.
+
+        Raises:
+            NotReadyError: some total has not arrived yet.
+            InvalidRowsError: features of another shape than (n, d).
+        """
+        return self.learner.decision_function(self._complete(model), features)
+
+    def exact_scores(self, model: LogisticModel, features: NDArray[Any]) -> FloatMatrix:
+        """The same, each the float64 nearest to the exact score."""
+        return self.learner.exact_scores(self._complete(model), features)
+
+    def layers(self, model: LogisticModel) -> tuple[Layer, ...]:
+        """AFL's layers with these weights."""
+        return self.learner.layers(self._complete(model))
+
+    def weights_bytes(self, model: LogisticModel) -> bytes:
+        """The bytes of the centre and of W.
+
+        Raises:
+            NotReadyError: the first total has not arrived yet.
+        """
+        return self.learner.weights_bytes(model.linear)
+
+    def context_bytes(self, model: LogisticModel) -> bytes:
+        """The configuration, the rounds so far, and what was received of the centre and W."""
+        return canonical_context(self, model.n_rounds.to_bytes(8, "big"), *model.linear.received)
+
+    # --- what the price of noise depends on -----------------------------------------------------------------
+
+    def bounded(self, terms: RowTerms) -> Self:
+        """The learner behind AFL's row map.
+
+        Raises:
+            SpecificationError: terms for clients.
+        """
+        if terms.client_rows is not None:
+            raise SpecificationError("gradients are bounded by record only, not by client; take records")
+        return replace(self, learner=self.learner.bounded(terms))
+
+    def unbounded(self) -> Self:
+        """The learner without a row map and what knows its noise."""
+        return replace(self, learner=self.learner.unbounded())
+
+    def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
+        """AFL's sums, then the gradients, in order, to who prices their noise.
+
+        Raises:
+            SpecificationError: no row map, or a unit other than records.
+        """
+        *before, first = self.learner.bounded_sums(unit, adjacency)
+        share, (size, _) = Fraction(self.first_share), (own for _, own, _ in self.spec.segments)
+        of_rows = self.learner.spec.feature_format.fraction_bits
+        levels = np.append(np.ones(size, dtype=np.uint8), np.uint8(0))
+        feature_norm = self.row_map.last.limit
+        gradients = (
+            BoundedSum(
+                label=f"gradient {number}",
+                sensitivity=gradient_sensitivity(feature_norm, self._ball.limit, adjacency),
+                levels=levels,
+                fraction_bits=of_rows,
+            )
+            for number in range(1, self.n_rounds + 1)
+        )
+        return (*before, replace(first, weight=share / (1 - share) * self.n_rounds), *gradients)
+
+    def sums_made(self, model: LogisticModel) -> int:
+        """How many of ``bounded_sums`` the model has behind it."""
+        return self.learner.sums_made(model.linear) + model.n_rounds
+
+    def with_noise(self, gram_sigmas: list[float], shares: int | None) -> Self:
+        """The learner whose solver knows the noise of the first sum's Gram, which every step is solved with."""
+        return replace(self, learner=self.learner.with_noise(gram_sigmas[: -self.n_rounds], shares))
+
+    # --- models as arrays -----------------------------------------------------------------------------------
+
+    def take_apart(self, model: LogisticModel) -> Parts:
+        """AFL's arrays and the number of rounds; the first sum's total stays with who saw it."""
+        parts = self.learner.take_apart(model.linear)
+        parts.arrays["rounds"] = np.array([model.n_rounds], dtype=np.int64)
+        return parts
+
+    def put_together(self, parts: Parts) -> LogisticModel:
+        """The model of these parts."""
+        n_rounds = int(parts.integers("rounds", (1,))[0])
+        return LogisticModel(linear=self.learner.put_together(parts), n_rounds=n_rounds)
+
+
+def _product(rows: FixedRows, residuals: FloatMatrix) -> NDArray[np.int64]:
+    """X^T R in exact units: blocks so short that no float64 sum of theirs is rounded, added in int64."""
+    n_columns = rows.values.shape[1]
+    total = np.zeros((n_columns, residuals.shape[1]), dtype=np.int64)
+    units = np.ldexp(rows.values, rows.fraction_bits)
+    goals = np.ldexp(residuals, RESIDUALS.fraction_bits)
+    largest = int(np.abs(units).max(initial=1.0)) << RESIDUALS.fraction_bits
+    step = max(1, min(4096, (1 << EXACT_BITS) // largest))
+    for start in range(0, len(units), step):
+        place = slice(start, start + step)
+        total += (units[place].T @ goals[place]).astype(np.int64)
+    return total
