@@ -6,6 +6,7 @@ change.
 """
 
 from analytic.afl import AFL, LinearModel, absolute_aggregation
+from analytic.agreeing import Agreed, AgreedModel, agreed_format
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL, DeepModel
@@ -33,6 +34,8 @@ from analytic.weighted import Weighted
 __all__ = [
     "AFL",
     "LABELS",
+    "Agreed",
+    "AgreedModel",
     "AnalyticError",
     "AnalyticLearner",
     "Chosen",
@@ -65,6 +68,7 @@ __all__ = [
     "SumSpec",
     "Weighted",
     "absolute_aggregation",
+    "agreed_format",
     "fit_pooled",
     "load_model",
     "r2",

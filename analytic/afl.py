@@ -273,6 +273,12 @@ class AFL:
             return features, targets
         return self.columns.features(features), self.columns.targets(targets)
 
+    def coarse_columns(self, model: LinearModel, rows: ClientRows) -> tuple[int, ...]:
+        """Features of which the format keeps less than 8 bits in a client's rows; none where it is not their own."""
+        if self.row_map is not None or self.lift is not None or rows.features.shape[1:] != (self.n_features,):
+            return ()
+        return self.feature_format.coarse_columns(self.mapped(rows)[0][:, : self.n_features])
+
     def lattice_rows(self, model: LinearModel, rows: ClientRows) -> FixedRows:
         """Rows as the last sum takes them, on its lattice, for sums that come after it."""
         row_format, (features, _) = self.spec.feature_format, self.mapped(rows)

@@ -306,6 +306,10 @@ class Chosen:
         counts = np.bincount(folds, minlength=self.n_folds).astype(np.int64)
         return {"errors": errors, "rows": counts, "count": np.array(len(rows))}
 
+    def coarse_columns(self, model: ChosenModel, rows: ClientRows) -> tuple[int, ...]:
+        """Features of which the format keeps less than 8 bits in a client's rows."""
+        return self.learner.coarse_columns(self.learner.init(), rows)
+
     def _dealt(self, rows: ClientRows) -> tuple[Statistics, ...]:
         folds = self.folds(rows)
         return tuple(self.learner.own_statistics(rows.taken(folds == fold)) for fold in range(self.n_folds))

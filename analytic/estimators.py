@@ -10,6 +10,7 @@ took no part in training.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +37,7 @@ from analytic.logistic import Logistic
 from analytic.partial_labels import UNKNOWN, PartialLabels
 from analytic.parts import together
 from analytic.random_map import RandomMap
-from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
+from analytic.row_format import MAX_BITS, ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import INT64_MAX, LABELS, Statistics, bits_of_squares
 from analytic.weighted import BALANCED, DENOMINATOR, Weighted, balanced, denominator_for
@@ -54,7 +55,7 @@ __all__ = [
 ]
 
 AUTO, CROSS_VALIDATED = "auto", "cv"
-FEATURE_BITS, TARGET_BITS = 22, 24
+FEATURE_BITS, TARGET_BITS = MAX_BITS, 24
 """Bits of automatic formats at most: fewer where so many rows would not add up exactly. Targets are fewer columns."""
 STEEPEST_LINK = 16.0
 """Largest logarithm of a link's slope: beyond it all probabilities are 0 and 1 in float64."""
@@ -375,7 +376,7 @@ class AFLClassifier(Classifier, AFLStatistics):
     federation whose clients hold those batches.
 
     Args:
-        feature_format: fixed-point format such as ``Q5.11``, or ``auto``: 22 bits of each column's own range, which is
+        feature_format: fixed-point format such as ``Q5.11``, or ``auto``: 26 bits of each column's own range, which is
             scaled by a power of two that covers the training rows.
         ridge: penalty of the solve, in the units squared of features as they are scaled; an intercept has none. ``cv``
             takes that of least squared error in five folds (``analytic.choosing``).
@@ -569,7 +570,7 @@ class AFLRegressor(Regressor, AFLStatistics):
     """Least squares on one or more real targets from exact sums: AFL's closed form without classes.
 
     Args:
-        feature_format: fixed-point format such as ``Q5.11``, or ``auto``: 22 bits of each column's own range, which is
+        feature_format: fixed-point format such as ``Q5.11``, or ``auto``: 26 bits of each column's own range, which is
             scaled by a power of two that covers the training rows.
         target_format: the targets' own format, or ``auto``: 24 bits of each target's range.
         ridge: penalty of the solve, in the units squared of features as they are scaled; an intercept has none. ``cv``
@@ -907,6 +908,13 @@ def _safle(estimator: Any, rows: NDArray[Any], n_targets: int, target_format: Ro
     return SAFLe(n_features=rows.shape[1], n_classes=n_targets, max_rows=most, **parameters)
 
 
+def _warn_of_coarse_columns(estimator: Any, feature_format: RowFormat, rows: NDArray[Any]) -> None:
+    if coarse := feature_format.coarse_columns(rows):
+        names = getattr(estimator, "feature_names_in_", range(rows.shape[1]))
+        columns = {str(names[place]): float(np.abs(rows[:, place]).max()) for place in coarse}
+        warnings.warn(f'{feature_format.warning(columns, rows.shape[1])}, or "{AUTO}"', stacklevel=5)
+
+
 def _afl(
     estimator: Any,
     rows: NDArray[Any],
@@ -936,6 +944,8 @@ def _afl(
         columns = ColumnMap.covering(rows, targets, intercept=1)
     else:
         feature_format = RowFormat.parse(estimator.feature_format)
+        if estimator.lift is None:
+            _warn_of_coarse_columns(estimator, feature_format, rows)
         flat = ColumnMap.covering(rows[:0], targets, intercept=int(feature_format.integer_bits == 0))
         columns = replace(flat, exponents=(0,) * rows.shape[1])
     if not estimator.fit_intercept:

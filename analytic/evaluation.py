@@ -160,7 +160,8 @@ class Evaluation(ABC, Generic[R]):
 
     def take_apart(self, model: R | None) -> Parts:
         """Return the report's counts by name."""
-        return Parts({} if model is None else dict(self.tallies(model)))
+        found = {} if model is None else self.tallies(model)
+        return Parts({name: np.atleast_1d(array) for name, array in found.items()})
 
     def weights_bytes(self, model: R | None) -> bytes:
         """Return the report's counts as bytes, to compare and to hash."""
@@ -173,10 +174,13 @@ class Evaluation(ABC, Generic[R]):
 
     def put_together(self, parts: Parts) -> R | None:
         """Return the report of these counts; None where there are none yet."""
-        if "count" not in parts:
+        shapes = self.spec.shapes
+        if next(iter(shapes)) not in parts:
             return None
-        shapes = {**self.spec.shapes, "count": ()}
-        return self.report({name: parts.integers(name, shape) for name, shape in shapes.items()})
+        tallies = {name: parts.integers(name, shape) for name, shape in shapes.items()}
+        if "count" in parts:
+            tallies["count"] = parts.integers("count", (1,)).reshape(())
+        return self.report(tallies)
 
     def _check(self) -> None:
         if self.learner.next_sum(self.model) is not None:

@@ -160,11 +160,13 @@ class AnalyticLearner(Protocol[M]):
         """The model after the total of ``survivors`` contributions arrived."""
         ...
 
-    def exact_total(self, model: M, total: Any, survivors: int) -> Statistics | tuple[Statistics, ...] | None:
+    def exact_total(
+        self, model: M, total: Any, survivors: int
+    ) -> Statistics | tuple[Statistics, ...] | IntVector | None:
         """What release gates judge: the exact statistics of raw features that a total of this model's next sum shows.
 
-        Several where the sum is of parts of the rows, each of which is a total of its own. None where the total is
-        noisy, or of other features, whose rank says less.
+        Several where the sum is of parts of the rows, each of which is a total of its own; a vector where it is of
+        counts of rows. None where the total is noisy, or of other features, whose rank says less.
         """
         ...
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from analytic.afl import AFL
+from analytic.agreeing import Agreed
 from analytic.array_file import ArrayFile
 from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
@@ -59,6 +60,7 @@ LEARNERS: dict[str, type[Any]] = {
     "partial-afl": PartialLabels,
     "partial-random": PartialLabels,
 }
+LEARNERS |= {f"agreed-{name}": Agreed for name in LEARNERS}
 LEARNERS |= {f"weighted-{name}": Weighted for name in LEARNERS}
 """The learners whose models can be stored, by name; add one of your own here.
 
@@ -81,6 +83,7 @@ PARAMETERS: dict[str, type[Any]] = {
     "deepafl": DeepAFL,
     "safle": SAFLe,
     "chosen": Chosen,
+    "agreed": Agreed,
     "partial_labels": PartialLabels,
     "fixed_thresholds": FixedThresholds,
     "quantile_thresholds": QuantileThresholds,
@@ -234,7 +237,7 @@ def _to_json(value: Any) -> Any:
         return {"row_format": str(value)}
     for name, kind in PARAMETERS.items():
         if type(value) is kind:
-            return {name: {f.name: _to_json(getattr(value, f.name)) for f in fields(kind)}}
+            return {name: {field: _to_json(own) for field, own in stated_fields(value).items()}}
     if isinstance(value, tuple):
         return [_to_json(item) for item in value]
     if isinstance(value, str):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -78,9 +78,26 @@ class RowFormat:
 
     def coarse_columns(self, rows: NDArray[Any]) -> tuple[int, ...]:
         """Columns of which this format keeps less than 8 bits: their largest entry is not zero and below 2^8 units."""
-        largest = np.maximum(rows.max(axis=0, initial=0), -rows.min(axis=0, initial=0).astype(np.float64))
+        largest = _largest(rows)
         coarse = (largest > 0) & (largest < math.ldexp(1.0, FEWEST_BITS - self.fraction_bits))
         return tuple(np.flatnonzero(coarse).tolist())
+
+    def warning(self, columns: Mapping[str, float], n_columns: int) -> str:
+        """What to say of columns that this format hardly holds.
+
+        Args:
+            columns: by name, their largest absolute entries.
+            n_columns: how many there are in all.
+        """
+        unit = math.ldexp(1.0, -self.fraction_bits)
+        named = ", ".join(
+            f"{name} ({'all zeros' if largest < unit else f'at most {largest:.3g}'})"
+            for name, largest in columns.items()
+        )
+        return (
+            f"{self} has a unit of {unit:g}, which is coarse for {len(columns)} of {n_columns} columns: {named}; scale "
+            "these columns, or set a format with more fraction bits"
+        )
 
     def __str__(self) -> str:
         return f"{'' if self.signed else 'U'}Q{self.integer_bits}.{self.fraction_bits}"
@@ -161,22 +178,36 @@ class ColumnMap:
 
     Scaling by powers of two loses nothing, so each column fills a format such as ``Q0.22`` whatever its own size:
     truncation then moves no entry by more than 2^(exponent - fraction_bits), 2^-fraction_bits of its column's range.
+    Centres and factors (standardised columns) are one subtraction and one product of float64 each, which IEEE 754
+    rounds correctly: they lose 2^-52 of a column's range and are the same bits on every machine.
 
     Args:
         exponents: of features: x_j is multiplied by 2^-exponents[j].
         target_exponents: the same of targets; none leave them as they are.
         intercept: k appends a column of 2^-k, so that the model has an intercept; None appends none.
+        centres: is then taken off, and
+        factors: then multiplied, each of a feature; None leaves features as they are.
+        fill: puts 0 in the place of missing features (NaN) at the end.
     """
 
     exponents: tuple[int, ...]
     target_exponents: tuple[int, ...] = ()
     intercept: int | None = None
+    centres: tuple[float, ...] | None = field(default=None, metadata={"optional": True})
+    factors: tuple[float, ...] | None = field(default=None, metadata={"optional": True})
+    fill: bool | None = field(default=None, metadata={"optional": True})
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "exponents", tuple(map(int, self.exponents)))
         object.__setattr__(self, "target_exponents", tuple(map(int, self.target_exponents)))
         if any(abs(exponent) > LARGEST_EXPONENT for exponent in self.exponents + self.target_exponents):
             raise SpecificationError(f"a column's exponent is from -{LARGEST_EXPONENT} to {LARGEST_EXPONENT}")
+        lengths = {None if one is None else len(one) for one in (self.centres, self.factors)}
+        values = (*(self.centres or ()), *(one for one in self.factors or () if one > 0))
+        if lengths not in ({None}, {len(self.exponents)}) or not np.isfinite(values).all():
+            raise SpecificationError("a map of columns has a finite centre and a factor above 0 for each, or none")
+        if len(values) != 2 * len(self.centres or ()):
+            raise SpecificationError("the factors of columns are above 0")
 
     @classmethod
     def covering(cls, features: NDArray[Any], targets: NDArray[Any] | None, *, intercept: int | None) -> Self:
@@ -202,6 +233,10 @@ class ColumnMap:
         if rows.ndim != 2 or rows.shape[1] != len(self.exponents):
             raise InvalidRowsError(f"features must have shape (n, {len(self.exponents)}), not {rows.shape}")
         scaled = _scaled(rows, self.exponents, -1)
+        if self.centres is not None and self.factors is not None:
+            scaled = (scaled - np.array(self.centres)) * np.array(self.factors)
+        if self.fill:
+            scaled = np.where(np.isnan(scaled), 0.0, scaled)
         if self.intercept is None:
             return scaled
         return np.concatenate([scaled, np.full((len(rows), 1), math.ldexp(1.0, -self.intercept))], axis=1)
@@ -217,15 +252,30 @@ class ColumnMap:
 
     def own_units(self, weights: FloatMatrix) -> tuple[FloatMatrix, FloatMatrix]:
         """Weights of features as they are, shape (d, c), and intercepts, shape (c,), from weights of mapped rows."""
-        whole = weights[: len(self.exponents)]
+        whole, beyond = weights[: len(self.exponents)], np.zeros((1, weights.shape[1]))
+        if self.intercept is not None:
+            beyond = np.ldexp(weights[-1:], -self.intercept)
+        if self.centres is not None and self.factors is not None:
+            whole = whole * np.array(self.factors)[:, None]
+            beyond = beyond - np.array(self.centres)[None] @ whole
         matrix = self.scores(np.ldexp(whole, -np.array(self.exponents, dtype=np.int64)[:, None]))
-        if self.intercept is None:
-            return matrix, np.zeros(weights.shape[1])
-        return matrix, self.scores(np.ldexp(weights[-1:], -self.intercept))[0]
+        return matrix, self.scores(beyond)[0]
+
+    @property
+    def units(self) -> tuple[float, ...]:
+        """How large 1 of each mapped feature is in the feature's own units."""
+        factors = self.factors or (1.0,) * len(self.exponents)
+        return tuple(math.ldexp(1.0 / one, exponent) for one, exponent in zip(factors, self.exponents, strict=True))
+
+
+def _largest(rows: NDArray[Any]) -> FloatMatrix:
+    """The largest absolute entry of each column."""
+    found: FloatMatrix = np.maximum(rows.max(axis=0, initial=0), -rows.min(axis=0, initial=0).astype(np.float64))
+    return found
 
 
 def _exponents(rows: NDArray[Any]) -> tuple[int, ...]:
-    largest = np.maximum(rows.max(axis=0, initial=0), -rows.min(axis=0, initial=0).astype(np.float64))
+    largest = _largest(rows)
     if not np.isfinite(largest).all():
         raise InvalidRowsError("rows hold NaN or infinity; no fixed-point format covers them")
     return tuple(np.frexp(largest.astype(np.float64))[1].clip(-LARGEST_EXPONENT, LARGEST_EXPONENT).tolist())

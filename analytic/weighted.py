@@ -153,8 +153,8 @@ class Weighted:
 
     @property
     def _plain(self) -> Any:
-        """The closed form itself, without what chooses its penalty."""
-        return getattr(self.learner, "learner", self.learner)
+        """The closed form itself, without what chooses its penalty; where columns are agreed on, with that."""
+        return self.learner if hasattr(self.learner, "agreement") else getattr(self.learner, "learner", self.learner)
 
     @property
     def _inner(self) -> Any:
@@ -313,7 +313,7 @@ class Weighted:
 
     def exact_total(
         self, model: WeightedModel, total: Any, survivors: int
-    ) -> Statistics | tuple[Statistics, ...] | None:
+    ) -> Statistics | tuple[Statistics, ...] | IntVector | None:
         """What the learner's own total shows, with the rows that its weights are worth as their count.
 
         Weights w are worth (sum w)^2 / sum w^2 equal ones (Kish): a heavy row hides behind the others no better than
@@ -323,8 +323,8 @@ class Weighted:
             return None
         squares, own = total
         found = self._inner.exact_total(model.model, own, survivors)
-        if found is None:
-            return None
+        if found is None or isinstance(found, np.ndarray):
+            return found
         parts: Sequence[Statistics] = (found,) if isinstance(found, Statistics) else found
         count = sum(part.count for part in parts)
         worth = tuple(replace(part, count=part.count * count // max(1, squares)) for part in parts)
@@ -345,7 +345,9 @@ class Weighted:
         if not hasattr(learner, "personal_models"):
             raise SpecificationError(f"{self.name} makes no personal models; take fedhip")
         own = self._summed(rows, self.weights_of(model, rows), learner.spec, learner.own_statistics)
-        return [replace(model, model=found) for found in learner.personal_models(complete, own, alphas)]
+        adopted = getattr(self.learner, "adopted", lambda before, found: found)
+        found = learner.personal_models(complete, own, alphas)
+        return [replace(model, model=adopted(model.model, one)) for one in found]
 
     def decision_function(self, model: WeightedModel, features: NDArray[Any]) -> FloatMatrix:
         """Scores of the closed form's model, shape (n, c)."""

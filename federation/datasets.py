@@ -37,6 +37,7 @@ class Dataset:
         x_test: features, shape (m, d).
         y_test: labels, shape (m,), or targets, shape (m, c).
         classes: what labels 0, 1, ... stand for, where that was said.
+        columns: names of the features, where that was said.
         w_train: how often each training row counts, whole numbers of shape (n,); None where each counts once.
 
     Raises:
@@ -49,6 +50,7 @@ class Dataset:
     x_test: NDArray[Any]
     y_test: NDArray[Any]
     classes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     w_train: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
@@ -87,6 +89,10 @@ class Dataset:
     def n_features(self) -> int:
         """Columns of a row."""
         return int(self.x_train.shape[1])
+
+    def column(self, place: int) -> str:
+        """The name of a feature, or its number from 0."""
+        return self.columns[place] if self.columns else str(place)
 
     @property
     def is_regression(self) -> bool:
@@ -148,6 +154,7 @@ def split(
     features: NDArray[Any],
     labels: NDArray[Any],
     classes: tuple[str, ...] = (),
+    columns: tuple[str, ...] = (),
     weights: NDArray[Any] | None = None,
 ) -> Dataset:
     """Return all rows, a fifth of them (drawn with a fixed seed) for testing."""
@@ -160,6 +167,7 @@ def split(
         x_test=features[test],
         y_test=labels[test],
         classes=classes,
+        columns=columns,
         w_train=None if weights is None else weights[train],
     )
 

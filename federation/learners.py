@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from analytic.afl import AFL
+from analytic.agreeing import TARGET_BITS, Agreed, Agreement, agreed_format, settled
 from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen, Criterion, Rule
 from analytic.deepafl import DeepAFL
@@ -58,14 +59,16 @@ class LearnerSettings:
     Args:
         n_features: columns of a feature row.
         n_classes: labels are 0 to n_classes - 1; or columns of real targets.
-        feature_format: fixed-point format of the features; learners with formats of their own take its range.
+        feature_format: fixed-point format of the features; learners with formats of their own take its range. It is not
+            looked at where columns are agreed on.
         max_rows: rows of all clients together.
         max_clients: the cohort's size.
         ridge: penalty of the solve, or ``cv`` for the one that cross-validation over everybody's rows takes.
         ri_gamma: what each client adds to its Gram's diagonal (AFL's RI process).
-        target_format: ``LABELS``, or the format of real targets. Linear models of these have an intercept unless an
-            option says otherwise; those of labels have none, as in the papers.
+        target_format: ``LABELS``, or the format of real targets. Linear models of these, and of standardised columns,
+            have an intercept unless an option says otherwise; those of labels have none, as in the papers.
         options: the learner's own parameters by name.
+        agreement: how columns are made alike through a first sum, with real targets; None takes rows as they are.
     """
 
     n_features: int
@@ -77,6 +80,7 @@ class LearnerSettings:
     ri_gamma: float = 0.0
     target_format: RowFormat = LABELS
     options: Mapping[str, Option] = field(default_factory=dict)
+    agreement: Agreement | None = None
 
     @property
     def highest(self) -> float:
@@ -84,8 +88,15 @@ class LearnerSettings:
         return 2.0**self.feature_format.integer_bits
 
     def columns(self, n_columns: int, row_format: RowFormat) -> ColumnMap | None:
-        """The exact column of ones beside so many columns, for a model with an intercept; None for one without."""
-        if not self.options.get("intercept", self.target_format != LABELS):
+        """The exact column of ones beside so many columns, for a model with an intercept; None for one without.
+
+        Raises:
+            UsageError: standardised columns without one, whose means would be lost.
+        """
+        is_centred = self.agreement is Agreement.STANDARDISED
+        if not self.options.get("intercept", is_centred or self.target_format != LABELS):
+            if is_centred:
+                raise UsageError("standardised columns have mean 0 and so need an intercept: leave intercept out")
             return None
         return ColumnMap(exponents=(0,) * n_columns, intercept=int(row_format.integer_bits == 0))
 
@@ -157,20 +168,33 @@ WEIGHING: Mapping[str, Reader] = {"max_weight": int, "class_weights": class_weig
 """Options of every learner, whose rows then have weights of their own or of their class."""
 
 
+def _agreeing(
+    build: Callable[[LearnerSettings], AnalyticLearner[Any]], settings: LearnerSettings
+) -> AnalyticLearner[Any]:
+    """Build a learner, behind an agreement on columns where settings ask for one."""
+    if settings.agreement is None:
+        return build(settings)
+    targets = settings.target_format
+    if targets != LABELS:
+        targets = agreed_format(settings.max_rows, most=TARGET_BITS)
+    alike = replace(settings, feature_format=agreed_format(settings.max_rows), target_format=targets)
+    return Agreed(learner=build(alike), agreement=settings.agreement)
+
+
 def _weighing(build: Callable[[LearnerSettings], AnalyticLearner[Any]]) -> Callable[[LearnerSettings], Any]:
-    """Build a learner, of weighted rows where an option says so; ``max_rows`` of settings are rows, not weights."""
+    """Build a learner, agreed on and of weighted rows where settings say so; their ``max_rows`` are rows alone."""
 
     def built(settings: LearnerSettings) -> AnalyticLearner[Any]:
         own = {name: value for name, value in settings.options.items() if name in WEIGHING}
         if not own:
-            return build(settings)
+            return _agreeing(build, settings)
         classes = own.get("class_weights", ())
         if classes == BALANCED:
             own = {"denominator": denominator_for(settings.n_classes)} | own
         heaviest = own.get("denominator", 1) if classes == BALANCED else max(classes, default=1)
         rest = {name: value for name, value in settings.options.items() if name not in WEIGHING}
         most = settings.max_rows * own.get("max_weight", 1) * max(1, heaviest)
-        return Weighted(learner=build(replace(settings, options=rest, max_rows=most)), **own)
+        return Weighted(learner=_agreeing(build, replace(settings, options=rest, max_rows=most)), **own)
 
     return built
 
@@ -239,9 +263,8 @@ def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
     }
 
 
-def _linear_weights(learner: AFL | Chosen | Weighted, model: Any) -> FloatMatrix:
-    if isinstance(learner, Weighted):
-        return _linear_weights(*learner.settled(model))
+def _linear_weights(whole: AFL | Chosen | Weighted | Agreed, found: Any) -> FloatMatrix:
+    learner, model = settled(whole, found)
     if learner.columns is None:
         weights: FloatMatrix = model.weights
         return weights
@@ -260,7 +283,7 @@ def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
 
     Features end where a stated format does. Without one that of relu is proven, and a sine's is Q0.7.
     """
-    options = {name: value for name, value in settings.options.items() if name != "patterns"}
+    options = {name: value for name, value in settings.options.items() if name not in {"patterns", *CHOOSING}}
     bits, stated = options.pop("row_bits", 16), options.pop("format", None)
     own = {"projection": "nin"}
     if options.get("activation") == "sine":
@@ -381,10 +404,11 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "seed": int,
                 "row_bits": int,
                 "format": RowFormat.parse,
+                **CHOOSING,
                 **WEIGHING,
                 "patterns": patterns,
             },
-            n_sums=_balancing,
+            n_sums=_n_sums,
         ),
         LearnerEntry(
             name="logistic",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analytic.agreeing import Agreed, settled
 from analytic.evaluation import evaluation_of
 from analytic.fedhip import FedHiP, FedHiPModel
 from analytic.learner import fit_pooled
@@ -35,15 +36,17 @@ class PersonaliseOptions:
 def _personalise(options: PersonaliseOptions) -> int:
     """Solve for the site's weights; where it keeps rows for judging, say how both models do on them."""
     saved, site = load_model(options.model), SiteFile.read(options.site)
-    learner: Any = saved.learner
-    if not isinstance(learner, FedHiP) or saved.model.total is None:
+    learner, given = saved.learner, saved.model
+    if learner.name.endswith("fedhip"):
+        learner, given = settled(learner, given)
+    if not isinstance(learner, FedHiP) or given.total is None:
         raise UsageError(
             f"{options.model} must be a model of fedhip with its total, which a run gives to whom the roster's totals "
             "name"
         )
     if site.client is None:
         raise UsageError(f"{options.site} has no [client], and so no rows to personalise with")
-    (found,) = learner.personalise(saved.model, site.client.rows(), [options.alpha])
+    (found,) = learner.personalise(given, site.client.rows(), [options.alpha])
     personal = FedHiPModel(solution=found.solution)
     content = model_to_bytes(learner, personal, classes=saved.classes)
     OutputFile(options.output).fill(lambda out: out.write(content))
@@ -53,9 +56,12 @@ def _personalise(options: PersonaliseOptions) -> int:
         rows = site.client.test_rows()
     except SiteFileError:
         return 0
-    for which, model in (("global", saved.model), ("personal", personal)):
+    targets = (
+        saved.learner.evaluation_format(saved.model) if isinstance(saved.learner, Agreed) else learner.target_format
+    )
+    for which, model in (("global", given), ("personal", personal)):
         judge: Any = evaluation_of(
-            learner, model, n_targets=learner.n_targets, target_format=learner.target_format, max_rows=len(rows) or 1
+            learner, model, n_targets=learner.n_targets, target_format=targets, max_rows=len(rows) or 1
         )
         report: Any = fit_pooled(judge, rows)
         figures = {name: value for name, value in report.figures.items() if name in ("accuracy", "r2", "mae")}

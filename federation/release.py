@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 
 from analytic.errors import SpecificationError
-from analytic.statistics import Statistics
+from analytic.statistics import IntVector, Statistics
 from federation.errors import FederationError
 
 RANK_TOLERANCE = 1e-10
@@ -25,6 +25,7 @@ class Gate(StrEnum):
     RANK = "rank"
     COHORT_DIFFERENCE = "cohort difference"
     MEMBERSHIP = "membership"
+    SMALL_COUNTS = "small counts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class ReleasePolicy:
 
     def before_release(
         self,
-        total: Statistics | tuple[Statistics, ...] | None,
+        total: Statistics | tuple[Statistics, ...] | IntVector | None,
         survivors: Collection[int],
         *,
         earlier: Iterable[Collection[int]] = (),
@@ -86,7 +87,7 @@ class ReleasePolicy:
 
         Args:
             total: the exact statistics of raw features, as a learner's ``exact_total`` has them; several are judged one
-                by one, as so many totals. None where there are
+                by one, as so many totals; a vector is of counts of rows. None where there are
                 none: totals of other features, noisy ones (rank and membership are the noise's business), and before
                 a session; only clients are judged then.
             survivors: ids of the clients in it, or of the cohort that is asked.
@@ -95,17 +96,23 @@ class ReleasePolicy:
         Raises:
             ReleaseRefusedError: a concern that is not allowed.
         """
-        parts = () if total is None else (total,) if isinstance(total, Statistics) else total
-        concerns = tuple(self._concerns(parts, survivors, earlier))
+        concerns = tuple(self._concerns(total, survivors, earlier))
         refusals = tuple(concern for concern in concerns if concern.refuses and concern.gate not in self.allow)
         if refusals:
             raise ReleaseRefusedError(refusals)
         return concerns
 
     def _concerns(
-        self, parts: tuple[Statistics, ...], survivors: Collection[int], earlier: Iterable[Collection[int]]
+        self,
+        total: Statistics | tuple[Statistics, ...] | IntVector | None,
+        survivors: Collection[int],
+        earlier: Iterable[Collection[int]],
     ) -> Iterator[Concern]:
         yield from self._about_clients(survivors, earlier)
+        if isinstance(total, np.ndarray):
+            yield from self._about_counts(total)
+            return
+        parts = () if total is None else (total,) if isinstance(total, Statistics) else total
         for place, part in enumerate(parts, start=1):
             which = f"part {place} of {len(parts)} (fewer parts have more rows): " if len(parts) > 1 else ""
             if part.n_clients:
@@ -130,6 +137,16 @@ class ReleasePolicy:
                 refuses=True,
                 message=f"it differs from an earlier total by {min(close)} clients, whose statistics the difference of "
                 f"both would show; let at least {self.min_survivors} differ, or none",
+            )
+
+    def _about_counts(self, counts: IntVector) -> Iterator[Concern]:
+        if small := int(np.count_nonzero((counts > 0) & (counts < self.min_survivors))):
+            yield Concern(
+                gate=Gate.SMALL_COUNTS,
+                refuses=False,
+                message=f"{small} of {np.count_nonzero(counts)} counts are of fewer than {self.min_survivors} rows: "
+                "whoever sees the total learns that so few have values of that size, and knows a row that stands out "
+                "again; leave out what is rare, or state formats without a look",
             )
 
     def _about_rows(self, n_rows: int, rank: int, n_features: int) -> Iterator[Concern]:

@@ -13,6 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from analytic.row_format import ColumnMap, RowFormat
 from federation.console.arguments import file, natural, whole
 from federation.console.command_parser import run_commands
 from federation.console.declaration import Command, option
@@ -26,6 +29,7 @@ from federation.site.roster import Roster
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.strict_models import read_toml
+from federation.site.table import TableSchema
 from secagg.dp import Ledger
 from secagg.primitives.identity import IdentityKey
 
@@ -148,6 +152,7 @@ def _check_site(options: SiteOptions) -> int:
         rows = site.client.rows()
         print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
         if site.client.columns is not None:
+            _warn_of_unlike_columns(site.client.columns, rows.features)
             print(
                 f"columns {site.client.columns.fingerprint}: the same at all sites, or their rows do not add up to one"
             )
@@ -158,6 +163,18 @@ def _check_site(options: SiteOptions) -> int:
             print(f"{mode}: declined until this host has more: {missing}")
     _warn_of_idle_roles(site)
     return 0
+
+
+def _warn_of_unlike_columns(schema: TableSchema, features: Any) -> None:
+    """Columns of which a format that holds all of them in 16 bits would keep less than 8."""
+    largest = ColumnMap.covering(features, None, intercept=None).exponents
+    all_ = RowFormat(integer_bits=0, fraction_bits=16)
+    if small := all_.coarse_columns(np.ldexp(1.0, np.array([largest]) - max(largest) - 1) * features.any(axis=0)):
+        named = ", ".join(f"{schema.features[place]} (below 2^{largest[place]})" for place in small)
+        print(
+            f"warning: beside values up to 2^{max(largest)} a format of 16 bits is coarse for {named}: state scale in "
+            'the schema of all sites, or let the run have feature-format = "agreed"'
+        )
 
 
 def _say_spent(ledger: Ledger) -> None:

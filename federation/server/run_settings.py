@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from analytic.agreeing import Agreed, Agreement, agreed_format
 from analytic.errors import AnalyticError
 from analytic.evaluation import evaluation_of
 from analytic.learner import AnalyticLearner
@@ -34,9 +35,11 @@ class RunSettings(StrictModel):
         options: its own parameters, ``name=value`` with spaces between.
         n_features: columns of a feature row.
         n_classes: labels are 0 to n_classes - 1; or columns of real targets.
-        feature_format: fixed-point format, such as ``UQ5.11``.
+        feature_format: fixed-point format, such as ``UQ5.11``; ``agreed`` or ``standardised`` for columns that a first
+            sum, or two, make alike (``analytic.agreeing``).
         max_rows: rows of all clients together.
-        target_format: the same of real targets, whose range must hold them; ``labels`` for class labels.
+        target_format: the same of real targets, whose range must hold them; ``labels`` for class labels, ``agreed``
+            for real targets beside features that are agreed on.
         ridge: penalty of the solve, or ``cv`` for one that is chosen by cross-validation (afl, fedhip).
         ri: what each client adds to its Gram's diagonal and the server takes off exactly (AFL's RI process).
         evaluate: judge the model through one more sum, of rows that sites keep for that.
@@ -143,8 +146,25 @@ class RunSettings(StrictModel):
 
     @property
     def targets(self) -> RowFormat:
-        """The format of real targets, or ``LABELS``."""
+        """The format of real targets, or ``LABELS``; where it is agreed on, that of scaled ones."""
+        if self.target_format == Agreement.AGREED:
+            return agreed_format(self.max_rows)
         return LABELS if self.target_format == "labels" else RowFormat.parse(self.target_format)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """How columns are made alike; None where their format is stated."""
+        return Agreement(self.feature_format) if self.feature_format in list(Agreement) else None
+
+    @model_validator(mode="after")
+    def _check_formats(self) -> Self:
+        if self.agreement is None and self.target_format == Agreement.AGREED:
+            raise ValueError("targets are agreed on with the features: set feature-format to agreed or standardised")
+        if self.agreement is not None and self.target_format not in ("labels", Agreement.AGREED):
+            raise ValueError(
+                f'columns are {self.agreement} and the targets with them: set target-format to "labels" or "agreed"'
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_evaluation(self) -> Self:
@@ -161,8 +181,9 @@ class RunSettings(StrictModel):
             RunSettingsError: no sum of so many rows can.
         """
         try:
+            targets = learner.evaluation_format(model) if isinstance(learner, Agreed) else self.targets
             return evaluation_of(
-                learner, model, n_targets=self.n_classes, target_format=self.targets, max_rows=self.max_rows
+                learner, model, n_targets=self.n_classes, target_format=targets, max_rows=self.max_rows
             )
         except AnalyticError as error:
             raise RunSettingsError(f"this model cannot be evaluated: {error}") from error
@@ -174,7 +195,7 @@ class RunSettings(StrictModel):
             not self.epsilon
             and self.receipts == NO_RECEIPTS
             and MODES[self.mode].make_series is not None
-            and LEARNERS[self.learner].n_sums(self._learner_options()) > 1
+            and LEARNERS[self.learner].n_sums(self._learner_options()) + (self.agreement is not None) > 1
         )
 
     @property
@@ -210,13 +231,14 @@ class RunSettings(StrictModel):
             settings = LearnerSettings(
                 n_features=self.n_features,
                 n_classes=self.n_classes,
-                feature_format=RowFormat.parse(self.feature_format),
+                feature_format=agreed_format(self.max_rows) if self.agreement else RowFormat.parse(self.feature_format),
                 target_format=self.targets,
                 max_rows=self.max_rows,
                 max_clients=n_clients,
                 ridge=self.ridge,
                 ri_gamma=self.ri,
                 options=self._learner_options(),
+                agreement=self.agreement,
             )
             return entry.build(settings)
         except (AnalyticError, UsageError, ValueError) as error:

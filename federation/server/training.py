@@ -96,7 +96,7 @@ class Training:
         self._series: tuple[Terms, GridSeries] | None = None
         self._totals: list[SumResult] = []
         self._model: dict[bool, bytes] = {}
-        """The model's file without totals in it, and with them."""
+        """The file of the model, or of its evaluation, for whom the roster names (True) and for others."""
 
     def run(self, folder: Path) -> Any:
         """The complete model, saved under ``folder``.
@@ -139,6 +139,8 @@ class Training:
     def _evaluate(self, folder: Path) -> None:
         """Judge the saved model through one more sum, by itself, of rows that the sites keep for that.
 
+        Its counts are a total, whose holders take their own part off: only they are given it.
+
         Raises:
             SecureSumError: no total; the model stays saved.
         """
@@ -151,9 +153,10 @@ class Training:
         self._series, self._model = None, {}  # every node has its results already
         try:
             result = self._sum(step, in_series=False)
+            federation.take(result)
+            self._model, self._totals = {True: model_to_bytes(evaluation, federation.model)}, [result]
         finally:
             self._end()
-        federation.take(result)
         said = {"survivors": list(result.survivors), **federation.model.figures}
         OutputFile(folder / "evaluation.json").write(json.dumps(said, indent=2) + "\n")
         self._progress.say("evaluation", **said)
@@ -170,7 +173,7 @@ class Training:
         self._exchange.ask("END", END, contents, lambda node, answer: 0, seconds)
 
     def _results(self, holds_totals: bool) -> RunResults | None:
-        if not self._model:
+        if holds_totals not in self._model:
             return None
         totals = totals_to_bytes(self._totals) if holds_totals else b""
         return RunResults.signed(self._server.identity, self._session, model=self._model[holds_totals], totals=totals)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
+from analytic.learner import ClientRows
 from federation.site.errors import NoSessionError
 from federation.site.invitation import Agreement
 from federation.site.journal import Journal, RunPlace
@@ -14,6 +16,8 @@ from secagg import ClientSession, IntVector, PartyId, PartySecrets
 from secagg.committee import OwnEpochs
 from secagg.durable import DurableClient
 from secagg.sums import CLIENT_ROLE
+
+LOG = logging.getLogger("analytic_secagg.site")
 
 KEY_PAIR = "key pair"
 """What the key is for that seals a ``SessionKeyPair``."""
@@ -82,6 +86,7 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
         Who says nothing after its vector is asked for its consent now: a total that is refused costs nothing.
         """
         rows = role.rows_for(agreement.step.learner)
+        _warn_of_coarse_columns(role, agreement, rows)
         vector = agreement.step.vector(rows)
         kept.journal.note(protocol, rows, _run_place(agreement))
         if not protocol.guarantee.messages_after_vector:
@@ -94,6 +99,23 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
     setup, series = agreement.setup, agreement.mode.series(agreement.setup)
     number = agreement.terms.place - 1
     return kept.durable(series.member(party, number, setup.layout, setup.context, contribution, secrets=secrets))
+
+
+def _warn_of_coarse_columns(role: ClientRole, agreement: Agreement, rows: ClientRows) -> None:
+    """Say by name, in the site's own log, which of its columns the sum's format hardly holds."""
+    step = agreement.step
+    found = getattr(step.learner, "coarse_columns", None)
+    if len(rows) and found and (places := found(step.model, rows)):
+        n_columns = rows.features.shape[1]
+        names = role.columns.features if role.columns else tuple(map(str, range(n_columns)))
+        LOG.warning(
+            "%s keeps less than 8 bits of %d of %d columns of this site's rows: %s; ask for more fraction bits, for "
+            'scales in the schema, or for feature-format = "agreed"',
+            step.learner.name,
+            len(places),
+            n_columns,
+            ", ".join(names[place] for place in places),
+        )
 
 
 def _run_place(agreement: Agreement) -> RunPlace:

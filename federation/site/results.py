@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from analytic.errors import AnalyticError
-from analytic.model_files import model_from_bytes
+from analytic.model_files import EVALUATIONS, model_from_bytes
 from federation.console.output_files import OutputFile
 from federation.site.errors import SiteFileError, WireError
 from secagg import IdentityKey, Receipt
@@ -24,7 +24,7 @@ class RunResults:
     """What a run ended in, signed by its server: two models of one run are evidence against it.
 
     Args:
-        model: the model's file; without a total in it for whom the roster does not name.
+        model: the model's file; without a total in it for whom the roster does not name. Or an evaluation's.
         totals: the file of the run's totals, for whom the roster names; else empty.
         signature: the server's, over the run's last session and both.
     """
@@ -71,7 +71,7 @@ class Results:
         self._keep(f"{Receipt.from_bytes(content).statement.configuration.hex()[:NAME_DIGITS]}.receipt", content)
 
     def keep(self, results: RunResults) -> None:
-        """Keep a model, and the totals if they came, under the hash of its weights, which the site's log says in full.
+        """Keep a model or an evaluation, and totals that came with it, under its hash, which the log says in full.
 
         Raises:
             WireError: it is no model.
@@ -82,8 +82,9 @@ class Results:
         except AnalyticError as error:
             raise WireError("the model that the server gave is none of this version") from error
         weights = hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest()
+        what = "evaluation" if saved.learner.name in EVALUATIONS else "model"
         LOG.info("a run ended in a model of %s with weights %s", saved.learner.name, weights)
-        self._keep(f"model-{weights[:NAME_DIGITS]}.safetensors", results.model)
+        self._keep(f"{what}-{weights[:NAME_DIGITS]}.safetensors", results.model)
         if results.totals:
             self._keep(f"totals-{weights[:NAME_DIGITS]}.safetensors", results.totals)
 

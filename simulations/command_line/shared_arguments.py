@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analytic.agreeing import Agreement
 from analytic.row_format import RowFormat
 from federation.console.arguments import file, items
 from federation.console.declaration import option
@@ -88,25 +89,28 @@ def sourced(place: Path, columns: Path | None) -> Dataset:
     if schema is None:
         features = as_float(features)
         targets = targets.reshape(len(targets), -1) if targets.dtype.kind == "f" else targets
-    return split(place.stem, features, targets, schema.classes if schema else (), rows.weights)
+    known = {} if schema is None else {"classes": schema.classes, "columns": schema.features}
+    return split(place.stem, features, targets, weights=rows.weights, **known)
 
 
 def modes_option() -> Any:
     """Declare ``--modes``."""
     return option(
-        f"out of {', '.join(MODES)}",
-        lambda text: choose_modes(items(text)),
+        f"out of {', '.join(MODES)}, or all",
+        lambda text: choose_modes(None if text == "all" else items(text)),
         default=choose_modes(None),
         metavar="MODE,...",
         shown="all that are installed",
     )
 
 
-def format_option(rows: str) -> Any:
-    """Declare ``--format``; ``rows`` says which of them ``auto`` looks at."""
+def format_option(rows: str, *, agreements: bool = False) -> Any:
+    """Declare ``--format``; ``rows`` says which of them ``auto`` looks at, ``agreements`` whether sums may agree."""
+    known = {"auto": None} | ({one.value: one for one in Agreement} if agreements else {})
+    sums = "; agreed (columns and targets scaled through a first sum), standardised (two sums)" if agreements else ""
     return option(
-        f"fixed-point format of features: Q5.11 (signed), UQ5.11, or auto, which looks at {rows}",
-        lambda text: None if text == "auto" else RowFormat.parse(text),
+        f"fixed-point format of features: Q5.11 (signed), UQ5.11, or auto, which looks at {rows}{sums}",
+        lambda text: known[text] if text in known else RowFormat.parse(text),
         flag="--format",
         default=None,
         shown="auto",

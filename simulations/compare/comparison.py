@@ -9,9 +9,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, WithJsonSchema
 
-from analytic.learner import AnalyticLearner
+from analytic.agreeing import Agreed, Agreement, agreed_format
+from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import RowFormat
 from analytic.statistics import LABELS, bits_of_squares
+from analytic.weighted import Weighted
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.learners import CROSS_VALIDATED, ChosenLearner, LearnerSettings
@@ -40,7 +42,8 @@ class CompareSettings:
         n_clients: cohort sizes.
         partitions: ways to deal the training rows.
         baselines: gradient methods on the same rows, for each partition and cohort.
-        feature_format: fixed-point format of features; None looks at all training rows, for simulations only.
+        feature_format: fixed-point format of features, or how their columns, and real targets, are agreed on by sums;
+            None looks at all training rows, for simulations only.
         target_format: the same of real targets.
         ridge: penalty of the solve, or ``cv`` for one that each run chooses.
         ri_gamma: what each client adds to its Gram's diagonal.
@@ -59,7 +62,7 @@ class CompareSettings:
     n_clients: tuple[int, ...] = (20,)
     partitions: tuple[Partition, ...]
     baselines: tuple[Baseline, ...] = ()
-    feature_format: RowFormat | None = None
+    feature_format: RowFormat | Agreement | None = None
     target_format: RowFormat | None = None
     ridge: float | Literal["cv"] = 0.0
     ri_gamma: float = 0.0
@@ -88,8 +91,15 @@ class CompareSettings:
         each = len(self.learners) * len(self.modes) + len(self.baselines)
         return len(self.n_clients) * len(self.partitions) * each + len(self.private)
 
+    @property
+    def agreement(self) -> Agreement | None:
+        """How columns are agreed on; None where they are taken as they are."""
+        return self.feature_format if isinstance(self.feature_format, Agreement) else None
+
     def format_for(self, dataset: Dataset) -> RowFormat:
-        """The format of features: the one that was set, or one that covers all training rows."""
+        """The format of features: set, or one that covers all training rows; that of columns which are agreed on."""
+        if isinstance(self.feature_format, Agreement):
+            return agreed_format(len(dataset.x_train))
         return self.feature_format or RowFormat.covering(dataset.x_train)
 
     def target_format_for(self, dataset: Dataset) -> RowFormat:
@@ -108,12 +118,17 @@ class CompareSettings:
             raise UsageError(
                 f"--baselines and --epsilon are for class labels, and {dataset.name} has real targets; leave them out"
             )
+        if self.agreement:
+            if self.target_format is not None:
+                raise UsageError(f"--format {self.agreement} agrees on targets too; leave --target-format out")
+            return agreed_format(len(dataset.y_train))
         bits = min(TARGET_BITS, bits_of_squares(len(dataset.y_train)))
         return self.target_format or RowFormat.covering(dataset.y_train, bits=bits)
 
     def has_intercept(self, chosen: ChosenLearner, dataset: Dataset) -> bool:
-        """Whether a float64 ridge beside a learner has an intercept: as the learner has, one for real targets."""
-        return bool(chosen.options.get("intercept", dataset.is_regression))
+        """Whether a float64 ridge beside a learner has an intercept: as the learner has, see ``LearnerSettings``."""
+        default = dataset.is_regression or self.agreement is Agreement.STANDARDISED
+        return bool(chosen.options.get("intercept", default))
 
 
 Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
@@ -139,11 +154,15 @@ class Comparison(Record, title="Report of python -m simulations compare"):
     """Fixed-point format of the features."""
     target_format: FormatName | None
     """Fixed-point format of real targets; null for class labels."""
+    agreement: str | None
+    """How columns, and real targets, were made alike by sums before: agreed (each scaled by a power of two), or
+    standardised; null where they were taken as they are."""
     format_chosen_from_rows: bool
     """Whether the format was chosen by looking at all training rows, which only a simulation can do."""
     coarse_columns: Mapping[str, NotNegative]
-    """Columns of features, by number from 0 as text, of which the format keeps less than 8 bits, with their largest
-    absolute entry: below one unit the whole column is taken for zeros. Learners that scale rows themselves (deepafl,
+    """Columns of features, by name or by number from 0 as text, of which the format keeps less than 8 bits, with their
+    largest absolute entry: below one unit the whole column is taken for zeros. Where columns are agreed on, those most
+    of whose entries keep less than 8 bits beside the largest. Learners that scale rows themselves (deepafl,
     safle) do not feel it."""
     unused_labels: Natural
     """Labels below the largest that no row has: each costs a column of every sum. 0 for real targets."""
@@ -231,7 +250,7 @@ def compare(dataset: Dataset, settings: CompareSettings, progress: Progress | No
     for chosen, own_cases, learner_for in zip(settings.learners, cases, factories, strict=True):
         references = References(dataset, learner_for, float64[settings.has_intercept(chosen, dataset)])
         for case in own_cases:
-            progress.start(case.label, len(case.deal.clients) * case.chosen.n_sums)
+            progress.start(case.label, len(case.deal.clients) * case.n_sums)
             record, layout = case.run(references, progress.tick)
             runs.append(record)
             key = f"{record.learner}, {record.mode}, {record.clients} clients"
@@ -243,9 +262,10 @@ def compare(dataset: Dataset, settings: CompareSettings, progress: Progress | No
         format=str(feature_format),
         target_format=str(target_format) if dataset.is_regression else None,
         format_chosen_from_rows=settings.feature_format is None,
+        agreement=settings.agreement,
         coarse_columns={
-            str(column): float(np.abs(dataset.x_train[:, column]).max())
-            for column in feature_format.coarse_columns(dataset.x_train)
+            dataset.column(place): float(np.abs(dataset.x_train[:, place]).max())
+            for place in _coarse(dataset, feature_format, factories[0](1))
         },
         unused_labels=dataset.unused_labels,
         ridge=0.0 if settings.ridge == CROSS_VALIDATED else settings.ridge,
@@ -258,6 +278,16 @@ def compare(dataset: Dataset, settings: CompareSettings, progress: Progress | No
         explanations=tuple(explanations.items()),
         private=tuple(_private(dataset, settings, progress)),
     )
+
+
+def _coarse(dataset: Dataset, feature_format: RowFormat, learner: AnalyticLearner[Any]) -> tuple[int, ...]:
+    """Columns that the format hardly holds; where columns are agreed on, what the first total of all rows says."""
+    learner = getattr(learner, "learner", learner) if isinstance(learner, Weighted) else learner
+    if not isinstance(learner, Agreed):
+        return feature_format.coarse_columns(dataset.x_train)
+    model = learner.init()
+    total = learner.client_statistics(model, ClientRows(dataset.x_train, dataset.y_train))
+    return tuple(place for place, few in enumerate(learner.update(model, total, 1).coarse) if few)
 
 
 def parties(n_clients: int) -> tuple[PartyId, ...]:
@@ -343,6 +373,7 @@ def _learner_factory(
                 ri_gamma=settings.ri_gamma,
                 target_format=target_format,
                 options=chosen.options,
+                agreement=settings.agreement,
             )
         )
 

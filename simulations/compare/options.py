@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from analytic.agreeing import Agreement
 from analytic.row_format import RowFormat
 from analytic.sensitivity import ADJACENCIES, UNITS, Adjacency, Unit
 from federation.console.arguments import budgets, count, file, named, natural, number, wholes
@@ -136,7 +137,9 @@ class LearningOptions:
         default=0.0,
         metavar="GAMMA",
     )
-    feature_format: RowFormat | None = format_option("all training rows and so is for simulations only")
+    feature_format: RowFormat | Agreement | None = format_option(
+        "all training rows and so is for simulations only", agreements=True
+    )
     target_format: RowFormat | None = option(
         "fixed-point format of real targets: Q5.11 (signed), UQ5.11, or auto, which looks at all training rows",
         lambda text: None if text == "auto" else RowFormat.parse(text),

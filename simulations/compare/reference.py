@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.agreeing import Agreed
 from analytic.learner import AnalyticLearner, ClientRows, fit_in_the_clear
 from analytic.row_format import FloatMatrix
 from analytic.solve import one_blas_thread
@@ -70,16 +71,23 @@ class Float64Ridges:
 
     def of(self, rows: Indices, learner: Any, model: Any) -> FloatMatrix:
         """The weights of these rows' ridge, shape (d, c), with the penalty and the weights of rows that a model has."""
-        own = self._dataset.training.taken(rows)
-        weighted = isinstance(learner, Weighted)
+        own, weighted = self._dataset.training.taken(rows), isinstance(learner, Weighted)
+        agreed, found = (learner.learner, model.model) if weighted else (learner, model)
+        units = agreed.units(found) if isinstance(agreed, Agreed) else None
         unit = learner.denominator if weighted else 1
         weights = learner.weights_of(model, own) / unit if weighted else np.ones(len(own))
         ridge = model.ridge / unit if self._ridge is None else self._ridge
-        key = hashlib.sha256(repr(ridge).encode() + rows.tobytes() + weights.tobytes()).digest()
+        key = hashlib.sha256(repr((ridge, units)).encode() + rows.tobytes() + weights.tobytes()).digest()
         if key not in self._known:
             n_classes = self._dataset.n_classes
             self._known[key] = float64_ridge(
-                own.features, own.targets, n_classes, ridge=ridge, intercept=self._intercept, weights=weights
+                own.features,
+                own.targets,
+                n_classes,
+                ridge=ridge,
+                intercept=self._intercept,
+                units=units,
+                weights=weights,
             )
         return self._known[key]
 
@@ -159,11 +167,13 @@ def float64_ridge(
     *,
     ridge: float,
     intercept: bool = False,
+    units: tuple[float, ...] | None = None,
     weights: FloatMatrix | None = None,
 ) -> FloatMatrix:
     """Weights of a ridge on rows as they are, by QR and SVD in float64; shape (d, c), with an intercept (d + 1, c).
 
-    Rows may have weights, shape (n,), by whose square roots they are multiplied.
+    The penalty is of columns in units of ``units``, or as they are. Rows may have weights, shape (n,), by whose square
+    roots they are multiplied.
 
     It shares no code with ``analytic``: no fixed point, no Gram matrix, numpy instead of LAPACK through scipy.
     Rows of sqrt(ridge) I stand in for the penalty. Directions without any row carry no weight, as there.
@@ -177,7 +187,7 @@ def float64_ridge(
         stacked[np.arange(len(features)), d + labels.astype(np.intp)] = 1.0
     if weights is not None:
         stacked[: len(features)] *= np.sqrt(weights)[:, None]
-    stacked[len(features) + np.arange(penalised), np.arange(penalised)] = np.sqrt(ridge)
+    stacked[len(features) + np.arange(penalised), np.arange(penalised)] = np.sqrt(ridge) * np.array(units or 1.0)
     with one_blas_thread():
         triangle = np.asarray(np.linalg.qr(stacked, mode="r"))
         cutoff = np.finfo(np.float64).eps * max(stacked.shape)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from analytic.agreeing import Agreed, settled
 from analytic.choosing import Chosen
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import FloatMatrix
@@ -53,6 +54,8 @@ class ChoiceRecord(Record, title="choice"):
     def of(cls, learner: Any, model: Any) -> ChoiceRecord | None:
         """What a learner that chooses has chosen; None of others."""
         if isinstance(learner, Weighted):
+            learner = learner.learner
+        if isinstance(learner, Agreed):
             learner = learner.learner
         if not isinstance(learner, Chosen):
             return None
@@ -169,6 +172,12 @@ class RunRecord(Record, title="run"):
         return float("nan") if found is None else found
 
     @property
+    def float64_quality(self) -> float:
+        """The same of the float64 ridge."""
+        found = self.float64_ridge_test_accuracy if self.test_r2 is None else self.float64_ridge_test_r2
+        return float("nan") if found is None else found
+
+    @property
     def equal_to_pooled(self) -> bool:
         """Whether global weights, and personal ones and an evaluation where there are some, are the pooled ones."""
         evaluated = self.evaluation is None or self.evaluation.bitwise_equal_to_pooled
@@ -228,9 +237,16 @@ class Case:
         return self.deal.parts if self.chosen.entry.personalise is None else self.deal.split.train
 
     @property
+    def n_sums(self) -> int:
+        """How many sums the run takes."""
+        learner: Any = self.learner
+        agreement = getattr(learner.learner if isinstance(learner, Weighted) else learner, "agreement", None)
+        return self.chosen.n_sums + (agreement.n_sums if agreement else 0)
+
+    @property
     def in_series(self) -> bool:
         """Whether sums carry each other's set-up: where there are several, the mode can, and no client comes back."""
-        return self.chosen.n_sums > 1 and self.mode.make_series is not None and not self.dropouts.anew
+        return self.n_sums > 1 and self.mode.make_series is not None and not self.dropouts.anew
 
     def run(self, references: References, tick: Callable[[], None]) -> tuple[RunRecord, Layout]:
         """Federate and compare; the record, and the layout of the largest sum."""
@@ -252,7 +268,7 @@ class Case:
         return record, federation.largest_layout
 
     def _dropouts(self, number: int) -> dict[PartyId, int]:
-        last = number == self.chosen.n_sums - 1
+        last = number == self.n_sums - 1
         return self.dropouts.draw(self.mode, self.deal.clients, number, in_series=self.in_series, last=last)
 
     def _rows(self, rows: Indices) -> ClientRows:
@@ -358,8 +374,8 @@ class Case:
         split, took_part = self.deal.split, federation.survivors[-1]
         learner: Any = self.learner
         model, pooled_model = federation.model, reference.model
-        if isinstance(learner, Chosen):
-            (learner, model), pooled_model = learner.settled(model), pooled_model.complete
+        if not isinstance(learner, Weighted):  # whose own rows have weights too
+            (learner, model), (_, pooled_model) = settled(learner, model), settled(learner, pooled_model)
         scores = personal_scores(
             learner,
             personalise,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-import numpy as np
-
 from analytic.row_format import RowFormat
 from simulations.compare.comparison import Comparison
 from simulations.compare.runs import RunRecord
 from simulations.report.document import Finding, Mark
+
+NO_LOSS = 5e-5
+"""Of accuracy or R2, which are written with four digits."""
 
 
 def findings(comparison: Comparison) -> Iterator[Finding]:
@@ -27,6 +28,7 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
             )
     yield from _proof(comparison.runs)
     yield from _coarse(comparison)
+    yield from _beside_float64(comparison)
     yield from _choices(comparison)
     if unused := comparison.unused_labels:
         yield (
@@ -111,20 +113,44 @@ def _proof(runs: tuple[RunRecord, ...]) -> Iterator[Finding]:
         yield Mark.FINE, "certified: what was solved is the exact solution rounded once, the same on every machine"
 
 
+def _beside_float64(comparison: Comparison) -> Iterator[Finding]:
+    """What fixed-point rows cost a linear model: the closed form in float64 beside it, where the two differ most."""
+    for learner in comparison.learner_options:
+        runs = [
+            run
+            for run in comparison.runs
+            if run.learner == learner and run.float64_ridge_max_abs_weight_deviation is not None
+        ]
+        if not runs:
+            continue
+        run = max(runs, key=lambda one: abs(one.quality - one.float64_quality))
+        lost, what = run.float64_quality - run.quality, comparison.quality_name
+        whose = f"{learner}: " if len(comparison.learner_options) > 1 else ""
+        peer = "ridge" if comparison.ridge or run.choice else "least squares"
+        said = f"{whose}float64 {peer} on the same rows has {what} {run.float64_quality:.4f}, and the federated model"
+        if abs(lost) < NO_LOSS:
+            yield Mark.FINE, f"{said} the same"
+        else:
+            better = "less" if lost > 0 else "more"
+            yield (
+                Mark.NOTICE,
+                f"WARNING: {said} {run.quality:.4f}, {abs(lost):.4f} {better}: fixed-point rows differ by that; set a "
+                "format with more fraction bits, or --format agreed",
+            )
+
+
 def _coarse(comparison: Comparison) -> Iterator[Finding]:
-    """Columns that the format hardly holds, by number."""
-    if columns := comparison.coarse_columns:
-        unit = RowFormat.parse(comparison.format).dequantise(np.array(1)).item()
-        named = ", ".join(
-            f"{name} ({'all zeros' if largest < unit else f'at most {largest:.3g}'})"
-            for name, largest in columns.items()
-        )
+    """Columns that the format hardly holds, by name."""
+    columns = comparison.coarse_columns
+    if columns and comparison.agreement:
         yield (
             Mark.NOTICE,
-            f"WARNING: {comparison.format} has a unit of {unit:g}, which is coarse for {len(columns)} of "
-            f"{comparison.dataset.features} columns: {named}; scale these columns, or set a format with more fraction "
-            "bits",
+            f"WARNING: most entries of {len(columns)} of {comparison.dataset.features} columns keep less than 8 bits "
+            f"beside the largest: {', '.join(columns)}; mend outliers, or take logarithms of such columns",
         )
+    elif columns:
+        said = RowFormat.parse(comparison.format).warning(columns, comparison.dataset.features)
+        yield Mark.NOTICE, f"WARNING: {said}, or --format agreed"
 
 
 def _choices(comparison: Comparison) -> Iterator[Finding]:

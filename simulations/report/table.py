@@ -10,6 +10,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from analytic.agreeing import Agreement
+from federation.learners import LEARNERS
 from simulations.compare.baselines import BaselineRecord
 from simulations.compare.comparison import Comparison
 from simulations.compare.evaluated import EvaluationRecord, RegressionEvaluationRecord
@@ -77,6 +79,8 @@ def describe(comparison: Comparison) -> str:
     """One sentence on data and settings."""
     data, looked = comparison.dataset, " (covers all rows; a deployment agrees on a format before it sees any)"
     chosen = looked if comparison.format_chosen_from_rows else ""
+    if comparison.agreement:
+        chosen = f" of columns {comparison.agreement} through a sum before"
     anew = ", others in every sum" if comparison.dropout_anew else ""
     vanish = f", {comparison.dropout_rate:.0%} of the clients vanish{anew}" if comparison.dropout_rate else ""
     gamma = f", RI gamma {comparison.ri_gamma:g}" if comparison.ri_gamma else ""
@@ -84,10 +88,14 @@ def describe(comparison: Comparison) -> str:
     is_real = comparison.target_format is not None
     learned = f"{data.classes} {'real target' if is_real else 'class'}{_plural(data.classes, '' if is_real else 'e')}"
     targets = f", of targets {comparison.target_format}" if is_real else ""
+    linear = [name for name in comparison.learner_options if name in LEARNERS and "intercept" in LEARNERS[name].options]
+    is_default = is_real or comparison.agreement == Agreement.STANDARDISED
+    has_one = {bool(comparison.learner_options[name].get("intercept", is_default)) for name in linear}
+    intercept = f", {' and '.join('with' if own else 'without' for own in has_one)} an intercept" if linear else ""
     return (
         f"{', '.join(comparison.learner_options)} on {data.name}: {data.train_rows} training and {data.test_rows} test "
         f"rows, {data.features} features, {learned}; format {comparison.format}{targets}{chosen}, "
-        f"ridge {ridge}{gamma}{vanish}, seed {comparison.seed}"
+        f"ridge {ridge}{intercept}{gamma}{vanish}, seed {comparison.seed}"
     )
 
 

@@ -126,6 +126,7 @@ def test_a_fedhip_estimator_makes_the_personal_model_of_its_learner():
         FedHiPClassifier.from_model(personal.learner_, personal.model_).personalise(DIGITS, LABELS, alpha=1)
 
 
+@pytest.mark.filterwarnings("ignore:.*is coarse for")
 @given(data=st.data())
 def test_partial_fit_on_any_batches_has_the_bits_of_fit_and_of_a_federation(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -183,14 +184,24 @@ def test_defaults_on_raw_rows_are_least_squares_with_an_intercept(seed):
     rows, other, labels, wanted = train_test_split(
         *load_breast_cancer(return_X_y=True), test_size=0.25, random_state=seed
     )
-    peer = LinearRegression().fit(rows, np.eye(2)[labels])
-    accuracy = AFLClassifier().fit(rows, labels).score(other, wanted)
-    assert accuracy == np.mean(peer.predict(other).argmax(axis=1) == wanted)
+    peer = LinearRegression().fit(rows, np.eye(2)[labels]).predict(other)
+    fitted = AFLClassifier().fit(rows, labels)
+    accuracy = fitted.score(other, wanted)
+    assert accuracy == np.mean(peer.argmax(axis=1) == wanted)
+    assert np.abs(fitted.decision_function(other) - (peer[:, 1] - peer[:, 0])).max() < 4e-6  # of two classes' scores
     rows, other, targets, real = train_test_split(*load_diabetes(return_X_y=True), test_size=0.25, random_state=seed)
-    r2 = AFLRegressor().fit(rows, targets).score(other, real)
-    assert abs(r2 - LinearRegression().fit(rows, targets).score(other, real)) < 1e-6
+    regressor, peer = AFLRegressor().fit(rows, targets), LinearRegression().fit(rows, targets)
+    r2 = regressor.score(other, real)
+    assert abs(r2 - peer.score(other, real)) < 1e-6
+    assert np.abs(regressor.predict(other) / peer.predict(other) - 1).max() < 1e-6
     if seed == 0:
         assert (round(accuracy, 3), round(r2, 3)) == (0.972, 0.359)
+
+
+def test_columns_that_a_stated_format_hardly_holds_are_named():
+    rows, labels = load_breast_cancer(return_X_y=True)
+    with pytest.warns(UserWarning, match=r"Q13\.8 .* coarse for \d+ of 30 columns: 4 \(at most 0\.163\)"):
+        AFLClassifier(feature_format="Q13.8").fit(rows, labels)
 
 
 @pytest.mark.parametrize("size", [1e-12, 1e-8, 1.0, 1e9])

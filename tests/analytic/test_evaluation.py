@@ -20,6 +20,7 @@ from analytic import (
     SpecificationError,
     fit_pooled,
 )
+from analytic.model_files import model_from_bytes, model_to_bytes
 from federation import federate
 from federation.datasets import bundled
 
@@ -50,6 +51,14 @@ def regression() -> RegressionEvaluation:
     return RegressionEvaluation(
         learner=learner, model=model, n_targets=2, target_format=Q("Q4.14"), max_rows=MAX_ROWS, n_bins=6
     )
+
+
+def test_a_report_is_stored_with_what_it_judges(classifier: ClassEvaluation, regression: RegressionEvaluation) -> None:
+    for evaluation, rows in ((classifier, ClientRows(DIGITS.x_test, DIGITS.y_test)), (regression, rows_of_targets())):
+        report: Any = fit_pooled(evaluation, rows)
+        saved: Any = model_from_bytes(model_to_bytes(evaluation, report))
+        assert saved.model.figures == report.figures
+        assert saved.learner.next_sum(saved.model) is None
 
 
 def sites(rows: ClientRows) -> dict[int, ClientRows]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from support.learner_driver import dealt, steps, train
 
 from analytic.afl import AFL
+from analytic.agreeing import Agreed
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import ABLATIONS, DeepAFL
@@ -81,6 +82,7 @@ BUCKETS = tuple(
     {"ri_gamma": gamma, "ridge": ridge, "max_clients": MAX_CLIENTS} for gamma in (0, 1000) for ridge in (0.0, 0.5)
 )
 COLUMNS = ColumnMap(exponents=tuple(range(3, 3 + D)), intercept=1)
+ALIKE = LINEAR | {"feature_format": Q("Q0.20")}
 FEWER = settings(max_examples=max(10, settings.default.max_examples // 4))
 """A law of every learner in every form, of which there are many."""
 
@@ -104,6 +106,22 @@ CASES = {
     "chosen": Case(
         Chosen(learner=FedHiP(**LINEAR), n_folds=2, ridges=(0.25, 4.0)),
         ({}, {"rule": "one-standard-error", "seed": 3}, {"criterion": "classes", "learner": AFL(**LINEAR)}),
+    ),
+    "agreed": Case(
+        Agreed(learner=AFL(**ALIKE, columns=replace(COLUMNS, exponents=(0,) * D)), headroom=6),
+        (
+            {"agreement": "standardised"},
+            {"learner": Chosen(learner=FedHiP(**ALIKE), n_folds=2, ridges=(0.25, 4.0)), "fill": True},
+            {"learner": replace(COUNTS, thresholds=replace(GRID, low=-1.0, high=1.0)), "agreement": "standardised"},
+        ),
+    ),
+    "agreed-real": Case(
+        Agreed(learner=AFL(**ALIKE, target_format=Q("Q0.20")), headroom=6),
+        (
+            {"agreement": "standardised"},
+            {"learner": replace(DEEP, feature_bound=1.0, target_format=Q("Q0.18")), "agreement": "standardised"},
+        ),
+        real_targets=True,
     ),
     "random": Case(AFL(**LINEAR | {"feature_format": MAP.row_format}, lift=MAP), (*PENALTIES[::3], *LIFTS)),
     "random-sine-real": Case(
@@ -151,6 +169,9 @@ def test_every_learner_is_under_the_contract() -> None:
 
 def exact_terms(learner: Any, model: Any, features: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Rows and weights whose products, in fractions, are the scores."""
+    if isinstance(learner, Agreed):
+        mapped = learner.mapped(model, ClientRows(features, np.zeros(len(features))))
+        return exact_terms(learner.at(model), model.inner, mapped.features)
     if learner.name == "safle":
         digits = learner.grouping.indices(learner.bucketing.digits(features, model.thresholds))
         phi = np.zeros((len(features), learner.spec.n_groups, learner.spec.n_values))
@@ -176,6 +197,8 @@ def test_exact_scores_are_fractions_rounded_once(name: str, data: st.DataObject)
     left, right = ([[Fraction(x) for x in line] for line in part.tolist()] for part in terms)
     exact = [[float(sum(map(mul, line, column))) for column in zip(*right, strict=True)] for line in left]
     power = 4.0 if name == "afl-columns-real" else 1.0
+    if name == "agreed-real":
+        power = 2.0 ** np.array(model.exponents[D:])
     assert (learner.exact_scores(model, rows.features) / power).tolist() == exact
 
 
@@ -406,7 +429,7 @@ def test_no_two_learners_share_a_context() -> None:
 def test_everything_received_is_bound(name: str) -> None:
     case, contexts = CASES[name], []
     for seed in (4, 5):
-        rows = case.rows(np.random.default_rng(seed), 30)
+        rows = case.rows(np.random.default_rng(seed), 30, scale=seed - 3.0)
         contexts += [case.learner.context_bytes(model) for model in steps(case.learner, [rows])]
     first_ones = {contexts[0], contexts[len(contexts) // 2]}
     assert len(first_ones) == 1

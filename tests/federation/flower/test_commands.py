@@ -94,7 +94,7 @@ def test_wrong_input_is_answered_with_what_to_do(
         ('"rows.npz"', '"rows.csv"\ncolumns = "columns.toml"', r"columns.toml: No such file"),
         ('"rows.npz"', '"site.toml.npz"', "must be an npz archive with a matrix x_train"),
         ('"rows.npz"', '"nowhere:load"', "calling it raised ModuleNotFoundError: call it by yourself"),
-        ('"rows.npz"', '"os:getcwd"', "calling it raised ValueError"),
+        ('"rows.npz"', '"os:getcwd"', "calling it raised InvalidRowsError"),
         ('"identity.key"', '"nowhere.key"', "make one with the command identity"),
         ('"identity.key"', '"site.toml"', "chmod 600 it"),
     ],

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rehearsed import END, edit, edit_all, invitation, is_exact, node_of, run_config, site
 
-from analytic.evaluation import evaluation_of
+from analytic.agreeing import settled
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from federation.__main__ import main
@@ -21,6 +21,7 @@ from federation.flower.rehearsal import rehearse
 from federation.flower.trial import Trial
 from federation.flower.wire import unpack
 from federation.release import ReleaseRefusedError
+from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError, WireError
 from federation.site.messages import read_end
 from federation.site.roster import Roster
@@ -91,22 +92,28 @@ def test_every_site_has_the_model_and_only_whom_the_roster_names_the_totals(tria
         assert (saved.model.total is not None) == (party == 2), "a model that holds the total is given as a total is"
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("fedhip", {"ri": 1.0}),
+        ("agreed-chosen-fedhip", {"ridge": "cv", "feature-format": "standardised", "target-format": "agreed"}),
+    ],
+    ids=["stated", "agreed and chosen"],
+)
 def test_a_regression_is_judged_at_the_sites_and_made_personal_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, changes: dict[str, Any]
 ) -> None:
-    """A run with RI on real targets: the evaluation is that of the pooled rows of who lists it; site 4 does not."""
+    """A run on real targets: the evaluation is that of the pooled rows of who lists it; site 4 does not."""
     trial = Trial.create(tmp_path / "real", bundled("diabetes"), n_sites=5, n_helpers=2, address="127.0.0.1:9094")
     fitted = tomllib.loads((trial.folder / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    changes = {"learner": "fedhip", "mode": "masked", "ri": 1.0, "evaluate": True, "allow-low-rank": False}
-    edit_all(trial, ('learners = ["afl"]', 'learners = ["fedhip", "evaluation-of-targets"]'))
+    changes = changes | {"learner": "fedhip", "mode": "masked", "evaluate": True, "allow-low-rank": False}
+    edit_all(trial, ('learners = ["afl"]', f'learners = ["{name}", "evaluation-of-targets"]'))
     edit(trial, 4, (', "evaluation-of-targets"', ""))
     name_holders(trial, [2])
     rehearse(trial.folder, fitted | changes)
     is_exact(trial, [1, 2, 3, 4, 5])
     saved = load_model(at_server(trial, "model.safetensors"))
-    judge = evaluation_of(
-        saved.learner, saved.model, n_targets=1, target_format=saved.learner.target_format, max_rows=100_000
-    )
+    judge: Any = RunSettings.of(fitted | changes).evaluation(saved.learner, saved.model)
     pooled = fit_pooled(judge, ClientRows.pool([trial.test_rows[party] for party in (1, 2, 3, 5)]))
     said = json.loads(at_server(trial, "evaluation.json").read_text())
     assert said.pop("survivors") == [1, 2, 3, 5]
@@ -114,12 +121,17 @@ def test_a_regression_is_judged_at_the_sites_and_made_personal_there(
     assert 0.3 < said["r2"][0] < 0.7
     assert all(len(at_site(trial, party, "model-*")) == 1 for party in CLIENTS), "the site that declined has it too"
 
+    assert [len(at_site(trial, party, "evaluation-*")) for party in CLIENTS] == [0, 1, 0, 0, 0]
+    kept = load_model(at_site(trial, 2, "evaluation-*")[0])
+    assert kept.learner.weights_bytes(kept.model) == judge.weights_bytes(pooled)
+
     (model,), site_file = at_site(trial, 2, "model-*"), trial.folder / "site-2" / "site.toml"
     own = tmp_path / "personal.safetensors"
     capsys.readouterr()
     assert main(["personalise", str(model), str(site_file), "--alpha", "3", "--output", str(own)]) == 0
     told = capsys.readouterr().out
-    (expected,) = saved.learner.personalise(saved.model, trial.rows[2], [3.0])
+    learner, whole = settled(saved.learner, saved.model)
+    (expected,) = learner.personalise(whole, trial.rows[2], [3.0])
     assert load_model(own).model.weights.tobytes() == expected.weights.tobytes()
     assert told.count("rows for judging, told nobody") == 2
     (without,) = at_site(trial, 1, "model-*")

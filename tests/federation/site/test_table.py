@@ -78,6 +78,11 @@ def test_a_site_and_a_comparison_take_tables(tmp_path: Path, trial: Trial, capsy
     folder = trial.folder / "site-3"
     site_file = folder / "site.toml"
     site_file.write_text(site_file.read_text().replace('"rows.npz"', '"rows.csv"\ncolumns = "schema.toml"'))
+    schema(folder, SCHEMA.replace("scale = 7", "scale = -9"))
+    table(folder)
+    assert main_of_sites(["check-site", str(site_file)]) == 0
+    said = capsys.readouterr().out
+    assert "beside values up to 2^16 a format of 16 bits is coarse for sex=f (below 2^1), sex=m (below 2^1)" in said
     read, rows = schema(folder), "".join(TABLE.splitlines(keepends=True)[1:]) * 40
     table(folder, TABLE + rows)
     assert main_of_sites(["check-site", str(site_file)]) == 0

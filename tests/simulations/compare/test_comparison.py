@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analytic.agreeing import Agreement
 from analytic.errors import AnalyticError
 from analytic.row_format import RowFormat
 from federation.datasets import Dataset, bundled
@@ -189,9 +190,68 @@ def test_columns_that_a_format_hardly_holds_are_named() -> None:
     mixed = dataclasses.replace(data, x_train=data.x_train * scales, x_test=data.x_test * scales)
     comparison = compare(mixed, settings(modes=choose_modes(["plain"])))
     assert (comparison.format, comparison.coarse_columns) == ("UQ9.7", {"5": 7 / 1024, "20": 0.9375})
-    (said,) = [finding for _, finding in findings(comparison) if finding.startswith("WARNING")]
+    said, lost = [finding for _, finding in findings(comparison) if finding.startswith("WARNING")]
     assert "a unit of 0.0078125, which is coarse for 2 of 24 columns: 5 (all zeros), 20 (at most 0.938)" in said
+    run = comparison.runs[0]
+    (own, peer), gap = (run.test_accuracy, run.float64_ridge_test_accuracy), run.float64_quality - run.quality
+    assert own is not None
+    assert peer is not None
+    assert gap > 0.001
+    assert (
+        f"least squares on the same rows has accuracy {peer:.4f}, and the federated model {own:.4f}, {gap:.4f} less"
+        in lost
+    )
+    named = dataclasses.replace(mixed, columns=tuple(f"pixel {place}" for place in range(24)))
+    assert list(compare(named, settings(modes=choose_modes(["plain"]))).coarse_columns) == ["pixel 5", "pixel 20"]
     assert compare(data, settings(modes=choose_modes(["plain"]))).coarse_columns == {}
+
+
+@pytest.mark.parametrize("agreement", list(Agreement))
+def test_sums_that_agree_on_columns_lose_nothing_in_any_mode(agreement: Agreement) -> None:
+    """The same columns, whose sizes nobody stated: every learner equals its pooled model, least squares float64's."""
+    data = small_digits()
+    used = (data.x_train > 0).mean(axis=0) > 0.5
+    scales = np.geomspace(1e-4, 1e4, used.sum())
+    mixed = dataclasses.replace(data, x_train=data.x_train[:, used] * scales, x_test=data.x_test[:, used] * scales)
+    chosen = tuple(ChosenLearner(entry=LEARNERS[name], options=own) for name, own in SMALL.items())
+    asked = settings(learners=chosen, feature_format=agreement, dropouts=Dropouts(rate=0.2), ridge=1.0)
+    comparison = compare(mixed, asked)
+    assert comparison.all_bitwise_equal_to_pooled
+    assert (comparison.agreement, comparison.format, comparison.coarse_columns) == (agreement, "Q0.26", {})
+    for run in comparison.runs:
+        if run.float64_ridge_max_abs_weight_deviation is not None:
+            assert run.test_accuracy == run.float64_ridge_test_accuracy
+    assert len(comparison.hashes) == len(SMALL)
+    with pytest.raises(UsageError, match="agrees on targets too"):
+        compare(bundled("diabetes"), settings(feature_format=agreement, target_format=RowFormat.parse("Q9.10")))
+
+
+@pytest.mark.parametrize("names", [["plain", "masked", "committee"], pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("own", [{}, {"criterion": "classes"}], ids=["squares", "classes"])
+def test_a_ridge_is_chosen_alike_in_every_mode(names: list[str] | None, own: Mapping[str, Any]) -> None:
+    modes = choose_modes(names)
+    own = own | {"folds": 2, "ridges": (0.1, 1.0)}
+    chosen = (
+        ChosenLearner(entry=LEARNERS["fedhip"], options=own | {"alphas": (3.0,)}),
+        ChosenLearner(entry=LEARNERS["random"], options=own | {"d_phi": 12}),
+    )
+    asked = {"ridge": "cv", "feature_format": Agreement.STANDARDISED, "modes": modes, "evaluate": True}
+    found = compare(small_digits(), settings(learners=chosen, **asked))
+    assert found.all_bitwise_equal_to_pooled
+    assert len(found.runs) == 2 * len(modes)
+    assert len({(run.learner, run.weights_sha256, run.choice) for run in found.runs}) == 2
+
+
+def test_a_column_that_an_outlier_spoils_is_named_where_columns_are_agreed_on() -> None:
+    data = small_digits()
+    spoilt = data.x_train + 0.01
+    spoilt[7, 3] = 1e9
+    named = dataclasses.replace(data, x_train=spoilt, columns=tuple(f"pixel {place}" for place in range(24)))
+    comparison = compare(named, settings(modes=choose_modes(["plain"]), feature_format=Agreement.AGREED))
+    assert comparison.coarse_columns == {"pixel 3": 1e9}
+    assert any(
+        "1 of 24 columns keep less than 8 bits beside the largest: pixel 3;" in text for _, text in findings(comparison)
+    )
 
 
 def test_the_regularisation_of_clients_changes_nothing() -> None:

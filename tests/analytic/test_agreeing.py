@@ -1,0 +1,214 @@
+"""Formats agreed through sums: scales, means and losses are what the rows say, and least squares is scikit-learn's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from support.learner_driver import steps
+
+from analytic.afl import AFL
+from analytic.agreeing import LOWEST, TARGET_BITS, Agreed, Agreement, agreed_format
+from analytic.choosing import Chosen
+from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
+from analytic.layers import Linear
+from analytic.learner import ClientRows, fit_pooled
+from analytic.model_files import model_from_bytes, model_to_bytes
+from analytic.random_map import RandomMap
+from analytic.row_format import ColumnMap, RowFormat
+from analytic.statistics import LABELS
+from federation import federate
+from federation.federation import Federation
+from federation.release import Gate, ReleasePolicy
+from secagg import SumResult
+
+CANCER, DIABETES = load_breast_cancer(return_X_y=True), load_diabetes(return_X_y=True)
+RNG = np.random.default_rng(3)
+
+
+def agreed(d: int, c: int, *, real: bool = False, rows: int = 600, ridge: float = 0.0, **own: Any) -> Agreed:
+    learner = AFL(
+        n_features=d,
+        n_targets=c,
+        feature_format=agreed_format(rows),
+        target_format=agreed_format(rows, most=TARGET_BITS) if real else LABELS,
+        max_rows=rows,
+        ridge=ridge,
+        columns=ColumnMap(exponents=(0,) * d, intercept=1),
+    )
+    return Agreed(learner=learner, **own)
+
+
+def dealt(features: NDArray[Any], targets: NDArray[Any], n: int = 6) -> dict[int, ClientRows]:
+    return {k + 1: ClientRows(features[k::n], targets[k::n]) for k in range(n)}
+
+
+@pytest.mark.parametrize("agreement", Agreement)
+@pytest.mark.parametrize("mode", ["masked", "committee"])
+def test_raw_tables_give_scikit_learns_least_squares(agreement: Agreement, mode: str) -> None:
+    """Columns from 0.03 to 4 254, without a party that has seen them all: six of them were zeros in one format."""
+    for (x, y), learner in (
+        (CANCER, agreed(30, 2, agreement=agreement)),
+        ((DIABETES[0], DIABETES[1][:, None]), agreed(10, 1, real=True, agreement=agreement)),
+    ):
+        model = federate(learner, dealt(x, y), mode)
+        assert learner.weights_bytes(model) == learner.weights_bytes(fit_pooled(learner, ClientRows(x, y)))
+        targets = np.eye(2)[y] if y.ndim == 1 else y
+        scores, oracle = learner.decision_function(model, x), LinearRegression().fit(x, targets).predict(x)
+        assert np.abs(scores - oracle).max() < 1e-6 * np.abs(targets).max()
+
+
+def test_a_ridge_is_of_standardised_columns() -> None:
+    learner = agreed(30, 2, agreement=Agreement.STANDARDISED, ridge=3.0)
+    model = fit_pooled(learner, ClientRows(*CANCER))
+    oracle = make_pipeline(StandardScaler(), Ridge(alpha=3.0)).fit(CANCER[0], np.eye(2)[CANCER[1]])
+    assert np.abs(learner.decision_function(model, CANCER[0]) - oracle.predict(CANCER[0])).max() < 1e-5
+
+
+@pytest.mark.parametrize("size", [2.0**-60, 1e-12, 1e-3, 1e9, 2.0**60])
+def test_sizes_of_columns_and_targets_change_little_and_their_loss_is_stated(size: float) -> None:
+    x, y = RNG.normal(size=(120, 3)) * [size, 1.0, 1 / size], RNG.normal(size=(120, 2)) * size
+    learner = agreed(3, 2, real=True)
+    model = fit_pooled(learner, ClientRows(x, y))
+    assert model.exponents == tuple(np.frexp(np.abs(np.hstack([x, y])).max(axis=0))[1].tolist())
+    mapped = learner.mapped(model, ClientRows(x, y)).features
+    row_format = learner.learner.feature_format
+    kept = row_format.dequantise(row_format.quantise(mapped)) * learner.units(model)
+    lost = np.abs(kept - x).max(axis=0) / learner.losses(model)
+    assert (lost < 1).all()
+    assert (lost > 0.9).all(), "the bound is no larger than it must be"
+    oracle = LinearRegression().fit(x / [size, 1.0, 1 / size], y / size)
+    assert np.allclose(learner.decision_function(model, x) / size, oracle.predict(x / [size, 1, 1 / size]), atol=1e-5)
+
+
+def test_moments_are_those_of_the_pooled_rows() -> None:
+    learner = agreed(30, 2, agreement=Agreement.STANDARDISED)
+    model = fit_pooled(learner, ClientRows(*CANCER))
+    assert model.moments is not None
+    scaled = np.ldexp(CANCER[0], -np.array(model.exponents))
+    for ours, numpys in zip(model.moments, (scaled.mean(axis=0), scaled.std(axis=0)), strict=True):
+        assert np.abs(np.array(ours) / numpys - 1).max() < 1e-4  # 22 bits, and a mean of a few hundredths
+
+
+def test_missing_values_are_counted_and_filled_where_that_is_asked_for() -> None:
+    x = CANCER[0].copy()
+    x[RNG.random(x.shape) < 0.02] = np.nan
+    learner = agreed(30, 2, agreement=Agreement.STANDARDISED, ridge=1.0, fill=True)
+    model = federate(learner, dealt(x, CANCER[1]), "masked")
+    assert model.missing == tuple(np.isnan(x).sum(axis=0).tolist())
+    scaler = StandardScaler()
+    pipe = make_pipeline(scaler, SimpleImputer(strategy="constant", fill_value=0.0), Ridge(alpha=1.0))
+    oracle = pipe.fit(x, np.eye(2)[CANCER[1]]).predict(x)
+    assert np.abs(learner.decision_function(model, x) - oracle).max() < 1e-5
+    own, found = learner.settled(model)
+    assert own.decision_function(found, x).tobytes() == learner.decision_function(model, x).tobytes()
+    with pytest.raises(RowsOutsideFormatError, match=r"hold NaN or infinity, and 0 more .*fill=True"):
+        fit_pooled(replace(learner, fill=False), ClientRows(x, CANCER[1]))
+    with pytest.raises(RowsOutsideFormatError, match="1 of 569 rows hold NaN"):
+        fit_pooled(
+            agreed(30, 1, real=True, fill=True), ClientRows(x, np.where(np.arange(569) == 3, np.nan, 1.0)[:, None])
+        )
+
+
+CHOSEN = replace(agreed(10, 1, real=True), learner=Chosen(learner=agreed(10, 1, real=True).learner, n_folds=3))
+LIFTED = Agreed(
+    learner=AFL(
+        n_features=10,
+        n_targets=1,
+        max_rows=600,
+        target_format=RowFormat.parse("Q0.20"),
+        lift=(lift := RandomMap(n_features=10, n_columns=20, feature_bound=1.0).with_bits(16)),
+        feature_format=lift.row_format,
+    ),
+    agreement="standardised",
+)
+
+
+@pytest.mark.parametrize("learner", [CHOSEN, replace(CHOSEN, agreement="standardised"), LIFTED])
+def test_models_are_stored_after_every_sum_and_exported_as_layers(learner: Agreed) -> None:
+    x, y = DIABETES[0], DIABETES[1][:, None]
+    for model in steps(learner, list(dealt(x, y).values())):
+        saved = model_from_bytes(model_to_bytes(learner, model))
+        assert saved.learner == learner
+        assert saved.learner.context_bytes(saved.model) == learner.context_bytes(model)
+    if learner is LIFTED:
+        with pytest.raises(SpecificationError, match="no linear map"):
+            learner.settled(model)
+        first, *_, last = learner.layers(model)
+        assert isinstance(first, Linear)
+        assert isinstance(last, Linear)
+        assert np.allclose(x @ first.matrix + first.bias, learner.mapped(model, ClientRows(x, y)).features, atol=1e-9)
+        assert last.matrix.tolist() == [[2.0 ** model.exponents[-1]]]
+        return
+    (layer,) = learner.layers(model)
+    assert isinstance(layer, Linear)
+    assert np.allclose(x @ layer.matrix + layer.bias, learner.decision_function(model, x), rtol=1e-9)
+    own, found = learner.settled(model)
+    assert own.ridge == model.ridge == model.path.choice
+    assert own.decision_function(found, x).tobytes() == learner.decision_function(model, x).tobytes()
+
+
+def test_a_column_that_an_outlier_makes_coarse_is_known() -> None:
+    x = RNG.normal(size=(100, 3))
+    x[7, 1] = 1e9
+    x[50:, 2] = 0.0
+    model = fit_pooled(agreed(3, 2), ClientRows(x, np.arange(100) % 2))
+    assert model.coarse == (0, 99, 0)
+
+
+def test_a_lone_largest_value_shows_in_the_first_total_and_the_gate_says_so() -> None:
+    """What the total gives away beside scales: that one row is of this size. The gate counts such cells."""
+    x = RNG.uniform(0.5, 1.0, size=(100, 2))
+    x[3, 0] = 700.0
+    learner, clients = agreed(2, 2), dealt(x, np.arange(100) % 2)
+    federation = Federation(learner, release=ReleasePolicy())
+    step = federation.next_sum
+    assert step is not None
+    total = sum(step.vector(rows) for rows in clients.values())
+    counts = step.spec.from_vector(total)["exponents"]
+    assert counts[0, 2 + 10 - LOWEST] == 1, "one value of column 0 is from 512 to below 1024"
+    (concern,) = federation.take(SumResult(total=total, survivors=tuple(clients))).concerns
+    assert (concern.gate, concern.refuses) == (Gate.SMALL_COUNTS, False)
+    assert "1 of 3 counts are of fewer than 5 rows" in concern.message
+
+
+def test_who_was_not_in_the_first_sum_has_the_headroom_that_was_agreed() -> None:
+    x, y = RNG.uniform(0.5, 1.0, size=(40, 2)), np.arange(40) % 2
+    for headroom in (0, 2):
+        learner = agreed(2, 2, headroom=headroom)
+        first = learner.client_statistics(learner.init(), ClientRows(x, y))
+        model = learner.update(learner.init(), first, 1)
+        late = ClientRows(3 * x, y)
+        if headroom:
+            assert learner.client_statistics(model, late).count == 40
+        else:
+            with pytest.raises(RowsOutsideFormatError, match=r"do not fit Q0\.26"):
+                learner.client_statistics(model, late)
+
+
+def test_what_cannot_be_agreed_on_is_refused() -> None:
+    learner = agreed(2, 2)
+    for changes, message in (
+        ({"feature_format": RowFormat.parse("Q1.20")}, "signed formats Q0.f"),
+        ({"feature_format": RowFormat.parse("UQ0.20")}, "signed formats Q0.f"),
+        ({"columns": ColumnMap(exponents=(1, 0))}, "leave the row map, or other scales, out"),
+    ):
+        with pytest.raises(SpecificationError, match=message):
+            replace(learner, learner=replace(learner.learner, **changes))
+    with pytest.raises(SpecificationError, match="0 to 8 bits, not 9"):
+        replace(learner, headroom=9)
+    with pytest.raises(NotReadyError, match="columns are agreed by"):
+        learner.decision_function(learner.init(), np.zeros((1, 2)))
+    narrow = np.column_stack([1e8 + RNG.normal(size=100), RNG.normal(size=100)])
+    with pytest.raises(InvalidRowsError, match="columns 0 need more than 18 integer bits"):
+        fit_pooled(replace(learner, agreement="standardised"), ClientRows(narrow, np.arange(100) % 2))
+    with pytest.raises(RowsOutsideFormatError, match=r"1 more a value from 2\^64 on \(columns 1,"):
+        fit_pooled(learner, ClientRows(np.array([[1.0, 2.0**64]]), np.array([0])))
