@@ -148,13 +148,13 @@ class Mode:
         clients: tuple[PartyId, ...],
         session_id: bytes,
         context: bytes = b"",
-        signed: bool = False,
+        identity_of: Callable[[PartyId], IdentityKey] | None = None,
     ) -> InOneProcess:
         """Return all parties of one sum, with helpers whose keys are fresh: for simulations.
 
         Args:
             layout, clients, session_id, context: of the sum.
-            signed: whether all parties have identities, fresh ones, and sign what they say.
+            identity_of: each party's key, where they sign what they say; None where nobody does.
 
         Raises:
             secagg.errors.ConfigurationError: this mode cannot serve such a cohort.
@@ -169,13 +169,13 @@ class Mode:
         )
         secrets: dict[PartyId, PartySecrets] = {}
         helpers: dict[PartyId, PartySecrets] = {}
-        if signed:
-            secrets = _with_identities((SERVER, *clients))
+        if identity_of is not None:
+            secrets = _with_identities((SERVER, *clients), identity_of)
             public = _public_of(secrets)
             setup = replace(setup, server_key=public.pop(SERVER), client_keys=public)
         if self.helper is not None:
             free = (number for number in count(1) if number not in clients)
-            helpers = _with_identities(islice(free, self.helper.in_simulation))
+            helpers = _with_identities(islice(free, self.helper.in_simulation), identity_of or fresh_identity)
             setup = replace(setup, helper_keys=_public_of(helpers))
         if self.announce is not None:
             said = {party: self.announce(setup, own) for party, own in helpers.items()}
@@ -222,8 +222,15 @@ class _SeparateSums:
         )
 
 
-def _with_identities(parties: Iterable[PartyId]) -> dict[PartyId, PartySecrets]:
-    return {party: PartySecrets(identity=IdentityKey.generate()) for party in parties}
+def fresh_identity(party: PartyId) -> IdentityKey:
+    """Return a signing key that nobody has had: a party of one sum alone."""
+    return IdentityKey.generate()
+
+
+def _with_identities(
+    parties: Iterable[PartyId], identity_of: Callable[[PartyId], IdentityKey]
+) -> dict[PartyId, PartySecrets]:
+    return {party: PartySecrets(identity=identity_of(party)) for party in parties}
 
 
 def _public_of(secrets: Mapping[PartyId, PartySecrets]) -> dict[PartyId, bytes]:

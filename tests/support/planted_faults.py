@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 from federation import modes
+from federation.site import journal
+from federation.site.journal import Journal
 from secagg import InsecureSeededEntropy
 from secagg.carriers import seal as carriers_seal
 from secagg.committee import adversary as committee_adversary
@@ -329,6 +331,24 @@ def bare_end(patch: Patch) -> None:
         mask[-len(mask) // 4 :] = 0
 
     _keystream(patch, bare)
+
+
+# Journals
+
+
+@fault("a site's journal forgets", "masked", "journal_differencing")
+def forgetful_journal(patch: Patch) -> None:
+    patch.setattr(Journal, "_enter", lambda self, protocol, new, written: None)
+
+
+@fault("sites do not work out what totals combine to", "masked", "journal_differencing")
+def journal_without_sums(patch: Patch) -> None:
+    patch.setattr(journal, "fewest_left", lambda *_, **others: 99)
+
+
+@fault("helpers do not know rows again", "committee", "journal_differencing")
+def helpers_without_journal(patch: Patch) -> None:
+    patch.setattr(Journal, "consent_to_help", lambda self, protocol, survivors, rows=None: None)
 
 
 # Encryption
