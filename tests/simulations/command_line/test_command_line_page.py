@@ -64,7 +64,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
     of_learners = {
         "afl": defaults(AFL) | choosing | {"intercept": None},
         "fedhip": defaults(AFL) | choosing | {"alphas": DEFAULT_ALPHAS, "intercept": None},
-        "random": defaults(RandomMap) | {"row_bits": 16, "d_phi": None, "format": None},
+        "random": choosing | defaults(RandomMap) | {"row_bits": 16, "d_phi": None, "format": None},
         "logistic": defaults(Logistic) | defaults(AFL) | {"d_phi": None, "intercept": None},
         "deepafl": defaults(DeepAFL),
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},
