@@ -69,6 +69,10 @@ class MeanSpec:
             ("count", 1, self.max_rows * self.count_units),
         )
 
+    def client_bounds(self, max_rows: int) -> tuple[int, ...]:
+        """Largest absolute value of an entry of each segment of one client with so many rows at most."""
+        return (max_rows * self.limit, max_rows * self.count_units)
+
     def sum_of(self, rows: FloatMatrix) -> IntVector:
         """One client's vector from rows that were clipped onto the lattice; scaled down if it is beyond S.
 

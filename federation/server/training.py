@@ -91,7 +91,10 @@ class Training:
         learner = settings.build_learner(len(server.roster.clients))
         self._privacy = settings.privacy
         self._federation = Federation(
-            learner, release=settings.release_policy(server.roster.total_holders), privacy=self._privacy
+            learner,
+            release=settings.release_policy(server.roster.total_holders),
+            privacy=self._privacy,
+            max_client_rows=server.roster.max_client_rows,
         )
         self._session = self._failure = b""
         self._series: tuple[Terms, GridSeries] | None = None
@@ -151,7 +154,7 @@ class Training:
         saved = model_from_bytes(self._model[False])
         evaluation = self._settings.evaluation(saved.learner, saved.model)
         policy = self._settings.release_policy(self._server.roster.total_holders)
-        federation = Federation[Any](evaluation, release=policy)
+        federation = Federation[Any](evaluation, release=policy, max_client_rows=self._server.roster.max_client_rows)
         step = federation.next_sum
         assert step is not None, "an evaluation begins with its sum"
         self._series, self._model = None, {}  # every node has its results already
