@@ -39,7 +39,7 @@ class ArrayFile:
     def to_bytes(self, arrays: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> bytes:
         """Return the bytes of a file; equal content has equal bytes."""
         said = {"version": self.version, **description, "arrays": _digests(arrays)}
-        return save_arrays(dict(arrays), {self.entry: _line(said | {"sha256": _digest(said)})})
+        return save_arrays(dict(arrays), {self.entry: line_of_json(said | {"sha256": _digest(said)})})
 
     def from_bytes(self, content: bytes, source: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Return the arrays, and what is said of them beside version and digests.
@@ -86,9 +86,9 @@ def _digests(arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
 
 def _digest(description: Mapping[str, Any]) -> str:
     """SHA-256 of the description without its digest."""
-    return hashlib.sha256(_line(description).encode()).hexdigest()
+    return hashlib.sha256(line_of_json(description).encode()).hexdigest()
 
 
-def _line(description: Mapping[str, Any]) -> str:
-    """One line of JSON with sorted names and no spaces."""
+def line_of_json(description: Mapping[str, Any]) -> str:
+    """Return one line of JSON with sorted names and no spaces: the same text for the same description."""
     return json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -254,6 +254,10 @@ class HistogramSpec:
         """The layout of ``to_vector``: (name, size, bound of the sum) a segment."""
         return (("histograms", self.n_features * self.grid.n_bins, self.max_rows), count_segment(self.max_rows))
 
+    def client_bounds(self, max_rows: int) -> tuple[int, ...]:
+        """Largest absolute value of an entry of each segment of one client with so many rows at most."""
+        return (max_rows, max_rows)
+
     def of_rows(self, features: NDArray[Any]) -> Histograms:
         """The histograms of rows, shape (n, d).
 

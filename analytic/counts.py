@@ -14,7 +14,7 @@ the rows of each value is slower than histograms.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -106,6 +106,14 @@ class CountSpec:
             ("cross", self.n_cells * self.n_classes, self.max_rows * self.target_format.magnitude),
             count_segment(self.max_rows),
         )
+
+    def client_bounds(self, max_rows: int) -> tuple[int, ...]:
+        """Largest absolute value of an entry of each segment of one client with so many rows at most.
+
+        The diagonal's allowance is left whole.
+        """
+        own = replace(self, max_rows=min(max_rows, self.max_rows))
+        return (*(bound for _, _, bound in own.segments[:-1]), max_rows)
 
     @property
     def block_rows(self) -> int:

@@ -75,6 +75,11 @@ class TallySpec:
         arrays = ((name, prod(shape), self.bounds[name]) for name, shape in self.shapes.items())
         return (*arrays, count_segment(self.max_rows))
 
+    def client_bounds(self, max_rows: int) -> tuple[int, ...]:
+        """Largest absolute value of an entry of each segment of one client with so many rows at most."""
+        arrays = (-(-self.bounds[name] * max_rows // self.max_rows) for name in self.shapes)
+        return (*arrays, max_rows)
+
     def to_vector(self, statistics: Tallies) -> IntVector:
         """One contribution, int64, its arrays in the order of ``shapes``.
 

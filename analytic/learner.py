@@ -123,6 +123,10 @@ class SumSpec(Protocol[S]):
         """(name, size, bound of the sum) a segment."""
         ...
 
+    def client_bounds(self, max_rows: int) -> tuple[int, ...]:
+        """Largest absolute value of an entry of each segment of one client with so many rows at most."""
+        ...
+
     def to_vector(self, statistics: S) -> IntVector:
         """One contribution as an int64 vector."""
         ...

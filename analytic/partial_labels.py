@@ -46,6 +46,10 @@ class PatternsSpec:
         """(name, size, bound of the sum) a segment."""
         return (("sites", len(self.parts.parts), MAX_PARTIES), *self.parts.segments)
 
+    def client_bounds(self, max_rows: int) -> tuple[int, ...]:
+        """Largest absolute value of an entry of each segment of one client with so many rows at most, one site."""
+        return (1, *self.parts.client_bounds(max_rows))
+
     def to_vector(self, statistics: Sequence[Statistics]) -> IntVector:
         """One contribution as an int64 vector: one site, where it has such rows."""
         sites = [int(one.count > 0) for one in statistics]

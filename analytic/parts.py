@@ -32,6 +32,10 @@ class PartsSpec:
             for name, size, bound in part.segments
         )
 
+    def client_bounds(self, max_rows: int) -> tuple[int, ...]:
+        """Largest absolute value of an entry of each segment of one client with so many rows at most."""
+        return tuple(bound for part in self.parts for bound in part.client_bounds(max_rows))
+
     def to_vector(self, statistics: Sequence[Statistics]) -> IntVector:
         """One contribution as an int64 vector.
 

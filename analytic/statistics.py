@@ -120,6 +120,14 @@ class StatisticsSpec:
             count_segment(self.max_rows),
         )
 
+    def client_bounds(self, max_rows: int) -> tuple[int, ...]:
+        """Largest absolute value of an entry of each segment of one client with so many rows at most.
+
+        The diagonal's allowance is left whole.
+        """
+        own = replace(self, max_rows=min(max_rows, self.max_rows))
+        return (*(bound for _, _, bound in own.segments[:-1]), max_rows)
+
     @property
     def _target_segments(self) -> tuple[tuple[str, int, int], ...]:
         """The targets' sum, then the upper triangle of Y^T Y, which for labels of one class has nothing to add."""

@@ -66,6 +66,10 @@ class WeightedSpec:
         """(name, size, bound of the sum) a segment."""
         return (("weight squares", 1, self.squares), *self.spec.segments)
 
+    def client_bounds(self, max_rows: int) -> tuple[int, ...]:
+        """Largest absolute value of an entry of each segment of one client whose weights add up to so many at most."""
+        return (max_rows**2, *self.spec.client_bounds(max_rows))
+
     def to_vector(self, statistics: tuple[int, Any]) -> IntVector:
         """One contribution as an int64 vector."""
         squares, own = statistics

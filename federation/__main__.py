@@ -14,6 +14,7 @@ from federation.change_command import COMMAND as CHANGE
 from federation.console.arguments import file
 from federation.console.command_parser import run_commands
 from federation.console.declaration import Command, option
+from federation.dossier_command import COMMANDS as DOSSIER
 from federation.errors import UsageError
 from federation.personalise_command import COMMAND as PERSONALISE
 from federation.receipts import problems, told_by
@@ -113,6 +114,7 @@ COMMANDS: tuple[Command[Any], ...] = (
     ),
     CHANGE,
     PERSONALISE,
+    *DOSSIER,
 )
 
 

@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
+from analytic.errors import InvalidRowsError
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.statistics import IntVector
 from federation.errors import FederationError
@@ -17,6 +18,7 @@ from federation.privacy import PrivacyPlan, PrivateForm
 from federation.release import Concern, ReleasePolicy
 from secagg import Layout, PartyId, SumProtocol, SumResult
 from secagg.dp import Ledger
+from secagg.errors import InvalidVectorError
 
 M = TypeVar("M")
 
@@ -31,6 +33,8 @@ class Step(Generic[M]):
         spec: the sum that it asks for.
         number: which sum of the run it is, from 0.
         noise: the noise of all sums of the run; None where totals are exact.
+        max_client_rows: most rows (of weighted ones, most weight) of one client, from which the layout's bounds for one
+            client follow; None bounds the cohort alone.
         layout: the shape of the vectors, before noise.
     """
 
@@ -39,18 +43,35 @@ class Step(Generic[M]):
     spec: SumSpec[Any]
     number: int = 0
     noise: PrivateForm | None = field(default=None, repr=False)
+    max_client_rows: int | None = None
     layout: Layout = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layout", Layout.of(self.spec.segments))
+        segments, most = self.spec.segments, self.max_client_rows
+        if most is None:
+            object.__setattr__(self, "layout", Layout.of(segments))
+            return
+        if type(most) is not int or most < 1:
+            raise FederationError(f"a client may hold one row or more, a whole number, not {most!r}")
+        own = self.spec.client_bounds(most)
+        pairs = zip(segments, own, strict=True)
+        object.__setattr__(self, "layout", Layout.of([(*segment, min(segment[2], one)) for segment, one in pairs]))
 
     @classmethod
     def of(
-        cls, learner: AnalyticLearner[M], model: M, *, number: int = 0, noise: PrivateForm | None = None
+        cls,
+        learner: AnalyticLearner[M],
+        model: M,
+        *,
+        number: int = 0,
+        noise: PrivateForm | None = None,
+        max_client_rows: int | None = None,
     ) -> Self | None:
         """Return the sum that a learner needs next; None where its model is complete."""
         spec = learner.next_sum(model)
-        return None if spec is None else cls(learner=learner, model=model, spec=spec, number=number, noise=noise)
+        if spec is None:
+            return None
+        return cls(learner=learner, model=model, spec=spec, number=number, noise=noise, max_client_rows=max_client_rows)
 
     @property
     def received(self) -> bytes:
@@ -63,8 +84,21 @@ class Step(Generic[M]):
         return hashlib.sha256(self.received).digest()
 
     def vector(self, rows: ClientRows) -> IntVector:
-        """Return what a client with these rows puts into the sum, int64 of the layout's shape, before noise."""
-        return self.spec.to_vector(self.learner.client_statistics(self.model, rows))
+        """Return what a client with these rows puts into the sum, int64 of the layout's shape, before noise.
+
+        Raises:
+            InvalidRowsError: they are more than one client may hold.
+        """
+        vector = self.spec.to_vector(self.learner.client_statistics(self.model, rows))
+        if self.max_client_rows is not None:
+            try:
+                self.layout.check(vector)
+            except InvalidVectorError as error:
+                raise InvalidRowsError(
+                    f"one client may hold {self.max_client_rows} rows (of weighted ones, as much weight), and these "
+                    f"{len(rows)} are more: {error}. Give fewer, or have all parties raise max_client_rows"
+                ) from error
+        return vector
 
     def room(self, n_clients: int) -> Layout:
         """Return the layout that the sum must have: wide enough for the noise of so many clients."""
@@ -122,16 +156,22 @@ class Federation(Generic[M]):
             where all rows are in one place anyway).
         privacy: a promise that each total's noise keeps; None for exact totals. ``learner`` then is the private form of
             the one that was given, and ``noise`` has the bill before anything is sent.
+        max_client_rows: most rows of one client; None bounds all clients' rows together alone.
     """
 
     def __init__(
-        self, learner: AnalyticLearner[M], *, release: ReleasePolicy | None, privacy: PrivacyPlan | None = None
+        self,
+        learner: AnalyticLearner[M],
+        *,
+        release: ReleasePolicy | None,
+        privacy: PrivacyPlan | None = None,
+        max_client_rows: int | None = None,
     ) -> None:
         self.noise = None if privacy is None else privacy.apply(learner)
         self.learner: AnalyticLearner[M] = learner if self.noise is None else self.noise.learner
-        self._release = release
+        self._release, self._max_client_rows = release, max_client_rows
         self._model, self._sums = self.learner.init(), list[SumRecord]()
-        self._step = Step.of(self.learner, self._model, noise=self.noise)
+        self._step = self._due(self._model, 0)
 
     @property
     def next_sum(self) -> Step[M] | None:
@@ -175,10 +215,13 @@ class Federation(Generic[M]):
             disputes=result.disputes,
             complaints=result.complaints,
         )
-        self._step = Step.of(self.learner, model, number=step.number + 1, noise=self.noise)
+        self._step = self._due(model, step.number + 1)
         self._model = model
         self._sums.append(record)
         return record
+
+    def _due(self, model: M, number: int) -> Step[M] | None:
+        return Step.of(self.learner, model, number=number, noise=self.noise, max_client_rows=self._max_client_rows)
 
     def _judge(self, total: Any, survivors: tuple[PartyId, ...]) -> tuple[Concern, ...]:
         """Refuse a total that is of too few clients or gives rows away, and say what a total gives away besides.

@@ -96,6 +96,7 @@ def federate(
     *,
     dropouts: Mapping[PartyId, int] | None = None,
     privacy: PrivacyPlan | None = None,
+    max_client_rows: int | None = None,
 ) -> M:
     """Return the learner's model over a privacy mode, all parties in this process; ``run_federation`` tells more.
 
@@ -105,13 +106,21 @@ def federate(
         mode: a name such as ``masked`` or ``committee``.
         dropouts: party -> messages that it still sends in each sum before it vanishes.
         privacy: a promise that noise in every total keeps; None for exact totals.
+        max_client_rows: most rows of one client; None bounds all clients' rows together alone.
 
     Raises:
         UsageError: no such mode, or one whose extra is not installed.
         secagg.errors.SecureSumError, analytic.errors.AnalyticError: as their packages say.
     """
     chosen = choose_modes([mode])[0] if isinstance(mode, str) else mode
-    return run_federation(learner, clients, chosen, dropouts=lambda number: dropouts or {}, privacy=privacy).model
+    return run_federation(
+        learner,
+        clients,
+        chosen,
+        dropouts=lambda number: dropouts or {},
+        privacy=privacy,
+        max_client_rows=max_client_rows,
+    ).model
 
 
 def run_federation(
@@ -124,6 +133,7 @@ def run_federation(
     tick: Tick = lambda: None,
     privacy: PrivacyPlan | None = None,
     ledger: Ledger | None = None,
+    max_client_rows: int | None = None,
 ) -> FederatedRun[M]:
     """Return the learner's model over ``mode``, and what it cost.
 
@@ -140,12 +150,13 @@ def run_federation(
         tick: called after each contribution.
         privacy: a promise that noise in every total keeps; None for exact totals.
         ledger: is charged for each noisy sum before any of its messages is made.
+        max_client_rows: most rows of one client; None bounds all clients' rows together alone.
 
     Raises:
         FederationError: a party refused what another sent; nothing is lost on this network, so that is a fault.
         secagg.errors.SecureSumError, analytic.errors.AnalyticError: as their packages say.
     """
-    federation = Federation(learner, release=None, privacy=privacy)
+    federation = Federation(learner, release=None, privacy=privacy, max_client_rows=max_client_rows)
     sums = mode.sums(tuple(clients), in_series=in_series and privacy is None)
     finished = FederatedRun(model=federation.model)
     while (step := federation.next_sum) is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import count, islice
 from typing import Any, Protocol
@@ -89,6 +89,7 @@ class Mode:
         requires: a module that must be importable, of the optional dependencies.
         extra: the extra that installs it.
         corrupt_helpers: in simulations, how many of its helpers may collude with the server; None for all but one.
+        promised: in simulations, what cohorts of more than 100 clients are promised to be.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Mode:
     requires: str | None = None
     extra: str | None = None
     corrupt_helpers: int | None = None
+    promised: Assumptions = field(default_factory=Assumptions)
 
     @property
     def options(self) -> Mapping[str, Callable[[str], int]]:
@@ -148,13 +150,13 @@ class Mode:
         clients: tuple[PartyId, ...],
         session_id: bytes,
         context: bytes = b"",
-        signed: bool = False,
+        identity_of: Callable[[PartyId], IdentityKey] | None = None,
     ) -> InOneProcess:
         """Return all parties of one sum, with helpers whose keys are fresh: for simulations.
 
         Args:
             layout, clients, session_id, context: of the sum.
-            signed: whether all parties have identities, fresh ones, and sign what they say.
+            identity_of: each party's key, where they sign what they say; None where nobody does.
 
         Raises:
             secagg.errors.ConfigurationError: this mode cannot serve such a cohort.
@@ -165,17 +167,17 @@ class Mode:
             session_id=session_id,
             context=context,
             corrupt_helpers=self.corrupt_helpers,
-            **_promised_in_simulation(clients),
+            **self._promised_to(clients),
         )
         secrets: dict[PartyId, PartySecrets] = {}
         helpers: dict[PartyId, PartySecrets] = {}
-        if signed:
-            secrets = _with_identities((SERVER, *clients))
+        if identity_of is not None:
+            secrets = _with_identities((SERVER, *clients), identity_of)
             public = _public_of(secrets)
             setup = replace(setup, server_key=public.pop(SERVER), client_keys=public)
         if self.helper is not None:
             free = (number for number in count(1) if number not in clients)
-            helpers = _with_identities(islice(free, self.helper.in_simulation))
+            helpers = _with_identities(islice(free, self.helper.in_simulation), identity_of or fresh_identity)
             setup = replace(setup, helper_keys=_public_of(helpers))
         if self.announce is not None:
             said = {party: self.announce(setup, own) for party, own in helpers.items()}
@@ -189,10 +191,17 @@ class Mode:
         Who drops out of a series stays out until a new one begins.
         """
         if in_series and self.make_series is not None:
-            promised = _promised_in_simulation(clients)
+            promised = self._promised_to(clients)
             setup = SumSetup(layout=PROBE, clients=clients, session_id=new_session_id(), **promised)
             return SeriesInOneProcess(self.make_series(setup))
         return _SeparateSums(self, clients)
+
+    def _promised_to(self, clients: tuple[PartyId, ...]) -> dict[str, Any]:
+        """What larger cohorts are promised to be, so that their masks are on a sparse graph that is planned for it."""
+        if len(clients) <= LARGEST_COMPLETE:
+            return {}
+        promised = self.promised
+        return {"corruption": promised.corruption, "dropout": promised.dropout, "beacon": os_entropy(BEACON_BYTES)}
 
     def guarantee(self, clients: tuple[PartyId, ...]) -> Guarantee:
         """Return what a simulated sum of such a cohort promises.
@@ -222,8 +231,15 @@ class _SeparateSums:
         )
 
 
-def _with_identities(parties: Iterable[PartyId]) -> dict[PartyId, PartySecrets]:
-    return {party: PartySecrets(identity=IdentityKey.generate()) for party in parties}
+def fresh_identity(party: PartyId) -> IdentityKey:
+    """Return a signing key that nobody has had: a party of one sum alone."""
+    return IdentityKey.generate()
+
+
+def _with_identities(
+    parties: Iterable[PartyId], identity_of: Callable[[PartyId], IdentityKey]
+) -> dict[PartyId, PartySecrets]:
+    return {party: PartySecrets(identity=identity_of(party)) for party in parties}
 
 
 def _public_of(secrets: Mapping[PartyId, PartySecrets]) -> dict[PartyId, bytes]:
@@ -234,17 +250,6 @@ PROBE = Layout.of([("probe", 1, 1)])
 
 LARGEST_COMPLETE = 100
 """Clients of a simulation up to which each shares a mask with every other."""
-
-
-def _promised_in_simulation(clients: tuple[PartyId, ...]) -> dict[str, Any]:
-    """Return what larger cohorts are promised to be, so that their masks are on a sparse graph that is planned for it.
-
-    A tenth corrupt and three tenths of dropouts, which are the defaults of ``parameters`` and ``bench``.
-    """
-    if len(clients) <= LARGEST_COMPLETE:
-        return {}
-    promised = Assumptions()
-    return {"corruption": promised.corruption, "dropout": promised.dropout, "beacon": os_entropy(BEACON_BYTES)}
 
 
 @lru_cache(maxsize=256)

@@ -222,6 +222,13 @@ class DurableClient:
 class DurableServer:
     """One server's session in a store; after a crash ``requests`` holds what the last closed round sent.
 
+    It keeps no list of sessions that are over, as a client's store does. A client's second vector under one session id
+    would be hidden by the masks of its first; a server has no secret that a second sum would spend, and a list of its
+    own would bind no server that lies. Whoever is asked again says the same again or refuses, by *its* store.
+
+    Each message that is taken writes the whole session: the sum so far, and what the round has brought of each party.
+    Over n clients this writes n times the vector, and boxes of n^2 / 2 clients.
+
     Args:
         store: where it is kept; only the server may read it.
         session: a fresh session; it goes on where the stored one stopped, if there is one.

@@ -108,7 +108,7 @@ class Layout:
             raise ConfigurationError(f"segment names must differ within a layout, not {names[:10]}; rename one")
 
     @classmethod
-    def of(cls, segments: Iterable[tuple[str, int, int]]) -> Layout:
+    def of(cls, segments: Iterable[tuple[str, int, int] | tuple[str, int, int, int]]) -> Layout:
         """The layout of (name, size, bound) triples, the form in which other packages state it.
 
         A fourth number is the bound for one client.

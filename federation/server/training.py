@@ -8,12 +8,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from analytic.model_files import model_from_bytes, model_to_bytes, save_model
 from federation.console.output_files import OutputFile
-from federation.federation import Federation, Step
+from federation.federation import Federation, Step, SumRecord
 from federation.modes import MODES
 from federation.server.exchange import Deadlines, Exchange, SessionExchange, Transport
 from federation.server.grid_series import GridSeries, SeriesOverError
@@ -27,7 +28,7 @@ from federation.site.messages import END, write_end
 from federation.site.results import RunResults
 from federation.site.terms import Terms
 from federation.totals import totals_to_bytes
-from secagg import SumResult, new_session_id
+from secagg import Receipt, SumResult, new_session_id
 
 
 def train(
@@ -90,11 +91,16 @@ class Training:
         learner = settings.build_learner(len(server.roster.clients))
         self._privacy = settings.privacy
         self._federation = Federation(
-            learner, release=settings.release_policy(server.roster.total_holders), privacy=self._privacy
+            learner,
+            release=settings.release_policy(server.roster.total_holders),
+            privacy=self._privacy,
+            max_client_rows=server.roster.max_client_rows,
         )
         self._session = self._failure = b""
         self._series: tuple[Terms, GridSeries] | None = None
         self._totals: list[SumResult] = []
+        self._sessions: list[bytes] = []
+        self._began = datetime.now(UTC).isoformat(timespec="seconds")
         self._model: dict[bool, bytes] = {}
         """The file of the model, or of its evaluation, for whom the roster names (True) and for others."""
 
@@ -125,6 +131,7 @@ class Training:
         self._progress.say("sum", number=number, survivors=list(result.survivors))
         record = self._federation.take(result)
         self._totals.append(result)
+        self._sessions.append(self._session)
         helpers = self._server.roster.listed(MODES[self._settings.mode].helper)
         for owner, holder in record.disputes:
             if owner in helpers:
@@ -147,7 +154,7 @@ class Training:
         saved = model_from_bytes(self._model[False])
         evaluation = self._settings.evaluation(saved.learner, saved.model)
         policy = self._settings.release_policy(self._server.roster.total_holders)
-        federation = Federation[Any](evaluation, release=policy)
+        federation = Federation[Any](evaluation, release=policy, max_client_rows=self._server.roster.max_client_rows)
         step = federation.next_sum
         assert step is not None, "an evaluation begins with its sum"
         self._series, self._model = None, {}  # every node has its results already
@@ -244,6 +251,7 @@ class Training:
         weights = hashlib.sha256(learner.weights_bytes(model)).hexdigest()
         proof = {"certified": not self._federation.uncertified, "uncertified": list(self._federation.uncertified)}
         summary = {
+            "started": self._began,
             "mode": self._settings.mode,
             "learner": learner.name,
             "survivors": [list(one.survivors) for one in self._federation.sums],
@@ -251,6 +259,32 @@ class Training:
             **proof,
             "privacy": None if self._privacy is None else self._privacy.to_public(),
             "seconds": round(seconds, 3),
+            "settings": self._settings.model_dump(mode="json"),
+            "roster": self._server.roster.fingerprint,
+            "bill": None if self._federation.noise is None else self._federation.noise.explain(),
+            "sums": [
+                _account(record, session, result)
+                for record, session, result in zip(self._federation.sums, self._sessions, self._totals, strict=True)
+            ],
         }
         OutputFile(folder / "summary.json").write(json.dumps(summary, indent=2) + "\n")
         self._progress.say("model", folder=str(folder), weights_sha256=weights, **proof)
+
+
+def _account(record: SumRecord, session: bytes, result: SumResult) -> dict[str, Any]:
+    """What happened in one sum, for the summary: all of it public."""
+    statement = Receipt.from_bytes(result.receipt).statement if result.receipt else None
+    return {
+        "session": session.hex(),
+        "context": record.context.hex(),
+        "configuration": None if statement is None else statement.configuration.hex(),
+        "uploads": None if statement is None else statement.uploads.hex(),
+        "survivors": list(record.survivors),
+        "segments": [[one.name, one.size, one.bound] for one in record.layout.segments],
+        "concerns": [
+            {"gate": concern.gate.value, "refuses": concern.refuses, "message": concern.message}
+            for concern in record.concerns
+        ],
+        "disputes": [list(pair) for pair in record.disputes],
+        "complaints": [list(pair) for pair in record.complaints],
+    }

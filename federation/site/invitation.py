@@ -77,7 +77,7 @@ class Invitation:
             ConfigurationError: other parties than this roster's, unsafe terms, another private form than the terms'
                 privacy plan gives, or no context of the key holder.
         """
-        step = self._load()
+        step = self._load(roster)
         terms, mode, setup = self._setup(roster, step)
         if terms.place and (step.noise is not None or terms.receipts != NO_RECEIPTS):
             raise ConfigurationError("sums with noise or receipts stand by themselves; there is no series of them")
@@ -96,7 +96,7 @@ class Invitation:
             WireError: no terms or no model, or a model that needs no sum.
             ConfigurationError: other parties than this roster's.
         """
-        _, mode, setup = self._setup(roster, self._load())
+        _, mode, setup = self._setup(roster, self._load(roster))
         return mode, setup
 
     def _setup(self, roster: Roster, step: Step[Any]) -> tuple[Terms, Mode, SumSetup]:
@@ -126,7 +126,7 @@ class Invitation:
         )
         return terms, mode, setup
 
-    def _load(self) -> Step[Any]:
+    def _load(self, roster: Roster) -> Step[Any]:
         try:
             saved = model_from_bytes(self.model)
         except AnalyticError as error:
@@ -134,7 +134,8 @@ class Invitation:
         plan = Terms.from_bytes(self.terms).privacy
         noise = None if plan is None else plan.form_of(saved.learner)
         number = 0 if noise is None or saved.learner.next_sum(saved.model) is None else noise.due(saved.model)
-        step = Step.of(saved.learner, saved.model, number=number, noise=noise)
+        most = roster.max_client_rows
+        step = Step.of(saved.learner, saved.model, number=number, noise=noise, max_client_rows=most)
         if step is None:
             raise WireError("this model is complete; no sum is left to take part in")
         return step

@@ -61,6 +61,8 @@ class Roster(StrictModel):
             from it (``seed_of_beacon``). None leaves masked sums on the complete graph.
         totals: the parties to which the server gives the totals of a run, with which a client takes its own part off;
             everybody else gets the model alone.
+        max_client_rows: most rows of one client (of weighted rows, most weight), beyond which nobody's contribution to
+            any sum may go; None bounds all clients together alone.
         beside: the Ed25519 public keys of the parties that some modes need beside clients and server, by the table that
             a mode's ``HelperRole`` names (``helpers``, ``key_holder``); tables that list nobody may be left out.
     """
@@ -69,6 +71,7 @@ class Roster(StrictModel):
     beacon: Annotated[bytes, BeforeValidator(lambda value: _hex(value, "beacon"))] = b""
     corrupt_helpers: NonNegativeInt | None = None
     totals: Annotated[tuple[PartyId, ...], BeforeValidator(lambda value: tuple(value))] = ()
+    max_client_rows: Annotated[int, Field(ge=1, le=2**42)] | None = None
     clients: Keys = Field(default_factory=dict)
     beside: Mapping[str, Keys] = Field(default_factory=dict)
 
@@ -115,6 +118,7 @@ class Roster(StrictModel):
         lines = [f'server = "{self.server.hex()}"', *([f'beacon = "{self.beacon.hex()}"'] if self.beacon else [])]
         lines += [f"totals = {list(self.totals)}"] if self.totals else []
         lines += [] if self.corrupt_helpers is None else [f"corrupt_helpers = {self.corrupt_helpers}"]
+        lines += [] if self.max_client_rows is None else [f"max_client_rows = {self.max_client_rows}"]
         for name, keys in self._tables():
             lines += ["", f"[{name}]", *(f'{party} = "{keys[party].hex()}"' for party in sorted(keys))]
         return "\n".join(lines) + "\n"
@@ -130,7 +134,8 @@ class Roster(StrictModel):
         label = [b"roster with beacon", self.beacon] if self.beacon else [b"roster"]
         label += [b"totals", *(party.to_bytes(4, "big") for party in sorted(self.totals))] if self.totals else []
         corrupt = [] if self.corrupt_helpers is None else [b"corrupt helpers", self.corrupt_helpers.to_bytes(4, "big")]
-        digest = hashlib.sha256(length_prefixed(*label, self.server, *corrupt, *parties)).hexdigest()
+        most = [] if self.max_client_rows is None else [b"max client rows", self.max_client_rows.to_bytes(8, "big")]
+        digest = hashlib.sha256(length_prefixed(*label, self.server, *corrupt, *most, *parties)).hexdigest()
         return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
 
     def _tables(self) -> list[tuple[str, Mapping[PartyId, bytes]]]:

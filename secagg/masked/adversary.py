@@ -6,7 +6,6 @@ or to the peers' keys; and to nobody's secret where something follows from publi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from secagg.masked.messages import AdvertisedKeys, SealedShares, UnmaskShares
@@ -45,7 +44,7 @@ def _masks(config: MaskedSum, knowledge: Knowledge, target: PartyId) -> list[tup
         return []
     of_key, of_seed, commitment = _shares(config, knowledge, target, keys)
     masks: list[tuple[bytes, int]] = []
-    for self_mask in (_combined(config, of_seed), *_revealed_seeds(config, knowledge)):
+    for self_mask in (_combined(config, of_seed), *revealed_self_masks(config, knowledge).values()):
         if self_mask is not None and self_mask_commitment(self_mask, config.setup_digest, target) == commitment:
             masks.append((self_mask, 1))
             break
@@ -128,13 +127,14 @@ def _opened(
         return b""
 
 
-def _revealed_seeds(config: MaskedSum, knowledge: Knowledge) -> Iterator[bytes | None]:
-    """Every self-mask that clients revealed: another client's should fit nobody."""
+def revealed_self_masks(config: MaskedSum, knowledge: Knowledge) -> dict[PartyId, bytes]:
+    """Return the seeds of self-masks that clients revealed, by whose they are: another client's should fit nobody."""
     of_owner: dict[PartyId, dict[PartyId, bytes]] = {}
     for sender, payload in knowledge.payloads(MessageType.UNMASK_SHARES):
         for owner, share in UnmaskShares.read(Reader(memoryview(payload), peer=sender)).self_mask_shares.items():
             of_owner.setdefault(owner, {})[sender] = share
-    return (_combined(config, shares) for shares in of_owner.values())
+    combined = {owner: _combined(config, shares) for owner, shares in of_owner.items()}
+    return {owner: seed for owner, seed in combined.items() if seed is not None}
 
 
 def _combined(config: MaskedSum, shares: dict[PartyId, bytes]) -> bytes | None:

@@ -12,6 +12,7 @@ from simulations.audit.attacks.confirmation import Confirmation
 from simulations.audit.attacks.differencing import Differencing, DifferentModels, InsiderDifferencing, MaskReuse
 from simulations.audit.attacks.distinguishing import Distinguishing, Uniformity
 from simulations.audit.attacks.drawn_secrets import DrawnSecrets
+from simulations.audit.attacks.further_totals import Folds, JournalDifferencing, Removal
 from simulations.audit.attacks.helpers import LyingHelper, SurvivorSets
 from simulations.audit.attacks.mask_words import MaskWords
 from simulations.audit.attacks.membership import DICTIONARY, MEMBERSHIP, ManySums
@@ -35,6 +36,9 @@ ATTACKS: Mapping[str, Attack] = {
         DrawnSecrets(),
         MaskReuse(),
         Differencing(),
+        JournalDifferencing(),
+        Removal(),
+        Folds(),
         DifferentModels(),
         InsiderDifferencing(),
         ManySums(),

@@ -368,13 +368,15 @@ class _Rehearsals:
 
     @property
     def dependence(self) -> float:
-        """How likely the largest correlation of two residuals is, of all pairs (Bonferroni)."""
+        """How likely independent residuals have so large a correlation in some pair, or so long a mean (Bonferroni)."""
         noisy = self.noise.total.levels > 0
         scaled = self.residuals[:, noisy] / self.sigmas[noisy]
         scaled /= np.sqrt(np.maximum(np.square(scaled).mean(axis=1, keepdims=True), NEARLY_NONE))
-        pairs = list(combinations(range(len(scaled)), 2))
-        largest = max(abs(float(scaled[i] @ scaled[j])) for i, j in pairs) / math.sqrt(scaled.shape[1])
-        return min(1.0, len(pairs) * 2 * float(stats.norm.sf(largest)))
+        n, dimension = scaled.shape
+        pairs = list(combinations(range(n), 2))
+        largest = max(abs(float(scaled[i] @ scaled[j])) for i, j in pairs) / math.sqrt(dimension)
+        of_mean = float(stats.chi2.sf(n * np.square(scaled.mean(axis=0)).sum(), dimension))
+        return min(1.0, 2 * len(pairs) * 2 * float(stats.norm.sf(largest)), 2 * of_mean)
 
 
 MOST_REHEARSALS = 40

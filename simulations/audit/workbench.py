@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from federation.modes import Mode
 from secagg import InOneProcess, Layout, PartyId, SumResult, new_session_id
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
+from secagg.primitives.identity import IdentityKey
 from simulations.audit.population import EnteringRows, Indices, Population, SideInformation, Truth, sizes
 from simulations.audit.view import SERVER_ALONE, Overlooked, RecordedSum, record_sum
 
@@ -106,10 +107,21 @@ class Bench:
         """Everybody's contribution."""
         return {party: self.vector(indices) for party, indices in cohort.items()}
 
-    def parties(self, mode: Mode, clients: tuple[PartyId, ...], *, signed: bool = False) -> InOneProcess:
-        """All parties of one session of a mode for this sum."""
+    def parties(
+        self,
+        mode: Mode,
+        clients: tuple[PartyId, ...],
+        *,
+        identity_of: Callable[[PartyId], IdentityKey] | None = None,
+        context: bytes | None = None,
+    ) -> InOneProcess:
+        """All parties of one session of a mode for this sum; with ``identity_of`` they sign what they say."""
         return mode.in_one_process(
-            layout=self.layout, clients=clients, session_id=new_session_id(), context=self.context, signed=signed
+            layout=self.layout,
+            clients=clients,
+            session_id=new_session_id(),
+            context=self.context if context is None else context,
+            identity_of=identity_of,
         )
 
     def run(self, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -79,7 +80,10 @@ def _settings(options: CompareOptions, dataset: Dataset) -> CompareSettings:
     return CompareSettings(
         learners=tuple(ChosenLearner(entry=entry, options=own[entry.name]) for entry in entries),
         baselines=tuple(e.with_values(own[e.name]) for e in learning.baselines if isinstance(e, Baseline)),
-        modes=tuple(mode.with_options(**own.get(mode.name, {})) for mode in federation.modes),
+        modes=tuple(
+            replace(mode.with_options(**own.get(mode.name, {})), promised=federation.dropouts.promise)
+            for mode in federation.modes
+        ),
         n_clients=federation.clients,
         partitions=federation.partitions,
         feature_format=learning.feature_format,

@@ -44,7 +44,7 @@ class FederationOptions:
     modes: tuple[Mode, ...] = modes_option()
     clients: tuple[int, ...] = option(
         f"cohort sizes; masks of more than {LARGEST_COMPLETE} clients are on a sparse graph, planned for a tenth "
-        "corrupt and three tenths of dropouts",
+        "corrupt, and a tenth of dropouts or half as many again as --dropout says",
         lambda text: wholes(text, at_least=1, at_most=MAX_CLIENTS),
         default=(20,),
         metavar="N,...",

@@ -308,6 +308,10 @@ def test_no_total_leaves_the_bounds_of_its_layout(name: str, data: st.DataObject
         if (spec := learner.next_sum(model)) is None:
             return
         vectors = [spec.to_vector(learner.client_statistics(model, rows)).astype(object) for rows in clients]
+        for rows, vector in zip(clients, vectors, strict=True):
+            ends = zip(spec.segments, spec.client_bounds(max(1, len(rows))), strict=True)
+            own = np.concatenate([np.full(size, min(bound, most), dtype=object) for (_, size, bound), most in ends])
+            assert (abs(vector) <= own).all()
         bounds = np.concatenate([np.full(size, bound, dtype=object) for _, size, bound in spec.segments])
         assert all(vector.shape == bounds.shape for vector in vectors)
         assert (abs(sum(vectors, start=0 * bounds)) <= bounds).all()

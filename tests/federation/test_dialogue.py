@@ -12,7 +12,7 @@ import pytest
 
 from analytic.afl import AFL
 from analytic.deepafl import DeepAFL
-from analytic.errors import RowsOutsideFormatError
+from analytic.errors import InvalidRowsError, RowsOutsideFormatError
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from federation.errors import FederationError, UsageError
@@ -21,8 +21,9 @@ from federation.in_process import FederatedRun, federate, run_federation
 from federation.modes import MODES
 from federation.privacy import PrivacyPlan
 from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
-from secagg import SumResult
+from secagg import Layout, SumResult
 from secagg.dp import Budget, BudgetExceededError, Ledger, PrivacyError
+from secagg.errors import SumOutOfBoundsError
 
 AFL_ = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("Q3.5"), max_rows=60, max_clients=9, ri_gamma=2.0)
 DEEP = DeepAFL(n_features=3, n_targets=2, feature_bound=8.0, max_rows=60, n_layers=1, d_phi=6, d_f=5, gamma=0.1)
@@ -109,6 +110,26 @@ def test_rows_outside_the_format_make_no_vector() -> None:
     assert step is not None
     with pytest.raises(RowsOutsideFormatError):
         step.vector(ClientRows(np.full((1, 3), np.inf), np.zeros(1, dtype=int)))
+
+
+def test_no_client_brings_more_rows_than_agreed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own side refuses, in every sum of a run; where it lies to itself the total is refused."""
+    clients = {party: rows(party) for party in range(1, 4)}
+    for learner in (AFL_, DEEP):
+        bounded = federate(learner, clients, "masked", max_client_rows=12)
+        assert learner.weights_bytes(bounded) == learner.weights_bytes(federate(learner, clients, "masked"))
+        with pytest.raises(InvalidRowsError, match=r"client 1: one client may hold 11 rows .* and these 12 are more"):
+            federate(learner, clients, "masked", max_client_rows=11)
+    free, own = Step.of(AFL_, AFL_.init()), Step.of(AFL_, AFL_.init(), max_client_rows=10**9)
+    assert free is not None
+    assert own is not None
+    assert not free.layout.states_client_bounds
+    assert own.layout.segments[0].client_bound == own.layout.segments[0].bound
+    with pytest.raises(FederationError, match="one row or more"):
+        federate(AFL_, clients, "plain", max_client_rows=0)
+    monkeypatch.setattr(Layout, "check", lambda self, vector: None)
+    with pytest.raises(SumOutOfBoundsError, match=r"'count': 1 of 1 entries of the total .* 3 clients of at most 11"):
+        federate(AFL_, clients, "masked", max_client_rows=11)
 
 
 @pytest.mark.parametrize("mode", ["plain", "masked", "committee"])

@@ -43,6 +43,9 @@ class ColumnSums:
     def segments(self) -> tuple[tuple[str, int, int], ...]:
         return (("sums", self.n_features, self.max_rows * self.largest), ("count", 1, self.max_rows))
 
+    def client_bounds(self, max_rows: int) -> tuple[int, ...]:
+        return (max_rows * self.largest, max_rows)
+
     def to_vector(self, statistics: IntVector) -> IntVector:
         return statistics
 

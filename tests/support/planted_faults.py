@@ -17,11 +17,14 @@ import numpy as np
 import pytest
 
 from federation import modes
+from federation.site import journal
+from federation.site.journal import Journal
 from secagg import InsecureSeededEntropy
 from secagg.carriers import seal as carriers_seal
 from secagg.committee import adversary as committee_adversary
 from secagg.committee import client as committee_client
 from secagg.committee import messages as committee_messages
+from secagg.committee import replication
 from secagg.committee.client import CommitteeClient
 from secagg.committee.helper import CommitteeHelper
 from secagg.committee.replication import Replication
@@ -36,7 +39,7 @@ from secagg.primitives.derivation import derive_key
 from secagg.primitives.sealing import open_sealed, seal
 from secagg.primitives.shamir import SHARE_BYTES
 from secagg.ring import RingVector
-from secagg.wire import MessageType
+from secagg.wire import MessageType, Reader
 
 Patch = pytest.MonkeyPatch
 
@@ -331,6 +334,114 @@ def bare_end(patch: Patch) -> None:
     _keystream(patch, bare)
 
 
+# Written when the attacks were done, and first looked at then
+
+
+@fault("no pairwise masks", "masked", "collusion")
+def no_pairwise_masks(patch: Patch) -> None:
+    masks, add = MaskedClient._masks, server.add_masks
+    patch.setattr(MaskedClient, "_masks", lambda self: masks(self)[:1])
+    seed, known = server.MaskedServer._self_mask_seed, list[bytes]()
+
+    def remembered(self: Any, party: int) -> bytes:
+        known.append(seed(self, party))
+        return known[-1]
+
+    def only(vector: RingVector, masks: list[Any], digest: bytes) -> None:
+        add(vector, [mask for mask in masks if mask[0] in known], digest)
+
+    patch.setattr(server.MaskedServer, "_self_mask_seed", remembered)
+    patch.setattr(server, "add_masks", only)
+
+
+@fault("self-masks that follow from session and client", "masked", "drawn_secrets")
+def guessed_self_mask(patch: Patch) -> None:
+    _self_masks(patch, lambda client: hashlib.sha256(client.setup_digest + bytes([client.party])).digest())
+
+
+@fault("seeds that follow from session and client", "committee", "drawn_secrets")
+def guessed_seeds(patch: Patch) -> None:
+    start = CommitteeClient.start
+
+    def guessed(self: CommitteeClient) -> bytes:
+        numbers, said = count(), self._config.session_id + bytes([self.party])
+        self._entropy = lambda n_bytes: hashlib.shake_256(said + bytes([next(numbers)])).digest(n_bytes)
+        return start(self)
+
+    patch.setattr(CommitteeClient, "start", guessed)
+
+
+@fault("polynomials of shares whose coefficients are known", "masked", "drawn_secrets")
+def known_coefficients(patch: Patch) -> None:
+    split = masked_client.split
+
+    def known(secret: bytes, threshold: int, points: Any, entropy: Entropy) -> Any:
+        return split(secret, threshold=threshold, points=points, entropy=InsecureSeededEntropy(0))
+
+    patch.setattr(masked_client, "split", known)
+
+
+@fault("one seed that every helper holds", "committee", "collusion")
+def one_set_of_all(patch: Patch) -> None:
+    patch.setattr(replication, "_sets", lambda helpers, corrupt: (helpers,))
+    patch.setattr(replication, "_held_by", lambda helpers, corrupt, helper: (0,))
+    patch.setattr(Replication, "n_seeds", property(lambda self: 1))
+    patch.setattr(Replication, "seeds_of_one", property(lambda self: 1))
+
+
+@fault("the cross-correlation is not masked", "committee", "mask_words", "uniformity")
+def bare_segment(patch: Patch) -> None:
+    keys = mask_stream._stream_key
+    add = mask_stream._add_keystreams
+
+    def named(seed: bytes, segment: Any, digest: bytes) -> bytes:
+        return b"bare" if segment.name == "cross" else keys(seed, segment, digest)
+
+    def without(words: Any, part: slice, masks: Any) -> None:
+        add(words, part, [mask for mask in masks if mask[0] != b"bare"])
+
+    patch.setattr(mask_stream, "_stream_key", named)
+    patch.setattr(mask_stream, "_add_keystreams", without)
+
+
+@fault("clients reveal both kinds of shares of who is lost", "masked", "collusion")
+def both_of_dropouts(patch: Patch) -> None:
+    honest = MaskedClient._revealed
+
+    def both(self: MaskedClient) -> bytes:
+        said = UnmaskShares.read(Reader(memoryview(honest(self)), peer=0))
+        lost = {party: self._own.shares[party][SHARE_BYTES:] for party in said.mask_key_shares}
+        return UnmaskShares(
+            mask_key_shares=said.mask_key_shares, self_mask_shares=said.self_mask_shares | lost
+        ).to_payload()
+
+    def take(self: Any, sender: int, reader: Any) -> None:
+        shares, survivors = UnmaskShares.read(reader), self._kept.survivors
+        own = {party: one for party, one in shares.self_mask_shares.items() if party in survivors}
+        self._kept.revealed[sender] = UnmaskShares(mask_key_shares=shares.mask_key_shares, self_mask_shares=own)
+
+    patch.setattr(MaskedClient, "_revealed", both)
+    patch.setattr(server.MaskedServer, "_take_unmask_shares", take)
+
+
+# Journals
+
+
+@fault("a site's journal forgets", "masked", "journal_differencing")
+def forgetful_journal(patch: Patch) -> None:
+    patch.setattr(Journal, "_enter", lambda self, protocol, new, written: None)
+
+
+@fault("sites do not work out what totals combine to", "masked", "journal_differencing")
+def journal_without_sums(patch: Patch) -> None:
+    patch.setattr(journal, "fewest_left", lambda *_, **others: 99)
+
+
+@fault("helpers do not know rows again", "committee", "journal_differencing")
+def helpers_without_journal(patch: Patch) -> None:
+    patch.setattr(Journal, "consent_to_help", lambda self, protocol, survivors, rows=None: None)
+
+
 # Encryption
 
 
@@ -373,6 +484,7 @@ for name, title, make in (
     ("seven_bits", "bytes below 128", lambda: lambda n_bytes: bytes(b & 127 for b in os.urandom(n_bytes))),
     ("many_zeros", "one byte in 32 is zero", lambda: lambda n: bytes(b and b % 32 and b for b in os.urandom(n))),
     ("counted", "a generator that begins at nought in every process", _counted),
+    ("odd", "bytes that are odd", lambda: lambda n_bytes: bytes(b | 1 for b in os.urandom(n_bytes))),
     ("copied", "a generator whose state a copied process shares", _of_process),
 ):
     PLANTED[name] = Planted(title, "masked", ("drawn_secrets",), entropy=make)

@@ -15,10 +15,12 @@ import numpy as np
 from scipy import stats
 
 from federation.modes import Mode
-from secagg import PartyId
+from secagg import MaskedSum, PartyId
 from secagg.committee.adversary import opened_boxes
 from secagg.committee.protocol import CommitteeSum
 from secagg.entropy import Entropy, os_entropy
+from secagg.masked.adversary import revealed_self_masks
+from secagg.primitives.shamir import SECRET_BYTES
 from secagg.sums import Knowledge
 from secagg.wire import payload_of
 from simulations.audit.attack import Expectation, SentAttack, in_the_clear
@@ -46,10 +48,11 @@ class DrawnSecrets(SentAttack):
     title = "Whether a secret comes twice, looks made up, or is said aloud"
     explanation = (
         "Not an attacker but a check: this report recorded every random byte that clients drew. They must not look "
-        "made up, nor come twice, in another client, sum or process; no message shows them, and what a client says in "
-        "one sum comes in no other. Boxes for helpers are opened with all helpers' keys: seeds in them must differ, be "
-        "the same for all who hold one, and together be all of the mask. Success: a client, a process or a generator "
-        "of which this is not so. Chance: that fresh bytes look so."
+        "made up, nor come twice, in another client, sum or process; they must be enough, and hold the seeds of masks "
+        "that others get to see; no message shows them, and what a client says in one sum comes in no other. Boxes for "
+        "helpers are opened with all helpers' keys: seeds in them must differ, be the same for all who hold one, and "
+        "together be all of the mask. Success: a client, a process or a generator of which this is not so. Chance: "
+        "that fresh bytes look so."
     )
 
     def expected(self, mode: Mode | None) -> Expectation | None:
@@ -64,11 +67,13 @@ class DrawnSecrets(SentAttack):
         for place, (cohort, recorded) in enumerate(runs):
             others = np.concatenate([np.empty(0, np.uint64), *said[:place], *said[place + 1 :]])
             again, boxes = _has_run(said[place], others), _boxes(recorded)
+            used = _seeds_used(recorded, boxes)
             tapes = [words_of(tape) for tape in recorded.tapes.values()]
             aloud = _has_run(said[place], np.concatenate([np.empty(0, np.uint64), *tapes]))
             for party in cohort:
-                stale = drawn.is_stale(recorded.tapes.get(party, b""))
-                hits.append(again or aloud or stale or _is_amiss(recorded, party, boxes))
+                tape = recorded.tapes.get(party, b"")
+                made_up = len(tape) < _least_drawn(recorded) or any(seed not in tape for seed in used[party])
+                hits.append(again or aloud or made_up or drawn.is_stale(tape) or _is_amiss(recorded, party, boxes))
         seeds = Counter(seed for _, recorded in runs for seed in _seeds(_boxes(recorded)))
         hits.append(max(seeds.values(), default=1) > 1 or _looks_made_up(b"".join(seeds)))
         return Score(hits=sum(hits), trials=len(hits), chance=4 * LEVEL + drawn.chance)
@@ -143,6 +148,24 @@ def _seeds(boxes: _Boxes) -> Iterator[bytes]:
     """Every seed of every client once, however many hold it."""
     for of_client in boxes.values():
         yield from {place: seed for of_helper in of_client.values() for place, seed in of_helper.items()}.values()
+
+
+def _seeds_used(recorded: RecordedSum, boxes: _Boxes) -> dict[PartyId, list[bytes]]:
+    """The seeds of masks that anybody but their owner gets to see, by owner: each should have been drawn."""
+    config = recorded.protocol
+    used = {party: [seed for of in boxes.get(party, {}).values() for seed in of.values()] for party in recorded.inputs}
+    if isinstance(config, MaskedSum):
+        for owner, seed in revealed_self_masks(config, _knows_all(recorded)).items():
+            used[owner].append(seed)
+    return used
+
+
+def _least_drawn(recorded: RecordedSum) -> int:
+    """The bytes that a client draws at least: two key pairs, a self-mask, two polynomials; or a seed for each set."""
+    config = recorded.protocol
+    if isinstance(config, MaskedSum):
+        return SECRET_BYTES * (2 * config.shares_needed + 1)
+    return SECRET_BYTES * config.replication.n_seeds if isinstance(config, CommitteeSum) else 0
 
 
 def _is_amiss(recorded: RecordedSum, party: PartyId, boxes: _Boxes) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from federation.modes import Mode
+from federation.modes import Mode, fresh_identity
 from secagg import InOneProcess, PartyId
 from secagg.committee.helper import CommitteeHelper
 from secagg.committee.messages import (
@@ -60,7 +60,7 @@ class _OnCommittees(Attack):
         scores = []
         for trial in range(trials):
             vectors = bench.vectors(bench.cohort(COHORT))
-            parties = bench.parties(mode, tuple(vectors), signed=True)
+            parties = bench.parties(mode, tuple(vectors), identity_of=fresh_identity)
             won = self.wins(parties, vectors, trial, bench.entropy)
             scores.append(Score(hits=int(won), trials=1, chance=NEVER))
         return Outcome(score=Score.pooled(scores))

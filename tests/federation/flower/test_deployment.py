@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +48,33 @@ def test_a_deployment_from_start_to_end(deployment: Deployment) -> None:
     _the_sites_that_live_pay_for_a_noisy_run(deployment)
     _the_stranger_was_refused(deployment)
     _nobody_spoke_to_another_host(deployment)
+
+
+@pytest.mark.slow  # a minute of real processes
+def test_the_dossier_of_a_run_verifies_in_a_process_that_has_nothing_else(
+    deployment: Deployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deployment.start_superlink()
+    deployment.register(deployment.sites)
+    for site in deployment.sites:
+        deployment.start_supernode(site)
+    run = deployment.submit(mode="masked", receipts="clients", **PATIENT)
+    assert deployment.wait_ended(run) == "finished:completed", deployment.progress(run)
+    server, dossier = deployment.folder / "server", tmp_path / "dossier"
+    words = ["dossier", str(deployment.output(run)), "--identity", str(server / "identity.key")]
+    words += ["--roster", str(server / "roster.toml"), "--out", str(dossier)]
+    words += [f"--receipt={path}" for path in sorted(deployment.folder.glob("site-*/results/*.receipt"))]
+    words += [f"--site={path}" for path in sorted(deployment.folder.glob("site-*/site.toml"))]
+    assert main_of_results(words) == 0
+    command = capsys.readouterr().out.splitlines()[-1].split()
+    with tempfile.TemporaryDirectory() as other:
+        elsewhere = shutil.move(dossier, Path(other) / "filed")
+        check = [sys.executable, *command[1:4], str(elsewhere), *command[5:]]
+        environment = {"PYTHONPATH": ENVIRONMENT["PYTHONPATH"], "PATH": ""}
+        found = subprocess.run(check, cwd=other, env=environment, capture_output=True, text=True, check=False)
+        assert (found.returncode, found.stderr) == (0, ""), found.stdout
+        assert found.stdout.startswith("verified")
+        assert len(list((Path(other) / "filed" / "receipts").iterdir())) == 5
 
 
 def _start_sites_and_a_stranger(deployment: Deployment) -> None:

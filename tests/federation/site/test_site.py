@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rehearsed import announced, change_record, edit, invitation, kept, last_byte_changed, site, state, template_config
 
+from analytic.errors import InvalidRowsError
 from federation.flower.__main__ import main
 from federation.flower.trial import Trial
 from federation.privacy import PrivacyPlan
@@ -37,6 +38,25 @@ def test_an_answer_is_stored_before_it_leaves(trial: Trial, mode: str) -> None:
     first = site(trial, 1).join(proposed)
     assert set(first) == ({1, 101} if mode == "committee" else {1})
     assert site(trial, 1).join(proposed) == first
+
+
+def test_a_site_with_more_rows_than_its_roster_allows_sends_nothing(trial: Trial) -> None:
+    """And a party whose roster allows another number is in another sum."""
+    rows, digests = len(trial.rows[1]), set()
+    roster = Roster.read(trial.folder / "site-1" / "roster.toml")
+    proposed = announced(trial, invitation(mode="committee", helpers=(101, 102), min_survivors=3))
+    for most in (rows - 1, rows, None):
+        bounded = roster.model_copy(update={"max_client_rows": most})
+        (trial.folder / "site-1" / "roster.toml").write_text(bounded.to_toml())
+        assert Roster.read(trial.folder / "site-1" / "roster.toml") == bounded
+        digests |= {proposed.agree(bounded).protocol.digest, bounded.fingerprint}
+        if most == rows - 1:
+            with pytest.raises(InvalidRowsError, match=f"one client may hold {most} rows"):
+                site(trial, 1).join(proposed)
+            assert site(trial, 1).count_totals() == (0, 0)
+        elif most == rows:
+            assert site(trial, 1).join(proposed)[1]
+    assert len(digests) == 6
 
 
 def test_a_session_id_serves_one_sum(trial: Trial) -> None:

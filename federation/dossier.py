@@ -1,0 +1,404 @@
+"""A dossier: all that a run left as evidence in one folder, signed, that verifies offline with a public key.
+
+Every file stands in a manifest by its SHA-256, and the manifest is signed, so that a changed, missing or added file is
+named. What can be recomputed is: the model from its totals, bit for bit; receipts against the roster; the chain of a
+ledger; what the audit's hypotheses come to by the rule that was signed with them. What the files say of times is the
+word of whoever signed. The audit's report is read as a file: nothing here knows how audits are made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from analytic.array_file import line_of_json
+from analytic.errors import AnalyticError
+from analytic.model_files import model_from_bytes
+from federation.dossier_annexes import annexes
+from federation.errors import FederationError
+from federation.receipts import problems as receipt_problems
+from federation.receipts import told_by
+from federation.site.errors import SiteFileError
+from federation.site.roster import Roster
+from federation.site.strict_models import StrictModel, read_toml, validated
+from federation.totals import differences, totals_from_bytes
+from secagg import IdentityKey, Receipt
+from secagg.dp import Ledger, PrivacyError
+from secagg.errors import SecureSumError
+from secagg.primitives.identity import is_signed
+
+KIND, VERSION = "analytic-secagg/dossier", 1
+MANIFEST, SIGNATURE = "dossier.json", "dossier.sig"
+ROSTER, PLAN, AUDIT, DECISION = "roster.toml", "audit/plan.json", "audit/audit.json", "audit/decision.json"
+RUN_FILES = ("model.safetensors", "totals.safetensors", "summary.json", "progress.jsonl", "evaluation.json")
+"""Of a run's folder; the last two may be missing, and totals where they are kept from who gets the dossier."""
+
+PUBLIC_TABLES = ("policy", "privacy", "journal")
+"""Of a site's file: what it demands. Keys, paths of rows and folders are left out."""
+
+_LABEL, _PLAN_LABEL = "dossier", "audit plan"
+
+
+class DossierError(FederationError, ValueError):
+    """A dossier cannot be made, or what it would be made of is not what it must be."""
+
+
+class Hypothesis(StrictModel):
+    """What must come of one attack on one column of an audit.
+
+    Args:
+        attack: its name in the audit's report.
+        mode: the column: a mode, ``total`` or ``private total``.
+        expected: ``hidden`` where it must find nothing, ``leaks`` where it must win.
+    """
+
+    attack: str
+    mode: str
+    expected: Literal["hidden", "leaks"]
+
+
+class AuditPlan(StrictModel):
+    """What is claimed before a run, and how an audit decides it; a TOML file.
+
+    Args:
+        alpha: how often a cell that leaks nothing may be called a leak; the audit's own must be no larger.
+        settings: of the audit, by the names of its report; those that are stated must be the same there.
+        hypotheses: all must hold. One whose cell is missing, not tried or of too few trials is not decided, and
+            then nothing is.
+    """
+
+    alpha: Annotated[float, Field(gt=0, lt=1)]
+    settings: dict[str, Any] = Field(default_factory=dict)
+    hypotheses: Annotated[tuple[Hypothesis, ...], Field(strict=False, min_length=1)]
+
+    def decide(self, audit: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what each hypothesis comes to by an audit's report, and all together."""
+        found = [{**one.model_dump(), "outcome": _outcome(one, audit)} for one in self.hypotheses]
+        settings = audit.get("settings", {})
+        other = sorted(name for name, value in self.settings.items() if settings.get(name) != value)
+        if not float(settings.get("alpha", 1)) <= self.alpha:
+            other.append("alpha")
+        outcomes = {one["outcome"] for one in found} | ({"other settings"} if other else set())
+        return {
+            "hypotheses": found,
+            "other_settings": other,
+            "decision": "holds" if outcomes == {"holds"} else "fails" if "fails" in outcomes else "not decided",
+        }
+
+
+def _outcome(hypothesis: Hypothesis, audit: Mapping[str, Any]) -> str:
+    cells = [
+        cell["verdict"]
+        for cell in audit.get("cells", [])
+        if (cell["attack"], cell["mode"]) == (hypothesis.attack, hypothesis.mode)
+    ]
+    wins, nothing = ("recovered", "leaks"), ("no evidence of leakage at this power",)
+    holds, fails = (nothing, wins) if hypothesis.expected == "hidden" else (wins, nothing)
+    if any(verdict in fails for verdict in cells):
+        return "fails"
+    return "holds" if cells and all(verdict in holds for verdict in cells) else "not decided"
+
+
+def signed_plan(plan: AuditPlan, identity: IdentityKey, now: datetime) -> str:
+    """Return a plan with its time, signed: a line of JSON to publish before the run."""
+    said = {"plan": plan.model_dump(mode="json"), "signed_at": now.isoformat(timespec="seconds")}
+    signature = identity.sign(_PLAN_LABEL, line_of_json(said).encode())
+    return line_of_json({**said, "signer": identity.public.hex(), "signature": signature.hex()}) + "\n"
+
+
+def read_plan(content: str, *, signers: Iterable[bytes]) -> tuple[AuditPlan, datetime]:
+    """Return a plan and when it says that it was signed.
+
+    Raises:
+        DossierError: it is no plan, or none of these keys signed it.
+    """
+    try:
+        said = json.loads(content)
+        signer, signature = bytes.fromhex(said.pop("signer")), bytes.fromhex(said.pop("signature"))
+        plan, when = AuditPlan.model_validate(said["plan"]), datetime.fromisoformat(said["signed_at"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DossierError(
+            f"this is no signed audit plan ({type(error).__name__}); sign one with audit-plan"
+        ) from error
+    if signer not in signers or not is_signed(signer, signature, _PLAN_LABEL, line_of_json(said).encode()):
+        raise DossierError("this audit plan is signed by nobody of the roster, or was changed after it was signed")
+    return plan, when
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What a dossier is made of.
+
+    Args:
+        runs: folders of runs, each with a model, its totals and a summary.
+        roster: the operator's roster.
+        sites: files of sites, of which what they demand is taken, and no key is read.
+        receipts: copies that sites kept.
+        ledgers: the ledgers' files: the bill.
+        audit: the report of ``python -m simulations audit --json``.
+        plan: what was signed before it with ``audit-plan``.
+        with_totals: whether the totals go along, without which nobody can compute the model again.
+    """
+
+    runs: Sequence[Path]
+    roster: Path
+    sites: Sequence[Path] = ()
+    receipts: Sequence[Path] = ()
+    ledgers: Sequence[Path] = ()
+    audit: Path | None = None
+    plan: Path | None = None
+    with_totals: bool = True
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def files(self, signer: bytes) -> dict[str, bytes]:
+        """Every file of the dossier but its manifest, by its place.
+
+        Args:
+            signer: the public key of who will sign it, who may have signed the plan.
+
+        Raises:
+            DossierError: something cannot be read, or two runs have one name.
+        """
+        found = {ROSTER: _read(self.roster)}
+        for run in self.runs:
+            for name in RUN_FILES:
+                if (run / name).is_file() and (self.with_totals or name != "totals.safetensors"):
+                    found[f"runs/{run.resolve().name}/{name}"] = _read(run / name)
+            if not (run / "summary.json").is_file() or not (run / "model.safetensors").is_file():
+                raise DossierError(f"{run} must be the folder of a finished run, with a model and summary.json")
+        if len({run.resolve().name for run in self.runs}) < len(self.runs):
+            raise DossierError("two runs have folders of one name; rename one of them")
+        for site in self.sites:
+            found |= self._policy(site)
+        for kind, paths in (("receipts", self.receipts), ("ledgers", self.ledgers)):
+            for path in paths:
+                content = _read(path)
+                found[f"{kind}/{hashlib.sha256(content).hexdigest()[:16]}-{path.name}"] = content
+        found |= {PLAN: _read(self.plan)} if self.plan else {}
+        found |= {AUDIT: _read(self.audit)} if self.audit else {}
+        try:
+            roster = _roster(found[ROSTER])
+            facts = _facts(found, {signer, roster.server, *roster.clients.values()})
+        except (ValueError, KeyError, TypeError, SecureSumError, PrivacyError) as error:
+            raise DossierError(f"no dossier can be made of these files: {error}") from error
+        if facts["decision"] is not None:
+            found[DECISION] = _json(facts["decision"])
+        return found | {name: text.encode() for name, text in annexes(facts).items()}
+
+    def _policy(self, site: Path) -> dict[str, bytes]:
+        said = read_toml(site)
+        client = said.get("client", {})
+        public = {name: said[name] for name in PUBLIC_TABLES if name in said}
+        public.get("privacy", {}).pop("ledger", None)
+        party = client.get("party", site.parent.name)
+        return {f"policies/{party}.json": _json(public | {"learners": client.get("learners", ["afl"]), "party": party})}
+
+    def write(self, folder: Path, identity: IdentityKey) -> tuple[str, ...]:
+        """Write the dossier into a new folder, signed; return the names of its files.
+
+        Raises:
+            DossierError: see ``files``, or what the files say does not hold: nothing is written then.
+        """
+        files = self.files(identity.public)
+        if wrong := list(_contradictions(files, identity.public)):
+            raise DossierError("; ".join(f"{name}: {what}" for name, what in wrong))
+        manifest = {
+            "kind": KIND,
+            "version": VERSION,
+            "made": self.now.isoformat(timespec="seconds"),
+            "signer": identity.public.hex(),
+            "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())},
+        }
+        content = (line_of_json(manifest) + "\n").encode()
+        files |= {MANIFEST: content, SIGNATURE: f"{identity.sign(_LABEL, content).hex()}\n".encode()}
+        try:
+            folder.mkdir(parents=True)
+            for name, own in files.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(own)
+        except OSError as error:
+            raise DossierError(f"cannot write {folder}: {error.strerror or error}; name a new folder") from error
+        return tuple(sorted(files))
+
+
+def problems(folder: Path, key: bytes) -> Iterator[tuple[str, str]]:
+    """Yield (file, what is wrong with it) of a dossier; nothing where it verifies.
+
+    Args:
+        folder: where it lies.
+        key: the public key of whoever should have signed it, from elsewhere than the dossier.
+    """
+    try:
+        content = (folder / MANIFEST).read_bytes()
+        text = (folder / SIGNATURE).read_bytes()
+        signature = bytes.fromhex(text.decode("ascii"))
+        if text != f"{signature.hex()}\n".encode():
+            raise ValueError("written in another way")
+    except (OSError, ValueError) as error:
+        yield (
+            SIGNATURE,
+            f"it or {MANIFEST} cannot be read ({type(error).__name__}): no dossier, or changed",
+        )
+        return
+    if not is_signed(key, signature, _LABEL, content):
+        yield MANIFEST, f"it or {SIGNATURE} was changed, or another key signed it"
+        return
+    stated: dict[str, str] = json.loads(content)["files"]
+    there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+    files = {name: path.read_bytes() for name, path in there.items() if name in stated and not path.is_symlink()}
+    wrong = dict.fromkeys(stated.keys() - files.keys(), "it is missing, or a link")
+    wrong |= dict.fromkeys(there.keys() - stated.keys() - {MANIFEST, SIGNATURE}, "no file of this dossier")
+    for name, own in files.items():
+        if hashlib.sha256(own).hexdigest() != stated[name]:
+            wrong[name] = "it was changed after the dossier was signed"
+    yield from sorted(wrong.items())
+    if not wrong:
+        yield from _contradictions(files, key)
+
+
+def _contradictions(files: Mapping[str, bytes], key: bytes) -> Iterator[tuple[str, str]]:
+    """(file, what it says that does not hold), whoever signed it."""
+    try:
+        roster = _roster(files[ROSTER])
+    except (SiteFileError, ValueError) as error:
+        yield ROSTER, str(error)
+        return
+    kept = dict(_receipts(files))
+    for name, receipt in kept.items():
+        if isinstance(receipt, Receipt):
+            yield from ((name, line) for line in receipt_problems([receipt], (), roster))
+        else:
+            yield name, str(receipt)
+    for run in _runs(files):
+        yield from _about_run(run, files, roster, [one for one in kept.values() if isinstance(one, Receipt)])
+    for name in _within(files, "ledgers/"):
+        try:
+            _bill(files[name])
+        except (SecureSumError, PrivacyError) as error:
+            yield name, str(error)
+    try:
+        decision = _decision(files, {key, roster.server, *roster.clients.values()})
+    except DossierError as error:
+        yield PLAN, str(error)
+        return
+    if decision is not None and DECISION in files and files[DECISION] != _json(decision):
+        yield DECISION, "the signed rule gives another decision on the audit's report"
+    for run in _runs(files):
+        started = _summary(files, run).get("started", "")
+        if decision is not None and not decision["signed_at"] < started:
+            yield (
+                PLAN,
+                f"it was signed at {decision['signed_at']}, by its word, and {run} began before: {started}",
+            )
+
+
+def _about_run(
+    run: str, files: Mapping[str, bytes], roster: Roster, kept: Sequence[Receipt]
+) -> Iterator[tuple[str, str]]:
+    """Compute a run's model once more, and hold what its summary says against model, totals and roster."""
+    model, totals, summary = f"{run}/model.safetensors", f"{run}/totals.safetensors", f"{run}/summary.json"
+    try:
+        saved, said = model_from_bytes(files[model], source=model), _summary(files, run)
+        weights = hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest()
+        if said["weights_sha256"] != weights:
+            yield summary, f"it names weights {said['weights_sha256']}, and the model has {weights}"
+        if said.get("roster", roster.fingerprint) != roster.fingerprint:
+            yield ROSTER, f"{run} was of the roster {said['roster']}, and this is {roster.fingerprint}"
+        if totals in files:
+            results = totals_from_bytes(files[totals], source=totals)
+            yield from ((totals, f"the model does not follow from it: {line}") for line in differences(saved, results))
+            yield from ((totals, line) for line in receipt_problems(kept, results, roster) if "EVIDENCE" in line)
+            yield from ((totals, line) for line in receipt_problems((), results, roster))
+            if [list(one.survivors) for one in results] != said["survivors"]:
+                yield summary, "it names other survivors than the totals"
+    except (AnalyticError, FederationError, SecureSumError, ValueError, KeyError, TypeError) as error:
+        yield model, f"{type(error).__name__}: {error}"
+
+
+def _roster(content: bytes) -> Roster:
+    return validated(Roster, tomllib.loads(content.decode()), SiteFileError, prefix=f"{ROSTER}: ")
+
+
+def _within(files: Mapping[str, bytes], folder: str) -> list[str]:
+    return sorted(name for name in files if name.startswith(folder))
+
+
+def _runs(files: Mapping[str, bytes]) -> list[str]:
+    return [name.removesuffix("/summary.json") for name in _within(files, "runs/") if name.endswith("/summary.json")]
+
+
+def _summary(files: Mapping[str, bytes], run: str) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(files[f"{run}/summary.json"])
+    return said
+
+
+def _receipts(files: Mapping[str, bytes]) -> Iterator[tuple[str, Receipt | SecureSumError]]:
+    for name in _within(files, "receipts/"):
+        try:
+            yield name, Receipt.from_bytes(files[name])
+        except SecureSumError as error:
+            yield name, error
+
+
+def _bill(content: bytes) -> str:
+    """What a ledger has spent of what, in words, every line of it checked; it is read from a file made for it."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger"
+        path.write_bytes(content)
+        ledger = Ledger.open(path)
+        spent, budget = ledger.spent(), ledger.budget
+        used = "nothing" if spent is None else f"epsilon {spent.epsilon:.6g} in {spent.releases} releases"
+        return (
+            f"{budget.population}: {used} of epsilon {budget.epsilon:g}, delta {budget.delta:g}, unit {budget.unit}, "
+            f"adjacency {budget.adjacency}"
+        )
+
+
+def _decision(files: Mapping[str, bytes], signers: Iterable[bytes]) -> dict[str, Any] | None:
+    """What the hypotheses come to, with when they were fixed; None without a plan and a report."""
+    if PLAN not in files:
+        return None
+    plan, when = read_plan(files[PLAN].decode(), signers=signers)
+    if AUDIT not in files:
+        raise DossierError("an audit plan without the audit's report decides nothing; add the report (--audit)")
+    try:
+        decided = plan.decide(json.loads(files[AUDIT]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DossierError(f"{AUDIT} is no report of an audit ({type(error).__name__})") from error
+    return {**decided, "signed_at": when.isoformat(timespec="seconds")}
+
+
+def _facts(files: Mapping[str, bytes], signers: Iterable[bytes]) -> dict[str, Any]:
+    """What annexes are filled from: all of it stands in other files of the dossier."""
+    roster = _roster(files[ROSTER])
+    kept = [one for _, one in _receipts(files) if isinstance(one, Receipt)]
+    return {
+        "roster": {"fingerprint": roster.fingerprint, "clients": len(roster.clients)},
+        "runs": {run: _summary(files, run) for run in _runs(files)},
+        "policies": {name: json.loads(files[name]) for name in _within(files, "policies/")},
+        "receipts": [told_by(one, roster) for one in kept],
+        "bills": [_bill(files[name]) for name in _within(files, "ledgers/")],
+        "audit": json.loads(files[AUDIT]) if AUDIT in files else None,
+        "decision": _decision(files, signers),
+        "with_totals": [run for run in _runs(files) if f"{run}/totals.safetensors" in files],
+    }
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DossierError(f"cannot read {path}: {error.strerror or error}; name a file that is there") from error
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()

@@ -1,0 +1,230 @@
+"""A dossier verifies anywhere with a public key, names whatever was changed, and is not made of what does not hold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from rehearsed import run_config
+
+from analytic.array_file import line_of_json
+from federation.__main__ import main
+from federation.datasets import bundled
+from federation.dossier import MANIFEST, SIGNATURE, AuditPlan, DossierError, Sources, problems, signed_plan
+from federation.flower.rehearsal import rehearse
+from federation.flower.trial import Trial
+from federation.site.key_files import read_secret
+from federation.totals import read_totals, totals_to_bytes
+from secagg import IdentityKey
+from secagg.dp import Budget, Ledger
+
+BEFORE = datetime.now(UTC) - timedelta(days=1)
+PLAN = AuditPlan.model_validate(
+    {
+        "alpha": 1e-6,
+        "settings": {"learner": "afl"},
+        "hypotheses": [
+            {"attack": "lone_rows", "mode": "masked", "expected": "hidden"},
+            {"attack": "lone_rows", "mode": "plain", "expected": "leaks"},
+        ],
+    }
+)
+NOTHING = "no evidence of leakage at this power"
+
+
+def audit(**verdicts: str) -> dict[str, object]:
+    """What an audit's report says, as far as a dossier reads it."""
+    score = {"rate": 0.1, "auc": None, "p_value": 0.5}
+    cells = [
+        {"attack": "lone_rows", "mode": mode, "verdict": verdict, "expectation": "hidden", "score": score}
+        for mode, verdict in {"masked": NOTHING, "plain": "recovered", "total": NOTHING, **verdicts}.items()
+    ]
+    return {"date": "2025-01-01", "settings": {"learner": "afl", "alpha": 1e-6}, "cells": cells, "noise": []}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Trial:
+    """A run over five sites, countersigned by them."""
+    folder = tmp_path_factory.mktemp("dossier")
+    trial = Trial.create(folder / "trial", bundled("digits"), n_sites=5, n_helpers=0, address="127.0.0.1:8000")
+    rehearse(trial.folder, run_config(folder, receipts="clients"))
+    return trial
+
+
+def identity_of(trial: Trial) -> IdentityKey:
+    return IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
+
+
+@pytest.fixture
+def sources(ran: Trial, tmp_path: Path) -> Sources:
+    (tmp_path / "audit.json").write_text(json.dumps(audit()))
+    (tmp_path / "plan.json").write_text(signed_plan(PLAN, identity_of(ran), BEFORE))
+    budget = Budget(epsilon=4.0, delta=1e-5, unit="record", adjacency="add-remove", population="client 1, rows.npz")
+    Ledger.create(tmp_path / "ledger", budget)
+    return Sources(
+        runs=(ran.folder / "server" / "models" / "rehearsal",),
+        roster=ran.folder / "server" / "roster.toml",
+        sites=tuple(sorted(ran.folder.glob("site-*/site.toml"))),
+        receipts=tuple(sorted(ran.folder.glob("site-*/results/*.receipt"))),
+        ledgers=(tmp_path / "ledger",),
+        audit=tmp_path / "audit.json",
+        plan=tmp_path / "plan.json",
+    )
+
+
+def files_of(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def test_every_changed_missing_or_added_file_is_named(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    folder, key = tmp_path / "dossier", identity_of(ran)
+    names = sources.write(folder, key)
+    assert list(problems(folder, key.public)) == []
+    assert sorted(path.relative_to(folder).as_posix() for path in files_of(folder)) == list(names)
+    for path in files_of(folder):
+        name, content = path.relative_to(folder).as_posix(), path.read_bytes()
+        for place in sorted({0, len(content) // 3, len(content) // 2, len(content) - 1}):
+            path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+            ((named, what), *_) = problems(folder, key.public)
+            assert name == named or name in what, (name, place)
+        for other in (content + b"\n", content[:-1]):
+            path.write_bytes(other)
+            ((named, what), *_) = problems(folder, key.public)
+            assert name == named or name in what, name
+        path.unlink()
+        ((named, what), *_) = problems(folder, key.public)
+        assert name == named or name in what
+        path.write_bytes(content)
+    (folder / "annexes" / "more.md").write_text("no file of it")
+    assert list(problems(folder, key.public)) == [("annexes/more.md", "no file of this dossier")]
+    (folder / "annexes" / "more.md").unlink()
+    ((named, what),) = problems(folder, IdentityKey.generate().public)
+    assert (named, "another key signed it" in what) == (MANIFEST, True)
+
+
+def test_no_key_or_path_of_a_site_is_in_it(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    sources.write(tmp_path / "dossier", identity_of(ran))
+    secrets = [path.read_bytes().strip() for path in ran.folder.rglob("*.key") if path.parent.name != "tls"]
+    assert len(secrets) == 7
+    whole = b"".join(path.read_bytes() for path in files_of(tmp_path / "dossier"))
+    for secret in secrets:
+        assert secret not in whole
+        assert bytes.fromhex(secret.decode()) not in whole
+    assert f"{ran.folder}/site".encode() not in whole
+    policy = json.loads((tmp_path / "dossier" / "policies" / "1.json").read_text())
+    assert policy.keys() == {"policy", "journal", "learners", "party"}
+
+
+def resigned(folder: Path, name: str, content: bytes, key: IdentityKey) -> None:
+    """What a signer can do: other content under a manifest that fits."""
+    (folder / name).write_bytes(content)
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    manifest["files"][name] = hashlib.sha256(content).hexdigest()
+    (folder / MANIFEST).write_bytes((line_of_json(manifest) + "\n").encode())
+    (folder / SIGNATURE).write_text(key.sign("dossier", (folder / MANIFEST).read_bytes()).hex() + "\n")
+
+
+def test_whoever_signs_cannot_make_what_is_recomputed_hold(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    key = identity_of(ran)
+    sources.write(tmp_path / "dossier", key)
+    run = "runs/rehearsal"
+    totals = read_totals(tmp_path / "dossier" / run / "totals.safetensors")
+    changed = totals[0].total.copy()
+    changed[0] += 1
+    summary = json.loads((tmp_path / "dossier" / run / "summary.json").read_text())
+    receipt = next(iter(sorted((tmp_path / "dossier" / "receipts").iterdir())))
+    cases = {
+        f"{run}/totals.safetensors": totals_to_bytes([replace(totals[0], total=changed)]),
+        f"{run}/summary.json": json.dumps(summary | {"weights_sha256": "0" * 64}).encode(),
+        f"receipts/{receipt.name}": receipt.read_bytes()[:-1] + b"x",
+        "roster.toml": (tmp_path / "dossier" / "roster.toml").read_bytes().replace(b"server = ", b"servers = "),
+        "audit/decision.json": b"{}\n",
+        "audit/plan.json": signed_plan(PLAN, IdentityKey.generate(), BEFORE).encode(),
+    }
+    for name, content in cases.items():
+        copy = shutil.copytree(tmp_path / "dossier", tmp_path / "copy")
+        resigned(copy, name, content, key)
+        found = dict(problems(copy, key.public))
+        assert name in found, found
+        shutil.rmtree(copy)
+
+
+def test_hypotheses_are_decided_by_the_rule_that_was_signed_before(
+    ran: Trial, sources: Sources, tmp_path: Path
+) -> None:
+    assert PLAN.decide(audit())["decision"] == "holds"
+    assert PLAN.decide(audit(masked="leaks"))["decision"] == "fails"
+    assert PLAN.decide(audit(masked="too few trials to tell"))["decision"] == "not decided"
+    assert PLAN.decide({**audit(), "settings": {"learner": "safle", "alpha": 1e-6}})["decision"] == "not decided"
+    assert PLAN.decide({**audit(), "settings": {"learner": "afl", "alpha": 0.05}})["decision"] == "not decided"
+    (tmp_path / "late.json").write_text(signed_plan(PLAN, identity_of(ran), datetime.now(UTC) + timedelta(hours=1)))
+    with pytest.raises(DossierError, match=r"audit/plan.json: it was signed at .* and runs/rehearsal began before"):
+        replace(sources, plan=tmp_path / "late.json").write(tmp_path / "late", identity_of(ran))
+    (tmp_path / "plan.json").write_text(signed_plan(PLAN, IdentityKey.generate(), BEFORE))
+    with pytest.raises(DossierError, match="signed by nobody of the roster"):
+        sources.write(tmp_path / "stranger", identity_of(ran))
+    assert not (tmp_path / "late").exists()
+    assert not (tmp_path / "stranger").exists()
+
+
+def test_annexes_are_filled_and_mark_what_a_person_adds(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    sources.write(tmp_path / "dossier", identity_of(ran))
+    annexes = {path.name: path.read_text() for path in (tmp_path / "dossier" / "annexes").iterdir()}
+    assert annexes.keys() == {"dpia.md", "edpb-28-2024.md", "nist-sp-800-226.md", "satre-3.3.07.md", "vantage6.md"}
+    assert all("**[a person adds]**" in text for text in annexes.values())
+    assert "lone_rows on masked, expected hidden: holds" in annexes["dpia.md"]
+    assert "nothing of epsilon 4, delta 1e-05, unit record" in annexes["nist-sp-800-226.md"]
+    assert "receipts verify offline" in annexes["satre-3.3.07.md"]
+    assert annexes["vantage6.md"].count("\n| ") == 2 + 6
+
+
+def test_sacro_ml_reads_its_target_and_its_report(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    sources.write(tmp_path / "dossier", identity_of(ran))
+    sacro = tmp_path / "dossier" / "sacro"
+    report = json.loads((sacro / "report.json").read_text())
+    assert report.keys() == {"lone_rows on masked", "lone_rows on total"}
+    assert (sacro / json.loads((sacro / "target.yaml").read_text())["model_path"]).is_file()
+    target = pytest.importorskip("sacroml.attacks.target").Target()
+    target.load(str(sacro))
+    assert target.n_features == 64
+    text = pytest.importorskip("sacroml.attacks.attack_report_formatter").GenerateTextReport()
+    text.process_attack_target_json(str(sacro / "report.json"), str(sacro / "target.yaml"))
+    text.export_to_file(str(tmp_path / "summary.txt"))
+    assert "<10% AUC are statistically significant" in (tmp_path / "summary.txt").read_text()
+
+
+def test_the_commands_make_it_and_verify_it_elsewhere(
+    ran: Trial, sources: Sources, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    identity = str(ran.folder / "server" / "identity.key")
+    (tmp_path / "hypotheses.toml").write_text(
+        'alpha = 1e-6\n[[hypotheses]]\nattack = "lone_rows"\nmode = "masked"\nexpected = "hidden"\n'
+    )
+    plan = str(tmp_path / "signed.json")
+    assert main(["audit-plan", str(tmp_path / "hypotheses.toml"), "--identity", identity, "--out", plan]) == 0
+    words = ["dossier", str(sources.runs[0]), "--identity", identity, "--roster", str(sources.roster)]
+    words += [text for path in sources.receipts for text in ("--receipt", str(path))]
+    words += [text for path in sources.sites for text in ("--site", str(path))]
+    assert main([*words, "--out", str(tmp_path / "dossier"), "--without-totals"]) == 0
+    said = capsys.readouterr().out
+    command = said.splitlines()[-1].split()
+    moved = (tmp_path / "dossier").rename(tmp_path / "elsewhere")
+    (tmp_path / "nowhere").mkdir()
+    words = [sys.executable, *command[1:4], str(moved), *command[5:]]
+    environment = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "PATH": ""}
+    found = subprocess.run(
+        words, cwd=tmp_path / "nowhere", env=environment, capture_output=True, text=True, check=False
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.startswith("verified")
+    (moved / "roster.toml").write_text("")
+    assert main([*command[3:4], str(moved), *command[5:]]) == 1
+    assert "roster.toml: it was changed" in capsys.readouterr().out
