@@ -226,9 +226,9 @@ class Agreed:
             RowsOutsideFormatError: missing values without ``fill``, infinity, values from 2^64 on, or larger ones than
                 the first sum's clients had.
         """
+        refuse_weights(rows)
         if model.inner is not None:
             return self.at(model).client_statistics(model.inner, self.mapped(model, rows))
-        refuse_weights(rows)
         if model.exponents is None:
             return {"exponents": self._counted(rows), "count": np.array(len(rows))}
         scaled = replace(self._map(model), fill=None).features(rows.features)

@@ -33,6 +33,9 @@ from analytic.sensitivity import Adjacency, BoundedSum, Unit, gradient_sensitivi
 from analytic.statistics import LABELS, Statistics, check_labels, one_hot
 from analytic.whole_numbers import settle_whole_numbers
 
+DAMPING = 0.6
+"""Multiple of the noise's operator norm in the ridge of a step behind a row map."""
+
 RESIDUALS = RowFormat(integer_bits=1, fraction_bits=15)
 """The lattice of residuals, labels minus probabilities."""
 
@@ -207,7 +210,7 @@ class Logistic:
         if model.pooled is None:
             raise NotReadyError("a step needs the Gram of the first sum, which this party has not seen")
         directed = Statistics(gram=model.pooled.gram, cross=total["gradient"], count=model.pooled.count)
-        direction = self.learner.solve(directed, model.survivors, target_format=RESIDUALS)
+        direction = self._directing.solve(directed, model.survivors, target_format=RESIDUALS)
         before = model.linear.solution
         after = replace(
             direction,
@@ -219,6 +222,12 @@ class Logistic:
     def over(self, denominator: int) -> Self:
         """The learner for sums that hold everything so many times, a power of two."""
         return replace(self, learner=self.learner.over(denominator))
+
+    @property
+    def _directing(self) -> AFL:
+        """AFL as steps are solved: a gradient's own noise asks for a larger ridge than a cross-correlation's."""
+        solver = self.learner.solver
+        return self.learner if solver is None else replace(self.learner, solver=replace(solver, factor=DAMPING))
 
     def exact_total(self, model: LogisticModel, total: Any, survivors: int) -> Statistics | None:
         """The first sum's statistics, as AFL says; None of a gradient."""

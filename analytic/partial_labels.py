@@ -134,6 +134,10 @@ class PartialLabels:
         """The learner for sums that hold everything so many times, a power of two."""
         return replace(self, learner=self.learner.over(denominator))
 
+    def settled(self, model: LinearModel) -> tuple[AFL, LinearModel]:
+        """The closed form of all classes, whose model it is."""
+        return self.learner, model
+
     def init(self) -> LinearModel:
         """The model before its sum."""
         return self.learner.init()

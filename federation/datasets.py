@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
+from analytic.partial_labels import UNKNOWN
 from federation.errors import DataError, UsageError
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -33,7 +34,8 @@ class Dataset:
     Args:
         name: what reports call it.
         x_train: features, shape (n, d), a real floating type.
-        y_train: labels, shape (n,), an integer type; or real targets, float64 of shape (n, c).
+        y_train: labels, shape (n,), an integer type; real targets, float64 of shape (n, c); or several classes a row,
+            int64 of shape (n, c): 1, 0, and -1 where nobody says.
         x_test: features, shape (m, d).
         y_test: labels, shape (m,), or targets, shape (m, c).
         classes: what labels 0, 1, ... stand for, where that was said.
@@ -56,14 +58,14 @@ class Dataset:
     def __post_init__(self) -> None:
         for part in ("train", "test"):
             _check_features(self.name, f"x_{part}", getattr(self, f"x_{part}"))
-            check = _check_targets if self.is_regression else _check_labels
+            check = _check_targets if self.is_regression else _check_several if self.is_multilabel else _check_labels
             check(self.name, f"y_{part}", getattr(self, f"y_{part}"), len(getattr(self, f"x_{part}")))
         if self.x_train.shape[1] != self.x_test.shape[1]:
             raise DataError(
                 f"{self.name}: x_train and x_test must have the same number of features, not "
                 f"{self.x_train.shape[1]} and {self.x_test.shape[1]}; extract both with the same backbone"
             )
-        if self.is_regression and self.y_train.shape[1:] != self.y_test.shape[1:]:
+        if self.y_train.ndim == 2 and self.y_train.shape[1:] != self.y_test.shape[1:]:
             raise DataError(
                 f"{self.name}: y_train and y_test must be targets of one kind, not of shapes {self.y_train.shape} and "
                 f"{self.y_test.shape}"
@@ -100,22 +102,29 @@ class Dataset:
         return bool(self.y_train.ndim == 2 and self.y_train.dtype.kind == "f")
 
     @property
+    def is_multilabel(self) -> bool:
+        """Whether a row may have several classes."""
+        return bool(self.y_train.ndim == 2 and self.y_train.dtype.kind == "i" and self.y_train.shape[1] > 1)
+
+    @property
     def n_classes(self) -> int:
-        """One more than the largest label of either part, or the columns of real targets."""
-        if self.is_regression:
+        """One more than the largest label of either part, or the columns of real targets or of several classes."""
+        if self.y_train.ndim == 2:
             return int(self.y_train.shape[1])
         return max(int(max(self.y_train.max(), self.y_test.max())) + 1, len(self.classes))
 
     @property
     def unused_labels(self) -> int:
         """How many labels below the largest one no row has; each costs a column of every sum."""
-        if self.is_regression:
+        if self.y_train.ndim == 2:
             return 0
         return self.n_classes - len(np.union1d(self.y_train, self.y_test))
 
     @property
     def strata(self) -> NDArray[Any]:
-        """What partitions deal training rows by, shape (n,): labels, or the tenth in which the first target lies."""
+        """What partitions deal training rows by, shape (n,): labels, sets of several, or the first target's tenth."""
+        if self.is_multilabel:
+            return np.unique(self.y_train, axis=0, return_inverse=True)[1].reshape(-1)
         if not self.is_regression:
             return self.y_train
         first = self.y_train[:, 0]
@@ -176,7 +185,8 @@ def load_npz(path: Path) -> Dataset:
     """The data set of a numpy archive with ``x_train``, ``y_train``, ``x_test`` and ``y_test``; never unpickles.
 
     ``w_train``, if it is there, says how often each training row counts: whole numbers. Targets are whole
-    numbers from 0 on or texts, which are labels of classes, or floats of shape (n,) or (n, c).
+    numbers from 0 on or texts, which are labels of classes, or floats of shape (n,) or (n, c);
+    a matrix of zeros and ones (and -1 where nobody says) is several classes a row.
 
     Raises:
         DataError: the file cannot be read, or lacks one of the arrays, or an array is not what it must be.
@@ -250,6 +260,8 @@ def _numbered(*targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], tuple
         classes, places = np.unique(np.concatenate([train, test]), return_inverse=True)
         return places[: len(train)], places[len(train) :], tuple(classes.tolist())
     several = all(array.ndim == 2 and array.shape[1] > 1 for array in (train, test))
+    if several and all(array.dtype.kind in "iu" and np.isin(array, (0, 1, UNKNOWN)).all() for array in (train, test)):
+        return train.astype(np.int64), test.astype(np.int64), ()
     if {train.dtype.kind, test.dtype.kind} == {"f"} or several:
         train, test = (
             (array.reshape(-1, 1) if array.ndim == 1 else array).astype(np.float64)
@@ -268,6 +280,14 @@ def _check_targets(name: str, key: str, array: NDArray[Any], n_rows: int) -> Non
         )
     if bad := int(np.count_nonzero(~np.isfinite(array).all(axis=1))):
         raise DataError(f"{name}: {key} must hold finite numbers; {bad} of {n_rows} rows do not: repair or drop them")
+
+
+def _check_several(name: str, key: str, array: NDArray[Any], n_rows: int) -> None:
+    if array.ndim != 2 or len(array) != n_rows or array.dtype.kind != "i" or not np.isin(array, (0, 1, UNKNOWN)).all():
+        raise DataError(
+            f"{name}: {key} must hold several classes of each of {n_rows} rows as in the other part, 1, 0 and -1 where "
+            f"nobody says, not {array.dtype} of shape {array.shape}"
+        )
 
 
 def _check_features(name: str, key: str, array: NDArray[Any]) -> None:

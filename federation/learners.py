@@ -23,7 +23,7 @@ from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import LABELS
 from analytic.weighted import BALANCED, Weighted, denominator_for
-from federation.console.arguments import Option, Reader, class_weights, numbers, patterns, yes_or_no
+from federation.console.arguments import Option, Reader, class_weights, numbers, patterns, sets_of_classes, yes_or_no
 from federation.errors import UsageError
 
 DEFAULT_ALPHAS = (1.0, 10.0, 30.0)
@@ -209,7 +209,7 @@ def _labelled(learner: AFL, settings: LearnerSettings) -> AnalyticLearner[Any]:
         return _chosen(learner, settings)
     if settings.ridge == CROSS_VALIDATED:
         raise UsageError("the ridge of partial labels does not follow from sums of folds: state it")
-    return PartialLabels(learner=learner, patterns=settings.options["patterns"])
+    return PartialLabels(learner=learner, patterns=sets_of_classes(settings.options["patterns"]))
 
 
 def _fedhip(settings: LearnerSettings) -> AnalyticLearner[Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import count, islice
 from typing import Any, Protocol
@@ -89,6 +89,7 @@ class Mode:
         requires: a module that must be importable, of the optional dependencies.
         extra: the extra that installs it.
         corrupt_helpers: in simulations, how many of its helpers may collude with the server; None for all but one.
+        promised: in simulations, what cohorts of more than 100 clients are promised to be.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Mode:
     requires: str | None = None
     extra: str | None = None
     corrupt_helpers: int | None = None
+    promised: Assumptions = field(default_factory=Assumptions)
 
     @property
     def options(self) -> Mapping[str, Callable[[str], int]]:
@@ -165,7 +167,7 @@ class Mode:
             session_id=session_id,
             context=context,
             corrupt_helpers=self.corrupt_helpers,
-            **_promised_in_simulation(clients),
+            **self._promised_to(clients),
         )
         secrets: dict[PartyId, PartySecrets] = {}
         helpers: dict[PartyId, PartySecrets] = {}
@@ -189,10 +191,17 @@ class Mode:
         Who drops out of a series stays out until a new one begins.
         """
         if in_series and self.make_series is not None:
-            promised = _promised_in_simulation(clients)
+            promised = self._promised_to(clients)
             setup = SumSetup(layout=PROBE, clients=clients, session_id=new_session_id(), **promised)
             return SeriesInOneProcess(self.make_series(setup))
         return _SeparateSums(self, clients)
+
+    def _promised_to(self, clients: tuple[PartyId, ...]) -> dict[str, Any]:
+        """What larger cohorts are promised to be, so that their masks are on a sparse graph that is planned for it."""
+        if len(clients) <= LARGEST_COMPLETE:
+            return {}
+        promised = self.promised
+        return {"corruption": promised.corruption, "dropout": promised.dropout, "beacon": os_entropy(BEACON_BYTES)}
 
     def guarantee(self, clients: tuple[PartyId, ...]) -> Guarantee:
         """Return what a simulated sum of such a cohort promises.
@@ -241,17 +250,6 @@ PROBE = Layout.of([("probe", 1, 1)])
 
 LARGEST_COMPLETE = 100
 """Clients of a simulation up to which each shares a mask with every other."""
-
-
-def _promised_in_simulation(clients: tuple[PartyId, ...]) -> dict[str, Any]:
-    """Return what larger cohorts are promised to be, so that their masks are on a sparse graph that is planned for it.
-
-    A tenth corrupt and three tenths of dropouts, which are the defaults of ``parameters`` and ``bench``.
-    """
-    if len(clients) <= LARGEST_COMPLETE:
-        return {}
-    promised = Assumptions()
-    return {"corruption": promised.corruption, "dropout": promised.dropout, "beacon": os_entropy(BEACON_BYTES)}
 
 
 @lru_cache(maxsize=256)

@@ -190,7 +190,12 @@ def class_weights(text: str) -> tuple[int, ...] | str:
     return text if text == BALANCED else tuple(int(item) for item in text.split(","))
 
 
-def patterns(text: str) -> tuple[tuple[int, ...], ...]:
+def patterns(text: str) -> str:
+    """``0+1,1+2``, if it reads as sets of classes."""
+    return ",".join("+".join(map(str, one)) for one in sets_of_classes(text))
+
+
+def sets_of_classes(text: str) -> tuple[tuple[int, ...], ...]:
     """``0+1,1+2`` as sets of classes."""
     return tuple(tuple(sorted(map(int, item.split("+")))) for item in text.split(","))
 

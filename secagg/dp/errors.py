@@ -18,4 +18,4 @@ class LedgerError(SecureSumError):
 
 
 class MissingExtraError(SecureSumError, ImportError):
-    """A second accountant is not installed."""
+    """What the extra brings, a second accountant or a baseline, is not installed."""

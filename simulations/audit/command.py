@@ -61,8 +61,10 @@ def run(options: AuditOptions) -> int:
     json_file = OutputFile(output.json) if output.json else None
     html_file = OutputFile(output.html) if output.html else None
     dataset = options.data.rows()
-    if dataset.is_regression:
-        raise UsageError(f"attacks look for rows of classes; {dataset.name} has real targets: name data with labels")
+    if dataset.is_regression or dataset.is_multilabel:
+        raise UsageError(
+            f"attacks look for rows of classes; {dataset.name} has real targets or several a row: name data with labels"
+        )
     console, started = Console(file=sys.stderr), time.monotonic()
     with console.status("audit") as status:
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -16,8 +17,9 @@ from federation.errors import UsageError
 from federation.learners import LEARNERS, ChosenLearner
 from federation.modes import MODES
 from simulations.command_line.progress import progress_bar
-from simulations.compare.baselines import BASELINES
+from simulations.compare.baselines import BASELINES, Baseline
 from simulations.compare.comparison import CompareSettings, Comparison, compare
+from simulations.compare.dpsgd import DPSGD
 from simulations.compare.options import CompareOptions
 from simulations.compare.private import PRIVATE_FORMS, PrivateSettings, settings_from, without_depth
 from simulations.data.label_noise import with_label_noise
@@ -69,14 +71,19 @@ def _files(options: CompareOptions) -> Iterator[tuple[OutputFile, Callable[[Comp
 def _settings(options: CompareOptions, dataset: Dataset) -> CompareSettings:
     federation, learning = options.federation, options.learning
     modes = [mode for mode in federation.modes if mode.options]
+    if options.privacy.epsilon is None and any(isinstance(entry, DPSGD) for entry in learning.baselines):
+        raise UsageError("dpsgd is trained for privacy budgets: add --epsilon, or leave it out of --baselines")
     entries = learning.learner
     if dataset.is_regression and len(entries) == len(LEARNERS):  # all that can
         entries = tuple(entry for entry in entries if not entry.labels_only)
     own = parse_options(learning.own, (*learning.learner, *learning.baselines, *modes))
     return CompareSettings(
         learners=tuple(ChosenLearner(entry=entry, options=own[entry.name]) for entry in entries),
-        baselines=tuple(entry.with_values(own[entry.name]) for entry in learning.baselines),
-        modes=tuple(mode.with_options(**own.get(mode.name, {})) for mode in federation.modes),
+        baselines=tuple(e.with_values(own[e.name]) for e in learning.baselines if isinstance(e, Baseline)),
+        modes=tuple(
+            replace(mode.with_options(**own.get(mode.name, {})), promised=federation.dropouts.promise)
+            for mode in federation.modes
+        ),
         n_clients=federation.clients,
         partitions=federation.partitions,
         feature_format=learning.feature_format,
@@ -97,6 +104,7 @@ def _private(
     """Yield a comparison for each budgeted learner, cohort and partition; a deep learner's T = 0 beside its T."""
     names = [entry.name for entry in options.learning.learner]
     private = [name for name in PRIVATE_FORMS if name in names]
+    beside = tuple(e.with_values(own[e.name]) for e in options.learning.baselines if isinstance(e, DPSGD))
     if not private:
         raise UsageError(
             f"--epsilon needs a learner that has a private form, {', '.join(PRIVATE_FORMS)}, not {', '.join(names)}"
@@ -105,8 +113,15 @@ def _private(
         for n_clients in options.federation.clients:
             for partition in options.federation.partitions:
                 settings = settings_from(
-                    options, dataset, n_clients=n_clients, partition=partition, learner=name, own=own.get(name, {})
+                    options,
+                    dataset,
+                    n_clients=n_clients,
+                    partition=partition,
+                    learner=name,
+                    own=own.get(name, {}),
+                    baselines=beside,
                 )
+                beside = ()  # they do not depend on learner, cohort or partition
                 yield settings
                 if settings.terms.n_layers:
                     yield without_depth(settings)

@@ -10,6 +10,7 @@ from federation.errors import UsageError
 from federation.modes import Mode
 from secagg import PartyId
 from secagg.errors import ConfigurationError
+from secagg.masked.assumptions import Assumptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,11 @@ class Dropouts:
     def __post_init__(self) -> None:
         if not 0 <= self.rate < 1:
             raise UsageError(f"a dropout rate must be at least 0 and below 1, not {self.rate}; 0.1 drops a tenth")
+
+    @property
+    def promise(self) -> Assumptions:
+        """What sparse graphs are planned for: all that ``draw`` takes, a tenth of the clients at least."""
+        return Assumptions(dropout=min(0.9, max(0.1, 1.5 * self.rate)))
 
     def n_lost(self, n_clients: int) -> int:
         """How many of ``n_clients`` never send their vector: the rate's part of them, rounded, but never all."""

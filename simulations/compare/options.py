@@ -18,6 +18,7 @@ from federation.modes import LARGEST_COMPLETE, Mode
 from secagg.config import MAX_CLIENTS
 from simulations.command_line.shared_arguments import DataOptions, format_option, modes_option
 from simulations.compare.baselines import BASELINES, Baseline
+from simulations.compare.dpsgd import DPSGD
 from simulations.compare.dropouts import Dropouts
 from simulations.data.partitions import Partition, parse_partition
 
@@ -43,7 +44,7 @@ class FederationOptions:
     modes: tuple[Mode, ...] = modes_option()
     clients: tuple[int, ...] = option(
         f"cohort sizes; masks of more than {LARGEST_COMPLETE} clients are on a sparse graph, planned for a tenth "
-        "corrupt and three tenths of dropouts",
+        "corrupt, and a tenth of dropouts or half as many again as --dropout says",
         lambda text: wholes(text, at_least=1, at_most=MAX_CLIENTS),
         default=(20,),
         metavar="N,...",
@@ -97,6 +98,12 @@ class FederationOptions:
         return Dropouts(rate=self.dropout, anew=self.dropout_anew, seed=self.seed)
 
 
+def _baselines(text: str) -> tuple[Baseline | DPSGD, ...]:
+    """Gradient methods by their names; ``all`` are those that need no budget."""
+    with_budgets: dict[str, Baseline | DPSGD] = {**BASELINES, "dpsgd": DPSGD()}
+    return tuple(BASELINES.values()) if text == "all" else named(text, "baseline", with_budgets)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningOptions:
     """What is learned, and how."""
@@ -108,9 +115,10 @@ class LearningOptions:
         metavar="NAME,...",
         shown="afl",
     )
-    baselines: tuple[Baseline, ...] = option(
-        f"gradient methods on the same rows, for comparison only: {', '.join(BASELINES)}, or all",
-        lambda text: named(text, "baseline", BASELINES),
+    baselines: tuple[Baseline | DPSGD, ...] = option(
+        f"gradient methods on the same rows, for comparison only: {', '.join(BASELINES)}, or all of these; with "
+        "--epsilon also dpsgd",
+        _baselines,
         default=(),
         metavar="NAME,...",
         shown="none",

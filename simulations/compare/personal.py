@@ -63,7 +63,7 @@ def split_locally(parts: Mapping[PartyId, Indices], seed: int) -> LocalSplit:
 
 def _quality(scores: Sequence[FloatMatrix], targets: Sequence[NDArray[Any]]) -> float:
     """Mean accuracy over clients; of real targets R2 over all their rows, since few rows have little spread."""
-    if targets[0].ndim == 2:
+    if targets[0].dtype.kind == "f":
         return r2(np.concatenate(scores), np.concatenate(targets))
     return statistics.fmean(accuracy(own, labels) for own, labels in zip(scores, targets, strict=True))
 

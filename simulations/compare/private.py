@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from federation.privacy import PrivacyPlan, PrivateForm
 from federation.sum_setup import SumSetup
 from secagg import InsecureSeededEntropy, MaskedSum, PlainSum, SumProtocol
 from secagg.dp import MissingExtraError, Release, SecondOpinion, second_opinions
+from simulations.compare.dpsgd import DPSGD, PrivateBaseline
 from simulations.compare.dropouts import NO_DROPOUTS, Dropouts
 from simulations.compare.options import CompareOptions
 from simulations.compare.reference import accuracy
@@ -134,6 +135,7 @@ class PrivateSettings:
         dropouts: who never sends its vector; each repetition draws anew, with its own seed.
         n_seeds: repetitions, each with another split, deal and noise.
         seed: of the first one.
+        baselines: DP-SGD on the same splits and budgets.
 
     Raises:
         UsageError: nothing to compare, or a parameter out of range.
@@ -148,6 +150,7 @@ class PrivateSettings:
     dropouts: Dropouts = NO_DROPOUTS
     n_seeds: int = 5
     seed: int = 0
+    baselines: tuple[DPSGD, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.epsilons or self.n_seeds < 1 or self.seed < 0 or self.n_clients < 2:
@@ -191,7 +194,9 @@ class PrivateSettings:
     @property
     def n_runs(self) -> int:
         """How many models are trained."""
-        return self.n_seeds * (1 + (len(TRUSTS) - 1) * len(set(self.epsilons)))
+        budgets = len(set(self.epsilons))
+        beside = sum(one.n_trainings(self.n_seeds) for one in self.baselines)
+        return self.n_seeds * (1 + (len(TRUSTS) - 1) * budgets) + budgets * beside
 
 
 # What was found
@@ -268,6 +273,9 @@ class PrivateComparison(Record, title="private"):
     records: tuple[PrivateRecord, ...] = Field(min_length=1)
     """One entry for each kind of trust and budget, and one without noise."""
 
+    baselines: tuple[PrivateBaseline, ...] = ()
+    """DP-SGD on the same splits at each budget; in the first comparison of a run, and only where it was asked for."""
+
     @property
     def clients(self) -> int:
         """The cohort."""
@@ -316,7 +324,24 @@ def compare_private(
         seeds=settings.n_seeds,
         seed=settings.seed,
         records=tuple(records),
+        baselines=tuple(
+            baseline.run(
+                dataset,
+                lambda seed: cast("Any", tuple(_split(dataset, _rng(seed)))),
+                epsilon=epsilon,
+                delta=settings.terms.delta,
+                seeds=range(settings.seed, settings.seed + settings.n_seeds),
+                tick=tick,
+            )
+            for baseline in settings.baselines
+            for epsilon in sorted(set(settings.epsilons))
+        ),
     )
+
+
+def _rng(seed: int) -> np.random.Generator:
+    """What splits and deals the rows of a repetition."""
+    return np.random.default_rng([seed, *b"private compare"])
 
 
 def _record(
@@ -398,7 +423,7 @@ def _run(dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: flo
             return MaskedSum(threshold=settings.threshold, **setup.common)
         return PlainSum(min_survivors=1, **setup.common)
 
-    rng = np.random.default_rng([seed, *b"private compare"])
+    rng = _rng(seed)
     (x_train, y_train), (x_test, y_test) = _split(dataset, rng)
     dealt = settings.partition.deal(y_train, settings.n_clients, rng)
     clients = {party: ClientRows(x_train[rows], y_train[rows]) for party, rows in enumerate(dealt, start=1)}
@@ -450,6 +475,7 @@ def settings_from(
     partition: Partition,
     learner: str,
     own: Mapping[str, Any],
+    baselines: tuple[DPSGD, ...] = (),
 ) -> PrivateSettings:
     """The settings that arguments ask for; cohort and partition are ``compare``'s own.
 
@@ -460,6 +486,7 @@ def settings_from(
         partition: how they are dealt.
         learner: one of ``PRIVATE_FORMS``.
         own: its options.
+        baselines: what to run beside it.
 
     Raises:
         UsageError: a parameter out of range, or an option that the private form of the learner does not have.
@@ -495,6 +522,7 @@ def settings_from(
         dropouts=federation.dropouts,
         n_seeds=privacy.seeds,
         seed=federation.seed,
+        baselines=baselines,
     )
 
 
@@ -520,6 +548,12 @@ def _statement(comparison: PrivateComparison) -> Iterator[str]:
         "rows, clip and the sign of features are taken as public. Row counts are never released. Budgets are per run: "
         "repetitions on the same people would add up."
     )
+    for one in comparison.baselines[:1]:
+        rates = ", ".join(f"{rate:g}" for rate in one.learning_rates)
+        yield (
+            f"dpsgd: a softmax head by Opacus for who trusts the server, {one.rounds} steps of {one.batch_size} rows "
+            f"of norm 1; its learning rate, out of {rates}, was tuned on held-out training rows."
+        )
     yield "Accuracies are on test rows of a public data set and no release; noise is seeded: this is no deployment."
     if found := dict.fromkeys(name for record in comparison.records for name in record.uncertified):
         yield f"Not certified, the bits are this machine's: {', '.join(found)}."

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from analytic.agreeing import Agreed
 from analytic.learner import AnalyticLearner, ClientRows, fit_in_the_clear
+from analytic.partial_labels import UNKNOWN
 from analytic.row_format import FloatMatrix
 from analytic.solve import one_blas_thread
 from analytic.statistics import one_hot
@@ -22,7 +23,9 @@ from simulations.data.partitions import Indices
 
 
 def accuracy(scores: NDArray[np.float64], labels: NDArray[Any]) -> float:
-    """Part of the rows whose largest score stands at their label."""
+    """Part of the rows whose largest score stands at their label; of several classes, of what is known of them."""
+    if labels.ndim == 2:
+        return float(np.mean(((scores > 0.5) == (labels == 1))[labels != UNKNOWN]))
     return float(np.mean(scores.argmax(axis=1) == labels))
 
 
@@ -178,6 +181,16 @@ def float64_ridge(
     It shares no code with ``analytic``: no fixed point, no Gram matrix, numpy instead of LAPACK through scipy.
     Rows of sqrt(ridge) I stand in for the penalty. Directions without any row carry no weight, as there.
     """
+    if labels.ndim == 2 and labels.dtype.kind == "i" and (labels == UNKNOWN).any():
+        whole = np.ones(len(features)) if weights is None else weights
+        columns = []
+        for label in range(n_classes):
+            known = labels[:, label] != UNKNOWN
+            own = labels[known, label : label + 1].astype(np.float64)
+            columns.append(
+                float64_ridge(features[known], own, 1, ridge=ridge, intercept=intercept, weights=whole[known])
+            )
+        return np.hstack(columns)
     penalised, d = features.shape[1], features.shape[1] + intercept
     stacked = np.zeros((len(features) + d, d + n_classes))
     stacked[: len(features), :d] = with_ones(features, intercept=intercept)
@@ -260,7 +273,11 @@ def float64_deviation(
     rows = [
         (
             with_ones(np.asarray(features, dtype=np.float64), intercept=intercept),
-            labels if labels.ndim == 2 else one_hot(labels, n_classes),
+            np.maximum(labels, 0)
+            if labels.dtype.kind == "i" and labels.ndim == 2
+            else labels
+            if labels.ndim == 2
+            else one_hot(labels, n_classes),
         )
         for features, labels in clients
     ]

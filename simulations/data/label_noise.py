@@ -23,8 +23,10 @@ def with_label_noise(dataset: Dataset, rate: float, seed: int) -> Dataset:
     """
     if not rate:
         return dataset
-    if dataset.is_regression:
-        raise UsageError(f"--label-noise is for class labels, and {dataset.name} has real targets; leave it out")
+    if dataset.is_regression or dataset.is_multilabel:
+        raise UsageError(
+            f"--label-noise is for class labels, and {dataset.name} has real targets or several a row; leave it out"
+        )
     rng = np.random.default_rng([seed, *b"label noise"])
     wrong = rng.permutation(len(dataset.y_train))[: round(rate * len(dataset.y_train))]
     labels = dataset.y_train.copy()

@@ -14,6 +14,7 @@ from analytic.agreeing import Agreement
 from federation.learners import LEARNERS
 from simulations.compare.baselines import BaselineRecord
 from simulations.compare.comparison import Comparison
+from simulations.compare.dpsgd import PrivateBaseline
 from simulations.compare.evaluated import EvaluationRecord, RegressionEvaluationRecord
 from simulations.compare.private import NOISY, PrivateComparison, PrivateRecord, depth_verdicts
 from simulations.compare.runs import RunRecord
@@ -304,16 +305,18 @@ def _budget_table(comparison: PrivateComparison) -> Table:
     """A row for each epsilon, a column for each kind of trust; mean and spread over seeds."""
     exact = comparison.of("non-private", None)
     table = Table(title=f"{comparison.dataset['name']}, {comparison.title}: non-private {accuracy_text(exact)}")
-    for name in ("epsilon", "by zCDP", "rho", "sigma G", "sigma H", *NOISY):
+    beside = {one.target_epsilon: one for one in comparison.baselines}
+    for name in ("epsilon", "by zCDP", "rho", "sigma G", "sigma H", *NOISY, *(["dpsgd"] if beside else [])):
         table.add_column(name, justify="right")
     for epsilon in comparison.budgets:
         records = [comparison.of(trust, epsilon) for trust in NOISY]
         first = records[0]
         numbers = (first.epsilon, first.epsilon_zcdp, first.rho, first.sigma_gram, first.sigma_cross)
-        table.add_row(*(f"{number:.4g}" for number in numbers), *(accuracy_text(record) for record in records))
+        shown: list[PrivateRecord | PrivateBaseline] = [*records, *([beside[epsilon]] if beside else [])]
+        table.add_row(*(f"{number:.4g}" for number in numbers), *(accuracy_text(record) for record in shown))
     return table
 
 
-def accuracy_text(record: PrivateRecord) -> str:
+def accuracy_text(record: PrivateRecord | PrivateBaseline) -> str:
     """Mean and spread over repetitions."""
     return f"{record.accuracy_mean:.3f} +- {record.accuracy_spread:.3f}"

@@ -30,6 +30,7 @@ from leakage.lying_server import (
     strategies,
 )
 from support.parties import sealed_to
+from support.planted_faults import no_agreement, nobody_counts, small_quorum, two_sets
 
 from secagg import CommitteeSum, MaskedSum, PlainSum
 from secagg.carriers import encrypted
@@ -38,7 +39,6 @@ from secagg.committee import client as committee_client
 from secagg.committee import protocol as committee_protocol
 from secagg.committee.client import CommitteeClient
 from secagg.committee.helper import CommitteeHelper
-from secagg.committee.replication import Replication
 from secagg.config import SERVER
 from secagg.errors import ConfigurationError
 from secagg.masked import Assumptions
@@ -49,7 +49,7 @@ from secagg.masked.series import MaskedSeries
 from secagg.masked.states import ClientState
 from secagg.primitives import mask_stream
 from secagg.primitives.shamir import SHARE_BYTES
-from secagg.wire import MessageType, Reader
+from secagg.wire import Reader
 
 HELPERS = (101, 102, 103, 104)
 
@@ -293,25 +293,6 @@ def no_self_mask(patch: Patch) -> None:
     patch.setattr(MaskedClient, "_masks", lambda self: masks(self)[1:])
 
 
-def helper_fixes_two_sets(patch: Patch) -> None:
-    """A helper forgets which survivors it answered for."""
-    receive, fix = CommitteeHelper.receive, CommitteeHelper._fix
-
-    def remember(self: CommitteeHelper, survivors: tuple[int, ...]) -> None:
-        whole = getattr(self, "_whole", None) or (self._kept.seeds, self._kept.said)
-        self._whole = self._kept.seeds, self._kept.said = whole  # type: ignore[attr-defined]
-        fix(self, survivors)
-
-    def due_again(self: CommitteeHelper, message: bytes) -> bytes:
-        type_ = MessageType(message[5])
-        if type_ in (MessageType.SURVIVOR_SET, MessageType.SET_CERTIFICATE) and hasattr(self, "_whole"):
-            self._kept.due = type_
-        return receive(self, message)
-
-    patch.setattr(CommitteeHelper, "_fix", remember)
-    patch.setattr(CommitteeHelper, "receive", due_again)
-
-
 def helper_forgets_that_it_failed(patch: Patch) -> None:
     """A helper goes on with a sum that it signed to have failed."""
     sign = CommitteeHelper._sign_survivors
@@ -324,19 +305,6 @@ def helper_forgets_that_it_failed(patch: Patch) -> None:
         return answer
 
     patch.setattr(CommitteeHelper, "_sign_survivors", forget)
-
-
-def helpers_do_not_agree(patch: Patch) -> None:
-    """A helper answers before a quorum signed the same survivors."""
-    patch.setattr(CommitteeHelper, "_check_certificate", lambda self, certificate: None)
-
-
-def small_quorum(patch: Patch) -> None:
-    patch.setattr(Replication, "quorum", property(lambda self: len(self.helpers) // 2))
-
-
-def helper_counts_nobody(patch: Patch) -> None:
-    patch.setattr(CommitteeHelper, "_check_number", lambda self, survivors, known: None)
 
 
 def unsigned_seeds(patch: Patch) -> None:
@@ -394,12 +362,12 @@ PLANTS: dict[str, tuple[Callable[[Patch], None], Callable[[], Stage], int]] = {
     "no mask of one's own": (no_self_mask, four, 1),
     "bfv, and the server lies": (nothing, lambda: over_bfv(unmasked(3)), 2),
     "the same rows in two sums": (nothing, two(masked, same_rows=True), 1),
-    "a helper answers for two survivor sets": (helper_fixes_two_sets, helped(101), 2),
+    "a helper answers for two survivor sets": (two_sets, helped(101), 2),
     "a helper goes on with a sum that failed": (helper_forgets_that_it_failed, helped(101, helpers=4), 1),
-    "helpers answer before they agree": (helpers_do_not_agree, helped(101, helpers=4), 2),
+    "helpers answer before they agree": (no_agreement, helped(101, helpers=4), 2),
     "a quorum that two sets can have": (small_quorum, helped(101, helpers=4), 2),
     "a set of helpers left out": (a_set_left_out, helped(101, helpers=4), 0),
-    "a helper counts nobody": (helper_counts_nobody, helped(4), 2),
+    "a helper counts nobody": (nobody_counts, helped(4), 2),
     "a helper does not check who drew a seed": (unsigned_seeds, helped(4), 2),
     "one seed for all helpers": (one_seed_for_all, helped(102), 0),
 }

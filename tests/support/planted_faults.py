@@ -136,8 +136,9 @@ def two_sets(patch: Patch) -> None:
         fix(self, survivors)
 
     def due_again(self: CommitteeHelper, message: bytes) -> bytes:
-        if message[5] == MessageType.SURVIVOR_SET and hasattr(self, "_whole"):
-            self._kept.due = MessageType.SURVIVOR_SET
+        type_ = MessageType(message[5])
+        if type_ in (MessageType.SURVIVOR_SET, MessageType.SET_CERTIFICATE) and hasattr(self, "_whole"):
+            self._kept.due = type_
         return receive(self, message)
 
     patch.setattr(CommitteeHelper, "_fix", remember)

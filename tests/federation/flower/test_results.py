@@ -219,3 +219,13 @@ def test_two_receipts_of_one_sum_convict_the_server(
 def test_what_is_missing_is_named(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", *arguments]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_a_site_says_in_its_own_log_which_columns_a_format_hardly_holds(
+    trial: Trial, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rehearse(trial.folder, run_config(tmp_path, mode="committee", **{"feature-format": "UQ5.3"}))
+    said = [line.getMessage() for line in caplog.records if line.name == "analytic_secagg.site"]
+    warnings = [text for text in said if "keeps less than 8 bits of" in text]
+    assert len(warnings) == 5
+    assert all("of 64 columns of this site's rows: 1, 2, 3, 4," in text for text in warnings)

@@ -24,6 +24,7 @@ from analytic.weighted import Weighted
 from federation.console.process import EXIT_CODES
 from federation.learners import DEFAULT_ALPHAS, LEARNERS, WIDEST, LearnerSettings, Thresholds
 from simulations.compare.baselines import BASELINES
+from simulations.compare.dpsgd import DPSGD
 from simulations.compare.private import PRIVATE_FORMS
 from simulations.data.partitions import MAX_ALPHA, MIN_ALPHA
 from simulations.report.table import COLUMNS
@@ -64,7 +65,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
     of_learners = {
         "afl": defaults(AFL) | choosing | {"intercept": None},
         "fedhip": defaults(AFL) | choosing | {"alphas": DEFAULT_ALPHAS, "intercept": None},
-        "random": defaults(RandomMap) | {"row_bits": 16, "d_phi": None, "format": None},
+        "random": defaults(RandomMap) | choosing | {"row_bits": 16, "d_phi": None, "format": None},
         "logistic": defaults(Logistic) | defaults(AFL) | {"d_phi": None, "intercept": None},
         "deepafl": defaults(DeepAFL),
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},
@@ -73,11 +74,13 @@ def options() -> Iterator[tuple[str, str, Any]]:
     for name, entry in LEARNERS.items():
         for option in entry.options:
             yield name, option, (weighing | of_learners[name])[option]
+    for option in DPSGD().options:
+        yield "dpsgd", option, getattr(DPSGD(), option)
     for option in BASELINES["fedprox"].options:
         yield "fedavg, fedprox", option, getattr(BASELINES["fedprox"].settings(0), option)
 
 
-@pytest.mark.parametrize("heading", ["afl", "fedhip", "random", "logistic", "deepafl", "safle", "fedavg, fedprox"])
+@pytest.mark.parametrize("heading", [*LEARNERS, "fedavg, fedprox", "dpsgd"])
 def test_every_option_stands_there_with_its_default(heading: str) -> None:
     rows = {row[0].strip("`"): row for row in table_below(f"### {heading}")}
     known = {option: default for own, option, default in options() if own == heading}

@@ -205,6 +205,8 @@ WRONG = [
     ("compare --learner fedhip --option alphas=much", "alphas of fedhip must be numbers with commas"),
     ("compare --learner fedhip --option alphas=-1", "must be numbers from 0 to 2\\^52, not -1"),
     ("compare --learner all --ri 1", "logistic has no RI process"),
+    ("compare --baselines dpsgd", "dpsgd is trained for privacy budgets: add --epsilon"),
+    ("compare --baselines dpsgd --epsilon 1 --option batch_size=3", "a batch size of at least 16"),
     ("compare --dataset diabetes --learner logistic", "logistic has no RI process, and is for class labels"),
     ("compare --dataset digits --data x.npz", "argument --data: not allowed with argument --dataset"),
     ("compare --modes plain,telepathy", "argument --modes: a mode is one of plain, masked"),

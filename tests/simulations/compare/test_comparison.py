@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from federation.errors import UsageError
 from federation.learners import LEARNERS, ChosenLearner, LearnerSettings
 from federation.modes import Mode, choose_modes, find_mode
 from secagg import Layout
+from simulations.__main__ import main
 from simulations.compare.baselines import BASELINES
 from simulations.compare.comparison import CompareSettings, Progress, compare
 from simulations.compare.dropouts import Dropouts
@@ -402,3 +405,24 @@ def test_accuracy_counts_the_largest_score() -> None:
 def test_what_cannot_work_is_refused_before_any_work(changes: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         settings(**changes)
+
+
+def test_several_classes_a_row_and_labels_that_some_rows_lack(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 5))
+    y = (x @ rng.normal(size=(5, 3)) > 0).astype(np.int64)
+    np.savez(tmp_path / "whole.npz", x_train=x[:120], y_train=y[:120], x_test=x[120:], y_test=y[120:])
+    y[:60, 2], y[60:120, 0] = -1, -1
+    np.savez(tmp_path / "partial.npz", x_train=x[:120], y_train=y[:120], x_test=x[120:], y_test=y[120:])
+    words = ["compare", "--modes", "plain,masked", "--clients", "5", "--option", "intercept=yes", "--json"]
+    runs = []
+    for name, more in (("whole", ["--learner", "afl,fedhip"]), ("partial", ["--option", "patterns=0+1,1+2"])):
+        report = tmp_path / f"{name}.json"
+        assert main([*words, str(report), "--data", str(tmp_path / f"{name}.npz"), *more]) == 0
+        runs += json.loads(report.read_text())["runs"]
+    assert all(run["bitwise_equal_to_pooled"] and run["test_accuracy"] > 0.75 for run in runs)
+    assert all(run["float64_ridge_max_abs_weight_deviation"] < 1e-3 for run in runs)
+    assert main([*words, str(tmp_path / "no.json"), "--data", str(tmp_path / "whole.npz"), "--evaluate"]) == 2
+    assert "are for one class a row" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from federation.errors import UsageError
 from secagg import PlainSum, run_in_memory
 from secagg.dp import PrivacyError, calibrate
 from simulations.compare import private
+from simulations.compare.dpsgd import DPSGD
 from simulations.compare.dropouts import Dropouts
 from simulations.compare.options import CompareOptions
 from simulations.compare.private import (
@@ -268,6 +269,22 @@ def test_arguments_of_exact_runs_reach_the_private_ones(digits: Dataset) -> None
     assert (deep.terms.n_layers, deep.terms.d_phi, deep.terms.d_f) == (2, 64, 16)
     with pytest.raises(UsageError, match="takes n_layers, d_phi, d_f with --option, not gamma; leave that out"):
         settings_from(asked, digits, n_clients=8, partition=iid, learner="deepafl", own={"gamma": 1})
+
+
+def test_softmax_rounds_beat_dp_sgd_for_the_same_budget(digits: Dataset) -> None:
+    """Two splits, both methods as they stand; 20 splits and every budget stand in the docs."""
+    pytest.importorskip("opacus")
+    beside = DPSGD(batch_size=256, learning_rates=(2.0, 4.0))
+    terms, seen = PrivacyTerms(n_rounds=5), []
+    settings = replace(SMALL, epsilons=(1.0,), terms=terms, n_seeds=2, n_clients=5, baselines=(beside,))
+    comparison = compare_private(digits, settings, lambda: seen.append(1))
+    assert len(seen) == settings.n_runs
+    (found,) = comparison.baselines
+    assert 0.99 < found.epsilon <= 1.0
+    assert found.learning_rate in beside.learning_rates
+    assert (found.rounds, found.bytes_up_per_client) == (56, 56 * 65 * 10 * 4)
+    assert 0.8 < found.accuracy_mean < comparison.of("central", 1.0).accuracy_mean
+    assert any(sentence.startswith("dpsgd: a softmax head by Opacus") for sentence in comparison.statement)
 
 
 def test_a_deep_learner_is_told_when_it_should_be_flat(digits: Dataset) -> None:
