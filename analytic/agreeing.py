@@ -233,6 +233,13 @@ class Agreed:
             return {"exponents": self._counted(rows), "count": np.array(len(rows))}
         scaled = replace(self._map(model), fill=None).features(rows.features)
         is_there = ~np.isnan(scaled)
+        if not (self.fill or is_there.all()):
+            raise RowsOutsideFormatError(
+                f"{int(np.count_nonzero(~is_there))} values are missing (NaN), and this agreement fills none: repair "
+                "them",
+                n_rows=int(np.count_nonzero(~is_there.all(axis=1))),
+                largest=0.0,
+            )
         row_format = RowFormat(integer_bits=0, fraction_bits=self._bits)
         units = row_format.quantise(np.where(is_there, scaled, 0.0)).astype(np.int64)
         present = is_there.sum(axis=0)

@@ -26,7 +26,7 @@ from analytic.evaluation import TallySpec
 from analytic.integer_maps import EXACT_BITS, FixedRows, scores, softmax
 from analytic.layers import Layer
 from analytic.learner import ClientRows, SumSpec, canonical_context
-from analytic.model_arrays import Parts
+from analytic.model_arrays import ModelFileError, Parts
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.row_map import CLIPPED_ROWS, RowClip, RowTerms, check_labels_only
 from analytic.sensitivity import Adjacency, BoundedSum, Unit, gradient_sensitivity
@@ -269,8 +269,11 @@ class Logistic:
         return self.learner.weights_bytes(model.linear)
 
     def context_bytes(self, model: LogisticModel) -> bytes:
-        """The configuration, the rounds so far, and what was received of the centre and W."""
-        return canonical_context(self, model.n_rounds.to_bytes(8, "big"), *model.linear.received)
+        """The configuration, what was received of the centre and W, and an empty part for each round behind them.
+
+        So a run's bytes grow from sum to sum, by which a site's journal knows that it goes on.
+        """
+        return canonical_context(self, *model.linear.received, *(b"",) * model.n_rounds)
 
     # --- what the price of noise depends on -----------------------------------------------------------------
 
@@ -329,6 +332,8 @@ class Logistic:
     def put_together(self, parts: Parts) -> LogisticModel:
         """The model of these parts."""
         n_rounds = int(parts.integers("rounds", (1,))[0])
+        if not 0 <= n_rounds <= self.n_rounds:
+            raise ModelFileError(f"{parts.source}: it has {n_rounds} rounds behind it, outside 0 to {self.n_rounds}")
         return LogisticModel(linear=self.learner.put_together(parts), n_rounds=n_rounds)
 
 

@@ -139,6 +139,12 @@ class Weighted:
                 f"weights need a largest one of at least 1 and a power of two to count them in, not {self.max_weight} "
                 f"and {self.denominator}"
             )
+        heaviest = self.max_weight * max(self.class_weights, default=1) if self.class_weights != BALANCED else 1
+        if max(heaviest, self.max_weight) > self.max_rows:
+            raise SpecificationError(
+                f"a row may weigh {max(heaviest, self.max_weight)}, more than the {self.max_rows} that all rows may "
+                "together: allow a larger max_rows, or smaller weights"
+            )
         if self.class_weights and inner.target_format != LABELS:
             raise SpecificationError("real targets have no classes to weigh: leave class_weights out")
         if self.class_weights != BALANCED:
@@ -261,6 +267,8 @@ class Weighted:
         """
         if self._awaits_counts(model):
             weights, labels = self._own_weights(rows), self._labels(rows)
+            if (count := sum(weights.tolist())) > self.max_rows:
+                raise InvalidRowsError(f"rows whose weights add up to {count} are more than max_rows={self.max_rows}")
             classes = np.zeros(self.n_targets, dtype=np.int64)
             np.add.at(classes, labels, weights)
             return {"classes": classes, "count": weights.sum()}
@@ -306,6 +314,8 @@ class Weighted:
 
     def _balanced(self, counts: list[int]) -> tuple[int, ...]:
         """The weights of ``balanced``, if sums have room for them."""
+        if min(counts) < 0:
+            raise InvalidRowsError("a class has fewer than no rows in this total: a client gave wrong counts; try anew")
         units = self.denominator * sum(counts)
         if units > self.max_rows or self.denominator < len(counts):
             raise SpecificationError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -125,6 +126,8 @@ def read_plan(content: str, *, signers: Iterable[bytes]) -> tuple[AuditPlan, dat
         said = json.loads(content)
         signer, signature = bytes.fromhex(said.pop("signer")), bytes.fromhex(said.pop("signature"))
         plan, when = AuditPlan.model_validate(said["plan"]), datetime.fromisoformat(said["signed_at"])
+        if content != line_of_json({**said, "signer": signer.hex(), "signature": signature.hex()}) + "\n":
+            raise ValueError("it is not written as it was signed")  # a name that stands twice, for one
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DossierError(
             f"this is no signed audit plan ({type(error).__name__}); sign one with audit-plan"
@@ -178,7 +181,10 @@ class Sources:
         if len({run.resolve().name for run in self.runs}) < len(self.runs):
             raise DossierError("two runs have folders of one name; rename one of them")
         for site in self.sites:
-            found |= self._policy(site)
+            policy = self._policy(site)
+            if policy.keys() & found.keys():
+                raise DossierError(f"{site} is of a party whose policy is there already; give each site's file once")
+            found |= policy
         for kind, paths in (("receipts", self.receipts), ("ledgers", self.ledgers)):
             for path in paths:
                 content = _read(path)
@@ -200,6 +206,10 @@ class Sources:
         public = {name: said[name] for name in PUBLIC_TABLES if name in said}
         public.get("privacy", {}).pop("ledger", None)
         party = client.get("party", site.parent.name)
+        if not re.fullmatch(r"[\w-]+", str(party)):
+            raise DossierError(
+                f"{site} is of the party {party!r}, and a policy is filed under a number or a plain name"
+            )
         return {f"policies/{party}.json": _json(public | {"learners": client.get("learners", ["afl"]), "party": party})}
 
     def write(self, folder: Path, identity: IdentityKey) -> tuple[str, ...]:
@@ -253,7 +263,8 @@ def problems(folder: Path, key: bytes) -> Iterator[tuple[str, str]]:
         yield MANIFEST, f"it or {SIGNATURE} was changed, or another key signed it"
         return
     stated: dict[str, str] = json.loads(content)["files"]
-    there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+    found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())  # a link to a folder too
+    there = {path.relative_to(folder).as_posix(): path for path in found}
     files = {name: path.read_bytes() for name, path in there.items() if name in stated and not path.is_symlink()}
     wrong = dict.fromkeys(stated.keys() - files.keys(), "it is missing, or a link")
     wrong |= dict.fromkeys(there.keys() - stated.keys() - {MANIFEST, SIGNATURE}, "no file of this dossier")
@@ -278,8 +289,11 @@ def _contradictions(files: Mapping[str, bytes], key: bytes) -> Iterator[tuple[st
             yield from ((name, line) for line in receipt_problems([receipt], (), roster))
         else:
             yield name, str(receipt)
+    whole = [one for one in kept.values() if isinstance(one, Receipt)]
+    alone = {line for one in whole for line in receipt_problems([one], (), roster)}
+    yield from (("receipts", line) for line in receipt_problems(whole, (), roster) if line not in alone)
     for run in _runs(files):
-        yield from _about_run(run, files, roster, [one for one in kept.values() if isinstance(one, Receipt)])
+        yield from _about_run(run, files, roster, whole)
     for name in _within(files, "ledgers/"):
         try:
             _bill(files[name])

@@ -105,7 +105,7 @@ def _nist(facts: Facts) -> str:
         (
             "Mechanism and implementation",
             [
-                "discrete Gaussian noise on integers, before masking; no floating-point sum is released",
+                "where there is noise it is discrete Gaussian, on integers; no floating-point sum is released",
                 *_noise(facts),
                 f"side channels of the hosts: {PERSON}",
             ],
@@ -131,8 +131,11 @@ def _vantage6(facts: Facts) -> str:
     rows = [
         ("Reconstruction", _columns(facts, ("total", "private total")) + _gates(facts)),
         ("Differencing", ["each site's journal decides which totals its rows enter", *_policies(facts)]),
-        ("Deep leakage from gradients", ["no gradients are sent: sums are closed-form statistics"]),
-        ("Generative adversarial networks", ["no training round answers a peer's inputs: one model after fixed sums"]),
+        ("Deep leakage from gradients", _gradients(facts)),
+        (
+            "Generative adversarial networks",
+            ["no site trains on what another one sends: a sum is a fixed function of its rows and the model"],
+        ),
         ("Model inversion", _columns(facts, ("total", "private total"))),
         (
             "Watermark attack",
@@ -180,7 +183,16 @@ def _gates(facts: Facts) -> list[str]:
         for number, one in enumerate(summary.get("sums", []), start=1)
         for concern in one["concerns"]
     ]
+    if not any(summary.get("sums") for summary in facts["runs"].values()):
+        return ["what release gates said of these runs is not in this dossier"]
     return said or ["release gates let every total pass without a word"]
+
+
+def _gradients(facts: Facts) -> list[str]:
+    learners = {str(summary.get("learner", "")) for summary in facts["runs"].values()}
+    if any("logistic" in name or not name for name in learners):
+        return ["logistic sends gradients, in sums over all sites; an exact one is a total like every other"]
+    return ["no gradients are sent: sums are closed-form statistics"]
 
 
 def _audit(facts: Facts) -> list[str]:

@@ -91,7 +91,7 @@ def _check(options: CheckOptions) -> int:
         print(f"{name}: {what}")
     if wrong:
         return 1
-    print("verified: signature, files, models from their totals bit for bit, receipts, ledgers, the audit's decision")
+    print("verified: the signature and every file; of totals, receipts, ledgers and a plan all that is among them")
     return 0
 
 

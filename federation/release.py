@@ -115,7 +115,7 @@ class ReleasePolicy:
         parts = () if total is None else (total,) if isinstance(total, Statistics) else total
         for place, part in enumerate(parts, start=1):
             which = f"part {place} of {len(parts)} (fewer parts have more rows): " if len(parts) > 1 else ""
-            if part.n_clients:
+            if part.n_clients is not None and (part.n_clients or part.count):  # a part that nobody has shows nobody
                 for concern in self._about_clients(range(part.n_clients), ()):
                     yield replace(concern, message=which + concern.message)
             for concern in self._about_rows(part.count, gram_rank(part), int(np.count_nonzero(part.gram.diagonal()))):

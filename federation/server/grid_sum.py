@@ -14,7 +14,7 @@ from federation.site.messages import INVITE, STEP, write_invitation, write_messa
 from federation.site.presence import check_present
 from federation.site.terms import Terms
 from secagg import PartyId, PartySecrets, ServerSession, SumProtocol, SumResult
-from secagg.errors import RemoteProtocolError, SecureSumError
+from secagg.errors import RemoteProtocolError
 from secagg.sessions import FailureSession
 from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, message_type
 
@@ -62,7 +62,7 @@ def run_sum(
     sum_ = GridSum(protocol, protocol.server(secrets=secrets), exchange, deadlines)
     try:
         return sum_.begin(invitation)
-    except (SecureSumError, DeploymentError):
+    except BaseException:  # however it ended, an operator's Ctrl-C too: else every site counts a total that is none
         if (failure := protocol.failure(secrets=secrets)) is not None:
             failed(sum_.certify(failure))
         raise

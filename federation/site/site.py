@@ -229,7 +229,7 @@ class Site:
             if failure and invitation.session == session:
                 protocol = invitation.agree(self._file.roster).protocol
                 journal_of(self._file, self._folder).free(protocol, failure)
-                LOG.info("the helpers certify that the sum of session %s failed; it counts no more", session.hex())
+                LOG.info("the helpers certify that the sum of session %s failed", session.hex())
 
     def _draw(self, invitation: Invitation, own: OwnRole) -> SessionKeyPair:
         """A fresh key pair for a sum in which this site would take part."""

@@ -193,6 +193,8 @@ def _tight_epsilon(releases: Sequence[Release], delta: float) -> float:
     mu = math.sqrt(2.0 * _up(sum((release.rho for release in releases), Fraction(0))))
     ratio = math.fsum(release.log_ratio + release.rounding for release in releases)
     tail = 2.0 * math.fsum(release.tail_mass for release in releases)
+    if ratio > 1.0:  # of a coarse lattice: this curve then proves next to nothing
+        return math.inf
 
     def total(epsilon: float) -> float:
         return math.exp(ratio) * gdp_delta(mu, epsilon) + (1.0 + math.exp(epsilon + 2.0 * ratio)) * tail

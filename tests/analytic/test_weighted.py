@@ -36,6 +36,15 @@ def clients(weights: np.ndarray | None = W) -> dict[int, ClientRows]:
     return {k + 1: rows.taken(np.arange(N) % 5 == k) for k in range(5)}
 
 
+def test_weights_beyond_what_all_rows_may_weigh_are_refused() -> None:
+    """Products of such weights could leave int64, and a row would silently weigh nothing."""
+    for change in ({"max_weight": 2**40}, {"max_weight": 2**32, "class_weights": (2**40, 1, 1)}):
+        with pytest.raises(SpecificationError, match=r"a row may weigh .*, more than the"):
+            replace(BALANCED, **{"class_weights": (), **change})  # type: ignore[arg-type]
+    with pytest.raises(InvalidRowsError, match="fewer than no rows"):
+        BALANCED.update(BALANCED.init(), {"classes": np.array([-2, 3, 4]), "count": np.array(5)}, 1)
+
+
 @pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if not mode.missing_extra])
 def test_every_mode_has_the_bits_of_copies(mode: str) -> None:
     learner = Weighted(learner=replace(LINEAR, ri_gamma=3.0), max_weight=8)

@@ -434,7 +434,9 @@ def test_everything_received_is_bound(name: str) -> None:
     case, contexts = CASES[name], []
     for seed in (4, 5):
         rows = case.rows(np.random.default_rng(seed), 30, scale=seed - 3.0)
-        contexts += [case.learner.context_bytes(model) for model in steps(case.learner, [rows])]
+        own = [case.learner.context_bytes(model) for model in steps(case.learner, [rows])]
+        assert [len(one) for one in own] == sorted({len(one) for one in own}), "so a journal sees a run go on"
+        contexts += own
     first_ones = {contexts[0], contexts[len(contexts) // 2]}
     assert len(first_ones) == 1
     assert len(set(contexts)) == len(contexts) - 1

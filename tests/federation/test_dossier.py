@@ -106,8 +106,24 @@ def test_every_changed_missing_or_added_file_is_named(ran: Trial, sources: Sourc
     (folder / "annexes" / "more.md").write_text("no file of it")
     assert list(problems(folder, key.public)) == [("annexes/more.md", "no file of this dossier")]
     (folder / "annexes" / "more.md").unlink()
+    (folder / "annexes-2").symlink_to(folder / "annexes")
+    assert list(problems(folder, key.public)) == [("annexes-2", "no file of this dossier")]
+    (folder / "annexes-2").unlink()
     ((named, what),) = problems(folder, IdentityKey.generate().public)
     assert (named, "another key signed it" in what) == (MANIFEST, True)
+
+
+@pytest.mark.parametrize(
+    ("party", "said"), [('"../../escaped"', "of the party '../../escaped'"), ("1", "there already")]
+)
+def test_a_site_file_names_no_place_but_its_own(
+    ran: Trial, sources: Sources, tmp_path: Path, party: str, said: str
+) -> None:
+    other = tmp_path / "site.toml"
+    other.write_text(f"[client]\nparty = {party}\n")
+    with pytest.raises(DossierError, match=said):
+        replace(sources, sites=(*sources.sites, other)).write(tmp_path / "dossier", identity_of(ran))
+    assert not (tmp_path / "dossier").exists()
 
 
 def test_no_key_or_path_of_a_site_is_in_it(ran: Trial, sources: Sources, tmp_path: Path) -> None:
