@@ -303,6 +303,7 @@ class Agreed:
         largest = np.where(found.any(axis=1), CELLS - 3 - found[:, ::-1].argmax(axis=1) + LOWEST, -self.headroom)
         exponents = largest + self.headroom
         kept = np.arange(LOWEST, HIGHEST + 1) - exponents[: self.n_features, None] + self._bits
+        kept[:, 0] = 0  # what is counted as one lies anywhere below
         few = np.where(kept < FEWEST_BITS, sizes[: self.n_features], 0).sum(axis=1)
         coarse = np.where(2 * few > sizes[: self.n_features].sum(axis=1), few, 0)
         return AgreedModel(

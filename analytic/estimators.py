@@ -37,7 +37,7 @@ from analytic.logistic import Logistic
 from analytic.partial_labels import UNKNOWN, PartialLabels
 from analytic.parts import together
 from analytic.random_map import RandomMap
-from analytic.row_format import MAX_BITS, ColumnMap, FloatMatrix, RowFormat
+from analytic.row_format import LARGEST_EXPONENT, MAX_BITS, ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import INT64_MAX, LABELS, Statistics, bits_of_squares
 from analytic.weighted import BALANCED, DENOMINATOR, Weighted, balanced, denominator_for
@@ -912,7 +912,8 @@ def _warn_of_coarse_columns(estimator: Any, feature_format: RowFormat, rows: NDA
     if coarse := feature_format.coarse_columns(rows):
         names = getattr(estimator, "feature_names_in_", range(rows.shape[1]))
         columns = {str(names[place]): float(np.abs(rows[:, place]).max()) for place in coarse}
-        warnings.warn(f'{feature_format.warning(columns, rows.shape[1])}, or "{AUTO}"', stacklevel=5)
+        other = "" if estimator.feature_format == AUTO else f', or "{AUTO}"'
+        warnings.warn(feature_format.warning(columns, rows.shape[1]) + other, stacklevel=5)
 
 
 def _afl(
@@ -942,6 +943,8 @@ def _afl(
         bits = min(FEATURE_BITS, bits_of_squares(most))
         feature_format = RowFormat(integer_bits=0, fraction_bits=bits, signed=bool(rows.min() < 0))
         columns = ColumnMap.covering(rows, targets, intercept=1)
+        if min(columns.exponents) == -LARGEST_EXPONENT:  # no scale brings these columns near one
+            _warn_of_coarse_columns(estimator, feature_format, columns.features(rows)[:, : rows.shape[1]])
     else:
         feature_format = RowFormat.parse(estimator.feature_format)
         if estimator.lift is None:

@@ -202,6 +202,8 @@ def test_columns_that_a_stated_format_hardly_holds_are_named():
     rows, labels = load_breast_cancer(return_X_y=True)
     with pytest.warns(UserWarning, match=r"Q13\.8 .* coarse for \d+ of 30 columns: 4 \(at most 0\.163\)"):
         AFLClassifier(feature_format="Q13.8").fit(rows, labels)
+    with pytest.warns(UserWarning, match=r"coarse for 1 of 30 columns: 4 \(all zeros\)"):
+        AFLClassifier().fit(np.insert(rows[:, 1:], 4, rows[:, 4] * 1e-309, axis=1), labels)
 
 
 @pytest.mark.parametrize("size", [1e-12, 1e-8, 1.0, 1e9])
