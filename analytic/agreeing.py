@@ -27,7 +27,7 @@ from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
 from analytic.evaluation import Tallies, TallySpec
 from analytic.layers import Layer, Linear
-from analytic.learner import ClientRows, SumSpec, canonical_context, refuse_weights
+from analytic.learner import Around, ClientRows, SumSpec, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
 from analytic.row_format import FEWEST_BITS, MAX_BITS, ColumnMap, FloatMatrix, RowFormat
 from analytic.statistics import LABELS, IntVector, Statistics, bits_of_squares
@@ -113,7 +113,7 @@ class AgreedModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreed:
+class Agreed(Around):
     """A learner whose columns are agreed through one sum, or two, before its own.
 
     Args:
@@ -153,22 +153,6 @@ class Agreed:
     def name(self) -> str:
         """The learner's name in reports and files."""
         return f"agreed-{self.learner.name}"
-
-    @property
-    def n_features(self) -> int:
-        """D."""
-        return int(self.learner.n_features)
-
-    @property
-    def n_targets(self) -> int:
-        """C."""
-        return int(self.learner.n_targets)
-
-    @property
-    def target_format(self) -> RowFormat:
-        """The format of scaled targets, or ``LABELS``."""
-        found: RowFormat = self.learner.target_format
-        return found
 
     @property
     def max_rows(self) -> int:

@@ -26,7 +26,7 @@ from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.evaluation import Tallies, TallySpec
 from analytic.fedhip import FedHiP, FedHiPModel
 from analytic.layers import Layer
-from analytic.learner import ClientRows, SumSpec, canonical_context
+from analytic.learner import Around, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import Parts
 from analytic.parts import PartsSpec, together
 from analytic.row_format import FloatMatrix
@@ -165,7 +165,7 @@ class ChosenModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Chosen(Around):
     """AFL or FedHiP with the penalty that cross-validation over everybody's rows takes; a learner of one or two sums.
 
     Args:
@@ -211,16 +211,6 @@ class Chosen:
         return f"chosen-{self.learner.name}"
 
     @property
-    def n_features(self) -> int:
-        """D."""
-        return self.learner.n_features
-
-    @property
-    def n_targets(self) -> int:
-        """C."""
-        return self.learner.n_targets
-
-    @property
     def columns(self) -> Any:
         """The public scales of columns."""
         return self.learner.columns
@@ -229,11 +219,6 @@ class Chosen:
     def fit_intercept(self) -> bool:
         """Whether the model has an intercept."""
         return self.learner.fit_intercept
-
-    @property
-    def target_format(self) -> Any:
-        """The format of targets."""
-        return self.learner.target_format
 
     @property
     def lift(self) -> Any:

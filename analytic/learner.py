@@ -195,6 +195,29 @@ class AnalyticLearner(Protocol[M]):
         ...
 
 
+class Around:
+    """A learner that stands around another one, whose rows it takes: the public sizes and formats are that one's."""
+
+    __slots__ = ()
+    learner: Any
+
+    @property
+    def n_features(self) -> int:
+        """D."""
+        return int(self.learner.n_features)
+
+    @property
+    def n_targets(self) -> int:
+        """C."""
+        return int(self.learner.n_targets)
+
+    @property
+    def target_format(self) -> RowFormat:
+        """The format of targets, or ``LABELS``."""
+        found: RowFormat = self.learner.target_format
+        return found
+
+
 OPTIONAL: Mapping[str, bool] = {"optional": True}
 """The metadata of a field that is left out of a configuration's bytes while it is None, as if nobody knew of it."""
 

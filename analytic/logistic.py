@@ -25,7 +25,7 @@ from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.evaluation import TallySpec
 from analytic.integer_maps import EXACT_BITS, FixedRows, scores, softmax
 from analytic.layers import Layer
-from analytic.learner import ClientRows, SumSpec, canonical_context
+from analytic.learner import Around, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import ModelFileError, Parts
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.row_map import CLIPPED_ROWS, RowClip, RowTerms, check_labels_only
@@ -67,7 +67,7 @@ class LogisticModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logistic:
+class Logistic(Around):
     """A multinomial logistic classifier from AFL's sum and ``n_rounds`` sums of d c entries.
 
     Args:
@@ -112,21 +112,6 @@ class Logistic:
     def name(self) -> str:
         """The learner's name on the command line and in reports."""
         return "logistic"
-
-    @property
-    def n_features(self) -> int:
-        """D."""
-        return self.learner.n_features
-
-    @property
-    def n_targets(self) -> int:
-        """C."""
-        return self.learner.n_targets
-
-    @property
-    def target_format(self) -> RowFormat:
-        """That of class labels."""
-        return self.learner.target_format
 
     @property
     def columns(self) -> Any:

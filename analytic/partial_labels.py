@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from analytic.afl import AFL, LinearModel
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.layers import Layer
-from analytic.learner import ClientRows, canonical_context, refuse_weights
+from analytic.learner import Around, ClientRows, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
 from analytic.parts import PartsSpec, together
 from analytic.row_format import FloatMatrix
@@ -67,7 +67,7 @@ class PatternsSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartialLabels:
+class PartialLabels(Around):
     """AFL of several classes a row, of which a row may be labelled for some only; a learner of one sum.
 
     Targets are a matrix of shape (n, c): 1 where a row is of a class, 0 where not, -1 where nobody says.
@@ -105,24 +105,9 @@ class PartialLabels:
         return f"partial-{self.learner.name}"
 
     @property
-    def n_features(self) -> int:
-        """D."""
-        return self.learner.n_features
-
-    @property
-    def n_targets(self) -> int:
-        """C."""
-        return self.learner.n_targets
-
-    @property
     def max_rows(self) -> int:
         """Largest number of rows of all clients together."""
         return self.learner.max_rows
-
-    @property
-    def target_format(self) -> Any:
-        """That of labels."""
-        return LABELS
 
     @property
     def spec(self) -> PatternsSpec:

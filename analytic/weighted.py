@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.evaluation import TallySpec
 from analytic.layers import Layer
-from analytic.learner import ClientRows, SumSpec, canonical_context
+from analytic.learner import Around, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import Parts
 from analytic.row_format import FloatMatrix
 from analytic.statistics import INT64_MAX, LABELS, IntVector, Statistics, check_labels
@@ -104,7 +104,7 @@ class WeightedModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weighted:
+class Weighted(Around):
     """A learner whose rows have weights of their own, or of their class; a learner of the same sums, or of one more.
 
     Args:
@@ -177,24 +177,9 @@ class Weighted:
         return f"weighted-{self.learner.name}"
 
     @property
-    def n_features(self) -> int:
-        """D."""
-        return int(self.learner.n_features)
-
-    @property
-    def n_targets(self) -> int:
-        """C."""
-        return int(self.learner.n_targets)
-
-    @property
     def max_rows(self) -> int:
         """The largest sum of all rows' weights."""
         return int(self._plain.max_rows)
-
-    @property
-    def target_format(self) -> Any:
-        """The format of targets."""
-        return self.learner.target_format
 
     @property
     def _squares(self) -> int:
