@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from analytic.afl import AFL
+from analytic.agreeing import Agreement
 from analytic.bucketing import FixedThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
@@ -98,6 +99,20 @@ def test_what_a_learner_cannot_do_is_refused() -> None:
         LEARNERS["safle"].build(settings(ri_gamma=0.5))
     with pytest.raises(UsageError, match=r"a learner is one of afl.*, not 'transformer'"):
         named("afl,transformer", "learner", LEARNERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("afl", {"ridge": "cv", "options": {"patterns": "0+1,1+2"}}, "partial labels does not follow from sums"),
+        ("deepafl", {"ridge": "cv"}, "the ridge of deepafl does not follow from sums of folds"),
+        ("afl", {"options": {"folds": 3}}, "folds of afl says how a ridge is chosen"),
+        ("afl", {"agreement": Agreement.STANDARDISED, "options": {"intercept": False}}, "so need an intercept"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(name: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        LEARNERS[name].build(settings(**changes))
 
 
 def test_all_learners_can_be_asked_for_by_one_word() -> None:
