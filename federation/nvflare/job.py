@@ -9,7 +9,7 @@ from typing import Any
 
 from federation.server.run_settings import RunSettings
 from federation.site.messages import KINDS
-from federation.flower.trial import new_folder
+from federation.trial import new_folder
 
 FETCH_SECONDS = 0.2
 """How long a client waits before it asks for its next task again; an exchange takes about so long beside its work."""

@@ -15,12 +15,12 @@ from simulated import assert_exact, output, simulate, summary
 
 from federation.datasets import bundled
 from federation.flower.rehearsal import rehearse
-from federation.flower.trial import Trial
+from federation.trial import JOURNAL, Trial
 
 
 @pytest.fixture
 def sites(tmp_path: Path) -> Trial:
-    return Trial.create(tmp_path / "trial", bundled("digits"), n_sites=4, n_helpers=2, address="127.0.0.1:8000")
+    return Trial.create(tmp_path / "trial", bundled("digits"), n_sites=4, n_helpers=2, of_clients=JOURNAL)
 
 
 def settings(tmp_path: Path, **changes: Any) -> dict[str, Any]:
