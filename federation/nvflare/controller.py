@@ -22,7 +22,7 @@ class SumController(Controller):  # type: ignore[misc]
     """Trains once and leaves the model in the server's own folder, under the names of the workflow and the job.
 
     Args:
-        settings: the run's public settings (``federation.server.run_settings.RunSettings``), with hyphens in their names.
+        settings: the run's public ones (``federation.server.run_settings.RunSettings``), with hyphens in their names.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Bytes as NVFlare's shareables, and a controller's tasks as a way to nodes (``federation.server.exchange.Transport``)."""
+"""Bytes as NVFlare's shareables, and tasks as a way to nodes (``federation.server.exchange.Transport``)."""
 
 from __future__ import annotations
 
@@ -50,6 +50,14 @@ def answer_of(result: object) -> bytes | Lost:
         return b""  # what belongs to no sum is refused there
 
 
+_TICKET = "secagg_ticket"
+
+_ENDS = {
+    TaskCompletionStatus.TIMEOUT: "no answer before the deadline",
+    TaskCompletionStatus.CLIENT_DEAD: "the client is gone",
+}
+
+
 class TaskTransport:
     """The clients of one job, each of which fetches its messages as tasks.
 
@@ -61,30 +69,33 @@ class TaskTransport:
     def __init__(self, controller: Controller, context: FLContext) -> None:
         self._controller, self._context = controller, context
         self._names: list[str] = []
+        self._number = 0
+        self._open: set[str] = set()
         self._answers: dict[str, bytes | Lost] = {}
 
     def nodes(self) -> Iterable[NodeId]:
-        """Return the clients of the job that NVFlare does not count as gone; it is its word, and identities prove more."""
+        """Return the clients of the job that NVFlare does not count as gone. It is its word and proves nothing."""
         clients = [client.name for client in self._context.get_engine().get_clients()]
         self._names += sorted(set(clients).difference(self._names))
         gone = self._controller.get_client_disconnect_time
         return [self._names.index(name) + 1 for name in clients if not gone(name)]
 
     def send(self, kind: str, contents: Mapping[NodeId, bytes], *, seconds: float, number: int) -> dict[str, NodeId]:
-        """Lay a task ready for each client, which fetches it."""
-        tickets = {}
-        for node, content in contents.items():
-            ticket = uuid4().hex
+        """Lay a task ready for each client, which fetches it; what is late for earlier exchanges is kept no more."""
+        if number != self._number:
+            self._number, self._open, self._answers = number, set(), {}
+        tickets = {uuid4().hex: node for node in contents}
+        self._open.update(tickets)
+        for ticket, node in tickets.items():
             task = Task(
                 name=kind,
-                data=pack(content),
+                data=pack(contents[node]),
                 timeout=math.ceil(seconds),
                 result_received_cb=self._take,
                 task_done_cb=self._close,
                 props={_TICKET: ticket},
             )
             self._controller.send(task, self._context, targets=[self._names[node - 1]])
-            tickets[ticket] = node
         return tickets
 
     def receive(self, ticket: str) -> bytes | Lost | None:
@@ -92,17 +103,15 @@ class TaskTransport:
         return self._answers.pop(ticket, None)
 
     def _take(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
-        self._answers[client_task.task.props[_TICKET]] = answer_of(client_task.result)
+        self._settle(client_task.task, answer_of(client_task.result))
 
     def _close(self, task: Task, fl_ctx: FLContext) -> None:
-        """What ended without an answer is lost; NVFlare says why."""
-        if task.completion_status != TaskCompletionStatus.OK:
-            self._answers.setdefault(task.props[_TICKET], Lost(_ENDS.get(task.completion_status, "its task ended")))
+        """What ended without an answer is lost."""
+        self._settle(task, Lost(_ENDS.get(task.completion_status, "its task ended without an answer")))
 
-
-_TICKET = "secagg_ticket"
-
-_ENDS = {
-    TaskCompletionStatus.TIMEOUT: "no answer before the deadline",
-    TaskCompletionStatus.CLIENT_DEAD: "the client is gone",
-}
+    def _settle(self, task: Task, answer: bytes | Lost) -> None:
+        """Keep the first answer; NVFlare calls from threads of its own."""
+        ticket = task.props[_TICKET]
+        if ticket in self._open:
+            self._open.discard(ticket)
+            self._answers[ticket] = answer

@@ -44,5 +44,5 @@ class ServerFile(StrictModel):
         """
         path = os.environ.get(SERVER_VARIABLE)
         if path is None:
-            raise SiteFileError(f"start the engine's server with {SERVER_VARIABLE}=/path/to/server.toml in its environment")
+            raise SiteFileError(f"start the server with {SERVER_VARIABLE}=/path/to/server.toml in its environment")
         return cls.read(Path(path))

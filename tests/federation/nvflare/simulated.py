@@ -12,10 +12,10 @@ from typing import Any
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
-from federation.trial import Trial
 from federation.nvflare.job import write_job
 from federation.server.server_file import SERVER_VARIABLE
 from federation.site.site_file import SITES_VARIABLE
+from federation.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[3]
 
