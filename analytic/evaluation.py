@@ -406,7 +406,7 @@ class ScoreEvaluation(Evaluation[S]):
     def _add_confidence(self, tallies: Tallies, scores: FloatMatrix, right: NDArray[np.bool_]) -> None:
         confidence = scores.clip(0.0, 1.0)
         units, place = CONFIDENCE.quantise(confidence).astype(np.int64), _bins(confidence, 0.0, 1.0, self.n_bins)
-        for row, added in zip(tallies["confidence"], (1, right, units), strict=True):
+        for row, added in zip(tallies["confidence"], (np.ones_like(units), right, units), strict=True):
             np.add.at(row, place, added)
 
 

@@ -262,7 +262,11 @@ def problems(folder: Path, key: bytes) -> Iterator[tuple[str, str]]:
     if not is_signed(key, signature, _LABEL, content):
         yield MANIFEST, f"it or {SIGNATURE} was changed, or another key signed it"
         return
-    stated: dict[str, str] = json.loads(content)["files"]
+    try:
+        stated = _stated(content)
+    except DossierError as error:
+        yield MANIFEST, str(error)
+        return
     found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())  # a link to a folder too
     there = {path.relative_to(folder).as_posix(): path for path in found}
     files = {name: path.read_bytes() for name, path in there.items() if name in stated and not path.is_symlink()}
@@ -276,12 +280,27 @@ def problems(folder: Path, key: bytes) -> Iterator[tuple[str, str]]:
         yield from _contradictions(files, key)
 
 
+def _stated(manifest: bytes) -> dict[str, str]:
+    """The files that a manifest of this kind and version names, with their digests."""
+    try:
+        said = json.loads(manifest)
+        kind, version, stated = said["kind"], said["version"], dict[str, str](said["files"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DossierError(f"it is no manifest of a dossier ({type(error).__name__})") from error
+    if (kind, version) != (KIND, VERSION):
+        raise DossierError(
+            f"{KIND} of version {VERSION} is needed, and it is {kind!r} of version {version!r}: verify it with a "
+            "release of this product that reads that version"
+        )
+    return stated
+
+
 def _contradictions(files: Mapping[str, bytes], key: bytes) -> Iterator[tuple[str, str]]:
     """(file, what it says that does not hold), whoever signed it."""
     try:
         roster = _roster(files[ROSTER])
-    except (SiteFileError, ValueError) as error:
-        yield ROSTER, str(error)
+    except (SiteFileError, ValueError, KeyError) as error:
+        yield ROSTER, f"it is no roster: {error}"
         return
     kept = dict(_receipts(files))
     for name, receipt in kept.items():
@@ -292,7 +311,13 @@ def _contradictions(files: Mapping[str, bytes], key: bytes) -> Iterator[tuple[st
     whole = [one for one in kept.values() if isinstance(one, Receipt)]
     alone = {line for one in whole for line in receipt_problems([one], (), roster)}
     yield from (("receipts", line) for line in receipt_problems(whole, (), roster) if line not in alone)
+    begun = dict[str, str]()
     for run in _runs(files):
+        try:
+            begun[run] = str(_summary(files, run).get("started", ""))
+        except (ValueError, AttributeError) as error:
+            yield f"{run}/summary.json", f"it is no summary of a run ({type(error).__name__})"
+            continue
         yield from _about_run(run, files, roster, whole)
     for name in _within(files, "ledgers/"):
         try:
@@ -306,8 +331,7 @@ def _contradictions(files: Mapping[str, bytes], key: bytes) -> Iterator[tuple[st
         return
     if decision is not None and DECISION in files and files[DECISION] != _json(decision):
         yield DECISION, "the signed rule gives another decision on the audit's report"
-    for run in _runs(files):
-        started = _summary(files, run).get("started", "")
+    for run, started in begun.items():
         if decision is not None and not decision["signed_at"] < started:
             yield (
                 PLAN,
@@ -381,7 +405,7 @@ def _decision(files: Mapping[str, bytes], signers: Iterable[bytes]) -> dict[str,
     """What the hypotheses come to, with when they were fixed; None without a plan and a report."""
     if PLAN not in files:
         return None
-    plan, when = read_plan(files[PLAN].decode(), signers=signers)
+    plan, when = read_plan(files[PLAN].decode(errors="replace"), signers=signers)
     if AUDIT not in files:
         raise DossierError("an audit plan without the audit's report decides nothing; add the report (--audit)")
     try:

@@ -20,9 +20,10 @@ from federation.__main__ import main
 from federation.datasets import bundled
 from federation.dossier import MANIFEST, SIGNATURE, AuditPlan, DossierError, Sources, problems, signed_plan
 from federation.flower.rehearsal import rehearse
-from federation.flower.trial import Trial
+from federation.flower.trial import make_trial
 from federation.site.key_files import read_secret
 from federation.totals import read_totals, totals_to_bytes
+from federation.trial import Trial
 from secagg import IdentityKey
 from secagg.dp import Budget, Ledger
 
@@ -54,7 +55,7 @@ def audit(**verdicts: str) -> dict[str, object]:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     """A run over five sites, countersigned by them."""
     folder = tmp_path_factory.mktemp("dossier")
-    trial = Trial.create(folder / "trial", bundled("digits"), n_sites=5, n_helpers=0, address="127.0.0.1:8000")
+    trial = make_trial(folder / "trial", bundled("digits"), n_sites=5, n_helpers=0, address="127.0.0.1:8000")
     rehearse(trial.folder, run_config(folder, receipts="clients"))
     return trial
 
@@ -126,6 +127,41 @@ def test_a_site_file_names_no_place_but_its_own(
     assert not (tmp_path / "dossier").exists()
 
 
+NO_REPORT = "audit/audit.json is no report of an audit"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"runs": ("rehearsal", "elsewhere/rehearsal")}, "two runs have folders of one name; rename one"),
+        ({"runs": ("unfinished",)}, "unfinished must be the folder of a finished run, with a model and summary.json"),
+        ({"audit": "nowhere.json"}, "cannot read .*nowhere.json: No such file or directory; name a file that is"),
+        ({"audit": None}, "an audit plan without the audit's report decides nothing; add the report"),
+        ({"audit": "list.json"}, f"{NO_REPORT} .AttributeError"),
+        ({"plan": "spaced.json"}, "this is no signed audit plan .ValueError.; sign one with audit-plan"),
+        ({"plan": "bytes"}, "this is no signed audit plan"),
+        ({"out": "list.json"}, "cannot write .*list.json: File exists; name a new folder"),
+    ],
+)
+def test_it_is_not_made_of_what_it_cannot_be_made_of(
+    ran: Trial, sources: Sources, tmp_path: Path, change: dict[str, str | tuple[str, ...] | None], said: str
+) -> None:
+    for run in ("rehearsal", "elsewhere/rehearsal"):
+        shutil.copytree(sources.runs[0], tmp_path / run)
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    (tmp_path / "spaced.json").write_text(signed_plan(PLAN, identity_of(ran), BEFORE).replace(",", ", ", 1))
+    out = tmp_path / str(change.pop("out", "dossier"))
+    named = {
+        name: tuple(tmp_path / one for one in value) if isinstance(value, tuple) else value and tmp_path / value
+        for name, value in change.items()
+    }
+    with pytest.raises(DossierError, match=said):
+        replace(sources, **named).write(out, identity_of(ran))
+    assert not (tmp_path / "dossier").exists()
+
+
 def test_no_key_or_path_of_a_site_is_in_it(ran: Trial, sources: Sources, tmp_path: Path) -> None:
     sources.write(tmp_path / "dossier", identity_of(ran))
     secrets = [path.read_bytes().strip() for path in ran.folder.rglob("*.key") if path.parent.name != "tls"]
@@ -140,11 +176,12 @@ def test_no_key_or_path_of_a_site_is_in_it(ran: Trial, sources: Sources, tmp_pat
 
 
 def resigned(folder: Path, name: str, content: bytes, key: IdentityKey) -> None:
-    """What a signer can do: other content under a manifest that fits."""
+    """What a signer can do: other content under a manifest that fits, or another manifest."""
     (folder / name).write_bytes(content)
-    manifest = json.loads((folder / MANIFEST).read_bytes())
-    manifest["files"][name] = hashlib.sha256(content).hexdigest()
-    (folder / MANIFEST).write_bytes((line_of_json(manifest) + "\n").encode())
+    if name != MANIFEST:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest["files"][name] = hashlib.sha256(content).hexdigest()
+        (folder / MANIFEST).write_bytes((line_of_json(manifest) + "\n").encode())
     (folder / SIGNATURE).write_text(key.sign("dossier", (folder / MANIFEST).read_bytes()).hex() + "\n")
 
 
@@ -156,15 +193,41 @@ def test_whoever_signs_cannot_make_what_is_recomputed_hold(ran: Trial, sources: 
     changed = totals[0].total.copy()
     changed[0] += 1
     summary = json.loads((tmp_path / "dossier" / run / "summary.json").read_text())
-    receipt = next(iter(sorted((tmp_path / "dossier" / "receipts").iterdir())))
+    receipt, *others = sorted((tmp_path / "dossier" / "receipts").iterdir())
+    (ledger,) = (tmp_path / "dossier" / "ledgers").iterdir()
+    manifest = json.loads((tmp_path / "dossier" / MANIFEST).read_bytes())
     cases = {
         f"{run}/totals.safetensors": totals_to_bytes([replace(totals[0], total=changed)]),
         f"{run}/summary.json": json.dumps(summary | {"weights_sha256": "0" * 64}).encode(),
         f"receipts/{receipt.name}": receipt.read_bytes()[:-1] + b"x",
+        f"receipts/{others[0].name}": b"no receipt",
+        f"ledgers/{ledger.name}": ledger.read_bytes().replace(b"4.0", b"5.0"),
+        f"{run}/model.safetensors": b"no model",
         "roster.toml": (tmp_path / "dossier" / "roster.toml").read_bytes().replace(b"server = ", b"servers = "),
         "audit/decision.json": b"{}\n",
         "audit/plan.json": signed_plan(PLAN, IdentityKey.generate(), BEFORE).encode(),
     }
+    of_summary = {
+        "it names other survivors than the totals": {**summary, "survivors": [[1, 2]]},
+        "was of the roster another one": {**summary, "roster": "another one"},
+        "it is no summary of a run (AttributeError)": [],
+    }
+    of_manifest = {
+        "it is 'analytic-secagg/dossier' of version 2: verify it with": {**manifest, "version": 2},
+        "it is 'analytic-secagg/model' of version 1: verify": {**manifest, "kind": "analytic-secagg/model"},
+        "it is no manifest of a dossier (KeyError)": {"version": 1},
+        "it is no manifest of a dossier (TypeError)": [],
+        "it is no roster: 'roster.toml'": {**manifest, "files": {}},
+    }
+    for named, what in [(f"{run}/summary.json", of_summary), (MANIFEST, of_manifest)]:
+        for said, value in what.items():
+            copy = shutil.copytree(tmp_path / "dossier", tmp_path / "copy")
+            if said.startswith("it is no roster"):  # a manifest of nothing, and nothing beside it
+                for path in [path for path in files_of(copy) if path.name not in (MANIFEST, SIGNATURE)]:
+                    path.unlink()
+            resigned(copy, named, (line_of_json(value) + "\n").encode(), key)
+            assert any(said in line for _, line in problems(copy, key.public)), list(problems(copy, key.public))
+            shutil.rmtree(copy)
     for name, content in cases.items():
         copy = shutil.copytree(tmp_path / "dossier", tmp_path / "copy")
         resigned(copy, name, content, key)
@@ -200,6 +263,21 @@ def test_annexes_are_filled_and_mark_what_a_person_adds(ran: Trial, sources: Sou
     assert "nothing of epsilon 4, delta 1e-05, unit record" in annexes["nist-sp-800-226.md"]
     assert "receipts verify offline" in annexes["satre-3.3.07.md"]
     assert annexes["vantage6.md"].count("\n| ") == 2 + 6
+
+
+def test_annexes_say_what_a_dossier_does_not_hold(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    run = shutil.copytree(sources.runs[0], tmp_path / "run")
+    summary = json.loads((run / "summary.json").read_text())
+    del summary["sums"]
+    (run / "summary.json").write_text(json.dumps(summary | {"learner": "logistic"}))
+    bare = replace(sources, runs=(run,), sites=(), receipts=(), ledgers=(), plan=None)
+    bare.write(tmp_path / "dossier", identity_of(ran))
+    whole = "".join(path.read_text() for path in (tmp_path / "dossier" / "annexes").iterdir())
+    for said in [
+        "what release gates said of these runs is not in this dossier", "logistic sends gradients",
+        "nobody fixed its hypotheses beforehand", "no receipts are in", "no ledger is in", "no site's policy is in",
+    ]:  # fmt: skip
+        assert said in whole
 
 
 def test_sacro_ml_reads_its_target_and_its_report(ran: Trial, sources: Sources, tmp_path: Path) -> None:
@@ -241,6 +319,13 @@ def test_the_commands_make_it_and_verify_it_elsewhere(
     )
     assert (found.returncode, found.stderr) == (0, "")
     assert found.stdout.startswith("verified")
+    sound = shutil.copytree(moved, tmp_path / "sound")
     (moved / "roster.toml").write_text("")
     assert main([*command[3:4], str(moved), *command[5:]]) == 1
     assert "roster.toml: it was changed" in capsys.readouterr().out
+    assert main(["check-dossier", str(moved), "--key", "0F" * 32]) == 2
+    assert "a public key is 64 hexadecimal digits" in capsys.readouterr().err
+    assert main(["dossier", "run", "--identity", identity, "--roster", "roster.toml", "--plan", plan]) == 2
+    assert "--plan is decided by an audit's report; name it with --audit" in capsys.readouterr().err
+    assert main(["check-dossier", str(sound), *command[5:]]) == 0
+    assert capsys.readouterr().out.startswith("verified")

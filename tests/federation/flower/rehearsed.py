@@ -17,7 +17,7 @@ from flwr.app import Message, RecordDict
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from federation.flower.rehearsal import InProcessGrid
-from federation.flower.trial import Trial, copy_template
+from federation.flower.trial import copy_template
 from federation.flower.wire import CATEGORY, pack, unpack
 from federation.server.run_settings import RunSettings
 from federation.site import messages
@@ -27,6 +27,7 @@ from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.state import FILE, PREPARE, Record, SessionFolder
 from federation.site.terms import Terms
+from federation.trial import Trial
 from secagg import new_session_id
 
 CLIENTS = (1, 2, 3, 4, 5)

@@ -32,13 +32,13 @@ from analytic.model_files import load_model
 from federation.errors import FederationError
 from federation.flower.__main__ import main
 from federation.flower.rehearsal import rehearse
-from federation.flower.trial import JOURNAL, Trial
 from federation.privacy import PrivacyPlan
 from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError, RunSettingsError, SiteFileError, WireError
 from federation.site.invitation import Invitation
 from federation.site.site_file import SiteFile
 from federation.site.terms import Terms
+from federation.trial import JOURNAL, Trial
 from secagg import new_session_id
 from secagg.dp import Ledger, PrivacyError
 from secagg.errors import ConsentRefusedError, SecureSumError

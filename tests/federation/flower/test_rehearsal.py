@@ -37,13 +37,14 @@ from analytic.partial_labels import UNKNOWN
 from federation.datasets import bundled
 from federation.flower import rehearsal
 from federation.flower.rehearsal import InProcessGrid, rehearse
-from federation.flower.trial import PRIVATE_MODES, Trial
+from federation.flower.trial import make_trial
 from federation.modes import MODES
 from federation.release import ReleaseRefusedError
 from federation.server.run_settings import RunSettings
 from federation.site.errors import REASONS, Refusal, UnreachableError
 from federation.site.key_files import write_secret
 from federation.site.roster import Roster
+from federation.trial import PRIVATE_MODES, Trial
 from secagg import Layout
 from secagg.committee.helper import CommitteeHelper
 from secagg.errors import TooFewSurvivorsError
@@ -191,7 +192,7 @@ def test_a_missing_helper_stops_the_sum_before_any_is_asked(trial: Trial, tmp_pa
 @pytest.mark.parametrize("kind", [(INVITE, 1), (STEP, 1), (STEP, 2), (STEP, 4)])
 def test_one_of_four_helpers_may_vanish_at_any_point(tmp_path: Path, kind: tuple[str, int]) -> None:
     """The roster says how many may collude, and no server does."""
-    of_four = Trial.create(tmp_path / "of-four", bundled("digits"), n_sites=5, n_helpers=4, address="127.0.0.1:9092")
+    of_four = make_trial(tmp_path / "of-four", bundled("digits"), n_sites=5, n_helpers=4, address="127.0.0.1:9092")
     rehearse(of_four.folder, run_config(tmp_path, mode="committee"), is_gone=vanishes(1, *kind))
     is_exact(of_four, [2, 3, 4, 5] if kind == (INVITE, 1) else [1, 2, 3, 4, 5])
 
@@ -203,7 +204,7 @@ def test_one_of_four_helpers_may_lie_and_is_named(tmp_path: Path, monkeypatch: p
         return bytes(len(honest(self, place))) if self.party == liar else honest(self, place)
 
     monkeypatch.setattr(CommitteeHelper, "_sum", lies)
-    of_four = Trial.create(tmp_path / "of-four", bundled("digits"), n_sites=5, n_helpers=4, address="127.0.0.1:9093")
+    of_four = make_trial(tmp_path / "of-four", bundled("digits"), n_sites=5, n_helpers=4, address="127.0.0.1:9093")
     rehearse(of_four.folder, run_config(tmp_path, mode="committee"))
     is_exact(of_four, [1, 2, 3, 4, 5])
     said = [event["helpers"] for event in events(of_four) if event["event"] == "different sums of masks"]

@@ -17,7 +17,7 @@ from analytic.model_files import load_model
 from federation.__main__ import main
 from federation.datasets import bundled
 from federation.flower.rehearsal import rehearse
-from federation.flower.trial import Trial
+from federation.flower.trial import make_trial
 from federation.flower.wire import unpack
 from federation.release import ReleaseRefusedError
 from federation.server.run_settings import RunSettings
@@ -25,6 +25,7 @@ from federation.site.errors import DeclinedError, WireError
 from federation.site.messages import read_end
 from federation.site.roster import Roster
 from federation.totals import totals_from_bytes
+from federation.trial import Trial
 from secagg import IdentityKey, Receipt
 
 CLIENTS = (1, 2, 3, 4, 5)
@@ -107,7 +108,7 @@ def test_a_regression_is_judged_at_the_sites_and_made_personal_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, changes: dict[str, Any]
 ) -> None:
     """A run on real targets: the evaluation is that of the pooled rows of who lists it; site 4 does not."""
-    trial = Trial.create(tmp_path / "real", bundled("diabetes"), n_sites=5, n_helpers=2, address="127.0.0.1:9094")
+    trial = make_trial(tmp_path / "real", bundled("diabetes"), n_sites=5, n_helpers=2, address="127.0.0.1:9094")
     fitted = tomllib.loads((trial.folder / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     changes = changes | {"learner": "fedhip", "mode": "masked", "evaluate": True, "allow-low-rank": False}
     edit_all(trial, ('learners = ["afl"]', f'learners = ["{name}", "evaluation-of-targets"]'))

@@ -13,10 +13,10 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from federation.flower.client import SITES_VARIABLE, site_of_node
 from federation.flower.rehearsal import InProcessGrid
 from federation.flower.server import SERVER_VARIABLE, server_of_host
-from federation.flower.trial import Trial
 from federation.flower.wire import HEAVY_BYTES, GridTransport, pack, unpack
 from federation.server.exchange import Lost
 from federation.site.errors import REASONS, Refusal, SiteFileError, UnreachableError, WireError
+from federation.trial import Trial
 
 
 @pytest.mark.parametrize("size", [0, 1, HEAVY_BYTES - 1, HEAVY_BYTES, HEAVY_BYTES + 1])

@@ -11,7 +11,6 @@ from rehearsed import announced, change_record, edit, invitation, kept, last_byt
 
 from analytic.errors import InvalidRowsError
 from federation.flower.__main__ import main
-from federation.flower.trial import Trial
 from federation.privacy import PrivacyPlan
 from federation.server.run_settings import RunSettings
 from federation.server.server_file import ServerFile
@@ -21,6 +20,7 @@ from federation.site.key_files import read_secret, write_secret
 from federation.site.roster import Roster
 from federation.site.site_file import SiteFile
 from federation.site.terms import Terms
+from federation.trial import Trial
 from secagg import PlainSum
 from secagg.config import SERVER
 from secagg.errors import LocalProtocolError, RemoteProtocolError, SnapshotError

@@ -13,11 +13,11 @@ import pytest
 from analytic import ClientRows
 from federation.errors import DataError
 from federation.flower.__main__ import main as main_of_sites
-from federation.flower.trial import Trial
 from federation.site.errors import SiteFileError
 from federation.site.site_file import SiteFile
 from federation.site.source import read_rows
 from federation.site.table import TableSchema
+from federation.trial import Trial
 from simulations.__main__ import main
 
 SCHEMA = """

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from analytic.afl import AFL
 from analytic.deepafl import DeepAFL
 from federation.errors import UsageError
 from federation.modes import MODES, Mode
@@ -21,6 +22,7 @@ from secagg import Assumptions, InOneProcess, Layout, MaskedSum, new_session_id,
 from simulations.audit.attack import Attack, Expectation, MessageAttack, NotTriedError, TooLargeError, attacked
 from simulations.audit.attacks.collusion import Collusion, by_coalition
 from simulations.audit.attacks.differencing import DifferentModels
+from simulations.audit.attacks.further_totals import Folds, Removal
 from simulations.audit.attacks.membership import ManySums, by_number_of_sums, membership_scores
 from simulations.audit.attacks.rows import LATTICE_ROWS, MAX_ROWS, peel, rebuild, reduced_basis
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
@@ -205,6 +207,19 @@ def test_many_sums_of_a_deep_learner_show_who_was_used(bench: Bench) -> None:
         ManySums().play(scarce, None, 1)
 
 
+def test_totals_of_parts_are_not_tried_where_reduction_ends_too_soon_or_nothing_is_chosen(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    penalised = AFL(n_features=64, n_targets=10, feature_format=bench.feature_format, max_rows=400, ridge=1.0)
+    other = DeepAFL(n_features=64, n_targets=10, feature_bound=32.0, max_rows=120, n_layers=1, d_phi=24, d_f=24)
+    for learner, said in [(other, "chooses no ridge so"), (penalised, "folds: a penalty is chosen for exact sums")]:
+        with pytest.raises(NotTriedError, match=said):
+            next(Folds().parts(replace(bench, learner=learner), bench.cohort(3)))
+    monkeypatch.setattr("simulations.audit.attacks.rows.MAX_ROWS", 4)
+    with pytest.raises(TooLargeError, match=r"removal: rows from a lattice of \d+ rows: beyond 4"):
+        Removal().play(bench, None, 1)
+
+
 # What attacks compute
 
 
@@ -340,6 +355,29 @@ def test_the_lattice_claims_nothing_about_too_many_rows_or_noise() -> None:
     assert rebuild(reading_of(rng.integers(0, 16, (30, 12)), rng.integers(0, 3, 30))) is None
     noise = rng.integers(-(2**40), 2**40, (8, 8))
     assert rebuild(Reading(gram=noise + noise.T, cross=rng.integers(0, 2**40, (8, 3)), count=5)) is None
+
+
+def test_the_lattice_of_no_rows_is_left_alone() -> None:
+    """Three rows of one class, as said beside sums that no three rows have."""
+    none = np.zeros((4, 3), dtype=np.int64)
+    three = Reading(gram=np.diag([1, 4, 9, 1]), cross=none, count=3, target_sum=np.array([3, 0, 0]))
+    indefinite = np.array([[1, 2, 0, 0], [2, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    dependent = np.ones((4, 4), dtype=np.int64)
+    for gram in (np.diag([-1, 4, 9, 1]), np.diag([2**62, 1, 1, 1]), np.diag([1, 0, 0, 0]), dependent, indefinite):
+        assert rebuild(replace(three, gram=gram)) is None, gram
+    no_row = Reading(gram=np.array([[4, 1], [1, 5]]), cross=np.array([[2], [1]]), count=1)
+    assert len(peel(no_row).rows) == 0
+
+
+def test_a_lattice_of_volume_one_without_unit_vectors_is_not_decided() -> None:
+    """E8, the first even unimodular lattice: nothing tells it from Z^8 but that no vector of length 1 is found."""
+    bonds = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (2, 7)]
+    gram = 2 * np.eye(8, dtype=np.int64)
+    for one, other in bonds:
+        gram[one, other] = gram[other, one] = -1
+    reading = Reading(gram=gram, cross=2 * gram[:, :1], count=8, target_sum=np.array([8]))
+    with pytest.raises(TooLargeError, match="of 8 rows: they are there, and it takes stronger reduction"):
+        rebuild(reading)
 
 
 def test_two_equal_rows_are_no_certified_rows() -> None:
