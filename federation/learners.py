@@ -132,15 +132,22 @@ class LearnerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenLearner:
-    """A learner with the options that were asked for."""
+    """A learner with the options that were asked for.
+
+    Args:
+        entry: the learner.
+        options: its own parameters.
+        label: what reports call it; empty for the learner's name.
+    """
 
     entry: LearnerEntry
     options: Mapping[str, Option] = field(default_factory=dict)
+    label: str = ""
 
     @property
     def name(self) -> str:
-        """The learner's name."""
-        return self.entry.name
+        """What reports call it."""
+        return self.label or self.entry.name
 
     @property
     def n_sums(self) -> int:

@@ -201,6 +201,7 @@ WRONG = [
     ("compare --learner afl,all", "or all of them as all, not 'all'"),
     ("compare --baselines sgd", "argument --baselines: a baseline is one of fedavg, fedprox"),
     ("compare --baselines fedavg --option mu=1", "fedavg.rounds"),
+    ("compare --learner random --sweep d_ph=8,16", "--sweep: random takes .*, not 'd_ph=8': did you mean d_phi"),
     ("compare --baselines fedavg --option rounds=0", "a gradient baseline needs rounds"),
     ("compare --learner fedhip --option alphas=much", "alphas of fedhip must be numbers with commas"),
     ("compare --learner fedhip --option alphas=-1", "must be numbers from 0 to 2\\^52, not -1"),
