@@ -12,7 +12,7 @@ from federation.datasets import bundled
 from federation.flower.trial import make_trial
 from federation.trial import Trial
 
-sys.path.append(str(Path(__file__).parent / "flower"))
+sys.path += [str(Path(__file__).parent / engine) for engine in ("flower", "nvflare")]
 
 with warnings.catch_warnings():  # what Flower imports warns of its own future; that is no fault of a test
     warnings.simplefilter("ignore")
