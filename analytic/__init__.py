@@ -18,7 +18,14 @@ from analytic.errors import (
     RowsOutsideFormatError,
     SpecificationError,
 )
-from analytic.evaluation import ClassEvaluation, ClassReport, RegressionEvaluation, RegressionReport
+from analytic.evaluation import (
+    ClassEvaluation,
+    ClassReport,
+    LabelsEvaluation,
+    LabelsReport,
+    RegressionEvaluation,
+    RegressionReport,
+)
 from analytic.fedhip import FedHiP, FedHiPModel
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
 from analytic.logistic import Logistic
@@ -50,6 +57,8 @@ __all__ = [
     "FedHiPModel",
     "FixedThresholds",
     "InvalidRowsError",
+    "LabelsEvaluation",
+    "LabelsReport",
     "LinearModel",
     "Logistic",
     "ModelFileError",

@@ -30,7 +30,7 @@ from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
-from analytic.evaluation import ClassEvaluation, RegressionEvaluation
+from analytic.evaluation import ClassEvaluation, LabelsEvaluation, RegressionEvaluation
 from analytic.fedhip import FedHiP
 from analytic.learner import OPTIONAL, STORED_WITHOUT, AnalyticLearner, stated_fields
 from analytic.logistic import Logistic
@@ -69,6 +69,7 @@ and ``put_together(parts)`` the model, or raises ModelFileError where a part is 
 
 EVALUATIONS: dict[str, type[Any]] = {
     "evaluation-of-classes": ClassEvaluation,
+    "evaluation-of-labels": LabelsEvaluation,
     "evaluation-of-targets": RegressionEvaluation,
 }
 """Evaluations by name. Their files hold the model that is judged as the bytes of its own file."""

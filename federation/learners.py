@@ -174,18 +174,29 @@ CHOOSING: Mapping[str, Reader] = {
 WEIGHING: Mapping[str, Reader] = {"max_weight": int, "class_weights": class_weights, "denominator": int}
 """Options of every learner, whose rows then have weights of their own or of their class."""
 
+LINEAR_OPTIONS: Mapping[str, Reader] = {"intercept": yes_or_no, "clip": yes_or_no}
+"""Options of linear learners of rows as they are."""
+
+AGREEING: Mapping[str, Reader] = {"headroom": int}
+"""Options of every learner whose columns are agreed on."""
+
 
 def _agreeing(
     build: Callable[[LearnerSettings], AnalyticLearner[Any]], settings: LearnerSettings
 ) -> AnalyticLearner[Any]:
     """Build a learner, behind an agreement on columns where settings ask for one."""
+    own = {name: value for name, value in settings.options.items() if name in AGREEING}
     if settings.agreement is None:
+        if own:
+            raise UsageError("headroom is of columns that are agreed on, and their format is stated: leave it out")
         return build(settings)
     targets = settings.target_format
     if targets != LABELS:
         targets = agreed_format(settings.max_rows, most=TARGET_BITS)
-    alike = replace(settings, feature_format=agreed_format(settings.max_rows), target_format=targets)
-    return Agreed(learner=build(alike), agreement=settings.agreement)
+    rest = {name: value for name, value in settings.options.items() if name not in AGREEING}
+    row_format = agreed_format(settings.max_rows)
+    alike = replace(settings, feature_format=row_format, target_format=targets, options=rest)
+    return Agreed(learner=build(alike), agreement=settings.agreement, **own)
 
 
 def _weighing(build: Callable[[LearnerSettings], AnalyticLearner[Any]]) -> Callable[[LearnerSettings], Any]:
@@ -290,7 +301,8 @@ def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
 
     Features end where a stated format does. Without one that of relu is proven, and a sine's is Q0.7.
     """
-    options = {name: value for name, value in settings.options.items() if name not in {"patterns", *CHOOSING}}
+    apart = {"patterns", *LINEAR_OPTIONS, *CHOOSING}
+    options = {name: value for name, value in settings.options.items() if name not in apart}
     bits, stated = options.pop("row_bits", 16), options.pop("format", None)
     own = {"projection": "nin"}
     if options.get("activation") == "sine":
@@ -377,8 +389,6 @@ def _needs_histograms(options: Mapping[str, Option]) -> bool:
     return options.get("thresholds", Thresholds.QUANTILES) is Thresholds.QUANTILES
 
 
-LINEAR_OPTIONS: Mapping[str, Reader] = {"intercept": yes_or_no, "clip": yes_or_no}
-
 ROUNDS: Mapping[str, Reader] = {"n_rounds": int, "step": float, "scale": float}
 """Options of softmax rounds."""
 
@@ -388,14 +398,14 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         LearnerEntry(
             name="afl",
             build=_weighing(_afl),
-            options={**LINEAR_OPTIONS, **CHOOSING, **WEIGHING, "patterns": patterns},
+            options={**LINEAR_OPTIONS, **CHOOSING, **WEIGHING, **AGREEING, "patterns": patterns},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
         ),
         LearnerEntry(
             name="fedhip",
             build=_weighing(_fedhip),
-            options={"alphas": numbers, **LINEAR_OPTIONS, **CHOOSING, **WEIGHING},
+            options={"alphas": numbers, **LINEAR_OPTIONS, **CHOOSING, **WEIGHING, **AGREEING},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
             personalise=_personalise,
@@ -411,8 +421,10 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "seed": int,
                 "row_bits": int,
                 "format": RowFormat.parse,
+                "intercept": yes_or_no,
                 **CHOOSING,
                 **WEIGHING,
+                **AGREEING,
                 "patterns": patterns,
             },
             n_sums=_n_sums,
@@ -420,7 +432,7 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         LearnerEntry(
             name="logistic",
             build=_weighing(_logistic),
-            options={**ROUNDS, "d_phi": int, **LINEAR_OPTIONS, **WEIGHING},
+            options={**ROUNDS, "d_phi": int, **LINEAR_OPTIONS, **WEIGHING, **AGREEING},
             n_sums=lambda options: int(options.get("n_rounds", 5)) + _balancing(options),
             labels_only=True,
         ),
@@ -445,6 +457,7 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "headroom_bits": int,
                 "clip": yes_or_no,
                 **WEIGHING,
+                **AGREEING,
             },
             n_sums=lambda options: int(options.get("n_layers", 5)) * _sums_a_layer(options) + _balancing(options),
         ),
@@ -461,6 +474,7 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "high": float,
                 "seed": int,
                 **WEIGHING,
+                **AGREEING,
             },
             n_sums=lambda options: _balancing(options) + _needs_histograms(options),
         ),

@@ -168,6 +168,22 @@ def test_random_features_end_where_their_format_does() -> None:
         LEARNERS["random"].build(settings(n_features=100, options={"row_bits": 8}))
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("random", {"intercept": True}), ("random", {}), ("logistic", {"d_phi": 9, "intercept": True, "clip": True})],
+)
+def test_random_features_have_an_intercept_where_one_is_asked_for(name: str, options: dict[str, object]) -> None:
+    learner: Any = LEARNERS[name].build(settings(options=options))
+    assert getattr(learner, "learner", learner).fit_intercept == ("intercept" in options)
+
+
+def test_headroom_is_of_columns_that_are_agreed_on() -> None:
+    learner: Any = LEARNERS["safle"].build(settings(agreement=Agreement.AGREED, options={"headroom": 2}))
+    assert learner.headroom == 2
+    with pytest.raises(UsageError, match="headroom is of columns that are agreed on"):
+        LEARNERS["safle"].build(settings(options={"headroom": 2}))
+
+
 def test_even_thresholds_cut_the_range_that_was_set() -> None:
     learner = LEARNERS["safle"].build(settings(options={"thresholds": "even", "low": 1.0, "high": 5.0, "n_buckets": 4}))
     assert isinstance(learner, SAFLe)
