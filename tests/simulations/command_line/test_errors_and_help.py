@@ -145,6 +145,8 @@ WRONG = [
         "--label-noise is for class labels, and diabetes has real targets",
     ),
     ("compare --epsilon 1 --dropout 0.7", "a masked sum of 3 clients needs 2 to stay .* leaves 1; use a smaller rate"),
+    ("compare --epsilon 1 --ridge cv", "--ridge cv has no private form, and --epsilon asks for one: state a ridge"),
+    ("bench --runs 4", "at least 5"),
     ("compare --epsilon 1 --ri 1", "--ri has no effect on what --epsilon adds: .* leave out one of the two"),
     ("compare --epsilon 1 --learner deepafl --option gamma=1", "takes n_layers, d_phi, d_f with --option, not gamma"),
     ("compare --modes committee --clients 1", "needs at least 2 clients, not 1: the sum of one client is its vector"),
