@@ -132,9 +132,7 @@ def test_any_one_fault_of_any_helper_is_borne_and_a_lie_is_named(m: int, f: int,
             assert {helper for _, helper in result.complaints} == {culprit}
 
 
-@pytest.mark.parametrize(
-    "pairs", [((1, 3),), pytest.param(tuple(combinations(range(4), 2)), marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("pairs", [((1, 3),), pytest.param(tuple(combinations(range(4), 2)), marks=pytest.mark.slow)])
 def test_any_two_faults_of_four_helpers_give_the_exact_total_or_a_name(pairs: tuple[tuple[int, int], ...]) -> None:
     """One more than is borne: never a wrong total, and whoever is named is at fault or in dispute with who is."""
     released = 0
