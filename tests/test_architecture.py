@@ -27,7 +27,7 @@ FORBIDDEN_ARROWS = (
 """(from, to): sums know no learning, learning knows no cryptography, and neither knows who puts them together; what a
 deployment runs knows no experiments."""
 
-HEAVY = frozenset({"torch", "torchvision", "tenseal", "opacus", "dp_accounting", "flwr"})
+HEAVY = frozenset({"torch", "torchvision", "tenseal", "opacus", "dp_accounting", "flwr", "nvflare"})
 """Optional dependencies: whoever needs one imports it where it is used, so that the core runs without them."""
 
 
@@ -246,12 +246,12 @@ def test_heavy_packages_stay_out_of_the_core_at_load(package: str) -> None:
 
 @pytest.mark.parametrize("package", ["federation", "simulations"])
 def test_the_rest_loads_without_heavy_packages(package: str) -> None:
-    """All but the Flower app, which cannot be written without flwr."""
+    """All but the engines' own parts, which cannot be written without them."""
     heavy = [
         a
         for a in IMPORTS
         if top(a.source) == package
-        and not a.source.startswith("federation.flower")
+        and not a.source.startswith(("federation.flower", "federation.nvflare"))
         and top(a.target) in HEAVY
         and a.at_module_level
         and not a.for_types_only

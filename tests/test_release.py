@@ -161,11 +161,13 @@ def check_imports(bin_: Path, cwd: Path, sources: set[str]) -> None:
     """All modules load but those that are written in an extra's own classes, and no extra is there."""
     found = json.loads(run(bin_ / "python", "-c", IMPORT_EVERYTHING, *NEEDED_BY_EXTRAS, cwd=cwd))
     assert found["unwanted"] == []
-    without_flower = {name for name, wanted in found["missing"].items() if wanted == "flwr"}
-    assert without_flower == found["missing"].keys()
-    assert all(name.startswith(("federation.flower.", "simulations.bench.flower_")) for name in without_flower)
+    of_engines = {
+        "flwr": ("federation.flower.", "simulations.bench.flower_"),
+        "nvflare": ("federation.nvflare.",),
+    }
+    assert all(name.startswith(of_engines[wanted]) for name, wanted in found["missing"].items())
     paths = {name for name in under(sources, *PACKAGES) if name.endswith(".py")}
-    assert {*found["modules"], *without_flower} == {module_name(path) for path in paths if "/template/" not in path}
+    assert {*found["modules"], *found["missing"]} == {module_name(path) for path in paths if "/template/" not in path}
 
 
 def module_name(path: str) -> str:

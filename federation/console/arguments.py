@@ -159,7 +159,9 @@ class Configurable(Protocol):
         ...
 
 
-def parse_options(texts: Iterable[str], takers: Sequence[Configurable]) -> dict[str, dict[str, Option]]:
+def parse_options(
+    texts: Iterable[str], takers: Sequence[Configurable], flag: str = "--option"
+) -> dict[str, dict[str, Option]]:
     """The options that each taker gets, by its name.
 
     ``NAME=VALUE`` is for every taker that has an option of this name, ``TAKER.NAME=VALUE`` for one of them.
@@ -174,7 +176,7 @@ def parse_options(texts: Iterable[str], takers: Sequence[Configurable]) -> dict[
         meant = [taker for taker in takers if name in taker.options and (not dot or taker.name == only)]
         if not meant or not equals:
             hint = nearest(name, (option for taker in takers for option in taker.options)) if equals else ""
-            raise UsageError(f"{_known(takers)}, not {text!r}{hint}")
+            raise UsageError(f"{flag}{_known(takers)}, not {text!r}{hint}")
         for taker in meant:
             found[taker.name][name] = _read(taker, name, value)
     return found
@@ -235,6 +237,6 @@ def _known(takers: Sequence[Configurable]) -> str:
     if len(takers) == 1:
         taker = takers[0]
         names = f"NAME=VALUE with NAME out of {', '.join(taker.options)}" if taker.options else "no options at all"
-        return f"--option: {taker.name} takes {names}"
+        return f": {taker.name} takes {names}"
     names = ", ".join(f"{taker.name}.{name}" for taker in takers for name in taker.options)
-    return f"--option reads NAME=VALUE, with or without a learner's name and a dot before it, out of {names or 'none'}"
+    return f" reads NAME=VALUE, with or without a learner's name and a dot before it, out of {names or 'none'}"

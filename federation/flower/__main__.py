@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -21,7 +20,7 @@ from federation.console.command_parser import run_commands
 from federation.console.declaration import Command, option
 from federation.datasets import BUNDLED, bundled
 from federation.errors import UsageError
-from federation.flower.trial import MIN_SITES, Trial, check_address, copy_template
+from federation.flower.trial import check_address, copy_template, make_trial
 from federation.modes import MODES, HelperRole, helper_roles
 from federation.site.errors import RunSettingsError, SiteFileError
 from federation.site.key_files import write_secret
@@ -30,6 +29,7 @@ from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.strict_models import read_toml
 from federation.site.table import TableSchema
+from federation.trial import MIN_SITES
 from secagg.dp import Ledger
 from secagg.primitives.identity import IdentityKey
 
@@ -105,16 +105,6 @@ class RehearseOptions:
     settings: str = option(
         "overrides of the app's configuration, as one word", str, default="", positional=True, metavar="SETTINGS"
     )
-
-
-@contextmanager
-def _needs_the_extra(what: str) -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{what} needs Flower, and there is no module {error.name}; pip install 'analytic-secagg[flower]'"
-        ) from error
 
 
 def _make_key(options: KeyOptions) -> int:
@@ -224,21 +214,24 @@ def _app(options: AppOptions) -> int:
 
 
 def _trial(options: TrialOptions) -> int:
-    with _needs_the_extra("a trial"):
-        Trial.create(
-            options.folder,
-            bundled(options.dataset),
-            n_sites=options.sites,
-            n_helpers=options.helpers,
-            address=options.address,
-        )
+    make_trial(
+        options.folder,
+        bundled(options.dataset),
+        n_sites=options.sites,
+        n_helpers=options.helpers,
+        address=options.address,
+    )
     print(f"{options.folder}: app, tls, server, operator-home, site-1 to site-{options.sites}")
     return 0
 
 
 def _rehearse(options: RehearseOptions) -> int:
-    with _needs_the_extra("a rehearsal"):
+    try:
         from federation.flower.rehearsal import rehearse
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"a rehearsal needs Flower, and there is no module {error.name}; pip install 'analytic-secagg[flower]'"
+        ) from error
     config = _app_config(options.folder / "app" / "pyproject.toml")
     rehearse(options.folder, config | _overrides(options.settings, config))
     print(f"the model is in {options.folder / 'server' / 'models' / 'rehearsal' / 'model.safetensors'}")

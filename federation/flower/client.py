@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,9 +13,6 @@ from federation.site.errors import REASONS, Refusal, SiteFileError
 from federation.site.messages import KINDS
 from federation.site.reception import respond
 from federation.site.site_file import SiteFile
-
-SITES_VARIABLE = "ANALYTIC_SECAGG_SITES"
-"""The environment variable that names the folder of simulated sites; a real node names its file itself."""
 
 app = ClientApp()
 
@@ -42,13 +38,10 @@ def site_of_node(node_config: Mapping[str, object]) -> SiteFile:
     Raises:
         SiteFileError: the node names no file.
     """
-    named, folder = node_config.get("site"), os.environ.get(SITES_VARIABLE)
+    named, number = node_config.get("site"), node_config.get("partition-id")
     if isinstance(named, str):
         return SiteFile.read(Path(named))
-    number = node_config.get("partition-id")
-    if folder is None or not isinstance(number, int):
-        raise SiteFileError(
-            "a node needs its own file: start the SuperNode with --node-config 'site=\"/path/to/site.toml\"', "
-            f"or name the folder of simulated sites in {SITES_VARIABLE}"
-        )
-    return SiteFile.read(Path(folder) / f"site-{number + 1}" / "site.toml")
+    real = "start the SuperNode with --node-config 'site=\"/path/to/site.toml\"'"
+    if not isinstance(number, int):
+        raise SiteFileError(f"a node needs its own file: {real}")
+    return SiteFile.simulated(f"site-{number + 1}", real=real)

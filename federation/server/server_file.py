@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Self
 
 from pydantic import model_validator
 
+from federation.site.errors import SiteFileError
 from federation.site.site_file import IdentityFile, RosterFile
 from federation.site.strict_models import Place, StrictModel
+
+SERVER_VARIABLE = "ANALYTIC_SECAGG_SERVER"
+"""The environment variable that names the file to an engine's server."""
 
 
 class ServerFile(StrictModel):
@@ -28,3 +34,15 @@ class ServerFile(StrictModel):
         if self.identity.public != self.roster.server:
             raise ValueError("the roster lists another server identity than this key's; one of them is old")
         return self
+
+    @classmethod
+    def of_host(cls) -> Self:
+        """Return the server's file that this host's environment names.
+
+        Raises:
+            SiteFileError: it names none.
+        """
+        path = os.environ.get(SERVER_VARIABLE)
+        if path is None:
+            raise SiteFileError(f"start the server with {SERVER_VARIABLE}=/path/to/server.toml in its environment")
+        return cls.read(Path(path))

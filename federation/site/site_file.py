@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -27,6 +28,9 @@ from secagg.policy import MIN_CORRUPTION, ClientPolicy, NoiseDemand
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import IdentityKey
 
+SITES_VARIABLE = "ANALYTIC_SECAGG_SITES"
+"""The environment variable that names the folder of simulated sites; a real node names its file itself."""
+
 RosterFile = Annotated[Roster, BeforeValidator(lambda value, info: Roster.read(beside(value, info)))]
 """The roster of the file that is named."""
 
@@ -48,8 +52,8 @@ class ClientRole(StrictModel):
         data: an npz file with ``x_train`` and ``y_train`` (and ``w_train``, how often each row counts), a table (.csv,
             .parquet), or ``module:function`` that returns these arrays, or a data frame.
         columns: the schema of a table or data frame, see ``federation.site.table``; None for other data.
-        learners: the closed forms that may ask for its statistics; ``evaluation-of-classes`` and
-            ``evaluation-of-targets`` may ask how a model does on the rows kept for that.
+        learners: the closed forms that may ask for its statistics; ``evaluation-of-classes``,
+            ``evaluation-of-labels`` and ``evaluation-of-targets`` may ask how a model does on the rows kept for that.
         test: those rows, in the form of ``data`` and by the same schema; None takes ``x_test`` and ``y_test`` of an npz
             file. No other sum takes them.
     """
@@ -284,6 +288,24 @@ class SiteFile(StrictModel):
             sections = ", ".join(f"[{role.section}]" for role in helper_roles())
             raise ValueError(f"a site needs a role: [client], {sections} or several of them")
         return self
+
+    @classmethod
+    def simulated(cls, name: str, *, real: str) -> Self:
+        """Return a site of the folder of simulated sites, in which each has a folder with its own file.
+
+        Args:
+            name: of the site's folder.
+            real: what to do where this is no simulation, for the error.
+
+        Raises:
+            SiteFileError: nobody named that folder.
+        """
+        folder = os.environ.get(SITES_VARIABLE)
+        if folder is None:
+            raise SiteFileError(
+                f"a node needs its own file: {real}, or name the folder of simulated sites in {SITES_VARIABLE}"
+            )
+        return cls.read(Path(folder) / name / "site.toml")
 
     @property
     def policy(self) -> ClientPolicy:

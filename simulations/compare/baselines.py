@@ -79,11 +79,13 @@ class Trained:
         weights: the last head, shape (c, d + 1), the bias last; read-only.
         accuracies: test accuracy after each round.
         seconds: wall-clock time of training and testing.
+        client_seconds: the part of it that one client trained, in the mean.
     """
 
     weights: FloatMatrix
     accuracies: tuple[float, ...]
     seconds: float
+    client_seconds: float
 
 
 def train(
@@ -124,10 +126,13 @@ def train(
     parts = [(_with_constant(client.features), one_hot(client.targets, n_classes)) for client in holders]
     shares = np.array([len(client) for client in holders]) / sum(map(len, holders))
     test, weights, accuracies = _with_constant(x_test), np.zeros((n_classes, x_test.shape[1] + 1)), []
+    in_rounds = 0.0
     for number in range(settings.rounds):
         # The lock on BLAS threads is taken anew each round, so that nobody waits for it through all of them.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+            round_started = time.perf_counter()
             weights = _round(weights, parts, shares, settings, number)
+            in_rounds += time.perf_counter() - round_started
             accuracies.append(accuracy(test @ weights.T, y_test))
         if not np.isfinite(weights).all():
             raise FederationError(
@@ -136,7 +141,12 @@ def train(
             )
         tick()
     weights.setflags(write=False)
-    return Trained(weights=weights, accuracies=tuple(accuracies), seconds=time.perf_counter() - started)
+    return Trained(
+        weights=weights,
+        accuracies=tuple(accuracies),
+        seconds=time.perf_counter() - started,
+        client_seconds=in_rounds / len(holders),
+    )
 
 
 def _round(
@@ -229,6 +239,8 @@ class BaselineRecord(Record, title="baseline"):
     """Bytes of the heads that a client sent, as float32."""
     bytes_down_per_client: Count
     """Bytes of the heads that it received."""
+    client_seconds: NotNegative
+    """Time a client trained, over all rounds; mean over clients that hold rows."""
     wall_seconds: NotNegative
     """Time of training and testing in one process."""
 
@@ -291,6 +303,7 @@ class Baseline:
             best_test_accuracy=max(trained.accuracies),
             bytes_up_per_client=sent,
             bytes_down_per_client=sent,
+            client_seconds=trained.client_seconds,
             wall_seconds=trained.seconds,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rich.console import Console
@@ -63,7 +63,12 @@ def _files(options: CompareOptions) -> Iterator[tuple[OutputFile, Callable[[Comp
         federation.errors.OutputError: a place that cannot be written to.
     """
     output = options.output
-    for path, render in ((output.json, Comparison.to_json), (output.html, _page), (output.plot, _plot)):
+    for path, render in (
+        (output.json, Comparison.to_json),
+        (output.html, _page),
+        (output.plot, _plot),
+        (output.frontier, _frontier),
+    ):
         if path:
             yield OutputFile(path), render
 
@@ -77,9 +82,19 @@ def _settings(options: CompareOptions, dataset: Dataset) -> CompareSettings:
     if dataset.is_regression and len(entries) == len(LEARNERS):  # all that can
         entries = tuple(entry for entry in entries if not entry.labels_only)
     own = parse_options(learning.own, (*learning.learner, *learning.baselines, *modes))
+    gradient = [entry for entry in learning.baselines if isinstance(entry, Baseline)]
+    sizes = _sizes(learning.sweep, (*entries, *gradient))
     return CompareSettings(
-        learners=tuple(ChosenLearner(entry=entry, options=own[entry.name]) for entry in entries),
-        baselines=tuple(e.with_values(own[e.name]) for e in learning.baselines if isinstance(e, Baseline)),
+        learners=tuple(
+            ChosenLearner(entry=entry, options=own[entry.name] | size, label=label)
+            for entry in entries
+            for label, size in sizes[entry.name].items()
+        ),
+        baselines=tuple(
+            replace(entry.with_values(own[entry.name] | size), name=label)
+            for entry in gradient
+            for label, size in sizes[entry.name].items()
+        ),
         modes=tuple(
             replace(mode.with_options(**own.get(mode.name, {})), promised=federation.dropouts.promise)
             for mode in federation.modes
@@ -96,6 +111,22 @@ def _settings(options: CompareOptions, dataset: Dataset) -> CompareSettings:
         explain=options.output.explain,
         private=() if options.privacy.epsilon is None else tuple(_private(options, own, dataset)),
     )
+
+
+def _sizes(sweeps: Iterable[str], takers: Sequence[Configurable]) -> dict[str, dict[str, dict[str, Option]]]:
+    """For each taker its sizes, each a label with the options that make it; one of no options where none are asked for.
+
+    Raises:
+        UsageError: an option that no taker has, or a value that it cannot have.
+    """
+    found: dict[str, dict[str, dict[str, Option]]] = {taker.name: {} for taker in takers}
+    for text in sweeps:
+        place, _, values = text.partition("=")
+        for value in values.split(","):
+            for name, size in parse_options([f"{place}={value}"], takers, "--sweep").items():
+                if size:
+                    found[name][f"{name} {place.rpartition('.')[2]}={value}"] = size
+    return {name: sizes or {name: {}} for name, sizes in found.items()}
 
 
 def _private(
@@ -139,6 +170,12 @@ def _plot(comparison: Comparison) -> str:
     return overview(comparison)
 
 
+def _frontier(comparison: Comparison) -> str:
+    from simulations.report.compare_charts import frontier_picture
+
+    return frontier_picture(comparison)
+
+
 def _examples() -> str:
     modes = [mode for mode in MODES.values() if mode.options]
     takers: tuple[Configurable, ...] = (*LEARNERS.values(), *BASELINES.values(), *modes)
@@ -158,6 +195,8 @@ def _examples() -> str:
       every closed form beside FedAvg and FedProx, where heterogeneity costs nothing and where it costs most
   python -m simulations compare --dataset diabetes --learner all --partition iid --evaluate
       real targets: R2 in place of accuracy, linear models with an intercept, each judged through one more sum
+  python -m simulations compare --learner all --sweep d_phi=64,256 --baselines all --modes plain --frontier front.svg
+      what accuracy costs: every closed form beside FedAvg and FedProx against bytes, messages and seconds
   python -m simulations compare --epsilon 1,8 --clients 100 --partition iid --seeds 5
       also accuracy under differential privacy: distributed, central and local noise beside none
 

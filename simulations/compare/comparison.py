@@ -21,6 +21,7 @@ from federation.modes import Mode
 from secagg import PartyId
 from simulations.compare.baselines import Baseline, BaselineRecord
 from simulations.compare.dropouts import NO_DROPOUTS, Dropouts
+from simulations.compare.frontier import FrontierPoint, frontier
 from simulations.compare.personal import split_locally
 from simulations.compare.private import PrivateComparison, PrivateSettings, compare_private
 from simulations.compare.reference import Float64Ridges, References
@@ -113,10 +114,10 @@ class CompareSettings:
                 raise UsageError(
                     f"--target-format is for real targets, and {dataset.name} has class labels; leave it out"
                 )
-            if dataset.is_multilabel and (self.baselines or self.private or self.evaluate):
+            if dataset.is_multilabel and (self.baselines or self.private):
                 raise UsageError(
-                    f"--baselines, --epsilon and --evaluate are for one class a row, and {dataset.name} has several; "
-                    "leave them out"
+                    f"--baselines and --epsilon are for one class a row, and {dataset.name} has several: its baselines "
+                    "are softmax heads, and a row's sensitivity is bounded for one class; leave them out"
                 )
             return LABELS
         if self.baselines or self.private:
@@ -145,7 +146,7 @@ class Comparison(Record, title="Report of python -m simulations compare"):
 
     kind: Literal["analytic-secagg/compare"] = Field(default="analytic-secagg/compare", serialization_alias="schema")
     """Says what kind of document this is."""
-    schema_version: Literal[4] = 4
+    schema_version: Literal[5] = 5
     """Raised when a name changes its meaning or goes away; new names do not raise it."""
     versions: dict[str, str] = Field(
         default_factory=versions, json_schema_extra={"required": ["python", "analytic-secagg", "numpy"]}
@@ -154,7 +155,8 @@ class Comparison(Record, title="Report of python -m simulations compare"):
     dataset: DatasetRecord
     """The rows, the same in all runs."""
     learner_options: Mapping[str, Mapping[str, str | Number | bool | tuple[Number, ...]]]
-    """For each learner the parameters of its own that were set; others have their defaults."""
+    """For each learner (and each size of it that --sweep gave) the parameters of its own that were set; others have
+    their defaults."""
     format: FormatName
     """Fixed-point format of the features."""
     target_format: FormatName | None
@@ -198,6 +200,11 @@ class Comparison(Record, title="Report of python -m simulations compare"):
         false.
         """
         return all(run.equal_to_pooled for run in self.runs)
+
+    @computed
+    def frontier(self) -> tuple[FrontierPoint, ...]:
+        """What every run, baseline and noisy closed form reached for what it cost a client, and which nothing beats."""
+        return tuple(frontier(self.runs, self.baselines, self.private))
 
     @property
     def quality_name(self) -> str:

@@ -131,6 +131,14 @@ class LearningOptions:
         metavar="NAME=VALUE",
         repeated=True,
     )
+    sweep: tuple[str, ...] = option(
+        "sizes of a learner or baseline, each a run of its own, such as random.d_phi=256,1024 or fedavg.rounds=10,200; "
+        "may be repeated; not for what --epsilon adds",
+        str,
+        default=(),
+        metavar="NAME=VALUE,...",
+        repeated=True,
+    )
     ridge: float | Literal["cv"] | None = option(
         "penalty of the solve, or cv for the one that cross-validation over everybody's training rows takes, from "
         "the same sum (afl, fedhip)",
@@ -221,6 +229,12 @@ class OutputOptions:
     plot: Path | None = option(
         "write one picture: accuracy by partition, bytes by mode", file, default=None, metavar="FILE.svg"
     )
+    frontier: Path | None = option(
+        "write one picture: accuracy against a client's bytes, messages and seconds, by learner, size and baseline",
+        file,
+        default=None,
+        metavar="FILE.svg",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +252,8 @@ class CompareOptions:
     output: OutputOptions = part(OutputOptions, "output")
 
     def __post_init__(self) -> None:
-        places = {"json": self.output.json, "html": self.output.html, "plot": self.output.plot}
+        output = self.output
+        places = {"json": output.json, "html": output.html, "plot": output.plot, "frontier": output.frontier}
         refuse_same_file({"--data": self.data.data, **{f"--{name}": path for name, path in places.items()}})
         if self.learning.ridge == CROSS_VALIDATED and self.privacy.epsilon is not None:
             raise UsageError("--ridge cv has no private form, and --epsilon asks for one: state a ridge")

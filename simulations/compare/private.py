@@ -23,7 +23,7 @@ from analytic.row_map import CLIPPED_CONTRIBUTION, CLIPPED_ROWS
 from analytic.sensitivity import Adjacency, Unit
 from federation.datasets import Dataset
 from federation.errors import UsageError
-from federation.in_process import run_federation
+from federation.in_process import Cost, run_federation
 from federation.modes import Mode
 from federation.privacy import PrivacyPlan, PrivateForm
 from federation.sum_setup import SumSetup
@@ -249,6 +249,13 @@ class PrivateRecord(Record, title="private_record"):
     """Solved arrays whose bits are this machine's, each by name with how it was solved, over all repetitions."""
     second_opinions: Mapping[str, NotNegative]
     """Epsilon by other accountants' names; empty where they are not installed."""
+    bytes_up_per_client: Count
+    """Bytes a client sent over all sums, under masks where trust is distributed; the most of any client that took part,
+    in the last repetition."""
+    messages_per_client: Count
+    """Messages it sent, likewise."""
+    client_seconds: NotNegative
+    """Time a client computed, in the mean."""
 
 
 class PrivateComparison(Record, title="private"):
@@ -258,7 +265,7 @@ class PrivateComparison(Record, title="private"):
         default="analytic-secagg/private-compare", serialization_alias="schema"
     )
     """Says what kind of document this is."""
-    schema_version: Literal[4] = 4
+    schema_version: Literal[5] = 5
     """Raised when a name changes its meaning or goes away."""
     dataset: Mapping[str, Any]
     """Name, digest and number of training rows; all rows are pooled and split anew for each repetition."""
@@ -377,6 +384,9 @@ def _record(
         clipped=sum(one.clipped for one in outcomes),
         uncertified=tuple(dict.fromkeys(name for one in outcomes for name in one.uncertified)),
         second_opinions={opinion.accountant: opinion.epsilon for opinion in opinions},
+        bytes_up_per_client=max(cost.bytes_up for cost in outcomes[-1].costs),
+        messages_per_client=max(cost.messages_up for cost in outcomes[-1].costs),
+        client_seconds=statistics.fmean(cost.seconds for one in outcomes for cost in one.costs),
     )
 
 
@@ -391,12 +401,13 @@ def _opinions(bill: tuple[Release, ...], delta: float) -> tuple[SecondOpinion, .
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """Of one seed; ``form`` is the learner's private one, None where nothing is private."""
+    """Of one seed; ``form`` is the learner's private one, None where nothing is private; costs are clients'."""
 
     accuracy: float
     clipped: int
     form: PrivateForm | None
     uncertified: tuple[str, ...]
+    costs: tuple[Cost, ...]
 
 
 def _run(dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: float | None, seed: int) -> _Outcome:
@@ -438,7 +449,13 @@ def _run(dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: flo
     scores = (form.learner if form else learner).decision_function(finished.model, x_test)
     kept = (CLIPPED_ROWS, CLIPPED_CONTRIBUTION)
     clipped = sum(int(rows.memory.get(key, 0)) for rows in clients.values() for key in kept)
-    return _Outcome(accuracy=accuracy(scores, y_test), clipped=clipped, form=form, uncertified=finished.uncertified)
+    return _Outcome(
+        accuracy=accuracy(scores, y_test),
+        clipped=clipped,
+        form=form,
+        uncertified=finished.uncertified,
+        costs=tuple(finished.costs[party] for party in sorted(set().union(*finished.survivors))),
+    )
 
 
 def _split(dataset: Dataset, rng: np.random.Generator) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:

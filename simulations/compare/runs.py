@@ -77,7 +77,7 @@ class RunRecord(Record, title="run"):
     mode: str
     """How the sums were made: plain, masked, ..."""
     learner: str
-    """The closed form: afl, fedhip, deepafl, safle."""
+    """The closed form: afl, fedhip, deepafl, ..., with the size that --sweep gave it."""
     clients: Count
     """Clients of the cohort."""
     partition: str

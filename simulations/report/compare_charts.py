@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from simulations.compare.comparison import Comparison
+from simulations.compare.frontier import Cost
 from simulations.compare.private import PrivateComparison, Trust
 from simulations.compare.runs import RunRecord
 from simulations.report.findings import error_text, human_bytes, verdict
 from simulations.report.page import as_file, to_svg
-from simulations.report.plots import BarChart, Chart, DeviationChart, Line, LineChart
+from simulations.report.plots import BarChart, Chart, DeviationChart, Dot, FrontierChart, Line, LineChart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,7 @@ TRUST_TITLES: Mapping[Trust, str] = {
     "local": "local (no secure sum)",
 }
 OVERVIEW_INCHES = (10.6, 4.3)
+FRONTIER_INCHES = (11.5, 4.6)
 
 
 def accuracy_charts(comparison: Comparison) -> Iterator[Chart]:
@@ -227,6 +229,53 @@ def overview(comparison: Comparison) -> str:
 
     alt = " ".join((sentence, *(chart.alt for chart in charts)))
     return as_file(to_svg(draw, inches=OVERVIEW_INCHES, salt="overview", alt=alt, margin=0.14))
+
+
+def frontier_picture(comparison: Comparison) -> str:
+    """One picture as an SVG file: accuracy against what a client sends and computes, first cohort, partition, mode."""
+    charts = list(_frontier_charts(comparison))
+
+    def draw(figure: Figure) -> None:
+        places = figure.subplots(1, len(charts), sharey=True)
+        for axes, chart in zip(places, charts, strict=True):
+            chart.draw(axes)
+        labels = {label: handle for handle, label in zip(*places[0].get_legend_handles_labels(), strict=True)}
+        shown = {label: handle for label, handle in labels.items() if len(handle.get_xdata())}
+        figure.legend(shown.values(), shown, loc="outside lower center", ncols=7, fontsize=9)
+        figure.suptitle("\n".join(textwrap.wrap(charts[0].title, 110)), x=0.014, ha="left", fontsize=11)
+
+    alt = " ".join(chart.alt for chart in charts)
+    return as_file(to_svg(draw, inches=FRONTIER_INCHES, salt="frontier", alt=alt, margin=0.1))
+
+
+def _frontier_charts(comparison: Comparison) -> Iterator[FrontierChart]:
+    first = comparison.runs[0]
+    points = [
+        point
+        for point in comparison.frontier
+        if (point.clients, point.partition) == (first.clients, first.partition)
+        and (point.epsilon is not None or point.mode in (first.mode, "baseline"))
+    ]
+    titles: Mapping[Cost, str] = {"bytes": "bytes up", "messages": "messages", "seconds": "seconds of computing"}
+    for cost, title in titles.items():
+        families: dict[str, list[Dot]] = {}
+        for point in points:
+            name = point.learner if point.epsilon is None else f"{point.learner}, epsilon {point.epsilon:g}"
+            dot = Dot(
+                name=name,
+                x=point.cost(cost),
+                y=point.quality,
+                noisy=point.epsilon is not None,
+                unbeaten=cost in point.unbeaten,
+            )
+            families.setdefault(point.family, []).append(dot)
+        best = [name for name, dots in families.items() if any(dot.unbeaten and not dot.noisy for dot in dots)]
+        yield FrontierChart(
+            title=f"For their {title} nothing that ran without noise beats {', '.join(best)}",
+            dots=families,
+            x_label=f"{title} of a client",
+            label=human_bytes if cost == "bytes" else _seconds if cost == "seconds" else "{:g}".format,
+        )
 
 
 def _closed_forms(comparison: Comparison, n_clients: int) -> dict[str, list[float]]:

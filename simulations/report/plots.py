@@ -220,6 +220,80 @@ class LineChart(Chart):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Dot:
+    """One point of a frontier.
+
+    Args:
+        name: which size it is.
+        x: what it costs.
+        y: how good it is.
+        noisy: whether it is drawn hollow, as what holds noise.
+        unbeaten: whether the frontier goes through it.
+    """
+
+    name: str
+    x: float
+    y: float
+    noisy: bool
+    unbeaten: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierChart(Chart):
+    """Parts of 1 over a cost on a logarithmic axis, with steps through what nothing beats.
+
+    Args:
+        dots: by name of the family, which is one colour and marker.
+        x_label: what the cost is.
+        label: a cost as it is said to readers who do not see it.
+    """
+
+    dots: Mapping[str, Sequence[Dot]]
+    x_label: str
+    label: Callable[[float], str]
+
+    @property
+    def alt(self) -> str:
+        """Every dot by family."""
+        return f"Scatter chart. {self.title}. " + " ".join(
+            f"{family}: {'; '.join(f'{dot.name} {dot.y:.2%} for {self.label(dot.x)}' for dot in dots)}."
+            for family, dots in self.dots.items()
+        )
+
+    @property
+    def height(self) -> float:
+        """The same for any number of dots."""
+        return 3.5
+
+    def draw(self, axes: Axes) -> None:
+        """Dots, those of a family joined, hollow under noise; sizes at the frontier's dots."""
+        for number, (family, dots) in enumerate(self.dots.items()):
+            colour, marker = (*COLOURS, INK, MUTED)[number % 8], (MARKERS + "<>")[number % 8]
+            for noisy in (False, True):
+                own = sorted((dot for dot in dots if dot.noisy == noisy), key=lambda dot: dot.x)
+                axes.plot(
+                    [dot.x for dot in own], [dot.y for dot in own], marker=marker, color=colour, markersize=6,
+                    linewidth=0.8, linestyle=":" if noisy else "-", markerfacecolor="none" if noisy else colour,
+                    label=f"{family} (noisy)" if noisy else family,
+                )  # fmt: skip
+            for dot in dots:
+                if dot.unbeaten and not dot.noisy:
+                    axes.annotate(
+                        dot.name.partition(" ")[2], (dot.x, dot.y), xytext=(0, 7), textcoords="offset points",
+                        ha="center", fontsize=7.5, color=colour,
+                    )  # fmt: skip
+        front = sorted((dot.x, dot.y) for dots in self.dots.values() for dot in dots if dot.unbeaten and not dot.noisy)
+        axes.step(*zip(*front, strict=True), where="post", color=MUTED, linewidth=1, zorder=0)
+        axes.set_xscale("log")
+        axes.margins(x=0.15, y=0.12)
+        axes.set_xlabel(self.x_label, color=MUTED, fontsize=9)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
+        axes.tick_params(axis="both", labelsize=9)
+        axes.grid(visible=True, axis="y")
+        axes.set_axisbelow(True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviationChart(Chart):
     """Errors over many powers of ten, with a place of its own for none at all.
 

@@ -89,7 +89,8 @@ def describe(comparison: Comparison) -> str:
     is_real = comparison.target_format is not None
     learned = f"{data.classes} {'real target' if is_real else 'class'}{_plural(data.classes, '' if is_real else 'e')}"
     targets = f", of targets {comparison.target_format}" if is_real else ""
-    linear = [name for name in comparison.learner_options if name in LEARNERS and "intercept" in LEARNERS[name].options]
+    learners = {name: LEARNERS.get(name.partition(" ")[0]) for name in comparison.learner_options}
+    linear = [name for name, entry in learners.items() if entry and "intercept" in entry.options]
     is_default = is_real or comparison.agreement == Agreement.STANDARDISED
     has_one = {bool(comparison.learner_options[name].get("intercept", is_default)) for name in linear}
     intercept = f", {' and '.join('with' if own else 'without' for own in has_one)} an intercept" if linear else ""

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from federation.datasets import bundled
-from federation.flower.trial import Trial
+from federation.flower.trial import make_trial
+from federation.trial import Trial
 
-sys.path.append(str(Path(__file__).parent / "flower"))
+sys.path += [str(Path(__file__).parent / engine) for engine in ("flower", "nvflare")]
 
 with warnings.catch_warnings():  # what Flower imports warns of its own future; that is no fault of a test
     warnings.simplefilter("ignore")
@@ -21,4 +22,4 @@ with warnings.catch_warnings():  # what Flower imports warns of its own future; 
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Trial:
-    return Trial.create(tmp_path / "trial", bundled("digits"), n_sites=5, n_helpers=2, address="127.0.0.1:8000")
+    return make_trial(tmp_path / "trial", bundled("digits"), n_sites=5, n_helpers=2, address="127.0.0.1:8000")

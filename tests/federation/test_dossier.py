@@ -20,9 +20,10 @@ from federation.__main__ import main
 from federation.datasets import bundled
 from federation.dossier import MANIFEST, SIGNATURE, AuditPlan, DossierError, Sources, problems, signed_plan
 from federation.flower.rehearsal import rehearse
-from federation.flower.trial import Trial
+from federation.flower.trial import make_trial
 from federation.site.key_files import read_secret
 from federation.totals import read_totals, totals_to_bytes
+from federation.trial import Trial
 from secagg import IdentityKey
 from secagg.dp import Budget, Ledger
 
@@ -54,7 +55,7 @@ def audit(**verdicts: str) -> dict[str, object]:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     """A run over five sites, countersigned by them."""
     folder = tmp_path_factory.mktemp("dossier")
-    trial = Trial.create(folder / "trial", bundled("digits"), n_sites=5, n_helpers=0, address="127.0.0.1:8000")
+    trial = make_trial(folder / "trial", bundled("digits"), n_sites=5, n_helpers=0, address="127.0.0.1:8000")
     rehearse(trial.folder, run_config(folder, receipts="clients"))
     return trial
 

@@ -25,8 +25,8 @@ from analytic.solve import Solution, solve_ridge
 from analytic.statistics import IntVector, Statistics, StatisticsSpec
 from federation import federate
 from federation.flower.rehearsal import rehearse
-from federation.flower.trial import Trial
 from federation.learners import LEARNERS, LearnerEntry, LearnerSettings
+from federation.trial import Trial
 from secagg.errors import TooFewSurvivorsError
 from simulations.__main__ import main
 

@@ -20,13 +20,13 @@ from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from federation.datasets import bundled
 from federation.flower.rehearsal import rehearse
-from federation.flower.trial import Trial
 from federation.in_process import federate
 from federation.modes import HelperRole, Mode
 from federation.site.errors import DeclinedError
 from federation.site.key_files import read_secret, write_secret
 from federation.site.roster import Roster
 from federation.sum_setup import SumSetup
+from federation.trial import Trial
 from secagg import Guarantee, Layout, PartyId, PartySecrets, SumResult, os_entropy, run_in_memory
 from secagg.carriers.carrier import RingSum
 from secagg.committee import SealingKey

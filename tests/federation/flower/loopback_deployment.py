@@ -20,7 +20,8 @@ from child_processes import Processes, WayOut, reserve_port, wait_until
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from federation.datasets import bundled
-from federation.flower.trial import Trial
+from federation.flower.trial import make_trial
+from federation.trial import Trial
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[3]
@@ -61,7 +62,7 @@ class Deployment:
     ) -> None:
         self.folder, self.superlink, self.port = folder, superlink, reserve_port()
         self.address = f"127.0.0.1:{self.port}"
-        self.trial = Trial.create(folder, bundled(dataset), n_sites=n_sites, n_helpers=n_helpers, address=self.address)
+        self.trial = make_trial(folder, bundled(dataset), n_sites=n_sites, n_helpers=n_helpers, address=self.address)
         self.sites = [f"site-{party}" for party in self.trial.rows]
         self.way_out = WayOut()
         self.processes = Processes(folder, ENVIRONMENT | self.way_out.environment | dict(environment or {}))

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import Message, RecordDict
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from federation.flower.rehearsal import InProcessGrid
-from federation.flower.trial import Trial, copy_template
+from federation.flower.trial import copy_template
 from federation.flower.wire import CATEGORY, pack, unpack
 from federation.server.run_settings import RunSettings
 from federation.site import messages
@@ -26,6 +27,7 @@ from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.state import FILE, PREPARE, Record, SessionFolder
 from federation.site.terms import Terms
+from federation.trial import Trial
 from secagg import new_session_id
 
 CLIENTS = (1, 2, 3, 4, 5)
@@ -88,6 +90,15 @@ def edit(trial: Trial, party: int, *replacements: tuple[str, str]) -> None:
 def edit_all(trial: Trial, *replacements: tuple[str, str]) -> None:
     for party in trial.rows:
         edit(trial, party, *replacements)
+
+
+def weigh(trial: Trial) -> None:
+    """Give every site's rows weights."""
+    for party, rows in trial.rows.items():
+        rows.weights = np.arange(len(rows)) % 5
+        path = trial.folder / f"site-{party}" / "rows.npz"
+        with np.load(path) as archive:
+            np.savez(path, w_train=rows.weights, **archive)
 
 
 def node_of(party: int) -> int:

@@ -29,7 +29,6 @@ from support.parties import resealed
 
 from federation.flower import rehearsal
 from federation.flower.rehearsal import rehearse
-from federation.flower.trial import KEY_HOLDER_PARTY, Trial
 from federation.flower.wire import pack
 from federation.modes import KEY_HOLDER, MODES
 from federation.server.run_settings import RunSettings
@@ -37,6 +36,7 @@ from federation.site.errors import DeclinedError
 from federation.site.key_files import read_secret
 from federation.site.presence import say_present
 from federation.site.roster import Roster
+from federation.trial import KEY_HOLDER_PARTY, Trial
 from secagg import Layout, SumProtocol
 from secagg.config import SERVER
 from secagg.encoding import length_prefixed

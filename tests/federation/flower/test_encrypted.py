@@ -38,7 +38,6 @@ from support.parties import knows
 
 from federation.flower import rehearsal
 from federation.flower.rehearsal import rehearse
-from federation.flower.trial import KEY_HOLDER_PARTY, Trial
 from federation.modes import KEY_HOLDER, MODES
 from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, UnreachableError
@@ -47,6 +46,7 @@ from federation.site.key_files import read_secret
 from federation.site.key_pair import SessionKeyPair
 from federation.site.roster import Roster
 from federation.site.state import SessionFolder
+from federation.trial import KEY_HOLDER_PARTY, Trial
 from secagg import new_session_id
 from secagg.config import SERVER
 from secagg.errors import HelperMissingError, LocalProtocolError, RemoteProtocolError

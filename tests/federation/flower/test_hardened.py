@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from loopback_deployment import Deployment, assert_exact
 
-from federation.flower.certificates import loopback_certificates
+from federation.certificates import Authority
 from federation.flower.trial import copy_template
 
 PINNED, FREE = ("site-1", "site-2"), "site-3"
@@ -77,7 +77,9 @@ def _start_server(deployment: Deployment) -> None:
 def _start_site(deployment: Deployment, site: str) -> int:
     """The SuperNode, and the process that runs its ClientApp; they speak TLS inside the site too."""
     _write_secret(deployment, site)
-    for name, content in zip(("local-ca.crt", "local.crt", "local.key"), loopback_certificates(), strict=True):
+    authority = Authority()
+    certificates = (authority.certificate, *authority.issue("localhost", "127.0.0.1"))
+    for name, content in zip(("local-ca.crt", "local.crt", "local.key"), certificates, strict=True):
         (deployment.folder / f"{site}.{name}").write_bytes(content)
     port = deployment.start_supernode(
         site,

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from federation.flower.trial import Trial
 from federation.server.run_settings import RunSettings
 from federation.server.server_file import ServerFile
 from federation.site.errors import REASONS, Refusal
 from federation.site.key_files import write_secret
 from federation.site.roster import Roster
 from federation.site.site_file import SiteFile
+from federation.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docs" / "how-to" / "deploy-with-flower.md").read_text(encoding="utf-8")

@@ -32,13 +32,13 @@ from analytic.model_files import load_model
 from federation.errors import FederationError
 from federation.flower.__main__ import main
 from federation.flower.rehearsal import rehearse
-from federation.flower.trial import JOURNAL, Trial
 from federation.privacy import PrivacyPlan
 from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError, RunSettingsError, SiteFileError, WireError
 from federation.site.invitation import Invitation
 from federation.site.site_file import SiteFile
 from federation.site.terms import Terms
+from federation.trial import JOURNAL, Trial
 from secagg import new_session_id
 from secagg.dp import Ledger, PrivacyError
 from secagg.errors import ConsentRefusedError, SecureSumError
@@ -277,6 +277,19 @@ def test_a_site_file_says_what_is_wrong_with_its_budget(trial: Trial, old: str, 
 def test_settings_without_noise_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(RunSettingsError, match="noise cannot be set up like this"):
         _ = RunSettings.of(template_config() | NOISE | changes).privacy
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target-format": "agreed"}, "set feature-format to agreed or standardised"),
+        ({"feature-format": "agreed", "target-format": "Q3.8"}, 'set target-format to "labels" or "agreed"'),
+        ({**NOISE, "evaluate": True}, "leave evaluate or epsilon out"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunSettingsError, match=message):
+        RunSettings.of(template_config() | changes)
 
 
 def test_terms_carry_the_whole_plan_and_nothing_else() -> None:

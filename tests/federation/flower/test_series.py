@@ -27,9 +27,9 @@ from support.parties import resealed
 
 from federation.flower import rehearsal
 from federation.flower.rehearsal import InProcessGrid, rehearse
-from federation.flower.trial import Trial
 from federation.site.errors import DeclinedError, NoSessionError
 from federation.site.key_files import read_secret
+from federation.trial import Trial
 from secagg.errors import TooFewSurvivorsError
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import PART_SIZE_BYTES, payload_of

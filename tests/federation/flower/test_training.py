@@ -18,10 +18,10 @@ from rehearsed import CONTEXT, END, INVITE, STEP, events, is_exact, node_of, run
 
 from federation.flower import rehearsal
 from federation.flower.rehearsal import InProcessGrid, rehearse
-from federation.flower.trial import Trial
 from federation.release import ReleaseRefusedError
 from federation.server.exchange import Exchange
 from federation.site.errors import UnreachableError
+from federation.trial import Trial
 from secagg.errors import TooFewSurvivorsError
 from secagg.masked.client import MaskedClient
 from secagg.masked.messages import UnmaskShares

@@ -10,13 +10,14 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from federation.flower.client import SITES_VARIABLE, site_of_node
+from federation.flower.client import site_of_node
 from federation.flower.rehearsal import InProcessGrid
-from federation.flower.server import SERVER_VARIABLE, server_of_host
-from federation.flower.trial import Trial
 from federation.flower.wire import HEAVY_BYTES, GridTransport, pack, unpack
 from federation.server.exchange import Lost
+from federation.server.server_file import SERVER_VARIABLE, ServerFile
 from federation.site.errors import REASONS, Refusal, SiteFileError, UnreachableError, WireError
+from federation.site.site_file import SITES_VARIABLE
+from federation.trial import Trial
 
 
 @pytest.mark.parametrize("size", [0, 1, HEAVY_BYTES - 1, HEAVY_BYTES, HEAVY_BYTES + 1])
@@ -137,6 +138,6 @@ def test_a_node_and_a_server_find_their_files(trial: Trial, monkeypatch: pytest.
     assert found.party == 3
     monkeypatch.delenv(SERVER_VARIABLE, raising=False)
     with pytest.raises(SiteFileError, match=SERVER_VARIABLE):
-        server_of_host()
+        ServerFile.of_host()
     monkeypatch.setenv(SERVER_VARIABLE, str(trial.folder / "server" / "server.toml"))
-    assert server_of_host().output.name == "models"
+    assert ServerFile.of_host().output.name == "models"

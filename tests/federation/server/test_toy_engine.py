@@ -19,7 +19,6 @@ import pytest
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from federation.__main__ import main as verify
-from federation.flower.trial import Trial
 from federation.server.exchange import Lost
 from federation.server.server_file import ServerFile
 from federation.server.training import train
@@ -28,6 +27,7 @@ from federation.site.messages import END, INVITE, STEP
 from federation.site.reception import respond
 from federation.site.site_file import SiteFile
 from federation.site.state import SessionFolder
+from federation.trial import Trial
 from secagg.errors import TooFewSurvivorsError
 
 SPEED = 20

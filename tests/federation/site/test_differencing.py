@@ -33,7 +33,6 @@ from analytic import RowFormat
 from analytic.fedhip import FedHiP
 from analytic.statistics import IntVector
 from federation.flower.rehearsal import rehearse
-from federation.flower.trial import FIRST_HELPER, JOURNAL, KEY_HOLDER_PARTY, Trial
 from federation.flower.wire import unpack
 from federation.server.run_settings import RunSettings
 from federation.site.errors import DeploymentError
@@ -44,6 +43,7 @@ from federation.site.roster import Roster
 from federation.site.site import Site
 from federation.site.state import SessionFolder
 from federation.site.terms import Terms
+from federation.trial import FIRST_HELPER, JOURNAL, KEY_HOLDER_PARTY, Trial
 from secagg import PartyId, PartySecrets, SumResult, new_session_id
 from secagg.config import SERVER
 from secagg.errors import ConsentRefusedError, RemoteProtocolError, SecureSumError

@@ -14,12 +14,12 @@ from support.memory_store import MemoryStore
 from federation.errors import FederationError
 from federation.flower.__main__ import main
 from federation.flower.rehearsal import rehearse
-from federation.flower.trial import Trial
 from federation.site.errors import DeclinedError, NoSessionError, SiteFileError, UnreachableError
 from federation.site.invitation import Invitation
 from federation.site.key_files import read_secret
 from federation.site.roster import Roster
 from federation.site.site_file import SiteFile
+from federation.trial import Trial
 from secagg import CommitteeSum, FileStore
 from secagg.committee import AcceptedEpochs, OwnEpochs, SealingKey
 from secagg.committee.messages import BOX_LABEL, CommitteeInput, box_binding

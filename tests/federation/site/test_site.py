@@ -11,7 +11,6 @@ from rehearsed import announced, change_record, edit, invitation, kept, last_byt
 
 from analytic.errors import InvalidRowsError
 from federation.flower.__main__ import main
-from federation.flower.trial import Trial
 from federation.privacy import PrivacyPlan
 from federation.server.run_settings import RunSettings
 from federation.server.server_file import ServerFile
@@ -21,6 +20,7 @@ from federation.site.key_files import read_secret, write_secret
 from federation.site.roster import Roster
 from federation.site.site_file import SiteFile
 from federation.site.terms import Terms
+from federation.trial import Trial
 from secagg import PlainSum
 from secagg.config import SERVER
 from secagg.errors import LocalProtocolError, RemoteProtocolError, SnapshotError
@@ -197,6 +197,11 @@ def test_min_corruption_of_the_site_decides(trial: Trial) -> None:
         ("party = 5", 'party = "5"', "party as a whole number, not a text in quotes"),
         ('data = "rows.npz"', 'data = "rows.txt"', ".parquet, or module:function"),
         ('data = "rows.npz"', 'data = "rows.csv"', "belong together: state columns"),
+        (
+            'data = "rows.npz"',
+            'data = "rows.npz"\ntest = "rows.csv"',
+            "test has the form of data: a table with a table",
+        ),
         ("min_survivors = 3", "min_survivor = 3", "no place for min_survivor"),
         ("min_survivors = 3", "min_survivors = true", "min_survivors as a whole number, not true or false"),
         ("modes = [", "modes = [1, ", "modes as a list of strings, and a whole number is in it"),

@@ -12,11 +12,11 @@ import pytest
 from rehearsed import announced, change_record, edit, invitation, kept, last_byte_changed, site, state, stored
 
 from federation.flower.__main__ import main
-from federation.flower.trial import KEY_HOLDER_PARTY, Trial
 from federation.site.errors import DeclinedError, NoSessionError, SiteFileError
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.state import FILE, SessionFolder
+from federation.trial import KEY_HOLDER_PARTY, Trial
 from secagg.errors import SnapshotError
 
 HOUR = 3600.0

@@ -65,7 +65,42 @@ def test_every_learner_over_every_kind_of_mode_on_digits(tmp_path: Path, capsys:
         assert masked == [4] + [2] * (len(plain) - 1)
         assert committee == plain == [1] * len(plain)
         assert {run["heavy_messages_per_client"] for run in runs} == {len(plain)}
-    assert "all 18 runs equal the pooled model" in capsys.readouterr().out
+    assert "all 21 runs equal the pooled model" in capsys.readouterr().out
+
+
+def test_a_frontier_has_every_size_and_what_nothing_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each point is judged anew here, from the rows of the report alone."""
+    monkeypatch.setattr("simulations.compare.private._opinions", lambda bill, delta: ())  # which load for seconds
+    arguments = (
+        "--learner afl,random --sweep random.d_phi=8,96 --baselines fedavg --sweep rounds=1,3 --partition iid "
+        "--modes plain,masked --epsilon 8 --seeds 1"
+    )
+    places = ["--json", str(tmp_path / "out.json"), "--frontier", str(tmp_path / "front.svg")]
+    assert main(comparing(*arguments.split(), *places)) == 0
+    document = json.loads((tmp_path / "out.json").read_text())
+    points = document["frontier"]
+    sizes = ["afl", "random d_phi=8", "random d_phi=96"]
+    assert [(one["learner"], one["mode"]) for one in points if one["epsilon"] is None] == [
+        *itertools.product(sizes, ("plain", "masked")),
+        ("fedavg rounds=1", "baseline"),
+        ("fedavg rounds=3", "baseline"),
+    ]
+    assert {one["learner"] for one in points if one["epsilon"] == 8.0} == {"afl", "random"}
+    assert document["learner_options"]["random d_phi=8"] == {"d_phi": 8}
+    for cost, field in (("bytes", "bytes_up_per_client"), ("messages", "messages_per_client")):
+        for one in points:
+            rivals = [
+                other
+                for other in points
+                if other["epsilon"] == one["epsilon"] and {one["mode"], other["mode"]} != {"plain", "masked"}
+            ]
+            better = [other for other in rivals if other["quality"] >= one["quality"] and other[field] <= one[field]]
+            beaten = any((other["quality"], other[field]) != (one["quality"], one[field]) for other in better)
+            assert (cost in one["unbeaten"]) is not beaten, one
+    assert len({cost for one in points for cost in one["unbeaten"]}) == 3
+    (described,) = re.findall(r'aria-label="([^"]+)"', (tmp_path / "front.svg").read_text())
+    assert all(f"{one['learner']} " in described for one in points)
+    assert "afl, epsilon 8 " in described
 
 
 @pytest.mark.parametrize("anew", [(), ("--dropout-anew",)], ids=["same", "anew"])

@@ -1,0 +1,140 @@
+"""What accuracy costs: every way to train against bytes, messages and seconds of a client, and which nothing beats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from simulations.compare.baselines import BaselineRecord
+from simulations.compare.private import PrivateComparison
+from simulations.compare.runs import RunRecord
+from simulations.report.document import Count, Natural, NotNegative, Positive, Record
+
+Cost = Literal["bytes", "messages", "seconds"]
+COSTS: Mapping[Cost, str] = {
+    "bytes": "bytes_up_per_client",
+    "messages": "messages_per_client",
+    "seconds": "client_seconds",
+}
+"""What a client pays, and the field that says how much."""
+
+
+class FrontierPoint(Record, title="frontier point"):
+    """One way to train, what it reached and what it cost a client."""
+
+    learner: str
+    """The closed form or baseline, with the size that --sweep gave it, or its depth where it is private."""
+    mode: str
+    """How the sums were made; baseline where no closed form was trained."""
+    clients: Count
+    """Clients of the cohort."""
+    partition: str
+    """How training rows were dealt."""
+    epsilon: Positive | None
+    """The budget that was asked for, with noise from the clients (from the server for dpsgd); null without noise."""
+    quality: float
+    """Part of the test rows that are classified correctly, or R2 of real targets; mean over repetitions under noise."""
+    bytes_up_per_client: Natural
+    """Bytes that a client sent over all sums or rounds."""
+    messages_per_client: Count
+    """Messages in which it sent them."""
+    client_seconds: NotNegative
+    """Time that a client computed."""
+    unbeaten: tuple[Cost, ...]
+    """The costs for which nothing else of the same cohort, partition, budget and mode, and no baseline, was at least as
+    good for at most as much."""
+
+    @property
+    def family(self) -> str:
+        """The learner without its size."""
+        return self.learner.partition(" ")[0]
+
+    def cost(self, cost: Cost) -> float:
+        """What a client paid."""
+        return float(getattr(self, COSTS[cost]))
+
+    def is_rival_of(self, other: FrontierPoint) -> bool:
+        """Whether the two are two answers to one question."""
+        same = (self.clients, self.partition, self.epsilon) == (other.clients, other.partition, other.epsilon)
+        return same and (self.mode == other.mode or "baseline" in (self.mode, other.mode))
+
+    def beats(self, other: FrontierPoint, cost: Cost) -> bool:
+        """Whether it is at least as good for at most as much, and not the same in both."""
+        ours, theirs = (self.quality, -self.cost(cost)), (other.quality, -other.cost(cost))
+        return ours != theirs and all(own >= its for own, its in zip(ours, theirs, strict=True))
+
+
+def frontier(
+    runs: Iterable[RunRecord], baselines: Iterable[BaselineRecord], private: Iterable[PrivateComparison]
+) -> Iterator[FrontierPoint]:
+    """Yield a point for each run, gradient baseline and budget."""
+    points = [*_exact(runs), *_gradient(baselines), *_private(private)]
+    for point in points:
+        yield point.model_copy(update={"unbeaten": tuple(cost for cost in COSTS if _unbeaten(point, points, cost))})
+
+
+def _unbeaten(point: FrontierPoint, points: Sequence[FrontierPoint], cost: Cost) -> bool:
+    return not any(other.is_rival_of(point) and other.beats(point, cost) for other in points)
+
+
+def _exact(runs: Iterable[RunRecord]) -> Iterator[FrontierPoint]:
+    for run in runs:
+        yield FrontierPoint(
+            learner=run.learner,
+            mode=run.mode,
+            clients=run.clients,
+            partition=run.partition,
+            epsilon=None,
+            quality=run.quality,
+            bytes_up_per_client=run.bytes_up_per_client,
+            messages_per_client=run.messages_per_client,
+            client_seconds=run.client_seconds,
+            unbeaten=(),
+        )
+
+
+def _gradient(baselines: Iterable[BaselineRecord]) -> Iterator[FrontierPoint]:
+    for one in baselines:
+        yield FrontierPoint(
+            learner=one.learner,
+            mode=one.mode,
+            clients=one.clients,
+            partition=one.partition,
+            epsilon=None,
+            quality=one.test_accuracy,
+            bytes_up_per_client=one.bytes_up_per_client,
+            messages_per_client=one.rounds,
+            client_seconds=one.client_seconds,
+            unbeaten=(),
+        )
+
+
+def _private(comparisons: Iterable[PrivateComparison]) -> Iterator[FrontierPoint]:
+    for one in comparisons:
+        for epsilon in one.budgets:
+            record = one.of("distributed", epsilon)
+            yield FrontierPoint(
+                learner=one.terms.name,
+                mode="masked",
+                clients=one.clients,
+                partition=one.partition,
+                epsilon=epsilon,
+                quality=record.accuracy_mean,
+                bytes_up_per_client=record.bytes_up_per_client,
+                messages_per_client=record.messages_per_client,
+                client_seconds=record.client_seconds,
+                unbeaten=(),
+            )
+        for beside in one.baselines:
+            yield FrontierPoint(
+                learner=beside.learner,
+                mode="baseline",
+                clients=one.clients,
+                partition=one.partition,
+                epsilon=beside.target_epsilon,
+                quality=beside.accuracy_mean,
+                bytes_up_per_client=beside.bytes_up_per_client,
+                messages_per_client=beside.rounds,
+                client_seconds=beside.train_seconds / one.clients,
+                unbeaten=(),
+            )
