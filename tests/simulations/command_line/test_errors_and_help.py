@@ -295,6 +295,8 @@ LONG = {
     "compare --epsilon": "trains seventy private models",
     "compare --learner fedhip": "every mode again, as in test_main",
     "compare --dataset breast_cancer": "every mode again, as in test_main",
+    "compare --dataset diabetes": "every learner in every mode again, as in test_main",
+    "compare --data features.npz": "half a minute of a thousand clients",
     "audit --html": "a minute, as in test_audit",
     "audit --data": "a minute, as in test_audit",
     "features --backbone resnet18 --images cifar10": "downloads weights",
