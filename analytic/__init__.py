@@ -27,6 +27,7 @@ from analytic.evaluation import (
     RegressionReport,
 )
 from analytic.fedhip import FedHiP, FedHiPModel
+from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
 from analytic.logistic import Logistic
 from analytic.model_files import ModelFileError, load_model, save_model
@@ -41,6 +42,7 @@ from analytic.weighted import Weighted
 __all__ = [
     "AFL",
     "LABELS",
+    "LDA",
     "Agreed",
     "AgreedModel",
     "AnalyticError",

@@ -32,6 +32,7 @@ from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
 from analytic.evaluation import ClassEvaluation, LabelsEvaluation, RegressionEvaluation
 from analytic.fedhip import FedHiP
+from analytic.lda import LDA
 from analytic.learner import OPTIONAL, STORED_WITHOUT, AnalyticLearner, stated_fields
 from analytic.logistic import Logistic
 from analytic.model_arrays import ModelFileError as ModelFileError
@@ -54,6 +55,7 @@ LEARNERS: dict[str, type[Any]] = {
     "deepafl": DeepAFL,
     "safle": SAFLe,
     "logistic": Logistic,
+    "lda": LDA,
     "chosen-afl": Chosen,
     "chosen-random": Chosen,
     "chosen-fedhip": Chosen,
@@ -81,6 +83,7 @@ PARAMETERS: dict[str, type[Any]] = {
     "afl": AFL,
     "fedhip": FedHiP,
     "logistic": Logistic,
+    "lda": LDA,
     "deepafl": DeepAFL,
     "safle": SAFLe,
     "chosen": Chosen,

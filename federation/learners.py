@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThr
 from analytic.choosing import Chosen, Criterion, Rule
 from analytic.deepafl import DeepAFL
 from analytic.fedhip import LARGEST_ALPHA, FedHiP
+from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.logistic import Logistic
 from analytic.partial_labels import PartialLabels
@@ -339,6 +340,16 @@ def _logistic(settings: LearnerSettings) -> AnalyticLearner[Any]:
     return Logistic(learner=learner, **own)
 
 
+def _lda(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """LDA, whose columns have an intercept; of d_phi columns of random features where that is stated."""
+    if settings.target_format != LABELS:
+        raise UsageError("lda is for class labels: leave it out, or take afl")
+    ridge, options = _stated_ridge("lda", settings), dict(settings.options)
+    start = replace(settings, ridge=ridge, options=options | {"intercept": True})
+    whole: Any = _random(start) if "d_phi" in options else _afl(start)
+    return LDA(**{one.name: getattr(whole, one.name) for one in fields(whole)})
+
+
 def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
     """DeepAFL whose d_phi and d_f are, when left out, twice the features rounded up to a power of two, at most 1024."""
     if settings.ri_gamma:
@@ -439,6 +450,13 @@ LEARNERS: Mapping[str, LearnerEntry] = {
             build=_weighing(_logistic),
             options={**ROUNDS, "d_phi": int, **LINEAR_OPTIONS, **WEIGHING, **AGREEING},
             n_sums=lambda options: int(options.get("n_rounds", 5)) + _balancing(options),
+            labels_only=True,
+        ),
+        LearnerEntry(
+            name="lda",
+            build=_weighing(_lda),
+            options={"d_phi": int, "clip": yes_or_no, **WEIGHING},
+            n_sums=_balancing,
             labels_only=True,
         ),
         LearnerEntry(

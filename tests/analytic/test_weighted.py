@@ -99,6 +99,16 @@ def test_an_estimator_is_what_its_federation_is() -> None:
     assert regressor.score(X, X @ np.arange(D)) > 1 - 1e-9
 
 
+def test_an_estimator_refuses_weights_of_no_class() -> None:
+    for estimator, targets, message in (
+        (AFLClassifier(class_weight="heavy"), Y, "balanced, a dict or None, not 'heavy'"),
+        (AFLClassifier(class_weight="balanced"), np.eye(C, dtype=int)[Y], "one class a row, and these rows may have"),
+        (AFLClassifier(), np.full((N, C), 7), "one class a row"),
+    ):
+        with pytest.raises((SpecificationError, InvalidRowsError), match=message):
+            estimator.fit(X, targets)
+
+
 def test_weighted_batches_are_weighted_rows() -> None:
     estimator = AFLClassifier(feature_format="Q3.12", class_weight={0: 1, 1: 5})
     whole = estimator.fit(X, Y, sample_weight=W).coef_.tobytes()

@@ -129,6 +129,7 @@ def test_all_learners_can_be_asked_for_by_one_word() -> None:
         ("random", {"activation": "sine", "d_phi": 9}),
         ("logistic", {}),
         ("logistic", {"n_rounds": 2, "d_phi": 9}),
+        ("lda", {"class_weights": "balanced"}),
         ("deepafl", {"n_layers": 3}),
         ("deepafl", {"n_layers": 3, "ablation": "no-transform"}),
         ("deepafl", {}),

@@ -68,6 +68,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
         "fedhip": defaults(AFL) | choosing | {"alphas": DEFAULT_ALPHAS, "intercept": None},
         "random": defaults(RandomMap) | choosing | {"row_bits": 16, "d_phi": None, "format": None, "intercept": None},
         "logistic": defaults(Logistic) | defaults(AFL) | {"d_phi": None, "intercept": None},
+        "lda": defaults(AFL) | {"d_phi": None},
         "deepafl": defaults(DeepAFL),
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},
     }
@@ -92,7 +93,8 @@ def test_every_option_stands_there_with_its_default(heading: str) -> None:
 
 
 def test_every_learner_and_baseline_is_covered() -> None:
-    assert {name for name, entry in LEARNERS.items()} == {"afl", "fedhip", "random", "logistic", "deepafl", "safle"}
+    known = {"afl", "fedhip", "random", "logistic", "lda", "deepafl", "safle"}
+    assert {name for name, entry in LEARNERS.items()} == known
     assert set(BASELINES) == {"fedavg", "fedprox"}
     assert set(BASELINES["fedavg"].options) == set(BASELINES["fedprox"].options) - {"mu"}
     for option in set(BASELINES["fedavg"].options):
