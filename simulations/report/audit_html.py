@@ -107,7 +107,7 @@ def outcome(cell: Cell) -> str:
     return words if score.trials >= FEW else f"{words}; few trials"
 
 
-FOLDED = {
+FOLDED: dict[str, Callable[[str], bool]] = {
     "without protection": lambda name: name == "plain",
     "with protection": lambda name: name in MODES and name != "plain",
     "the total alone": lambda name: name == TOTAL,

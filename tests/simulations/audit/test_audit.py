@@ -22,7 +22,7 @@ from federation.modes import choose_modes
 from simulations.audit import command as audit_command
 from simulations.audit.attack import Expectation
 from simulations.audit.audit import PRIVATE_TOTAL, TOTAL, Audit, AuditSettings, Cell, audit
-from simulations.audit.catalogue import NAMES, choose_attacks
+from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.evaluate import Score, Verdict
 from simulations.audit.noisy_totals import NOISE_FAULTS
 from simulations.report.audit_findings import findings, print_audit
@@ -275,6 +275,10 @@ def test_a_browser_opens_the_page_without_a_complaint(report: Audit, page: str, 
     with browser(tmp_path / "profile") as tab:
         tab.open(file)
         assert tab.seen("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
+        shown = "[...document.querySelectorAll('#folded, #matrix')].map(table => table.offsetHeight > 0)"
+        assert tab.evaluate(shown) == [True, False]  # whoever checks comes first
+        tab.evaluate("document.getElementById('researcher').click()")
+        assert tab.evaluate(shown) == [False, True]
         cells = tab.evaluate(
             "[...document.querySelectorAll('td[data-attack]')].map("
             "c => [c.dataset.attack, c.dataset.mode, c.querySelector('b').textContent, c.offsetHeight])"
