@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -76,7 +77,7 @@ class FedHiP(AFL):
         """The model before its sum."""
         return FedHiPModel()
 
-    def update(self, model: LinearModel, total: Statistics, survivors: int) -> FedHiPModel:
+    def update(self, model: LinearModel, total: Any, survivors: int) -> FedHiPModel:
         """Aggregation stage (eq. 9-12): the pooled statistics and the global weights; before them, the centre."""
         if self.mean_spec is not None and model.centre is None:
             return FedHiPModel(centre=self.mean_spec.mean(total))
