@@ -18,8 +18,16 @@ from analytic.errors import (
     RowsOutsideFormatError,
     SpecificationError,
 )
-from analytic.evaluation import ClassEvaluation, ClassReport, RegressionEvaluation, RegressionReport
+from analytic.evaluation import (
+    ClassEvaluation,
+    ClassReport,
+    LabelsEvaluation,
+    LabelsReport,
+    RegressionEvaluation,
+    RegressionReport,
+)
 from analytic.fedhip import FedHiP, FedHiPModel
+from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
 from analytic.logistic import Logistic
 from analytic.model_files import ModelFileError, load_model, save_model
@@ -34,6 +42,7 @@ from analytic.weighted import Weighted
 __all__ = [
     "AFL",
     "LABELS",
+    "LDA",
     "Agreed",
     "AgreedModel",
     "AnalyticError",
@@ -50,6 +59,8 @@ __all__ = [
     "FedHiPModel",
     "FixedThresholds",
     "InvalidRowsError",
+    "LabelsEvaluation",
+    "LabelsReport",
     "LinearModel",
     "Logistic",
     "ModelFileError",

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.afl import AFL, LinearModel
+from analytic.choosing import Path
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
 from analytic.evaluation import Tallies, TallySpec
@@ -410,6 +411,11 @@ class Agreed(Around):
         """Models of a client's own for each alpha, where the learner makes some (``FedHiP.personalise``)."""
         found = self.at(model).personalise(model.own, self.mapped(model, rows), alphas)
         return [self.adopted(model, one) for one in found]
+
+    def choose_alpha(self, model: AgreedModel, rows: ClientRows, alphas: Sequence[float]) -> Path:
+        """The weight of a client's own rows, where the learner chooses its ridge (``Chosen.choose_alpha``)."""
+        path: Path = self.at(model).choose_alpha(model.own, self.mapped(model, rows), alphas)
+        return path
 
     @staticmethod
     def adopted(model: AgreedModel, own: Any) -> AgreedModel:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.learner import RECEIVED, AnalyticLearner, ClientRows, SumSpec, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
+from analytic.partial_labels import UNKNOWN
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat
 from analytic.statistics import (
     INT64_MAX,
@@ -107,7 +108,7 @@ class TallySpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation(ABC, Generic[R]):
-    """A learner of one sum whose model is a report; ``ClassEvaluation`` and ``RegressionEvaluation`` say of what.
+    """A learner of one sum whose model is a report; its kinds say of what.
 
     A row's scores are float64 and its machine's, as ``decision_function`` says; what is counted of them is exact.
 
@@ -195,19 +196,18 @@ class Evaluation(ABC, Generic[R]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ClassReport:
-    """How a classifier did on all survivors' rows; where a class has no rows, its figures are NaN.
+class ScoreReport(ABC):
+    """What binned scores say of a classifier; where a class has no rows, its figures are NaN.
 
     Args:
-        confusion: shape (c, c), rows of class i that were taken for class j.
         own: shape (c, n_bins), rows of class i by the score of class i.
         others: shape (c, n_bins), rows of other classes by the score of class i.
-        confidence: shape (3, n_bins), by the score of the class that was chosen, from 0 to 1: rows, those of them that
-            were right, and the sum of their scores in units of 2^-20.
+        confidence: shape (3, n_bins), by a score from 0 to 1: how many there are, those of them that were right, and
+            their sum in units of 2^-20. The scores are those of the classes that were chosen; of several classes a row
+            all of known labels, and right is a yes.
         low, high: between which the bins of ``own`` and ``others`` divide scores evenly; the outer ones are open.
     """
 
-    confusion: IntArray
     own: IntArray
     others: IntArray
     confidence: IntArray
@@ -215,14 +215,29 @@ class ClassReport:
     high: float
 
     @property
+    @abstractmethod
     def n_rows(self) -> int:
         """Rows that were judged."""
-        return int(self.confusion.sum())
+
+    @property
+    @abstractmethod
+    def accuracy(self) -> float:
+        """Part of the rows, or of their known labels, that was classified correctly."""
+
+    @property
+    @abstractmethod
+    def recall(self) -> tuple[float, ...]:
+        """Of each class's rows the part that was found."""
+
+    @property
+    @abstractmethod
+    def precision(self) -> tuple[float, ...]:
+        """Of the rows that were taken for a class the part that was right."""
 
     @property
     def figures(self) -> dict[str, Any]:
         """What a report says in short, by name, None where it is undefined: ``auc_within`` goes with ``auc``."""
-        areas = [self.auc(label) for label in range(len(self.confusion))]
+        areas = [self.auc(label) for label in range(len(self.own))]
         return {
             "rows": self.n_rows,
             "accuracy": _known(self.accuracy),
@@ -232,21 +247,6 @@ class ClassReport:
             "auc_within": tuple(_known(off) for _, off in areas),
             "calibration_error": _known(self.calibration_error),
         }
-
-    @property
-    def accuracy(self) -> float:
-        """Part of the rows that were classified correctly."""
-        return _part(int(self.confusion.trace()), self.n_rows)
-
-    @property
-    def recall(self) -> tuple[float, ...]:
-        """Of each class's rows the part that was found."""
-        return tuple(_part(int(self.confusion[k, k]), int(row.sum())) for k, row in enumerate(self.confusion))
-
-    @property
-    def precision(self) -> tuple[float, ...]:
-        """Of the rows that were taken for a class the part that was right."""
-        return tuple(_part(int(self.confusion[k, k]), int(row.sum())) for k, row in enumerate(self.confusion.T))
 
     def roc(self, label: int) -> tuple[FloatMatrix, FloatMatrix]:
         """Return false and true positive rates of one class against the rest, at each end of a bin, from 0 to 1."""
@@ -271,23 +271,86 @@ class ClassReport:
 
     @property
     def calibration(self) -> tuple[tuple[int, float, float], ...]:
-        """For each bin of the confidence: rows, the part of them that was right, and their mean confidence."""
+        """For each bin of the confidence: how many, the part of them that was right, and their mean confidence."""
         unit = 1 << CONFIDENCE.fraction_bits
         return tuple((n, _part(right, n), _part(units, n * unit)) for n, right, units in self.confidence.T.tolist())
 
     @property
     def calibration_error(self) -> float:
-        """Mean distance of confidence from accuracy over bins, weighted by rows (ECE; Naeini et al., AAAI 2015)."""
+        """Mean distance of confidence from accuracy over bins, weighted (ECE; Naeini et al., AAAI 2015)."""
         off = sum(n * abs(right - sure) for n, right, sure in self.calibration if n)
-        return off / self.n_rows if self.n_rows else float("nan")
+        n_scores = int(self.confidence[0].sum())
+        return off / n_scores if n_scores else float("nan")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClassReport(ScoreReport):
+    """How a classifier did on all survivors' rows; where a class has no rows, its figures are NaN.
+
+    Args:
+        confusion: shape (c, c), rows of class i that were taken for class j.
+    """
+
+    confusion: IntArray
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that were judged."""
+        return int(self.confusion.sum())
+
+    @property
+    def accuracy(self) -> float:
+        """Part of the rows that were classified correctly."""
+        return _part(int(self.confusion.trace()), self.n_rows)
+
+    @property
+    def recall(self) -> tuple[float, ...]:
+        """Of each class's rows the part that was found."""
+        return tuple(_part(int(self.confusion[k, k]), int(row.sum())) for k, row in enumerate(self.confusion))
+
+    @property
+    def precision(self) -> tuple[float, ...]:
+        """Of the rows that were taken for a class the part that was right."""
+        return tuple(_part(int(self.confusion[k, k]), int(row.sum())) for k, row in enumerate(self.confusion.T))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LabelsReport(ScoreReport):
+    """How a classifier of several classes a row did, class by class, on the rows that are labelled for the class.
+
+    Args:
+        n_rows: rows that were judged.
+        taken: shape (c, 2, 2), rows that are of class i or not (0, 1) and were taken for it or not (0, 1).
+    """
+
+    n_rows: int
+    taken: IntArray
+
+    @property
+    def accuracy(self) -> float:
+        """Part of the known labels that were right."""
+        return _part(int(self.taken.trace(axis1=1, axis2=2).sum()), int(self.taken.sum()))
+
+    @property
+    def recall(self) -> tuple[float, ...]:
+        """Of each class's rows the part that was taken for it."""
+        return tuple(_part(yes, no + yes) for no, yes in self.taken[:, 1].tolist())
+
+    @property
+    def precision(self) -> tuple[float, ...]:
+        """Of the rows that were taken for a class the part that is of it."""
+        return tuple(_part(right, wrong + right) for wrong, right in self.taken[:, :, 1].tolist())
+
+
+S = TypeVar("S", bound=ScoreReport)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassEvaluation(Evaluation[ClassReport]):
-    """Judge a classifier: confusion, ROC and AUC of each class, calibration.
+class ScoreEvaluation(Evaluation[S]):
+    """Judge a classifier by binned scores; ``ClassEvaluation`` and ``LabelsEvaluation`` say of how many classes a row.
 
     Args:
-        n_classes: c; labels are 0 to c - 1, and the class of a row is that of its largest score.
+        n_classes: c.
         n_bins: bins of scores; more bins bound the AUC more closely and cost 2 c + 3 entries each.
         low, high: between which scores are told apart.
 
@@ -310,29 +373,60 @@ class ClassEvaluation(Evaluation[ClassReport]):
             )
 
     @property
+    @abstractmethod
+    def _outcomes(self) -> tuple[str, tuple[int, ...]]:
+        """How the counts of outcomes are called, and their shape."""
+
+    @abstractmethod
+    def _count(self, rows: ClientRows, tallies: Tallies) -> None:
+        """Count a client's rows, of which there are some."""
+
+    @property
+    def spec(self) -> TallySpec:
+        """Counts, at most all rows, of confidences all labels; the summed confidences are at most 1 each."""
+        (name, shape), c, bins = self._outcomes, self.n_classes, self.n_bins
+        shapes = {name: shape, "own": (c, bins), "others": (c, bins), "confidence": (3, bins)}
+        labels = self.max_rows if shape == (c, c) else self.max_rows * c
+        bounds = dict.fromkeys(shapes, self.max_rows) | {"confidence": labels << CONFIDENCE.fraction_bits}
+        return TallySpec(shapes=shapes, bounds=bounds, max_rows=self.max_rows)
+
+    def client_statistics(self, model: S | None, rows: ClientRows) -> Tallies:
+        """Count a client's rows.
+
+        Raises:
+            InvalidRowsError: targets that are none of these classes, or scores of another number of classes.
+        """
+        refuse_weights(rows)
+        tallies = {name: np.zeros(shape, dtype=np.int64) for name, shape in self.spec.shapes.items()}
+        tallies["count"] = np.array(len(rows))
+        if len(rows):
+            self._count(rows, tallies)
+        return tallies
+
+    def _add_confidence(self, tallies: Tallies, scores: FloatMatrix, right: NDArray[np.bool_]) -> None:
+        confidence = scores.clip(0.0, 1.0)
+        units, place = CONFIDENCE.quantise(confidence).astype(np.int64), _bins(confidence, 0.0, 1.0, self.n_bins)
+        for row, added in zip(tallies["confidence"], (np.ones_like(units), right, units), strict=True):
+            np.add.at(row, place, added)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassEvaluation(ScoreEvaluation[ClassReport]):
+    """Judge a classifier of one class a row: confusion, ROC and AUC of each class, calibration.
+
+    Labels are 0 to c - 1, and the class of a row is that of its largest score.
+    """
+
+    @property
     def name(self) -> str:
         """The evaluation's name."""
         return "evaluation-of-classes"
 
     @property
-    def spec(self) -> TallySpec:
-        """Counts, at most all rows; the summed confidences are at most 1 each."""
-        c, bins = self.n_classes, self.n_bins
-        shapes = {"confusion": (c, c), "own": (c, bins), "others": (c, bins), "confidence": (3, bins)}
-        bounds = dict.fromkeys(shapes, self.max_rows) | {"confidence": self.max_rows << CONFIDENCE.fraction_bits}
-        return TallySpec(shapes=shapes, bounds=bounds, max_rows=self.max_rows)
+    def _outcomes(self) -> tuple[str, tuple[int, ...]]:
+        return "confusion", (self.n_classes, self.n_classes)
 
-    def client_statistics(self, model: ClassReport | None, rows: ClientRows) -> Tallies:
-        """Count a client's rows.
-
-        Raises:
-            InvalidRowsError: targets that are no labels of these classes, or scores of another number of classes.
-        """
-        refuse_weights(rows)
-        tallies = {name: np.zeros(shape, dtype=np.int64) for name, shape in self.spec.shapes.items()}
-        tallies["count"] = np.array(len(rows))
-        if not len(rows):
-            return tallies
+    def _count(self, rows: ClientRows, tallies: Tallies) -> None:
         if rows.targets.ndim != 1:
             raise InvalidRowsError(f"a classifier is judged on labels of shape (n,), not {rows.targets.shape}")
         check_labels(rows.targets, self.n_classes)
@@ -344,11 +438,7 @@ class ClassEvaluation(Evaluation[ClassReport]):
             is_own = labels == label
             tallies["own"][label] = np.bincount(places[is_own, label], minlength=self.n_bins)
             tallies["others"][label] = np.bincount(places[~is_own, label], minlength=self.n_bins)
-        confidence = scores.max(axis=1).clip(0.0, 1.0)
-        units, place = CONFIDENCE.quantise(confidence).astype(np.int64), _bins(confidence, 0.0, 1.0, self.n_bins)
-        for row, added in zip(tallies["confidence"], (1, chosen == labels, units), strict=True):
-            np.add.at(row, place, added)
-        return tallies
+        self._add_confidence(tallies, scores.max(axis=1), chosen == labels)
 
     def report(self, total: Tallies) -> ClassReport:
         """Return what a total says."""
@@ -357,6 +447,50 @@ class ClassEvaluation(Evaluation[ClassReport]):
     def tallies(self, report: ClassReport) -> Tallies:
         """Return the total that a report was made of."""
         return {name: getattr(report, name) for name in self.spec.shapes}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelsEvaluation(ScoreEvaluation[LabelsReport]):
+    """Judge a classifier of several classes a row, class by class, on the rows that are labelled for the class.
+
+    Targets have shape (n, c): 1 where a row is of a class, 0 where not, -1 where nobody says; a row is taken for each
+    class whose score is above one half.
+    """
+
+    @property
+    def name(self) -> str:
+        """The evaluation's name."""
+        return "evaluation-of-labels"
+
+    @property
+    def _outcomes(self) -> tuple[str, tuple[int, ...]]:
+        return "taken", (self.n_classes, 2, 2)
+
+    def _count(self, rows: ClientRows, tallies: Tallies) -> None:
+        targets = rows.targets
+        if targets.shape != (len(rows), self.n_classes) or not np.isin(targets, (UNKNOWN, 0, 1)).all():
+            raise InvalidRowsError(
+                f"a classifier of several classes is judged on entries 1, 0 and, where nobody says, -1 of shape (n, "
+                f"{self.n_classes}), not on shape {targets.shape} or other entries"
+            )
+        known, scores = targets != UNKNOWN, _scores(self, rows, self.n_classes)
+        places = _bins(scores, self.low, self.high, self.n_bins)
+        for label in range(self.n_classes):
+            own, is_known = targets[:, label] == 1, known[:, label]
+            taken = scores[is_known, label] > 0.5
+            np.add.at(tallies["taken"][label], (own[is_known].astype(np.intp), taken.astype(np.intp)), 1)
+            tallies["own"][label] = np.bincount(places[own, label], minlength=self.n_bins)
+            tallies["others"][label] = np.bincount(places[~own & is_known, label], minlength=self.n_bins)
+        self._add_confidence(tallies, scores[known], targets[known] == 1)
+
+    def report(self, total: Tallies) -> LabelsReport:
+        """Return what a total says."""
+        found = {name: total[name] for name in self.spec.shapes}
+        return LabelsReport(**found, n_rows=int(total["count"]), low=self.low, high=self.high)
+
+    def tallies(self, report: LabelsReport) -> Tallies:
+        """Return the total that a report was made of."""
+        return {name: getattr(report, name) for name in self.spec.shapes} | {"count": np.array(report.n_rows)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -503,7 +637,7 @@ class RegressionEvaluation(Evaluation[RegressionReport]):
 
 
 def evaluation_of(
-    learner: Any, model: Any, *, n_targets: int, target_format: RowFormat, max_rows: int
+    learner: Any, model: Any, *, n_targets: int, target_format: RowFormat, max_rows: int, several: bool = False
 ) -> Evaluation[Any]:
     """Return the sum that judges a complete model: of classes, or of real targets in formats that so many rows fit.
 
@@ -513,12 +647,14 @@ def evaluation_of(
         n_targets: classes, or columns of real targets.
         target_format: ``LABELS``, or a format whose range holds all targets; residuals have 16 times that range.
         max_rows: largest number of rows that all clients together may hold.
+        several: whether a row may have several classes.
 
     Raises:
         SpecificationError: an incomplete model, or so many rows that no bit is left.
     """
     if target_format == LABELS:
-        return ClassEvaluation(learner=learner, model=model, n_classes=n_targets, max_rows=max_rows)
+        kind = LabelsEvaluation if several else ClassEvaluation
+        return kind(learner=learner, model=model, n_classes=n_targets, max_rows=max_rows)
     integer_bits = target_format.integer_bits + 4
     bits = min(MAX_BITS, bits_of_squares(max_rows)) - integer_bits
     residuals = RowFormat(integer_bits=integer_bits, fraction_bits=min(bits, target_format.fraction_bits))

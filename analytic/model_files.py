@@ -30,8 +30,9 @@ from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
-from analytic.evaluation import ClassEvaluation, RegressionEvaluation
+from analytic.evaluation import ClassEvaluation, LabelsEvaluation, RegressionEvaluation
 from analytic.fedhip import FedHiP
+from analytic.lda import LDA
 from analytic.learner import OPTIONAL, STORED_WITHOUT, AnalyticLearner, stated_fields
 from analytic.logistic import Logistic
 from analytic.model_arrays import ModelFileError as ModelFileError
@@ -54,6 +55,7 @@ LEARNERS: dict[str, type[Any]] = {
     "deepafl": DeepAFL,
     "safle": SAFLe,
     "logistic": Logistic,
+    "lda": LDA,
     "chosen-afl": Chosen,
     "chosen-random": Chosen,
     "chosen-fedhip": Chosen,
@@ -69,6 +71,7 @@ and ``put_together(parts)`` the model, or raises ModelFileError where a part is 
 
 EVALUATIONS: dict[str, type[Any]] = {
     "evaluation-of-classes": ClassEvaluation,
+    "evaluation-of-labels": LabelsEvaluation,
     "evaluation-of-targets": RegressionEvaluation,
 }
 """Evaluations by name. Their files hold the model that is judged as the bytes of its own file."""
@@ -80,6 +83,7 @@ PARAMETERS: dict[str, type[Any]] = {
     "afl": AFL,
     "fedhip": FedHiP,
     "logistic": Logistic,
+    "lda": LDA,
     "deepafl": DeepAFL,
     "safle": SAFLe,
     "chosen": Chosen,

@@ -22,7 +22,7 @@ from analytic.evaluation import TallySpec
 from analytic.layers import Layer
 from analytic.learner import Around, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import Parts
-from analytic.row_format import FloatMatrix
+from analytic.row_format import FloatMatrix, RowFormat
 from analytic.statistics import INT64_MAX, LABELS, IntVector, Statistics, check_labels
 from analytic.whole_numbers import settle_whole_numbers
 
@@ -343,10 +343,21 @@ class Weighted(Around):
         learner, complete = self.settled(model)
         if not hasattr(learner, "personal_models"):
             raise SpecificationError(f"{self.name} makes no personal models; take fedhip")
-        own = self._summed(rows, self.weights_of(model, rows), learner.spec, learner.own_statistics)
+        own = self.own_statistics(model, rows)
         adopted = getattr(self.learner, "adopted", lambda before, found: found)
         found = learner.personal_models(complete, own, alphas)
         return [replace(model, model=adopted(model.model, one)) for one in found]
+
+    def evaluation_format(self, model: WeightedModel) -> RowFormat:
+        """The format in which real targets are judged, of columns that were agreed on (``Agreed``)."""
+        found: RowFormat = self.learner.evaluation_format(model.model)
+        return found
+
+    def own_statistics(self, model: WeightedModel, rows: ClientRows) -> Statistics:
+        """A client's own statistics as a complete linear model's total holds them, of its weighted rows."""
+        learner, _ = self.settled(model)
+        found: Statistics = self._summed(rows, self.weights_of(model, rows), learner.spec, learner.own_statistics)
+        return found
 
     def decision_function(self, model: WeightedModel, features: NDArray[Any]) -> FloatMatrix:
         """Scores of the closed form's model, shape (n, c)."""

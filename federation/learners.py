@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThr
 from analytic.choosing import Chosen, Criterion, Rule
 from analytic.deepafl import DeepAFL
 from analytic.fedhip import LARGEST_ALPHA, FedHiP
+from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.logistic import Logistic
 from analytic.partial_labels import PartialLabels
@@ -174,18 +175,29 @@ CHOOSING: Mapping[str, Reader] = {
 WEIGHING: Mapping[str, Reader] = {"max_weight": int, "class_weights": class_weights, "denominator": int}
 """Options of every learner, whose rows then have weights of their own or of their class."""
 
+LINEAR_OPTIONS: Mapping[str, Reader] = {"intercept": yes_or_no, "clip": yes_or_no}
+"""Options of linear learners of rows as they are."""
+
+AGREEING: Mapping[str, Reader] = {"headroom": int}
+"""Options of every learner whose columns are agreed on."""
+
 
 def _agreeing(
     build: Callable[[LearnerSettings], AnalyticLearner[Any]], settings: LearnerSettings
 ) -> AnalyticLearner[Any]:
     """Build a learner, behind an agreement on columns where settings ask for one."""
+    own = {name: value for name, value in settings.options.items() if name in AGREEING}
     if settings.agreement is None:
+        if own:
+            raise UsageError("headroom is of columns that are agreed on, and their format is stated: leave it out")
         return build(settings)
     targets = settings.target_format
     if targets != LABELS:
         targets = agreed_format(settings.max_rows, most=TARGET_BITS)
-    alike = replace(settings, feature_format=agreed_format(settings.max_rows), target_format=targets)
-    return Agreed(learner=build(alike), agreement=settings.agreement)
+    rest = {name: value for name, value in settings.options.items() if name not in AGREEING}
+    row_format = agreed_format(settings.max_rows)
+    alike = replace(settings, feature_format=row_format, target_format=targets, options=rest)
+    return Agreed(learner=build(alike), agreement=settings.agreement, **own)
 
 
 def _weighing(build: Callable[[LearnerSettings], AnalyticLearner[Any]]) -> Callable[[LearnerSettings], Any]:
@@ -290,7 +302,8 @@ def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
 
     Features end where a stated format does. Without one that of relu is proven, and a sine's is Q0.7.
     """
-    options = {name: value for name, value in settings.options.items() if name not in {"patterns", *CHOOSING}}
+    apart = {"patterns", *LINEAR_OPTIONS, *CHOOSING}
+    options = {name: value for name, value in settings.options.items() if name not in apart}
     bits, stated = options.pop("row_bits", 16), options.pop("format", None)
     own = {"projection": "nin"}
     if options.get("activation") == "sine":
@@ -320,6 +333,16 @@ def _logistic(settings: LearnerSettings) -> AnalyticLearner[Any]:
     start = replace(settings, ridge=_stated_ridge("logistic", settings), options=rest)
     learner: Any = _random(start) if "d_phi" in rest else _afl(start)
     return Logistic(learner=learner, **own)
+
+
+def _lda(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """LDA, whose columns have an intercept; of d_phi columns of random features where that is stated."""
+    if settings.target_format != LABELS:
+        raise UsageError("lda is for class labels: leave it out, or take afl")
+    ridge, options = _stated_ridge("lda", settings), dict(settings.options)
+    start = replace(settings, ridge=ridge, options=options | {"intercept": True})
+    whole: Any = _random(start) if "d_phi" in options else _afl(start)
+    return LDA(**{one.name: getattr(whole, one.name) for one in fields(whole)})
 
 
 def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
@@ -377,8 +400,6 @@ def _needs_histograms(options: Mapping[str, Option]) -> bool:
     return options.get("thresholds", Thresholds.QUANTILES) is Thresholds.QUANTILES
 
 
-LINEAR_OPTIONS: Mapping[str, Reader] = {"intercept": yes_or_no, "clip": yes_or_no}
-
 ROUNDS: Mapping[str, Reader] = {"n_rounds": int, "step": float, "scale": float}
 """Options of softmax rounds."""
 
@@ -388,14 +409,14 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         LearnerEntry(
             name="afl",
             build=_weighing(_afl),
-            options={**LINEAR_OPTIONS, **CHOOSING, **WEIGHING, "patterns": patterns},
+            options={**LINEAR_OPTIONS, **CHOOSING, **WEIGHING, **AGREEING, "patterns": patterns},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
         ),
         LearnerEntry(
             name="fedhip",
             build=_weighing(_fedhip),
-            options={"alphas": numbers, **LINEAR_OPTIONS, **CHOOSING, **WEIGHING},
+            options={"alphas": numbers, **LINEAR_OPTIONS, **CHOOSING, **WEIGHING, **AGREEING},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
             personalise=_personalise,
@@ -411,8 +432,10 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "seed": int,
                 "row_bits": int,
                 "format": RowFormat.parse,
+                "intercept": yes_or_no,
                 **CHOOSING,
                 **WEIGHING,
+                **AGREEING,
                 "patterns": patterns,
             },
             n_sums=_n_sums,
@@ -420,8 +443,15 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         LearnerEntry(
             name="logistic",
             build=_weighing(_logistic),
-            options={**ROUNDS, "d_phi": int, **LINEAR_OPTIONS, **WEIGHING},
+            options={**ROUNDS, "d_phi": int, **LINEAR_OPTIONS, **WEIGHING, **AGREEING},
             n_sums=lambda options: int(options.get("n_rounds", 5)) + _balancing(options),
+            labels_only=True,
+        ),
+        LearnerEntry(
+            name="lda",
+            build=_weighing(_lda),
+            options={"d_phi": int, "clip": yes_or_no, **WEIGHING},
+            n_sums=_balancing,
             labels_only=True,
         ),
         LearnerEntry(
@@ -445,6 +475,7 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "headroom_bits": int,
                 "clip": yes_or_no,
                 **WEIGHING,
+                **AGREEING,
             },
             n_sums=lambda options: int(options.get("n_layers", 5)) * _sums_a_layer(options) + _balancing(options),
         ),
@@ -461,6 +492,7 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "high": float,
                 "seed": int,
                 **WEIGHING,
+                **AGREEING,
             },
             n_sums=lambda options: _balancing(options) + _needs_histograms(options),
         ),

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from analytic.agreeing import Agreed, Agreement, agreed_format
+from analytic.agreeing import Agreement, agreed_format
 from analytic.errors import AnalyticError
 from analytic.evaluation import evaluation_of
 from analytic.learner import AnalyticLearner
@@ -49,7 +49,7 @@ class RunSettings(StrictModel):
         mode: one of ``MODES``.
         corruption: fraction of clients that may collude with the server (modes with masks of clients).
         dropout: fraction of clients that may vanish (the same).
-        min_survivors: fewest clients in a total (the other modes).
+        min_survivors: fewest clients in a total (the other modes), and in each pattern of partial labels (all modes).
         epsilon: what all sums of the run together may cost, with noise of which every client adds a share; 0 for
             exact totals. The sites' ledgers are charged.
         delta: its delta.
@@ -126,13 +126,14 @@ class RunSettings(StrictModel):
         return validated(cls, run_config, RunSettingsError, whole="the run configuration")
 
     def release_policy(self, total_holders: int) -> ReleasePolicy:
-        """What a total must be before a model is made of it; how many clients it holds is for sites and sums to say.
+        """What a total, and each part of one, must be before a model is made of it; sites and sums ask more of a total.
 
         Args:
             total_holders: clients that are given it and take their own part off; two others must be in it.
         """
         allowed = {Gate.RANK} if self.allow_low_rank else set()
-        return ReleasePolicy(min_survivors=2 + total_holders, allow=frozenset(allowed))
+        fewest = max(self.min_survivors, 2 + total_holders)
+        return ReleasePolicy(min_survivors=fewest, allow=frozenset(allowed))
 
     def check_roster(self, roster: Roster) -> None:
         """Refuse a mode that needs parties whom nobody listed.
@@ -184,9 +185,15 @@ class RunSettings(StrictModel):
             RunSettingsError: no sum of so many rows can.
         """
         try:
-            targets = learner.evaluation_format(model) if isinstance(learner, Agreed) else self.targets
+            own: Any = learner
+            targets = self.targets if self.agreement is None else own.evaluation_format(model)
             return evaluation_of(
-                learner, model, n_targets=self.n_classes, target_format=targets, max_rows=self.max_rows
+                learner,
+                model,
+                n_targets=self.n_classes,
+                target_format=targets,
+                max_rows=self.max_rows,
+                several="patterns" in self._learner_options(),
             )
         except AnalyticError as error:
             raise RunSettingsError(f"this model cannot be evaluated: {error}") from error

@@ -52,8 +52,8 @@ class ClientRole(StrictModel):
         data: an npz file with ``x_train`` and ``y_train`` (and ``w_train``, how often each row counts), a table (.csv,
             .parquet), or ``module:function`` that returns these arrays, or a data frame.
         columns: the schema of a table or data frame, see ``federation.site.table``; None for other data.
-        learners: the closed forms that may ask for its statistics; ``evaluation-of-classes`` and
-            ``evaluation-of-targets`` may ask how a model does on the rows kept for that.
+        learners: the closed forms that may ask for its statistics; ``evaluation-of-classes``,
+            ``evaluation-of-labels`` and ``evaluation-of-targets`` may ask how a model does on the rows kept for that.
         test: those rows, in the form of ``data`` and by the same schema; None takes ``x_test`` and ``y_test`` of an npz
             file. No other sum takes them.
     """

@@ -244,11 +244,12 @@ class MaskedSum(CarriedSum):
                 f"the degree of a sparse graph over {n} clients must be even and 2 to {n - 2}, not {self.degree}; "
                 "None takes the complete graph"
             )
-        if self.threshold is None or not 16 <= len(self.graph_seed) <= 64:
+        if self.threshold is None:
+            raise ConfigurationError("a sparse graph needs its threshold; state it, or let MaskedSum.planned find it")
+        if not 16 <= len(self.graph_seed) <= 64:
             raise ConfigurationError(
-                f"a sparse graph needs its threshold and a public seed of 16 to 64 bytes, not {self.threshold} and "
-                f"{len(self.graph_seed)} bytes; MaskedSum.planned finds the threshold; pass graph_seed=, of which "
-                "seed_of_beacon makes one that no server chooses"
+                f"the sparse graph of {n} clients is drawn from a public seed of 16 to 64 bytes, not "
+                f"{len(self.graph_seed)}; pass graph_seed=, of which seed_of_beacon makes one that no server chooses"
             )
 
     def _check_server(self) -> None:

@@ -15,7 +15,7 @@ from secagg.primitives.agreement import KeyPair
 from secagg.primitives.boxes import BoxKey, seal_box
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import IdentityKey
-from secagg.primitives.mask_stream import add_masks
+from secagg.primitives.mask_stream import PIECE_BYTES, add_masks
 from secagg.primitives.sealing import open_sealed
 from secagg.primitives.shamir import combine, split
 from secagg.ring import RingVector
@@ -44,6 +44,14 @@ def _masked() -> bytes:
     vector = RingVector.encode(layout, np.arange(5))
     add_masks(vector, [(_KEY, 1), (b"\2" * 32, -1)], bytes(32))
     return vector.to_bytes()
+
+
+def _long() -> bytes:
+    """Over several pieces of a keystream, the last of them short."""
+    layout = Layout.of([("long", 2 * PIECE_BYTES // 8 + 5, 2**60)])
+    vector = RingVector.zeros(layout)
+    add_masks(vector, [(_KEY, 1)], bytes(32))
+    return hashlib.sha256(vector.to_bytes()).digest()
 
 
 def _boxed() -> bytes:
@@ -86,6 +94,7 @@ _ANSWERS: Mapping[str, tuple[Callable[[], bytes], str]] = {
         "04664038af6126234bcc388c995e1208",
     ),
     "mask streams": (_masked, "6c8fc35ba9030c604c31a3766f059b30f468b309a99c626cb9"),
+    "long mask streams": (_long, "84f678891423aec8a5c5fbc32e4e7590ecd376d3b37084f37986c1ead7988388"),
     "boxes": (_boxed, "f37b99b2db732a7df55f61fa442606133b1aeea462df9f8225fb5c82674523db7365616c6564"),
     "shares": (
         _shared,
@@ -93,7 +102,7 @@ _ANSWERS: Mapping[str, tuple[Callable[[], bytes], str]] = {
         "0101010101010101010101010101010101",
     ),
 }
-"""What is asked and what must come, in hexadecimal digits; the last six are this library's, by its wire format."""
+"""What is asked and what must come, in hexadecimal digits; the last seven are this library's, by its wire format."""
 
 
 def wrong_answers() -> tuple[str, ...]:

@@ -37,6 +37,7 @@ from simulations.audit.evaluate import ALPHA, CONFIDENCE, Score, Verdict
 from simulations.audit.negative_controls import Control, negative_controls
 from simulations.audit.noisy_totals import NoiseEvidence, noise_evidence
 from simulations.audit.population import MAX_CANDIDATES, Population
+from simulations.audit.published import published_are_here, wrong_draws, wrong_vectors
 from simulations.audit.workbench import Bench
 from simulations.command_line.shared_arguments import format_option, modes_option
 from simulations.report.document import (
@@ -300,8 +301,9 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     """When it was made."""
     versions: dict[str, str] = Field(default_factory=versions)
     """Versions of Python and of the packages that decide the numbers."""
-    wrong_answers: tuple[str, ...] = Field(default_factory=wrong_answers)
-    """Primitives that do not give their known answer here; asked first."""
+    wrong_answers: tuple[str, ...] = Field(default_factory=lambda: (*wrong_answers(), *wrong_draws(), *wrong_vectors()))
+    """Primitives that do not give their known answer here, published runs that come out otherwise, and published bad
+    messages that are not refused; asked first."""
     dataset: DatasetRecord
     """The rows."""
     settings: SettingsRecord
@@ -407,6 +409,8 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
         tick("totals with noise")
         hiding = tuple(mode for mode in settings.tried_modes if not in_the_clear(mode))
         _noise(report, bench, hiding or (MASKED,))
+    if not published_are_here():
+        report.not_tested.append("no published vectors lie beside this installation: no byte was compared with theirs")
     report.not_tested += NOT_TESTED
     report.seconds = time.perf_counter() - started
     return report

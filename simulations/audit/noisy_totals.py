@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
+from typing import cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +23,10 @@ from analytic.afl import AFL
 from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
 from analytic.row_map import RowMap
+from analytic.sensitivity import Adjacency, Unit
 from federation.federation import Step
 from federation.modes import MODES, Mode
-from federation.privacy import PrivacyPlan, PrivateForm
+from federation.privacy import Boundable, PrivacyPlan, PrivateForm
 from secagg import InOneProcess, PartyId, new_session_id
 from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, audit_noise
 from secagg.dp.audit import NoiseAudit
@@ -43,6 +46,11 @@ DRAWS_OF_MEAN = 1_000
 """Fewer for the release that only places rows; a third of its noise missing stands out."""
 GUESSED = 0.25
 """Part of the canaries that are guessed, fixed beforehand as the bound demands: the most telling ones."""
+
+ROWS_OF_A_CLIENT = 8
+"""Where clients are protected, the plan expects so many rows of one; here comes one with four times as many."""
+
+UNITS, ADJACENCIES = get_args(Unit), get_args(Adjacency)
 
 ALPHA = 1e-6
 FAR = 1e6
@@ -94,6 +102,9 @@ class NoiseEvidence(Record, title="noise"):
     canary_epsilon: NotNegative
     """Epsilon for the record that moves the noisy totals most, of rows that reach far beyond every bound: by the
     Gaussian curve for what it adds over the noise found, so that a clip that does not bound is seen."""
+    promise_epsilon: NotNegative
+    """The same for the claimed noise alone, over all that the plan could promise in its place: a record or a client,
+    added or replaced; the largest part of a claim that one of them moves totals by, times epsilon."""
     beyond_bound: Natural
     """Clients with a trace of the Gram above their rows times the squared bound, or sums of rows beyond theirs."""
     dependence_p_value: Part
@@ -122,7 +133,7 @@ class NoiseEvidence(Record, title="noise"):
     def refuted(self) -> bool:
         """Whether anything contradicts the claim."""
         return (
-            max(self.lower_bound, self.canary_epsilon) > self.epsilon
+            max(self.lower_bound, self.canary_epsilon, self.promise_epsilon) > self.epsilon
             or self.beyond_bound > 0
             or self.too_little
             or min(self.lattice_p_value, self.dependence_p_value) < ALPHA
@@ -240,6 +251,7 @@ class _Setting:
             ),
             lower_bound=epsilon_lower_bound(canaries=len(scores), guesses=guesses, correct=correct, delta=plan.delta),
             canary_epsilon=self._worst_epsilon(sums),
+            promise_epsilon=0.0 if fault else self.promise_epsilon(),
             beyond_bound=sum(self._is_beyond(last, part) for part in self.parts.values()),
             dependence_p_value=min(one.dependence for one, _ in sums),
             canaries=len(scores),
@@ -280,22 +292,50 @@ class _Setting:
 
     def _worst_epsilon(self, sums: list[tuple[_Rehearsals, NoiseAudit]]) -> float:
         """Epsilon at delta of the Gaussian mechanism that the worst canary sees in all sums together."""
-        data = self.population.dataset
-        some = self.canaries[:20]
-        x, y = data.x_train[some], data.y_train[some]
-        d = data.n_features
-        extreme = np.concatenate([FAR * x, FAR * np.ones((1, d)), FAR * np.eye(d)[:2], np.ones((1, d)) / FAR, x[:4]])
-        extreme = extreme if data.is_nonnegative else np.concatenate([extreme, -extreme])
-        labels = np.resize(y, len(extreme))
         worst = 0.0
-        for place in range(len(extreme)):
-            row = ClientRows(extreme[[place]], labels[[place]])
+        for row in self._extreme(1):
             seen = (
                 float(np.square(one.moved_by(row)).sum()) / min(1.0, max(of.interval[1], NEARLY_NONE))
                 for one, of in sums
             )
             worst = max(worst, sum(seen))
         return gdp_epsilon(math.sqrt(worst), self.form.plan.delta)
+
+    def _extreme(self, copies: int) -> list[ClientRows]:
+        """Rows that reach far beyond every bound, are almost nothing, or are as they are; so many times each."""
+        data = self.population.dataset
+        some, d = self.canaries[:20], data.n_features
+        x, y = data.x_train[some], data.y_train[some]
+        extreme = np.concatenate([FAR * x, FAR * np.ones((1, d)), FAR * np.eye(d)[:2], np.ones((1, d)) / FAR, x[:4]])
+        extreme = extreme if data.is_nonnegative else np.concatenate([extreme, -extreme])
+        labels = np.resize(y, len(extreme))
+        return [
+            ClientRows(np.repeat(extreme[[place]], copies, axis=0), np.repeat(labels[place], copies))
+            for place in range(len(extreme))
+        ]
+
+    def promise_epsilon(self) -> float:
+        """Epsilon for whom totals tell most about, by the noise that is claimed for each promise of these terms."""
+        return max(self._promised(unit, adjacency) for unit in UNITS for adjacency in ADJACENCIES)
+
+    def _promised(self, unit: Unit, adjacency: Adjacency) -> float:
+        """Who is protected comes or goes, or is another one; extremes are tried, in pairs where one replaces."""
+        plan = replace(self.form.plan, unit=unit, adjacency=adjacency, client_rows=ROWS_OF_A_CLIENT)
+        form = plan.apply(cast("Boundable", self.form.learner).unbounded())
+        learner, model, number = form.learner, form.learner.init(), 0
+        whole, extreme = self._rows(np.arange(20)), self._extreme(1 if unit == "record" else 4 * ROWS_OF_A_CLIENT)
+        inner = np.zeros((len(extreme), len(extreme)))
+        while (step := Step.of(learner, model, number=number, noise=form)) is not None:
+            noise = form.noises[number]
+            assert isinstance(noise, DistributedNoise)
+            one = _Rehearsals(step=step, noise=noise, stretch=1.0, releases=[], residuals=np.empty((0, 0), np.int64))
+            moves = np.array([one.moved_by(rows) for rows in extreme])
+            inner += moves @ moves.T
+            model = learner.update(model, step.spec.from_vector(step.vector(whole)), len(self.parts))
+            number += 1
+        length = inner.diagonal()
+        apart = length[:, None] + length - 2 * inner if adjacency == "replace-one" else length
+        return gdp_epsilon(math.sqrt(float(apart.max())), plan.delta)
 
     def _is_beyond(self, last: _Rehearsals, part: NDArray[np.intp]) -> bool:
         """Whether a client's statistics cannot be those of so many rows within the bound and the format."""
@@ -437,8 +477,9 @@ class _Rehearsed(InOneProcess):
         assert not callable(contribution)
         if party < self.honest_from:
             return noisy.protocol.client(party, contribution, secrets=secrets, entropy=entropy)
-        if self.spoil is None:
-            return noisy.client(party, contribution, secrets=secrets, entropy=entropy)
+        if self.spoil is None:  # a vector may be given, or made when it is due
+            given = contribution if party % 2 else partial(np.copy, contribution)
+            return noisy.client(party, given, secrets=secrets, entropy=entropy)
         spoiled = self.spoil(party, contribution, self.session_id)
         return noisy.protocol.client(party, spoiled, secrets=secrets, entropy=entropy)
 

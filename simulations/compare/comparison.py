@@ -114,10 +114,10 @@ class CompareSettings:
                 raise UsageError(
                     f"--target-format is for real targets, and {dataset.name} has class labels; leave it out"
                 )
-            if dataset.is_multilabel and (self.baselines or self.private or self.evaluate):
+            if dataset.is_multilabel and (self.baselines or self.private):
                 raise UsageError(
-                    f"--baselines, --epsilon and --evaluate are for one class a row, and {dataset.name} has several; "
-                    "leave them out"
+                    f"--baselines and --epsilon are for one class a row, and {dataset.name} has several: its baselines "
+                    "are softmax heads, and a row's sensitivity is bounded for one class; leave them out"
                 )
             return LABELS
         if self.baselines or self.private:

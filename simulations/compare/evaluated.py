@@ -24,7 +24,7 @@ class EvaluationRecord(Record, title="evaluation"):
     rows: Natural
     """Test rows of the clients whose vectors are in the sum."""
     accuracy: Part | None
-    """Part of them that is classified correctly."""
+    """Part of them that is classified correctly; of several classes a row, part of their known labels."""
     recall: tuple[Part | None, ...]
     """Of each class's rows the part that was found."""
     precision: tuple[Part | None, ...]
@@ -34,7 +34,8 @@ class EvaluationRecord(Record, title="evaluation"):
     auc_within: tuple[Part | None, ...]
     """How far the area of the scores themselves can be from it."""
     calibration_error: NotNegative | None
-    """Mean distance of the chosen class's score, cut to 0 and 1, from the accuracy, over its bins."""
+    """Mean distance of the chosen class's score, cut to 0 and 1, from the accuracy, over its bins; of several classes a
+    row, of each known label's score from the part of the rows that are of the class."""
     bytes_up_per_client: Count
     """Bytes that a client sends for it; the most of any client."""
     bitwise_equal_to_pooled: bool
@@ -100,5 +101,10 @@ def _evaluation(dataset: Dataset, learner: AnalyticLearner[Any], model: Any) -> 
     targets = np.concatenate([dataset.y_train, dataset.y_test])
     covering = RowFormat.covering(targets, bits=22) if dataset.is_regression else LABELS
     return evaluation_of(
-        learner, model, n_targets=dataset.n_classes, target_format=covering, max_rows=len(dataset.x_test)
+        learner,
+        model,
+        n_targets=dataset.n_classes,
+        target_format=covering,
+        max_rows=len(dataset.x_test),
+        several=dataset.is_multilabel,
     )

@@ -209,6 +209,15 @@ def test_what_cannot_be_agreed_on_is_refused() -> None:
         replace(learner, headroom=9)
     with pytest.raises(NotReadyError, match="columns are agreed by"):
         learner.decision_function(learner.init(), np.zeros((1, 2)))
+    real = agreed(2, 1, real=True)
+    with pytest.raises(RowsOutsideFormatError, match="targets"):
+        real.client_statistics(real.init(), ClientRows(np.zeros((3, 2)), np.array([[1.0], [np.nan], [2.0]])))
+    small = fit_pooled(real, ClientRows(RNG.normal(size=(50, 2)), RNG.normal(size=(50, 1)) * 2.0**-60))
+    with pytest.raises(SpecificationError, match="give them in another unit"):
+        real.evaluation_format(small)
+    labelled = fit_pooled(learner, ClientRows(RNG.normal(size=(50, 2)), np.arange(50) % 2))
+    assert learner.evaluation_format(labelled) == LABELS
+    assert labelled.weights.tobytes() == labelled.own.weights.tobytes()
     narrow = np.column_stack([1e8 + RNG.normal(size=100), RNG.normal(size=100)])
     with pytest.raises(InvalidRowsError, match="columns 0 need more than 18 integer bits"):
         fit_pooled(replace(learner, agreement="standardised"), ClientRows(narrow, np.arange(100) % 2))

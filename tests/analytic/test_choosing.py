@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
+from support.learner_driver import steps
 
 from analytic.afl import AFL
 from analytic.choosing import Chosen, Criterion, Path, Rule
-from analytic.errors import NotReadyError, SpecificationError
+from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.estimators import AFLRegressor
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, fit_in_the_clear, fit_pooled
@@ -149,6 +150,12 @@ def test_a_client_chooses_its_own_alpha_from_the_sums_of_folds() -> None:
     published = model_from_bytes(model_to_bytes(learner, model, with_totals=False))
     with pytest.raises(NotReadyError, match="sums of the folds"):
         learner.choose_alpha(published.model, own, alphas)
+    for few in ((), (-1.0,), (float("inf"),)):
+        with pytest.raises(SpecificationError, match="finite alphas >= 0"):
+            learner.choose_alpha(model, own, few)
+    with pytest.raises(NotReadyError, match="how its penalty was chosen"):
+        _ = replace(model, path=None).ridge
+    assert repr(learner.layers(model)) == repr(learner.learner.layers(model.complete))
     with pytest.raises(SpecificationError, match="no personal models"):
         REAL.choose_alpha(fit_pooled(REAL, ClientRows(X, Y)), own, alphas)
 
@@ -176,6 +183,8 @@ def test_what_cannot_be_chosen_is_refused() -> None:
     for wrong in ({"n_folds": 1}, {"ridges": (-1.0,)}, {"criterion": Criterion.CLASSES}):
         with pytest.raises(SpecificationError):
             replace(REAL, **wrong)
+    with pytest.raises(InvalidRowsError, match=r"counted for labels of shape \(n,\), not \(.*, 2\)"):
+        CLASSES.client_statistics(list(steps(CLASSES, [ClientRows(X, LABEL)]))[1], ClientRows(X, np.zeros((90, 2))))
     with pytest.raises(PrivacyError, match="no private form"):
         PrivacyPlan(epsilon=1.0, promised_survivors=5).apply(CLASSES)
     assert CLASSES.learner.target_format == LABELS

@@ -332,6 +332,8 @@ class TestRefusals:
             AFLClassifier().partial_fit(DIGITS, LABELS, classes=range(10))
         assert "explicit formats" in str(error.value.__cause__)
         assert not hasattr(AFLRegressor(feature_format="Q1.15"), "partial_fit")
+        assert not hasattr(AFLClassifier(feature_format="Q1.15", ridge="cv"), "partial_fit")
+        assert not hasattr(AFLClassifier(feature_format="Q1.15", class_weight="balanced"), "partial_fit")
         assert hasattr(AFLRegressor(feature_format="Q1.15", target_format="Q9.8"), "partial_fit")
 
     def test_classes_come_first_and_stay(self):

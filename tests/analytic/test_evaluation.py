@@ -14,6 +14,7 @@ from analytic import (
     ClassEvaluation,
     ClientRows,
     InvalidRowsError,
+    LabelsEvaluation,
     RegressionEvaluation,
     RowFormat,
     RowsOutsideFormatError,
@@ -36,6 +37,22 @@ def classifier() -> ClassEvaluation:
     return ClassEvaluation(learner=learner, model=model, n_classes=10, max_rows=MAX_ROWS)
 
 
+def rows_of_several(n: int = 300, seed: int = 0) -> ClientRows:
+    """Three classes, each with the rows of a half space; for every third row nobody says of the last one."""
+    rng = np.random.default_rng(seed)
+    features = rng.uniform(-7, 7, (n, 4))
+    targets = (features @ np.random.default_rng(9).normal(size=(4, 3)) > 2).astype(np.int64)
+    targets[::3, 2] = -1
+    return ClientRows(features, targets)
+
+
+@pytest.fixture(scope="module")
+def several() -> LabelsEvaluation:
+    learner = AFL(n_features=4, n_targets=3, feature_format=Q("Q3.12"), max_rows=MAX_ROWS, ridge=1e-3)
+    model = fit_pooled(learner, ClientRows(rows_of_several().features, np.maximum(rows_of_several().targets, 0)))
+    return LabelsEvaluation(learner=learner, model=model, n_classes=3, max_rows=MAX_ROWS)
+
+
 def rows_of_targets(n: int = 300, seed: int = 0) -> ClientRows:
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(n, 4)).clip(-7, 7)
@@ -53,8 +70,14 @@ def regression() -> RegressionEvaluation:
     )
 
 
-def test_a_report_is_stored_with_what_it_judges(classifier: ClassEvaluation, regression: RegressionEvaluation) -> None:
-    for evaluation, rows in ((classifier, ClientRows(DIGITS.x_test, DIGITS.y_test)), (regression, rows_of_targets())):
+def test_a_report_is_stored_with_what_it_judges(
+    classifier: ClassEvaluation, regression: RegressionEvaluation, several: LabelsEvaluation
+) -> None:
+    for evaluation, rows in (
+        (classifier, ClientRows(DIGITS.x_test, DIGITS.y_test)),
+        (regression, rows_of_targets()),
+        (several, rows_of_several()),
+    ):
         report: Any = fit_pooled(evaluation, rows)
         saved: Any = model_from_bytes(model_to_bytes(evaluation, report))
         assert saved.model.figures == report.figures
@@ -70,11 +93,12 @@ def sites(rows: ClientRows) -> dict[int, ClientRows]:
 
 @pytest.mark.parametrize("mode", ["plain", "masked", "committee"])
 def test_a_federation_reports_what_pooled_rows_do(
-    classifier: ClassEvaluation, regression: RegressionEvaluation, mode: str
+    classifier: ClassEvaluation, regression: RegressionEvaluation, several: LabelsEvaluation, mode: str
 ) -> None:
     for evaluation, rows in (
         (classifier, ClientRows(DIGITS.x_test, DIGITS.y_test)),
         (regression, rows_of_targets(200, seed=1)),
+        (several, rows_of_several(200, seed=1)),
     ):
         report = federate(evaluation, sites(rows), mode)
         assert evaluation.weights_bytes(report) == evaluation.weights_bytes(fit_pooled(evaluation, rows))
@@ -104,6 +128,25 @@ def test_a_classifier_is_judged_as_scikit_learn_does(classifier: ClassEvaluation
     assert right == pytest.approx(report.accuracy)
     sure = sum(n * mean for n, _, mean in report.calibration if n) / len(rows)
     assert sure == pytest.approx(scores.max(axis=1).clip(0, 1).mean(), abs=2**-20)
+    assert 0 < report.calibration_error < 1
+
+
+def test_each_of_several_classes_is_judged_on_the_rows_that_are_labelled_for_it(several: LabelsEvaluation) -> None:
+    rows = rows_of_several(200, seed=1)
+    report = fit_pooled(several, rows)
+    scores = several.decision_function(None, rows.features)
+    known = rows.targets >= 0
+    assert report.n_rows == len(rows)
+    assert report.accuracy == ((scores > 0.5) == (rows.targets == 1))[known].mean()
+    for label in range(3):
+        truth, own = rows.targets[known[:, label], label], scores[known[:, label], label]
+        assert report.recall[label] == pytest.approx(metrics.recall_score(truth, own > 0.5), rel=1e-15)
+        assert report.precision[label] == pytest.approx(metrics.precision_score(truth, own > 0.5), rel=1e-15)
+        area, off = report.auc(label)
+        assert abs(metrics.roc_auc_score(truth, own) - area) <= off + 1e-12 < 0.01
+    assert sum(n for n, _, _ in report.calibration) == known.sum()
+    right = sum(n * part for n, part, _ in report.calibration if n)
+    assert right == pytest.approx((rows.targets == 1).sum())
     assert 0 < report.calibration_error < 1
 
 
@@ -140,13 +183,18 @@ def test_no_rows_are_no_figures(classifier: ClassEvaluation, regression: Regress
     assert np.isnan([*none.r2, *none.mae, *none.rmse]).all()
 
 
-def test_rows_that_do_not_belong_are_refused(classifier: ClassEvaluation, regression: RegressionEvaluation) -> None:
+def test_rows_that_do_not_belong_are_refused(
+    classifier: ClassEvaluation, regression: RegressionEvaluation, several: LabelsEvaluation
+) -> None:
     x, y = DIGITS.x_test[:5], DIGITS.y_test[:5]
     for targets, why in ((y + 10, "outside 0 to 9"), (y[:, None], "labels of shape"), (y + 0.5, "must be integers")):
         with pytest.raises(InvalidRowsError, match=why):
             fit_pooled(classifier, ClientRows(x, targets))
     with pytest.raises(InvalidRowsError, match="this model has 10"):
         fit_pooled(replace(classifier, n_classes=12), ClientRows(x, y))
+    for targets in (np.zeros(5, dtype=int), np.zeros((5, 2), dtype=int), np.full((5, 3), 2)):
+        with pytest.raises(InvalidRowsError, match="several classes is judged on entries 1, 0 and"):
+            fit_pooled(several, ClientRows(rows_of_several(5).features, targets))
     rows = rows_of_targets(5)
     with pytest.raises(InvalidRowsError, match=r"shape \(n, 2\)"):
         fit_pooled(regression, ClientRows(rows.features, rows.targets[:, :1]))

@@ -82,6 +82,9 @@ def test_its_model_can_be_stored_and_used() -> None:
     saved = model_from_bytes(model_to_bytes(PARTIAL, model))
     assert saved.learner == PARTIAL
     assert PARTIAL.context_bytes(saved.model) == PARTIAL.context_bytes(model)
+    assert PARTIAL.max_rows == LINEAR.max_rows
+    assert PARTIAL.exact_scores(model, X).tobytes() == LINEAR.exact_scores(model, X).tobytes()
+    assert repr(PARTIAL.layers(model)) == repr(LINEAR.layers(model))
     estimator = AFLClassifier.from_model(PARTIAL, model, ["a", "b", "c"])
     known = Y >= 0
     assert (estimator.predict(X) == Y)[known].mean() > 0.8

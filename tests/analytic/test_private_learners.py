@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.learner_driver import steps
 
 from analytic.afl import AFL, LinearModel
 from analytic.deepafl import DeepAFL
@@ -167,6 +168,35 @@ def test_a_lone_gradient_fills_its_bound_and_no_pair_leaves_theirs() -> None:
     bounds = {own: gradient_sensitivity(2**14, 2**15, own).squared for own in ADJACENCIES}
     assert 0.99 * bounds["add-remove"] < alone <= bounds["add-remove"]
     assert alone <= worst <= bounds["replace-one"] == 4 * bounds["add-remove"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"learner": DEEP}, "afl or random with a stated ridge, not deepafl"),
+        ({"learner": replace(EXACT, ri_gamma=1.0)}, "no RI process"),
+        ({"n_rounds": 0}, "at least one round, and a step and a scale above 0, not 0"),
+        ({"step": float("nan")}, "at least one round"),
+        ({"first_share": 1.0}, "lies between 0 and 1, not 1.0"),
+    ],
+)
+def test_rounds_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecificationError, match=message):
+        replace(ROUNDS, **changes)
+
+
+def test_rounds_need_their_first_sum_and_are_bounded_by_record() -> None:
+    plain, own = Logistic(learner=EXACT, n_rounds=2), ClientRows(rows(3).features / 8, rows(3).targets)
+    first, second, *_, last = steps(plain, [own])
+    assert (plain.sums_made(first), plain.sums_made(second), plain.sums_made(last)) == (0, 1, 3)
+    stored = model_from_bytes(model_to_bytes(plain, second, with_totals=False)).model
+    gradient = plain.client_statistics(second, own)
+    with pytest.raises(NotReadyError, match="the Gram of the first sum, which this party has not seen"):
+        plain.update(stored, gradient, 1)
+    assert plain.exact_total(second, gradient, 1) is None
+    with pytest.raises(SpecificationError, match="bounded by record only"):
+        ROUNDS.bounded(RowTerms(client_rows=40))
+    assert ROUNDS.unbounded() == replace(ROUNDS, learner=ROUNDS.learner.unbounded())
 
 
 def test_a_clients_sum_for_the_mean_is_bounded() -> None:

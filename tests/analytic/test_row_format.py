@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
-from analytic.row_format import CHUNK_ENTRIES, MAX_BITS, RowFormat
+from analytic.row_format import CHUNK_ENTRIES, MAX_BITS, ColumnMap, RowFormat
 
 ALL_FORMATS = [
     RowFormat(integer_bits=m, fraction_bits=f, signed=signed)
@@ -261,3 +261,22 @@ class TestCovering:
         with pytest.raises(SpecificationError, match="scale the features"):
             RowFormat.covering(np.array([2.0**16]), bits=16)
         assert str(RowFormat.covering(np.array([np.nextafter(2.0**16, 0)]), bits=16)) == "UQ16.0"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"exponents": (2000,)}, "exponent is from"),
+        ({"exponents": (0, 0), "centres": (0.0,), "factors": (1.0, 1.0)}, "a finite centre and a factor above 0"),
+        ({"exponents": (0,), "centres": (float("nan"),), "factors": (1.0,)}, "a finite centre"),
+        ({"exponents": (0,), "centres": (0.0,), "factors": (0.0,)}, "the factors of columns are above 0"),
+    ],
+)
+def test_maps_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecificationError, match=message):
+        ColumnMap(**changes)
+
+
+def test_no_map_covers_what_is_no_number() -> None:
+    with pytest.raises(InvalidRowsError, match="no fixed-point format covers them"):
+        ColumnMap.covering(np.array([[1.0, np.inf]]), None, intercept=None)

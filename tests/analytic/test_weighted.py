@@ -9,7 +9,17 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.utils.class_weight import compute_class_weight
 
-from analytic import AFL, ClientRows, FedHiP, InvalidRowsError, RowFormat, SpecificationError, Weighted, fit_pooled
+from analytic import (
+    AFL,
+    ClientRows,
+    FedHiP,
+    InvalidRowsError,
+    NotReadyError,
+    RowFormat,
+    SpecificationError,
+    Weighted,
+    fit_pooled,
+)
 from analytic.choosing import Chosen
 from analytic.estimators import AFLClassifier, AFLRegressor
 from analytic.learner import fit_in_the_clear
@@ -72,6 +82,8 @@ def test_balanced_weights_are_those_of_scikit_learn_up_to_their_unit(learner: AF
     saved = model_from_bytes(content)
     assert (saved.model.class_weights, saved.learner) == (model.class_weights, weighing)
     assert weighing.context_bytes(saved.model) == weighing.context_bytes(model)
+    assert weighing.exact_scores(model, X).tobytes() == learner.exact_scores(model.model, X).tobytes()
+    assert repr(weighing.layers(model)) == repr(learner.layers(model.model))
 
 
 def test_an_estimator_is_what_its_federation_is() -> None:
@@ -85,6 +97,16 @@ def test_an_estimator_is_what_its_federation_is() -> None:
     assert chosen.decision_function(by_folds, X).shape == (N, C)
     regressor = AFLRegressor().fit(X, X @ np.arange(D), sample_weight=W)
     assert regressor.score(X, X @ np.arange(D)) > 1 - 1e-9
+
+
+def test_an_estimator_refuses_weights_of_no_class() -> None:
+    for estimator, targets, message in (
+        (AFLClassifier(class_weight="heavy"), Y, "balanced, a dict or None, not 'heavy'"),
+        (AFLClassifier(class_weight="balanced"), np.eye(C, dtype=int)[Y], "one class a row, and these rows may have"),
+        (AFLClassifier(), np.full((N, C), 7), "one class a row"),
+    ):
+        with pytest.raises((SpecificationError, InvalidRowsError), match=message):
+            estimator.fit(X, targets)
 
 
 def test_weighted_batches_are_weighted_rows() -> None:
@@ -146,6 +168,14 @@ def test_weights_are_for_those_who_agreed_and_have_room() -> None:
         fit_pooled(Weighted(learner=replace(LINEAR, max_rows=10), max_weight=8), rows)
     with pytest.raises(SpecificationError, match="a max_rows of"):
         fit_pooled(replace(BALANCED, learner=replace(LINEAR, max_rows=1000)), rows)
+    with pytest.raises(InvalidRowsError, match=r"add up to .* more than max_rows=10"):
+        fit_pooled(replace(BALANCED, learner=replace(LINEAR, max_rows=10), denominator=1), rows)
+    with pytest.raises(InvalidRowsError, match=r"one class a row, labels of shape \(n,\), not \(40, 3\)"):
+        fit_pooled(BALANCED, ClientRows(X, np.eye(C)[Y], W))
+    with pytest.raises(NotReadyError, match="the total of the class counts, which has not arrived"):
+        BALANCED.weights_of(BALANCED.init(), rows)
+    with pytest.raises(SpecificationError, match="weighted-afl makes no personal models; take fedhip"):
+        Weighted(learner=LINEAR).personalise(Weighted(learner=LINEAR).init(), rows, [1.0])
     with pytest.raises(SpecificationError, match="3 classes need as many whole numbers"):
         Weighted(learner=LINEAR, class_weights=(1, 2))
     with pytest.raises(SpecificationError, match="power of two"):

@@ -27,6 +27,7 @@ from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatEr
 from analytic.fedhip import FedHiP
 from analytic.integer_maps import ACTIVATIONS
 from analytic.layers import Layered
+from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.logistic import Logistic
 from analytic.model_files import model_from_bytes, model_to_bytes
@@ -136,6 +137,7 @@ CASES = {
         ({}, {"step": 1.5, "scale": 3.0}, {"learner": AFL(**LINEAR, columns=COLUMNS)}),
     ),
     "logistic-random": Case(Logistic(learner=AFL(**LINEAR | {"feature_format": MAP.row_format}, lift=MAP), n_rounds=1)),
+    "lda": Case(LDA(**LINEAR, ridge=0.5, columns=COLUMNS), tuple(own for own in PENALTIES[::3] if own["ridge"])),
     "deepafl": Case(DEEP, (*DEPTHS, {"ridge": 0.0, "gamma": 0.0, "headroom_bits": 9})),
     "deepafl-real": Case(replace(DEEP, target_format=Q("Q3.8")), real_targets=True),
     "deepafl-clip": Case(replace(DEEP, feature_bound=0.5, headroom_bits=0, clip=True)),
@@ -385,7 +387,9 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     | {"n_classes": 4, "thresholds": replace(GRID, high=5.0), "encoding": Encoding.ONE_HOT, "n_buckets": 6}
     | {"group_size": 4, "seed": 1, "ridge": 0.25, "ri_gamma": 1, "max_clients": 2},
 }
-DIFFERENCES["fedhip"] = DIFFERENCES["afl"]
+DIFFERENCES["fedhip"] = DIFFERENCES["lda"] = DIFFERENCES["afl"]
+FIXED: dict[str, set[str]] = {"random": {"n_features"}, "lda": {"n_features", "target_format", "target_sums"}}
+"""Fields that another field decides."""
 DIFFERENCES["logistic"] = {"n_rounds": 3, "step": 2.0, "scale": 1.0, "first_share": 0.5}
 DIFFERENCES["logistic"] |= {"learner": AFL(**LINEAR, ridge=0.25)}
 LIFTED: dict[str, Any] = {"n_columns": 10, "feature_bound": 33.0, "fraction_bits": 10, "limit": 3.0, "seed": 5}
@@ -397,10 +401,9 @@ def test_every_public_difference_is_another_context(name: str) -> None:
     """A session derives its keys from these bytes, so a client with another seed or format adds only noise."""
     learner, changes = PLAIN[name].learner, DIFFERENCES["afl" if name == "random" else name]
     assert set(changes) == {field.name for field in fields(learner) if "optional" not in field.metadata}
-    others = [{field: change} for field, change in changes.items()]
+    others = [{field: change} for field, change in changes.items() if field not in FIXED.get(name, ())]
     if learner.name == "random":
         assert {*LIFTED, "n_features", "version"} == {field.name for field in fields(RandomMap)}
-        others = [change for change in others if "n_features" not in change]  # it is the map's own
         others += [{"lift": replace(MAP, **{field: change})} for field, change in LIFTED.items()]
     model = learner.init()
     contexts = [learner.context_bytes(model)]

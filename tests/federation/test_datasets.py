@@ -171,6 +171,9 @@ WRONG = [
     ({"y_test": np.arange(5) - 1}, "y_test must hold labels from 0 to at most 65535, not -1 to 3; renumber"),
     ({"y_test": np.arange(5) + 10**9}, "not 1000000000 to 1000000004; renumber them"),
     ({"y_train": np.array([object()] * 12)}, "y_train must be a plain array of numbers.*never loaded"),
+    ({"y_train": np.zeros((12, 2)), "y_test": np.full((5, 2), np.nan)}, "y_test must hold finite numbers; 5 of 5"),
+    ({"y_train": np.zeros((12, 2)), "y_test": np.zeros((4, 2))}, r"shape \(5, c\), real targets"),
+    ({"w_train": np.full(12, 0.5)}, "w_train: .*whole numbers"),
     ({"x_train": np.array([{}] * 12)}, "x_train must be a plain array of numbers.*never loaded"),
 ]
 

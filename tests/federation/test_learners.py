@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from analytic.afl import AFL
+from analytic.agreeing import Agreement
 from analytic.bucketing import FixedThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
@@ -100,6 +101,20 @@ def test_what_a_learner_cannot_do_is_refused() -> None:
         named("afl,transformer", "learner", LEARNERS)
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("afl", {"ridge": "cv", "options": {"patterns": "0+1,1+2"}}, "partial labels does not follow from sums"),
+        ("deepafl", {"ridge": "cv"}, "the ridge of deepafl does not follow from sums of folds"),
+        ("afl", {"options": {"folds": 3}}, "folds of afl says how a ridge is chosen"),
+        ("afl", {"agreement": Agreement.STANDARDISED, "options": {"intercept": False}}, "so need an intercept"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(name: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        LEARNERS[name].build(settings(**changes))
+
+
 def test_all_learners_can_be_asked_for_by_one_word() -> None:
     assert named("all", "learner", LEARNERS) == tuple(LEARNERS.values())
     assert [entry.name for entry in named("safle,afl,safle", "learner", LEARNERS)] == ["safle", "afl"]
@@ -114,6 +129,7 @@ def test_all_learners_can_be_asked_for_by_one_word() -> None:
         ("random", {"activation": "sine", "d_phi": 9}),
         ("logistic", {}),
         ("logistic", {"n_rounds": 2, "d_phi": 9}),
+        ("lda", {"class_weights": "balanced"}),
         ("deepafl", {"n_layers": 3}),
         ("deepafl", {"n_layers": 3, "ablation": "no-transform"}),
         ("deepafl", {}),
@@ -151,6 +167,22 @@ def test_random_features_end_where_their_format_does() -> None:
         assert (str(learner.feature_format), learner.lift.limit, learner.lift.n_columns) == (row_format, limit, 512)
     with pytest.raises(SpecificationError, match=r"may reach 2\^9, and 8 bits do not hold them: allow more row_bits"):
         LEARNERS["random"].build(settings(n_features=100, options={"row_bits": 8}))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("random", {"intercept": True}), ("random", {}), ("logistic", {"d_phi": 9, "intercept": True, "clip": True})],
+)
+def test_random_features_have_an_intercept_where_one_is_asked_for(name: str, options: dict[str, object]) -> None:
+    learner: Any = LEARNERS[name].build(settings(options=options))
+    assert getattr(learner, "learner", learner).fit_intercept == ("intercept" in options)
+
+
+def test_headroom_is_of_columns_that_are_agreed_on() -> None:
+    learner: Any = LEARNERS["safle"].build(settings(agreement=Agreement.AGREED, options={"headroom": 2}))
+    assert learner.headroom == 2
+    with pytest.raises(UsageError, match="headroom is of columns that are agreed on"):
+        LEARNERS["safle"].build(settings(options={"headroom": 2}))
 
 
 def test_even_thresholds_cut_the_range_that_was_set() -> None:

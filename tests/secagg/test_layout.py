@@ -217,6 +217,8 @@ def test_sizes_bounds_and_segments_come_in_plain_types() -> None:
         Segment(name="s", size=np.int64(3), bound=5)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="plain ints"):
         Segment(name="s", size=3, bound=True)
+    with pytest.raises(ConfigurationError, match="a digest of at most 64 bytes"):
+        Layout(segments=(Segment(name="s", size=3, bound=5),), agreed=bytes(65))
     with pytest.raises(ConfigurationError, match="tuple"):
         Layout(segments=[Segment(name="s", size=3, bound=5)])  # type: ignore[arg-type]
 

@@ -316,3 +316,12 @@ def test_a_planned_sum_tells_what_it_tolerates() -> None:
     ):
         with pytest.raises(PolicyError, match=complaint):
             replace(site, **changes).check(planned)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"min_epoch": 0}, "numbered from 1, not 0"), ({"total_holders": -1}, "0 clients or more that hold totals")],
+)
+def test_policies_that_cannot_be_are_refused(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        ClientPolicy(**changes)  # type: ignore[arg-type]

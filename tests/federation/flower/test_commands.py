@@ -61,6 +61,8 @@ def test_every_help_has_examples_that_parse(command: object, capsys: pytest.Capt
         ),
         (["rehearse", "trial", 'mode="none"'], "mode must be one of plain, masked, committee, ckks"),
         (["rehearse", "trial", "nodes=1.5"], "needs nodes as a whole number, not a number"),
+        (["ledger", "trial/site-1/site.toml"], "needs [privacy]: a ledger is of a budget for rows"),
+        (["trial", "broken.toml/new"], "cannot make the folder broken.toml/new: Not a directory; name another place"),
         (["identity", ""], "needs the name of a file or folder"),
         (["identity", "nowhere/key"], "cannot write nowhere/key: No such file or directory; name another place"),
         (["identity", "trial/site-1/identity.key"], "never overwritten: move the old one away"),

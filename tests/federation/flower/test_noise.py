@@ -279,6 +279,19 @@ def test_settings_without_noise_are_refused(changes: dict[str, Any]) -> None:
         _ = RunSettings.of(template_config() | NOISE | changes).privacy
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target-format": "agreed"}, "set feature-format to agreed or standardised"),
+        ({"feature-format": "agreed", "target-format": "Q3.8"}, 'set target-format to "labels" or "agreed"'),
+        ({**NOISE, "evaluate": True}, "leave evaluate or epsilon out"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunSettingsError, match=message):
+        RunSettings.of(template_config() | changes)
+
+
 def test_terms_carry_the_whole_plan_and_nothing_else() -> None:
     terms = Terms.from_bytes(private().terms)
     assert terms.privacy == PLAN

@@ -27,18 +27,24 @@ from rehearsed import (
     state,
     stored,
     vanishes,
+    weigh,
     write_invitation,
 )
 
+from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model, model_from_bytes, model_to_bytes
+from analytic.partial_labels import UNKNOWN
 from federation.datasets import bundled
 from federation.flower import rehearsal
 from federation.flower.rehearsal import InProcessGrid, rehearse
 from federation.flower.trial import make_trial
+from federation.modes import MODES
+from federation.release import ReleaseRefusedError
+from federation.server.run_settings import RunSettings
 from federation.site.errors import REASONS, Refusal, UnreachableError
 from federation.site.key_files import write_secret
 from federation.site.roster import Roster
-from federation.trial import Trial
+from federation.trial import PRIVATE_MODES, Trial
 from secagg import Layout
 from secagg.committee.helper import CommitteeHelper
 from secagg.errors import TooFewSurvivorsError
@@ -46,15 +52,6 @@ from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.wire import HEADER_BYTES
 
 LEAK = "row 3.14159265 of patient 4711"
-
-
-def weigh(trial: Trial) -> None:
-    """Give every site's rows weights."""
-    for party, rows in trial.rows.items():
-        rows.weights = np.arange(len(rows)) % 5
-        path = trial.folder / f"site-{party}" / "rows.npz"
-        with np.load(path) as archive:
-            np.savez(path, w_train=rows.weights, **archive)
 
 
 @pytest.mark.parametrize("mode", ["masked", "committee"])
@@ -79,6 +76,83 @@ def test_every_learner_is_exact_over_every_private_mode(
         config["ridge"] = 0.01
     rehearse(trial.folder, run_config(tmp_path, **config))
     is_exact(trial, [1, 2, 3, 4, 5])
+
+
+def label_in_part(trial: Trial, late: tuple[int, ...]) -> str:
+    """Have sites up to 3 label rows for early classes, and late ones for late classes; who is both, half and half."""
+    for party, rows in trial.rows.items():
+        path = trial.folder / f"site-{party}" / "rows.npz"
+        with np.load(path) as archive:
+            content = dict(archive)
+        for key in ("y_train", "y_test"):
+            labels = content[key]
+            is_late = np.arange(len(labels)) % 2 == 0 if party in late else np.zeros(len(labels), dtype=bool)
+            is_late |= party > 3
+            content[key] = np.eye(10, dtype=np.int64)[labels]
+            content[key][is_late, :5] = content[key][~is_late, 5:] = UNKNOWN
+        rows.targets, trial.test_rows[party].targets = content["y_train"], content["y_test"]
+        np.savez(path, **content)
+    return "patterns=0+1+2+3+4,5+6+7+8+9"
+
+
+AROUND: dict[str, tuple[str, dict[str, Any]]] = {
+    "chosen": ("chosen-afl", {"learner": "afl", "ridge": "cv", "options": "folds=2"}),
+    "weighted": ("weighted-afl", {"learner": "afl", "options": "max_weight=4 class_weights=balanced"}),
+    "partial": ("partial-afl", {"learner": "afl"}),
+}
+"""What stands around a solve: the learner that sites list, and a run's settings."""
+
+SHORT = {("chosen", "bfv"), ("partial", "masked")}
+"""The lines that are not slow: each is seconds."""
+
+
+@pytest.mark.parametrize(
+    ("around", "mode"),
+    [
+        pytest.param(around, mode, marks=[] if (around, mode) in SHORT else pytest.mark.slow)
+        for around in AROUND
+        for mode in PRIVATE_MODES
+        if not MODES[mode].missing_extra
+    ],
+)
+def test_what_stands_around_a_solve_is_exact_over_every_private_mode(
+    trial: Trial, tmp_path: Path, around: str, mode: str
+) -> None:
+    """A ridge chosen, rows weighed or labelled in part; and the model judged through one more sum."""
+    name, settings = AROUND[around]
+    judge = "evaluation-of-labels" if around == "partial" else "evaluation-of-classes"
+    edit_all(trial, ('learners = ["afl"]', f'learners = ["{name}", "{judge}"]'))
+    if around == "weighted":
+        weigh(trial)
+    if around == "partial":
+        settings = settings | {"options": label_in_part(trial, late=(3, 4, 5))}
+    config = run_config(tmp_path, mode=mode, evaluate=True, **settings, **{"allow-low-rank": True})
+    rehearse(trial.folder, config)
+    is_exact(trial, [1, 2, 3, 4, 5])
+    folder = trial.folder / "server" / "models" / "rehearsal"
+    saved = load_model(folder / "model.safetensors")
+    evaluation: Any = RunSettings.of(config).evaluation(saved.learner, saved.model)
+    pooled = fit_pooled(evaluation, ClientRows.pool(list(trial.test_rows.values())))
+    said = json.loads((folder / "evaluation.json").read_text())
+    assert said == json.loads(json.dumps({"survivors": [1, 2, 3, 4, 5], **pooled.figures}))
+    assert said["accuracy"] > 0.8
+
+
+@pytest.mark.parametrize(("fewest", "passes"), [(2, True), (3, False)])
+def test_a_pattern_of_labels_has_as_many_sites_as_a_total_must(
+    trial: Trial, tmp_path: Path, fewest: int, passes: bool
+) -> None:
+    """All five sites are in the total, and two of them alone in the part of it that says something of late classes."""
+    edit_all(trial, ('learners = ["afl"]', 'learners = ["partial-afl"]'))
+    options = label_in_part(trial, late=(4, 5))
+    config = run_config(tmp_path, learner="afl", options=options, **{"min-survivors": fewest, "allow-low-rank": True})
+    if passes:
+        rehearse(trial.folder, config)
+        is_exact(trial, [1, 2, 3, 4, 5])
+        return
+    with pytest.raises(ReleaseRefusedError, match=r"part 2 of 2 .* at least 3 clients and has 2"):
+        rehearse(trial.folder, config)
+    assert not (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
 
 
 def test_plain_sums_only_where_every_site_lists_them(trial: Trial, tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsed import END, edit, edit_all, invitation, is_exact, node_of, run_config, site
+from rehearsed import END, edit, edit_all, invitation, is_exact, node_of, run_config, site, weigh
 
-from analytic.agreeing import settled
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from federation.__main__ import main
@@ -93,13 +92,17 @@ def test_every_site_has_the_model_and_only_whom_the_roster_names_the_totals(tria
         assert (saved.model.total is not None) == (party == 2), "a model that holds the total is given as a total is"
 
 
+AGREED = {"ridge": "cv", "feature-format": "standardised", "target-format": "agreed"}
+
+
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
         ("fedhip", {"ri": 1.0}),
-        ("agreed-chosen-fedhip", {"ridge": "cv", "feature-format": "standardised", "target-format": "agreed"}),
+        ("agreed-chosen-fedhip", AGREED),
+        ("weighted-agreed-chosen-fedhip", AGREED | {"options": "max_weight=4"}),
     ],
-    ids=["stated", "agreed and chosen"],
+    ids=["stated", "agreed and chosen", "weighed too"],
 )
 def test_a_regression_is_judged_at_the_sites_and_made_personal_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, changes: dict[str, Any]
@@ -111,6 +114,8 @@ def test_a_regression_is_judged_at_the_sites_and_made_personal_there(
     edit_all(trial, ('learners = ["afl"]', f'learners = ["{name}", "evaluation-of-targets"]'))
     edit(trial, 4, (', "evaluation-of-targets"', ""))
     name_holders(trial, [2])
+    if name.startswith("weighted"):
+        weigh(trial)
     rehearse(trial.folder, fitted | changes)
     is_exact(trial, [1, 2, 3, 4, 5])
     saved = load_model(at_server(trial, "model.safetensors"))
@@ -131,10 +136,19 @@ def test_a_regression_is_judged_at_the_sites_and_made_personal_there(
     capsys.readouterr()
     assert main(["personalise", str(model), str(site_file), "--alpha", "3", "--output", str(own)]) == 0
     told = capsys.readouterr().out
-    learner, whole = settled(saved.learner, saved.model)
-    (expected,) = learner.personalise(whole, trial.rows[2], [3.0])
+    learner: Any = saved.learner
+    (expected,) = learner.personalise(saved.model, trial.rows[2], [3.0])
     assert load_model(own).model.weights.tobytes() == expected.weights.tobytes()
     assert told.count("rows for judging, told nobody") == 2
+    of_several = ["personalise", str(model), str(site_file), "--alpha", "0,3,30", "--output", str(own)]
+    assert main(of_several) == (0 if name == "agreed-chosen-fedhip" else 2)
+    told, refused = capsys.readouterr()
+    if refused:
+        assert f"this model is of {name}: name one" in refused.replace("\n", " ")
+    else:
+        path = learner.choose_alpha(saved.model, trial.rows[2], [0.0, 3.0, 30.0])
+        assert told.count("of a row of this site, over 5 folds") == 3
+        assert f"the personal model with alpha {path.choice:g}" in told
     (without,) = at_site(trial, 1, "model-*")
     assert main(["personalise", str(without), str(site_file)]) == 2
     assert "with its total, which a run gives to whom the roster's totals name" in capsys.readouterr().err

@@ -15,14 +15,16 @@ from analytic.row_format import RowFormat
 from federation.site.errors import WireError
 from federation.site.invitation import Invitation
 from federation.site.messages import (
+    read_end,
     read_invitation,
     read_messages,
+    write_end,
     write_invitation,
     write_messages,
 )
 from federation.site.roster import Roster
 from federation.site.terms import Terms
-from secagg.encoding import length_prefixed
+from secagg.encoding import length_prefixed, split_parts
 from secagg.errors import ConfigurationError
 
 AFL_OF_TWO = AFL(n_features=2, n_targets=2, feature_format=RowFormat.parse("UQ5.11"), max_rows=10)
@@ -60,6 +62,12 @@ def test_an_invitation_brings_requests(requests: dict[int, bytes]) -> None:
 def test_foreign_bytes_are_refused(content: bytes) -> None:
     with pytest.raises(WireError, match=r"same version|speaks once"):
         read_messages(content)
+
+
+def test_a_run_ends_whole_or_in_nothing() -> None:
+    assert read_end(write_end(b"s", failure=b"f")) == (b"s", None, b"f")
+    with pytest.raises(WireError, match="a model, totals and a signature, or in nothing"):
+        read_end(length_prefixed(*split_parts(write_end(b"s")), b"model"))
 
 
 def test_messages_are_no_invitation() -> None:

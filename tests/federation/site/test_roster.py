@@ -29,6 +29,8 @@ KEY = "ab" * 32
         (f'[clients]\n1 = "{KEY}"\n[helpers]\n7 = "{39 * KEY}"', "public key of party 7 must be 64 hexadecimal digits"),
         ("[clients]\n1 = 7", "public key of party 1 must be 64 hexadecimal digits"),
         (f'[clients]\n1 = "{KEY}"\n[client]\n', "no place for client"),
+        (f'[clients]\n1 = "{KEY}"\n["own roles"]\n7 = "{KEY}"', "no place for own roles"),
+        (f'totals = [2]\n[clients]\n1 = "{KEY}"', "totals go to parties of this roster, .* and 2 is none"),
         ("clients = 7", "needs clients as a table, not a whole number"),
         (f'beacon = "dice"\n[clients]\n1 = "{KEY}"', "beacon must be 64 hexadecimal digits"),
         (f'helpers = 7\n[clients]\n1 = "{KEY}"', "needs helpers as a table, not a whole number"),

@@ -197,6 +197,11 @@ def test_min_corruption_of_the_site_decides(trial: Trial) -> None:
         ("party = 5", 'party = "5"', "party as a whole number, not a text in quotes"),
         ('data = "rows.npz"', 'data = "rows.txt"', ".parquet, or module:function"),
         ('data = "rows.npz"', 'data = "rows.csv"', "belong together: state columns"),
+        (
+            'data = "rows.npz"',
+            'data = "rows.npz"\ntest = "rows.csv"',
+            "test has the form of data: a table with a table",
+        ),
         ("min_survivors = 3", "min_survivor = 3", "no place for min_survivor"),
         ("min_survivors = 3", "min_survivors = true", "min_survivors as a whole number, not true or false"),
         ("modes = [", "modes = [1, ", "modes as a list of strings, and a whole number is in it"),

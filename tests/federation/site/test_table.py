@@ -146,6 +146,14 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
         ('[columns.a]\ncategories = ["x"]\n[columns.b]\nrole = "target"\n', "at least two different texts"),
         ('[columns.a]\ncategories = ["x", "y"]\nscale = 2\n[columns.b]\nrole = "target"\n', "have no scale"),
         ('[columns.a]\nscale = 99\n[columns.b]\nrole = "target"\n', "at most 60"),
+        (
+            '[columns.a]\n[columns.b]\nrole = "target"\n[columns.c]\nrole = "weight"\nscale = 2\n',
+            "a weight is a whole number as it is",
+        ),
+        (
+            '[columns.a]\n[columns.b]\nrole = "target"\n[columns.c]\nrole = "weight"\n[columns.d]\nrole = "weight"\n',
+            "a row has one weight",
+        ),
         ('[columns.a]\nkind = "number"\n[columns.b]\nrole = "target"\n', "no place for kind"),
         (
             '[columns.a]\n[columns.b]\nrole = "target"\n[columns.c]\nrole = "target"\ncategories = ["x", "y"]\n',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from support.parties import signed
 
-from secagg import CommitteeSum, Layout
+from secagg import CommitteeSum, InOneProcess, Layout
 from secagg.sums import CLIENT_ROLE
 
 LAYOUT = Layout.of([("sum", 6_000, 2**38)])
@@ -75,3 +77,34 @@ def test_a_further_client_costs_server_and_helpers_no_vector(few: int, many: int
     assert grows["server, then"] == 8 + 8 + 32
     assert grows["helper"] < beside
     assert grows["helper, then"] == 8 + 8 + 3 * 32 + 16 + 8 + 8 + 32
+
+
+def after_uploads(parties: InOneProcess, vector: NDArray[np.int64], away: set[int]) -> tuple[float, int]:
+    """CPU seconds of server and helpers from the last upload to the total, and how often the server asked."""
+    server, helpers = parties.server(), {helper: parties.helper(helper) for helper in parties.helpers}
+    for client in parties.clients:
+        server.receive(client, parties.client(client, vector).start() or b"")
+    start, rounds = time.process_time(), 0
+    while server.result is None:
+        rounds += 1
+        for helper, request in server.close_round().items():
+            if helper not in away and (answer := helpers[helper].receive(request)) is not None:
+                server.receive(helper, answer)
+    assert server.result.total.tolist() == (len(parties.clients) * vector).tolist()
+    return time.process_time() - start, rounds
+
+
+def test_one_helper_away_costs_no_more_than_none_away_and_at_most_a_round() -> None:
+    layout, clients = Layout.of([("sum", 20_000, 2**38)]), tuple(range(1, 41))
+    found: dict[bool, list[tuple[float, int]]] = {False: [], True: []}
+    for _ in range(3):
+        for away, runs in found.items():
+            cohort = CommitteeSum.generate(
+                layout=layout, clients=clients, session_id=bytes(16), n_helpers=4, corrupt_helpers=1, min_survivors=2
+            )
+            parties = signed(cohort)
+            gone = {parties.helpers[0]} if away else set()
+            runs.append(after_uploads(parties, np.ones(layout.size, dtype=np.int64), gone))
+    (whole, rounds), (lacking, more) = (min(runs) for runs in found.values())
+    assert rounds <= more <= rounds + 1
+    assert lacking < 1.25 * whole

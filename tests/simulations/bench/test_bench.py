@@ -106,6 +106,14 @@ def test_growth_tells_n_log_n_from_n_squared() -> None:
     assert steep.figures["misfit of n^2"] == pytest.approx(0.0, abs=1e-9)
 
 
+def test_cohorts_grow_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SESSIONS", {"masked": sessions.SESSIONS["masked"]})
+    monkeypatch.setattr(sessions, "REPEATED_UP_TO", 0)
+    *sizes, growth, memory = sessions.by_cohort_size(QUICK)
+    assert [row.case for row in sizes] == [f"masked, {n} clients" for n in (10, 30, 100)]
+    assert (growth.goal, memory.goal) == (sessions.GROWTH, sessions.KEPT_VECTORS)
+
+
 @pytest.mark.parametrize("mode", sessions.SESSIONS)
 def test_a_session_in_a_process_of_its_own(mode: str) -> None:
     measured = sessions._in_own_process(mode, 4, 6)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from analytic.afl import AFL
+from analytic.agreeing import Agreed
 from analytic.bucketing import MAX_BUCKETS, Encoding, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import ABLATIONS, DeepAFL
@@ -65,12 +66,13 @@ def options() -> Iterator[tuple[str, str, Any]]:
     of_learners = {
         "afl": defaults(AFL) | choosing | {"intercept": None},
         "fedhip": defaults(AFL) | choosing | {"alphas": DEFAULT_ALPHAS, "intercept": None},
-        "random": defaults(RandomMap) | choosing | {"row_bits": 16, "d_phi": None, "format": None},
+        "random": defaults(RandomMap) | choosing | {"row_bits": 16, "d_phi": None, "format": None, "intercept": None},
         "logistic": defaults(Logistic) | defaults(AFL) | {"d_phi": None, "intercept": None},
+        "lda": defaults(AFL) | {"d_phi": None},
         "deepafl": defaults(DeepAFL),
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},
     }
-    weighing = defaults(Weighted) | {"patterns": None}
+    weighing = defaults(Weighted) | {"patterns": None, "headroom": defaults(Agreed)["headroom"]}
     for name, entry in LEARNERS.items():
         for option in entry.options:
             yield name, option, (weighing | of_learners[name])[option]
@@ -91,7 +93,8 @@ def test_every_option_stands_there_with_its_default(heading: str) -> None:
 
 
 def test_every_learner_and_baseline_is_covered() -> None:
-    assert {name for name, entry in LEARNERS.items()} == {"afl", "fedhip", "random", "logistic", "deepafl", "safle"}
+    known = {"afl", "fedhip", "random", "logistic", "lda", "deepafl", "safle"}
+    assert {name for name, entry in LEARNERS.items()} == known
     assert set(BASELINES) == {"fedavg", "fedprox"}
     assert set(BASELINES["fedavg"].options) == set(BASELINES["fedprox"].options) - {"mu"}
     for option in set(BASELINES["fedavg"].options):

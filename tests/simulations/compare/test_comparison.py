@@ -34,6 +34,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "fedhip": {},
     "random": {"d_phi": 24},
     "logistic": {"n_rounds": 2},
+    "lda": {"d_phi": 12},
     "deepafl": {"n_layers": 2, "d_phi": 24, "d_f": 16},
     "safle": {"n_buckets": 4, "n_bins": 32, "group_size": 1},
 }
@@ -416,7 +417,17 @@ def test_several_classes_a_row_and_labels_that_some_rows_lack(
     np.savez(tmp_path / "whole.npz", x_train=x[:120], y_train=y[:120], x_test=x[120:], y_test=y[120:])
     y[:60, 2], y[60:120, 0] = -1, -1
     np.savez(tmp_path / "partial.npz", x_train=x[:120], y_train=y[:120], x_test=x[120:], y_test=y[120:])
-    words = ["compare", "--modes", "plain,masked", "--clients", "5", "--option", "intercept=yes", "--json"]
+    words = [
+        "compare",
+        "--modes",
+        "plain,masked",
+        "--clients",
+        "5",
+        "--option",
+        "intercept=yes",
+        "--evaluate",
+        "--json",
+    ]
     runs = []
     for name, more in (("whole", ["--learner", "afl,fedhip"]), ("partial", ["--option", "patterns=0+1,1+2"])):
         report = tmp_path / f"{name}.json"
@@ -424,5 +435,8 @@ def test_several_classes_a_row_and_labels_that_some_rows_lack(
         runs += json.loads(report.read_text())["runs"]
     assert all(run["bitwise_equal_to_pooled"] and run["test_accuracy"] > 0.75 for run in runs)
     assert all(run["float64_ridge_max_abs_weight_deviation"] < 1e-3 for run in runs)
-    assert main([*words, str(tmp_path / "no.json"), "--data", str(tmp_path / "whole.npz"), "--evaluate"]) == 2
+    assert all(run["evaluation"]["accuracy"] == run["test_accuracy"] for run in runs)
+    assert all(run["evaluation"]["bitwise_equal_to_pooled"] and min(run["evaluation"]["auc"]) > 0.8 for run in runs)
+    no = [str(tmp_path / "no.json"), "--data", str(tmp_path / "whole.npz")]
+    assert main([*words, *no, "--baselines", "fedavg"]) == 2
     assert "are for one class a row" in capsys.readouterr().err

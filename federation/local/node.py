@@ -1,0 +1,60 @@
+"""A site as a process: it connects to the server, answers each message by its own file, and comes back if cut off."""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import ssl
+import sys
+from functools import partial
+from pathlib import Path
+
+from federation.local.frames import receive_frame, send_frame
+from federation.site.errors import Refusal, WireError
+from federation.site.reception import respond
+from federation.site.site_file import SiteFile
+
+RETRY_SECONDS = 0.2
+HOST = "localhost"
+
+
+def main(folder: Path, port: int) -> None:
+    """Serve until the standard input ends, which it does with whoever started this process.
+
+    Args:
+        folder: of the site: ``site.toml``, and ``tls`` with its certificate, key and the authority's certificate.
+        port: of the server, on this host.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    tls = ssl.create_default_context(cafile=folder / "tls" / "ca.crt")
+    tls.minimum_version = ssl.TLSVersion.TLSv1_3
+    tls.load_cert_chain(folder / "tls" / "own.crt", folder / "tls" / "own.key")
+    while not _is_over(RETRY_SECONDS):
+        try:
+            with socket.create_connection((HOST, port)) as raw, tls.wrap_socket(raw, server_hostname=HOST) as server:
+                _serve(server, folder / "site.toml")
+                return
+        except (OSError, WireError):
+            continue  # the server is away, or goes on without this answer: it asks again what it needs
+
+
+def _serve(server: ssl.SSLSocket, file: Path) -> None:
+    """Answer what is asked, until the input ends."""
+    while not _is_over(None, server):
+        ticket, kind, content = receive_frame(server, 3)
+        said = respond(partial(SiteFile.read, file), kind.decode("ascii", "replace"), partial(bytes, content))
+        refusal, answer = (str(int(said)).encode(), b"") if isinstance(said, Refusal) else (b"", said)
+        send_frame(server, ticket, refusal, answer)
+
+
+def _is_over(seconds: float | None, server: ssl.SSLSocket | None = None) -> bool:
+    """Whether the input ended; waits so long for that, or until the server says something."""
+    waiting = [sys.stdin] if server is None else [sys.stdin, server]
+    if server is not None and server.pending():
+        return False
+    return sys.stdin in select.select(waiting, [], [], seconds)[0]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
