@@ -41,8 +41,8 @@ class FlareDeployment:
     """
 
     def __init__(self, folder: Path, *, n_sites: int) -> None:
-        self.folder = folder
-        self.trial = make_trial(folder, bundled("digits"), n_sites=n_sites, n_helpers=2, port=reserve_port())
+        self.folder, self.port = folder, reserve_port()
+        self.trial = make_trial(folder, bundled("breast_cancer"), n_sites=n_sites, n_helpers=2, port=self.port)
         self.sites = [self.trial.site(party).name for party in self.trial.rows]
         self.processes = Processes(folder, ENVIRONMENT)
         self._command("provision", "-p", "project.yml", "-w", "kits", "--force")
@@ -57,6 +57,12 @@ class FlareDeployment:
 
     def start_site(self, name: str) -> None:
         self._start(name, {SITE_VARIABLE: str(self.folder / name / "site.toml")})
+
+    def restart_site(self, name: str) -> None:
+        """Kill all its processes at once, and start it again."""
+        self.processes.kill(name)
+        wait_until(lambda: self.processes.exit_code(name), f"the end of {name}")
+        self.start_site(name)
 
     def wait_connected(self, *names: str) -> None:
         """Until the server counts exactly these clients as connected."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,22 +47,43 @@ def test_a_deployment_from_start_to_end(deployment: FlareDeployment) -> None:
     _open(deployment, SERVER)
     _open(deployment, OPEN)
     deployment.start_server()
-    early = [site for site in deployment.sites if site != LATE]
+    early = deployment.sites[:-1]
     for site in early:
         deployment.start_site(site)
     deployment.wait_connected(*early)
+    _the_server_asks_for_a_certificate(deployment)
     _foreign_code_runs_where_a_kit_is_open_alone(deployment)
     masked = deployment.submit(mode="masked", receipts="server", nodes=4, round_seconds=30.0)
     deployment.wait_said(masked, party=4, sent="SEALED_SHARES")
-    deployment.processes.kill(KILLED)
+    deployment.restart_site(KILLED)
     deployment.start_site(LATE)
-    deployment.start_site(KILLED)
-    assert deployment.wait_ended(masked) == "FINISHED:COMPLETED", deployment.processes.log(SERVER)
+    ended = deployment.wait_ended(masked)
+    assert ended == "FINISHED:ABNORMAL", deployment.processes.log(SERVER)  # so NVFlare notes that a client died
     assert_exact(deployment.trial, deployment.output(masked), [1, 2, 3])
     deployment.wait_connected(*deployment.sites)
     committee = deployment.submit(mode="committee", receipts="helpers")
     assert deployment.wait_ended(committee) == "FINISHED:COMPLETED", deployment.processes.log(SERVER)
     assert_exact(deployment.trial, deployment.output(committee), [1, 2, 3, 4, 5])
+
+
+def _the_server_asks_for_a_certificate(deployment: FlareDeployment) -> None:
+    """It speaks TLS with a certificate of the project's authority, and only to who shows one too."""
+    startup = deployment.kit(LATE) / "startup"
+
+    def heard(*, certificate: bool) -> bytes:
+        context = ssl.create_default_context(cafile=startup / "rootCA.pem")
+        if certificate:
+            context.load_cert_chain(startup / "client.crt", startup / "client.key")
+        with (
+            socket.create_connection(("127.0.0.1", deployment.port), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname=SERVER) as secure,
+            contextlib.suppress(ssl.SSLError, ConnectionError),
+        ):
+            secure.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return secure.recv(8)
+        return b""
+
+    assert [heard(certificate=True), heard(certificate=False)] == [b"HTTP/1.1", b""]
 
 
 def _open(deployment: FlareDeployment, name: str) -> None:

@@ -73,7 +73,7 @@ def test_a_job_begins_with_another_s_settings(tmp_path: Path, capsys: pytest.Cap
     assert read_job(second) == read_job(first) | {"mode": "committee"}
     capsys.readouterr()
     for words, said in [
-        ([str(tmp_path / "third"), "--like", str(tmp_path)], "of a job that the command job wrote"),
+        ([str(tmp_path / "third"), "--like", str(tmp_path)], "must be of a job that the command job"),
         ([str(tmp_path / "third"), 'mode="none"'], "mode must be one of"),
         ([str(second)], "exists already"),
     ]:
