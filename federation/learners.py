@@ -248,6 +248,11 @@ def _chosen(learner: AFL, settings: LearnerSettings) -> AnalyticLearner[Any]:
                 f"the ridge to {CROSS_VALIDATED}, or leave the option out"
             )
         return learner
+    if settings.ri_gamma:
+        raise UsageError(
+            f"{CROSS_VALIDATED} has no RI process, which would stand in each fold's sum: leave --ri out, or state the "
+            "ridge"
+        )
     names = {"folds": "n_folds", "fold_seed": "seed"}
     return Chosen(learner=learner, **{names.get(name, name): value for name, value in own.items()})
 

@@ -108,8 +108,9 @@ class Float64Ridges:
         return self._federated[key]
 
     def scores(self, weights: FloatMatrix, features: NDArray[Any]) -> FloatMatrix:
-        """What such weights say of rows, shape (n, c)."""
-        found: FloatMatrix = with_ones(features, intercept=self._intercept) @ weights
+        """What such weights say of rows, shape (n, c); nothing that counts where float64 cannot hold the weights."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            found: FloatMatrix = with_ones(features, intercept=self._intercept) @ weights
         return found
 
 

@@ -117,7 +117,7 @@ class RunRecord(Record, title="run"):
     """R2 of that ridge, the mean over targets; null for class labels."""
     float64_ridge_max_abs_weight_deviation: NotNegative | None
     """Largest absolute difference of a weight from that ridge's: what fixed-point rows cost. null for learners that are
-    no linear map of the features."""
+    no linear map of the features, and where features are so small that float64 cannot hold that ridge's weights."""
     float64_gram_sum_max_abs_weight_deviation: NotNegative
     """Largest absolute difference of a weight from a float64 ridge on the pooled rows' Gram matrix when the clients of
     the first sum send float64 Gram matrices, which are added and solved; 0 where products of rows are exact in
@@ -361,7 +361,8 @@ class Case:
         linear_weights = self.chosen.entry.linear_weights
         if linear_weights is None:
             return None
-        return float(np.abs(linear_weights(self.learner, federation.model) - reference.float64_weights).max())
+        off = float(np.abs(linear_weights(self.learner, federation.model) - reference.float64_weights).max())
+        return off if isfinite(off) else None
 
     def _personal(self, federation: FederatedRun[Any], reference: Reference) -> tuple[dict[str, Any], tuple[str, ...]]:
         """What the record says of personal models, and their arrays that are not certified."""

@@ -268,7 +268,7 @@ class FrontierChart(Chart):
     def draw(self, axes: Axes) -> None:
         """Dots, those of a family joined, hollow under noise; sizes at the frontier's dots."""
         for number, (family, dots) in enumerate(self.dots.items()):
-            colour, marker = (*COLOURS, INK, MUTED)[number % 8], (MARKERS + "<>")[number % 8]
+            colour, marker = (*COLOURS, INK, MUTED)[number % 8], (MARKERS + "<>*X")[number % 10]
             for noisy in (False, True):
                 own = sorted((dot for dot in dots if dot.noisy == noisy), key=lambda dot: dot.x)
                 axes.plot(

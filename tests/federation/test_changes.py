@@ -32,6 +32,7 @@ from federation import (
     with_classes,
 )
 from federation.__main__ import main
+from federation.modes import MODES as KNOWN
 from federation.modes import choose_modes
 from federation.totals import read_totals, totals_to_bytes
 from secagg import SumResult
@@ -50,7 +51,7 @@ LEARNERS: dict[str, Any] = {
     "fedhip": FedHiP(**LINEAR, ridge=1.0),
     "safle": SAFLe(n_features=6, n_classes=3, max_rows=2000, thresholds=FixedThresholds.evenly(-4, 4, 4), n_buckets=4),
 }
-MODES = ("plain", "masked", "committee")
+MODES = [name for name, mode in KNOWN.items() if not mode.missing_extra]
 
 
 def site(party: int, n: int = 12, classes: int = 3) -> ClientRows:
@@ -81,8 +82,14 @@ def is_as_if(learner: Any, found: Any, clients: dict[int, ClientRows]) -> bool:
 OLD, NEW = range(1, 13), range(13, 19)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        pytest.param(name, mode, marks=pytest.mark.slow if KNOWN[mode].requires and name != "afl" else [])
+        for name in LEARNERS
+        for mode in MODES
+    ],
+)
 def test_batches_that_join_and_leave_give_the_bits_of_a_fresh_start(name: str, mode: str) -> None:
     learner = LEARNERS[name]
     before, batch = (total_of(learner, sites(*parties), mode) for parties in (OLD, NEW))

@@ -148,6 +148,7 @@ WRONG = [
     ("compare --epsilon 1 --ridge cv", "--ridge cv has no private form, and --epsilon asks for one: state a ridge"),
     ("bench --runs 4", "at least 5"),
     ("compare --epsilon 1 --ri 1", "--ri has no effect on what --epsilon adds: .* leave out one of the two"),
+    ("compare --ridge cv --ri 1", "cv has no RI process, .*: leave --ri out, or state the ridge"),
     ("compare --epsilon 1 --learner deepafl --option gamma=1", "takes n_layers, d_phi, d_f with --option, not gamma"),
     ("compare --modes committee --clients 1", "needs at least 2 clients, not 1: the sum of one client is its vector"),
     ("compare --data rows.csv", "--columns is the schema of a table in --data"),
@@ -156,7 +157,7 @@ WRONG = [
     ("compare --data rows.csv --columns real.toml", "rows.csv, line .: column size needs a finite number"),
     ("compare --data rows.csv --columns none.toml", "cannot read none.toml"),
     ("compare --data good.npz --partition shards:30", "needs at least 90 training rows, there are 60; use fewer"),
-    ("compare --data good.npz --format Q1.2", "rows do not fit Q1.2"),
+    ("compare --data good.npz --format Q1.2", "client 1: .* rows do not fit Q1.2"),
     ("audit --data one.npz --clients 2 --rows 2", "need more than 1 training rows"),
     ("audit --no-pictures", "add --html FILE"),
     # data files

@@ -440,3 +440,18 @@ def test_several_classes_a_row_and_labels_that_some_rows_lack(
     no = [str(tmp_path / "no.json"), "--data", str(tmp_path / "whole.npz")]
     assert main([*words, *no, "--baselines", "fedavg"]) == 2
     assert "are for one class a row" in capsys.readouterr().err
+
+
+def test_features_that_float64_hardly_holds_are_named_and_nothing_falls_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Least squares of them has weights beyond float64."""
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(0, 1e-310, (60, 3)), rng.integers(0, 2, 60)
+    np.savez(tmp_path / "tiny.npz", x_train=x[:40], y_train=y[:40], x_test=x[40:], y_test=y[40:])
+    words = ["compare", "--data", str(tmp_path / "tiny.npz"), "--modes", "plain", "--clients", "3", "--json"]
+    assert main([*words, str(tmp_path / "tiny.json")]) == 0
+    (run,) = json.loads((tmp_path / "tiny.json").read_text())["runs"]
+    assert run["bitwise_equal_to_pooled"]
+    assert run["float64_ridge_max_abs_weight_deviation"] is None
+    assert "coarse for 3 of 3 columns" in " ".join(capsys.readouterr().out.split())
