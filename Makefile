@@ -7,10 +7,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Two BLAS threads a process and two test processes would fight for the same cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: compare test test-long sizes docs lint types clean
+.PHONY: compare demo test test-long sizes docs lint types clean
 
 compare: $(VENV)/.core        ## the main job on bundled data: every installed privacy mode side by side
 	$(BIN)/python -m simulations compare
+
+demo: $(VENV)/.core           ## a whole federation of processes on this computer, and a page to watch and break it
+	$(BIN)/python -m federation demo
 
 test: lint types              ## install every extra, check style and types, run all tests in short form, name what they miss
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" --cov --cov-report=term

@@ -1,4 +1,4 @@
-"""Commands for who has a run's results: ``python -m federation COMMAND``."""
+"""A federation to look at, and commands for who has a run's results: ``python -m federation COMMAND``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from federation.console.command_parser import run_commands
 from federation.console.declaration import Command, option
 from federation.dossier_command import COMMANDS as DOSSIER
 from federation.errors import UsageError
+from federation.local.command import COMMAND as DEMO
 from federation.personalise_command import COMMAND as PERSONALISE
 from federation.receipts import problems, told_by
 from federation.site.roster import Roster
@@ -29,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         COMMANDS,
         argv,
         prog="python -m federation",
-        description="Check what a federation left behind, and go on from it.",
+        description="See a federation on this computer; check what one left behind, and go on from it.",
         epilog="Deployments with Flower: python -m federation.flower --help.",
         example="verify model.safetensors totals.safetensors",
     )
@@ -112,6 +113,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         run=_verify,
         finding="the totals give another model, or a receipt does not vouch or convicts",
     ),
+    DEMO,
     CHANGE,
     PERSONALISE,
     *DOSSIER,

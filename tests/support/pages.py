@@ -95,11 +95,14 @@ class Browser:
         return answer["result"]
 
     def open(self, file: Path) -> None:
+        self.visit(file.as_uri())
+
+    def visit(self, address: str) -> None:
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.call(f"{domain}.enable")
-        self.call("Page.navigate", url=file.as_uri())
+        self.call("Page.navigate", url=address)
         while not self.seen("Page.loadEventFired"):
             self._read()
 

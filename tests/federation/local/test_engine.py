@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
 import ssl
 from collections.abc import Iterator
@@ -131,12 +129,3 @@ def test_what_is_not_there_is_named(deployment: LocalDeployment, tmp_path: Path)
     (broken.folder / "server" / "server.toml").write_text("")
     with pytest.raises(DeploymentError, match=r"must print its port and did not; read .*server\.log"):
         LocalDeployment(broken)
-
-
-def test_a_server_that_is_gone_is_told(deployment: LocalDeployment) -> None:
-    """The last test here: nothing starts it again."""
-    number = deployment.process("server")
-    assert number is not None
-    os.kill(number, signal.SIGKILL)
-    with pytest.raises(DeploymentError, match="the server ended during the run"):
-        run(deployment, "none", mode="masked")

@@ -1,0 +1,211 @@
+"""The demonstration as its visitor meets it: one command, a page in a real browser, and what its buttons do."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from support.pages import Browser, Page, browser, needs_chromium
+
+from federation.__main__ import main
+from federation.datasets import bundled
+from federation.errors import UsageError
+from federation.local import command
+from federation.local.command import DemoOptions, demonstration
+from federation.local.page import PageServer
+from federation.site.site_file import SiteFile
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[PageServer]:
+    """The page of the command itself, which ends as it does by Ctrl-C."""
+    opened, ended = queue.SimpleQueue[PageServer](), list[int]()
+    with pytest.MonkeyPatch.context() as patch:
+        make = command._page
+        patch.setattr(command, "_page", lambda shown, port: opened.put(made := make(shown, port)) or made)
+        patch.setattr("webbrowser.open", lambda address: visited.append(address))
+        visited = list[str]()
+        demo = threading.Thread(target=lambda: ended.append(main(["demo", "--sites", "4", "--pace", "0"])))
+        demo.start()
+        server = opened.get(timeout=60)
+        yield server
+        server.shutdown()
+        demo.join(60)
+    assert (ended, visited) == ([0], [server.address])
+
+
+def ask(page: PageServer, method: str, path: str, body: str = "", host: str = "") -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", page.server_port, timeout=30)
+    connection.request(method, path, body=body.encode(), headers={"Host": host} if host else {})
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+def press(page: PageServer, what: str, whom: str = "") -> dict[str, Any]:
+    """Press a button, wait for the end of what it began, and return what the page is told then."""
+    query = f"?token={page.token}"
+    assert ask(page, "POST", f"/act{query}", json.dumps({"what": what, "whom": whom})) == (200, "")
+    page.demonstration.wait()
+    state: dict[str, Any] = json.loads(ask(page, "GET", f"/state{query}")[1])
+    return state
+
+
+def test_a_visit(page: PageServer) -> None:
+    """Train; the same rows again are refused; a liar is named; who comes back is in no difference of totals."""
+    first = press(page, "run", "committee")
+    assert first["run"]["failure"] == ""
+    assert first["model"] == first["pooled"]
+    assert first["survivors"] == [1, 2, 3, 4]
+    assert first["accuracy"] > 0.8
+    assert first["receipts"]["kept"] == 4
+    assert "countersigned by 3 of the 4 helpers" in first["receipts"]["says"]
+    assert first["receipts"]["wrong"] == []
+    assert all(not step["open"] for step in first["run"]["steps"])
+    assert set(first["journals"].values()) == {1}
+
+    again = press(page, "run", "committee")
+    assert "0 of 4 parties answered" in again["run"]["failure"]
+    assert "model" not in again
+    (why,) = again["run"]["seen"]
+    assert why.startswith(
+        "The own log of site-1, site-2, site-3, site-4 says: these rows, or some of them, are in 1 tot"
+    )
+
+    press(page, "rows")
+    assert [party["name"] for party in press(page, "lie", "helper-102")["parties"] if party["lies"]] == ["helper-102"]
+    lied = press(page, "run", "committee")
+    assert lied["model"] == lied["pooled"]
+    assert "helper-102 says other sums than the other helpers, and is left out: it lies" in lied["run"]["seen"]
+
+    press(page, "rows")
+    gone = press(page, "kill", "site-3")
+    assert [party["name"] for party in gone["parties"] if party["process"] is None] == ["site-3"]
+    without = press(page, "run", "masked")
+    assert (without["survivors"], without["away"]) == ([1, 2, 4], [3])
+    assert without["model"] == without["pooled"]
+    press(page, "start", "site-3")
+    again = press(page, "run", "masked")
+    assert any("what they combine to leaves at least 3 clients: these leave 1" in told for told in again["run"]["seen"])
+
+
+@pytest.mark.parametrize(
+    ("what", "whom", "reason"),
+    [
+        ("rows", "", "all rows of the example have been used"),
+        ("lie", "site-1", "helpers can be made to lie here"),
+        ("run", "none", "a mode is one of"),
+        ("dance", "", "one can run, rows, kill, start, lie here"),
+    ],
+)
+def test_what_cannot_be_done_is_said(page: PageServer, what: str, whom: str, reason: str) -> None:
+    code, said = ask(page, "POST", f"/act?token={page.token}", json.dumps({"what": what, "whom": whom}))
+    assert code == 409
+    assert reason in said
+
+
+def test_nothing_is_done_beside_a_run(page: PageServer) -> None:
+    page.demonstration.act("run", "plain")
+    assert ask(page, "POST", f"/act?token={page.token}", '{"what": "run", "whom": "plain"}')[0] == 409
+    page.demonstration.wait()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "host", "code"),
+    [
+        ("GET", "/", "", "", 403),
+        ("GET", "/state?token=x", "", "", 403),
+        ("POST", "/act", '{"what": "kill", "whom": "site-1"}', "", 403),
+        ("GET", "/state?token={token}", "", "evil.example", 403),
+        ("GET", "/file?token={token}", "", "", 404),
+        ("POST", "/act?token={token}", "x" * 1001, "", 400),
+        ("POST", "/act?token={token}", "[]", "", 400),
+        ("POST", "/act?token={token}", '{"what": "kill"}', "", 400),
+    ],
+)
+def test_who_has_no_token_or_comes_by_another_name_is_told_nothing(
+    page: PageServer, method: str, path: str, body: str, host: str, code: int
+) -> None:
+    assert ask(page, method, path.format(token=page.token), body, host)[0] == code
+
+
+def test_the_page_loads_nothing_from_anywhere() -> None:
+    text = Path("federation/local/page.html").read_text()
+    assert Page(text).loaded == ["data:,"]
+    assert Page(text).unscoped == []
+
+
+def until(tab: Browser, expression: str, seconds: float = 30.0) -> Any:
+    ends = time.monotonic() + seconds
+    while not (found := tab.evaluate(expression)):
+        assert time.monotonic() < ends, tab.evaluate("document.body.innerText")
+        time.sleep(0.1)
+    return found
+
+
+@needs_chromium
+def test_in_a_real_browser(page: PageServer, tmp_path: Path) -> None:
+    with browser(tmp_path) as tab:
+        tab.visit(page.address)
+        until(tab, "document.querySelectorAll('#parties tr').length == 9")
+        assert "4 sites hold rows of the public example breast_cancer" in tab.evaluate("document.body.innerText")
+        tab.evaluate("document.querySelector('[data-run=plain]').click()")
+        until(
+            tab, "document.querySelector('#status').dataset.state == 'failed' && !!document.querySelector('#seen li')"
+        )
+        assert "not in plain" in tab.evaluate("document.querySelector('#seen').textContent")
+        tab.evaluate("document.querySelector('[data-what=kill][data-whom=site-2]').click()")
+        until(tab, "!!document.querySelector('[data-what=start][data-whom=site-2]')")
+        wide = tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        assert wide
+        asked = {urlsplit(event["request"]["url"]).netloc for event in tab.seen("Network.requestWillBeSent")}
+        assert asked <= {f"127.0.0.1:{page.server_port}", ""}
+        assert tab.seen("Runtime.exceptionThrown", "Log.entryAdded") == []
+
+
+def test_a_site_with_a_budget_begins_its_ledger(tmp_path: Path) -> None:
+    trial = command.make_trial(tmp_path / "trial", bundled("breast_cancer"), DemoOptions(epsilon=2.0))
+    ledger = SiteFile.read(trial.site(5) / "site.toml").ledger
+    assert ledger is not None
+    assert (ledger.budget.epsilon, ledger.spent()) == (pytest.approx(3.2), None)
+
+
+@pytest.mark.slow
+def test_a_budget_runs_out() -> None:
+    """Each site pays two runs, and declines the third."""
+    with demonstration(DemoOptions(sites=4, pace=0.0, epsilon=2.0)) as shown:
+        states = []
+        for n in range(3):
+            if n:
+                shown.act("rows")
+            shown.act("run", "masked")
+            shown.wait()
+            states.append(shown.state())
+    assert [state["run"]["failure"] == "" for state in states] == [True, True, False]
+    assert states[0]["pooled"] is None
+    assert "epsilon" in states[0]["bill"]
+    assert 2 < states[1]["spent"]["site-1"] <= states[1]["budget"]
+    assert "budget" in states[2]["run"]["seen"][0]
+
+
+def test_the_command_says_what_is_wrong(page: PageServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--dataset", "diabetes"]) == 2
+    assert "rows with one class each" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=f"cannot be at port {page.server_port}: Address already in use"):
+        command._page(page.demonstration, page.server_port)
+
+
+def test_a_server_that_is_gone_ends_a_run(page: PageServer) -> None:
+    """The last test here: nothing starts it again."""
+    server = page.demonstration.state()["parties"][0]
+    os.kill(server["process"], signal.SIGKILL)
+    assert "the server ended during the run" in press(page, "run", "masked")["run"]["failure"]
