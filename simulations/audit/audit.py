@@ -38,6 +38,7 @@ from simulations.audit.negative_controls import Control, negative_controls
 from simulations.audit.noisy_totals import NoiseEvidence, noise_evidence
 from simulations.audit.population import MAX_CANDIDATES, Population
 from simulations.audit.published import published_are_here, wrong_draws, wrong_vectors
+from simulations.audit.refusals import wrong_grants
 from simulations.audit.workbench import Bench
 from simulations.command_line.shared_arguments import format_option, modes_option
 from simulations.report.document import (
@@ -290,6 +291,11 @@ class DeepPoint(Record, title="deep_point"):
     """What was achieved."""
 
 
+def known_to_be_wrong() -> tuple[str, ...]:
+    """Return what of the library does not come out as it is known, by name."""
+    return (*wrong_answers(), *wrong_draws(), *wrong_vectors())
+
+
 class Audit(Record, title="Report of python -m simulations audit", frozen=False):
     """Readers must ignore names that they do not know."""
 
@@ -301,9 +307,9 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     """When it was made."""
     versions: dict[str, str] = Field(default_factory=versions)
     """Versions of Python and of the packages that decide the numbers."""
-    wrong_answers: tuple[str, ...] = Field(default_factory=lambda: (*wrong_answers(), *wrong_draws(), *wrong_vectors()))
+    wrong_answers: tuple[str, ...]
     """Primitives that do not give their known answer here, published runs that come out otherwise, and published bad
-    messages that are not refused; asked first."""
+    messages, or questions that nobody may ask, that are not refused; asked first."""
     dataset: DatasetRecord
     """The rows."""
     settings: SettingsRecord
@@ -395,6 +401,7 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
     )
     attacks = [attack for name, attack in ATTACKS.items() if name in settings.attacks]
     report = Audit(
+        wrong_answers=(*known_to_be_wrong(), *wrong_grants(settings.tried_modes)),
         dataset=DatasetRecord.of(dataset),
         settings=SettingsRecord.of(settings, feature_format),
         attacks=tuple(map(AttackRecord.model_validate, attacks)),

@@ -479,6 +479,11 @@ def _of_process() -> Entropy:
     return lambda n_bytes: hashlib.shake_256(start + b"%d" % next(numbers)).digest(n_bytes)
 
 
+@fault("helpers' keys of 32 bits", "committee", "drawn_secrets")
+def short_keys(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BoxKey, "generate", classmethod(lambda cls, entropy: cls(entropy(4) + bytes(28))))
+
+
 for name, title, make in (
     ("sixteen_bits", "a generator of 16 bits", lambda: _from_state(1 << 16)),
     ("twenty_eight_bits", "a generator of 28 bits", lambda: _from_state(1 << 28)),

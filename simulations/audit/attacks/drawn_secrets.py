@@ -60,7 +60,7 @@ class DrawnSecrets(SentAttack):
         return None if mode is None or in_the_clear(mode) else Expectation.HIDDEN
 
     def against_messages(self, bench: Bench, runs: list[Run]) -> Score:
-        """One trial a client, and one for the generator in this process and in others."""
+        """One trial a client, one each for the generator, here and in other processes, for seeds and for keys."""
         drawn = _Drawn.of([recorded for _, recorded in runs])
         hits = [not is_fresh(bench.entropy)]
         said = [_said(recorded) for _, recorded in runs]
@@ -76,6 +76,7 @@ class DrawnSecrets(SentAttack):
                 hits.append(again or aloud or made_up or drawn.is_stale(tape) or _is_amiss(recorded, party, boxes))
         seeds = Counter(seed for _, recorded in runs for seed in _seeds(_boxes(recorded)))
         hits.append(max(seeds.values(), default=1) > 1 or _looks_made_up(b"".join(seeds)))
+        hits.append(_looks_made_up(b"".join({key for _, one in runs for key in _long_lived(one)})))
         return Score(hits=sum(hits), trials=len(hits), chance=4 * LEVEL + drawn.chance)
 
 
@@ -98,6 +99,13 @@ class _Drawn:
     def is_stale(self, tape: bytes) -> bool:
         """Whether a client's bytes repeat themselves or another's, or look made up."""
         return repeats(tape) or bool(np.isin(words_of(tape), self.shared).any()) or _looks_made_up(tape)
+
+
+def _long_lived(recorded: RecordedSum) -> Iterator[bytes]:
+    """The secrets that parties bring into a sum: what they sign with, and what boxes are opened with."""
+    for own in recorded.parties.secrets.values():
+        yield own.identity.secret if own.identity else b""
+        yield own.boxes.secret if own.boxes else b""
 
 
 def _looks_made_up(data: bytes) -> bool:
