@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from analytic.afl import AFL, LinearModel, in_digits
+from analytic.afl import AFL, LinearModel, dequantised, in_digits
 from analytic.errors import NotReadyError, SpecificationError
 from analytic.learner import ClientRows, canonical_context
 from analytic.model_arrays import Parts
+from analytic.noisy_solve import NoisySolver
 from analytic.statistics import LABELS, Statistics
 
 LARGEST_ALPHA = 2.0**52
@@ -19,9 +21,14 @@ LARGEST_ALPHA = 2.0**52
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FedHiPModel(LinearModel):
-    """The global weights and the exact total that clients receive to personalise with; before the sum both are None."""
+    """The global weights and the total that clients receive to personalise with; before the sum both are None.
+
+    Args:
+        survivors: how many clients it is of, which says how much noise is in it where there is some.
+    """
 
     total: Statistics | None = None
+    survivors: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +50,10 @@ class FedHiP(AFL):
     A client that holds the total can subtract its own part: of two clients, each learns the other's statistics, and
     of K, any K - 1 that collude the last one's. Use large cohorts, or noise.
 
+    Behind a row map the total is AFL's noisy one, and a personal model that stays with its client costs nothing more:
+    beside the release it is made of the client's own rows, mapped alike. One that leaves the client tells of them what
+    no noise covers.
+
     Args:
         n_features: d.
         n_targets: c: classes, or columns of real targets.
@@ -53,17 +64,9 @@ class FedHiP(AFL):
         ridge: the paper's beta of eq. 1, in the features' own units squared.
         ri_gamma: the paper's beta of eq. 6, what each client adds to its Gram's diagonal.
         clip: clip features into the format instead of refusing them.
-        row_map: must be None: clients personalise with the exact total of their rows as they are.
-        solver: must be None too.
+        row_map, solver: the private form's, as in ``AFL``.
         columns: public scales of columns, and whether there is an intercept; the paper has none.
     """
-
-    def __post_init__(self) -> None:
-        if self.row_map is not None or self.solver is not None:
-            raise SpecificationError(
-                "fedhip has no private form: its clients receive the exact total and personalise with it; take afl"
-            )
-        AFL.__post_init__(self)
 
     @property
     def name(self) -> str:
@@ -74,10 +77,13 @@ class FedHiP(AFL):
         """The model before its sum."""
         return FedHiPModel()
 
-    def update(self, model: LinearModel, total: Statistics, survivors: int) -> FedHiPModel:
-        """Aggregation stage (eq. 9-12): the pooled statistics, exact, and the global weights."""
+    def update(self, model: LinearModel, total: Any, survivors: int) -> FedHiPModel:
+        """Aggregation stage (eq. 9-12): the pooled statistics and the global weights; before them, the centre."""
+        if self.mean_spec is not None and model.centre is None:
+            return FedHiPModel(centre=self.mean_spec.mean(total))
         pooled = self.without_ri(total, survivors)
-        return FedHiPModel(solution=self.solve(pooled), total=pooled)
+        solution = self.solve(pooled, survivors)
+        return FedHiPModel(solution=solution, centre=model.centre, total=pooled, survivors=survivors)
 
     def personalise(self, model: FedHiPModel, rows: ClientRows, alphas: Sequence[float]) -> list[LinearModel]:
         """Personalisation stage at one client (eq. 13-14): its weights P_k for each alpha.
@@ -94,7 +100,8 @@ class FedHiP(AFL):
             NotReadyError: the total has not arrived yet.
             SpecificationError: an alpha that is negative, too large or not finite.
         """
-        return self.personal_models(model, self.own_statistics(rows), alphas)
+        own = self.own_statistics(rows) if self.row_map is None else self.client_statistics(model, rows)
+        return self.personal_models(model, own, alphas)
 
     def personal_models(self, model: LinearModel, own: Statistics, alphas: Sequence[float]) -> list[LinearModel]:
         """The same from a client's own statistics.
@@ -107,19 +114,35 @@ class FedHiP(AFL):
         for alpha in alphas:
             if not 0 <= alpha <= LARGEST_ALPHA:
                 raise SpecificationError(f"an alpha must be a number from 0 to 2^52, not {alpha}")
-        gram, cross = in_digits(model.total, self.feature_format, self.target_format)
-        own_gram, own_cross = in_digits(own, self.feature_format, self.target_format)
+        if self.solver is not None:
+            return [self._noisy_personal(self.solver, model, model.total, own, alpha) for alpha in alphas]
+        formats = self.spec.feature_format, self.target_format
+        gram, cross = in_digits(model.total, *formats)
+        own_gram, own_cross = in_digits(own, *formats)
 
         def personal(alpha: float) -> LinearModel:
             parts = gram + own_gram.times(alpha), cross + own_cross.times(alpha)
-            return LinearModel(solution=self.solve_digits(*parts))
+            return LinearModel(solution=self.solve_digits(*parts), centre=model.centre)
 
         return [personal(float(alpha)) for alpha in alphas]
 
+    def _noisy_personal(
+        self, solver: NoisySolver, model: FedHiPModel, total: Statistics, own: Statistics, alpha: float
+    ) -> LinearModel:
+        """The same of a noisy total: whatever rows are beside it, the noise is that of the total."""
+        row_format = self.spec.feature_format
+        parts = zip(*(dequantised(one, row_format, self.target_format) for one in (total, own)), strict=True)
+        gram, cross = (everybody + alpha * mine for everybody, mine in parts)
+        solution = solver.solve(
+            gram, cross, survivors=model.survivors, fraction_bits=row_format.fraction_bits, ridge=self.ridge
+        )
+        return LinearModel(solution=solution, centre=model.centre)
+
     def context_bytes(self, model: LinearModel) -> bytes:
-        """The configuration, and the total once clients have received it."""
+        """The configuration, the centre where there is one, and the total once clients have received it."""
         total = model.total if isinstance(model, FedHiPModel) else None
-        return canonical_context(self, *([] if total is None else [total.to_bytes()]))
+        received = [] if model.centre is None else [model.centre.tobytes()]
+        return canonical_context(self, *received, *([] if total is None else [total.to_bytes()]))
 
     def take_apart(self, model: LinearModel) -> Parts:
         """Return the weights, and the total where the model has it."""
@@ -130,20 +153,23 @@ class FedHiP(AFL):
             for name in ("target_sum", "target_gram"):
                 if (part := getattr(model.total, name)) is not None:
                     parts.arrays[f"total.{name}"] = part
+            if self.row_map is not None:
+                parts.arrays["total.survivors"] = np.array([model.survivors], dtype=np.int64)
         return parts
 
     def put_together(self, parts: Parts) -> FedHiPModel:
         """Return the model of these parts; without a total it is the weights alone."""
-        solution, total = AFL.put_together(self, parts).solution, None
+        linear, total = AFL.put_together(self, parts), None
         if "total.gram" in parts:
             d, c = self.spec.n_features, self.n_targets
             total = Statistics(
                 gram=parts.integers("total.gram", (d, d)),
                 cross=parts.integers("total.cross", (d, c)),
                 count=int(parts.integers("total.count", (1,))[0]),
-                target_sum=parts.integers("total.target_sum", (c,)) if self.target_sums else None,
+                target_sum=parts.integers("total.target_sum", (c,)) if self.spec.target_sums else None,
                 target_gram=parts.integers("total.target_gram", (c, c))
-                if self.target_sums and self.target_format != LABELS
+                if self.spec.target_sums and self.target_format != LABELS
                 else None,
             )
-        return FedHiPModel(solution=solution, total=total)
+        survivors = int(parts.integers("total.survivors", (1,))[0]) if "total.survivors" in parts else 1
+        return FedHiPModel(solution=linear.solution, centre=linear.centre, total=total, survivors=survivors)

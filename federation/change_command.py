@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analytic.model_files import load_model, model_to_bytes
-from federation.changes import Change, ChangeRefusedError, changed
+from federation.changes import Change, Changed, ChangeRefusedError, changed
 from federation.console.arguments import count, file
 from federation.console.declaration import Command, option
 from federation.console.output_files import OutputFile, refuse_same_file
@@ -29,9 +31,12 @@ class ChangeOptions:
     new_model: Path = option("where the model goes", file, default=Path("changed-model.safetensors"), metavar="FILE")
     new_totals: Path = option("where its totals go", file, default=Path("changed-totals.safetensors"), metavar="FILE")
 
+    record: Path = option("where what was done is filed", file, default=Path("changed-record.json"), metavar="FILE")
+
     def __post_init__(self) -> None:
         read = {"MODEL": self.model, "TOTALS": self.totals, "BATCH": self.batch}
-        refuse_same_file({**read, "--new-model": self.new_model, "--new-totals": self.new_totals})
+        written = {"--new-model": self.new_model, "--new-totals": self.new_totals, "--record": self.record}
+        refuse_same_file({**read, **written})
 
 
 def _run(options: ChangeOptions) -> int:
@@ -48,6 +53,7 @@ def _run(options: ChangeOptions) -> int:
     model, totals = model_to_bytes(learner, found.model, classes=saved.classes), totals_to_bytes([found.total])
     for path, content in ((options.new_totals, totals), (options.new_model, model)):
         OutputFile(path).fill(lambda out, content=content: out.write(content))  # type: ignore[misc]
+    OutputFile(options.record).write(json.dumps(_record(options, learner, found), indent=2) + "\n")
     print(f"{options.how}: sites {', '.join(map(str, found.batch))}; {len(found.total.survivors)} are in the total now")
     if found.revealed:
         print(
@@ -55,7 +61,26 @@ def _run(options: ChangeOptions) -> int:
             f"reason is: {found.reason}"
         )
     print(f"{options.new_model} and {options.new_totals}: python -m federation verify checks the one against the other")
+    print(f"{options.record} says what was done")
     return 0
+
+
+def _record(options: ChangeOptions, learner: Any, found: Changed[Any]) -> dict[str, Any]:
+    """What is filed about a change, all of it public: of whom both totals then show the sum, and why that was done."""
+    return {
+        "change": found.change.value,
+        "batch": list(found.batch),
+        "in_total": list(found.total.survivors),
+        "min_sites": options.min_sites,
+        "reason": found.reason,
+        "revealed": list(found.revealed),
+        "weights_sha256": hashlib.sha256(learner.weights_bytes(found.model)).hexdigest(),
+        "totals_sha256": {name: _sha256(path) for name, path in (("before", options.totals), ("batch", options.batch))},
+    }
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _only(path: Path) -> SumResult:

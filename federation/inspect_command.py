@@ -9,11 +9,11 @@ from pathlib import Path
 from federation.console.arguments import file
 from federation.console.declaration import Command, option
 from federation.receipts import told_by
+from federation.site.commands import spent_in_words
 from federation.site.results import NAME_DIGITS
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from secagg import Receipt
-from secagg.dp import Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +29,6 @@ def _inspect(options: InspectOptions) -> int:
     for line in _metrics(site) if options.metrics else _report(site):
         print(line)
     return 0
-
-
-def spent_in_words(ledger: Ledger) -> str:
-    """Return what a site's rows have cost so far, of what they may."""
-    spent, budget = ledger.spent(), ledger.budget
-    epsilon, releases = (spent.epsilon, spent.releases) if spent is not None else (0.0, 0)
-    return (
-        f"privacy: {releases} sums have cost epsilon {epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}; "
-        f"head {ledger.head}"
-    )
 
 
 def _report(site: SiteFile) -> Iterator[str]:

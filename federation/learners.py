@@ -176,7 +176,7 @@ WEIGHING: Mapping[str, Reader] = {"max_weight": int, "class_weights": class_weig
 """Options of every learner, whose rows then have weights of their own or of their class."""
 
 LINEAR_OPTIONS: Mapping[str, Reader] = {"intercept": yes_or_no, "clip": yes_or_no}
-"""Options of linear learners of rows as they are."""
+"""Options of linear learners."""
 
 AGREEING: Mapping[str, Reader] = {"headroom": int}
 """Options of every learner whose columns are agreed on."""
@@ -437,7 +437,7 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 "seed": int,
                 "row_bits": int,
                 "format": RowFormat.parse,
-                "intercept": yes_or_no,
+                **LINEAR_OPTIONS,
                 **CHOOSING,
                 **WEIGHING,
                 **AGREEING,

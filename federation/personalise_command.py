@@ -63,7 +63,7 @@ def _personalise(options: PersonaliseOptions) -> int:
         (found,) = learner.personal_models(given, whole.own_statistics(saved.model, own), [alpha])
     else:
         (found,) = learner.personalise(given, own, [alpha])
-    personal = FedHiPModel(solution=found.solution)
+    personal = FedHiPModel(solution=found.solution, centre=found.centre)
     content = model_to_bytes(learner, personal, classes=saved.classes)
     OutputFile(options.output).fill(lambda out: out.write(content))
     weights = hashlib.sha256(learner.weights_bytes(personal)).hexdigest()

@@ -28,7 +28,17 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("secagg", "analytic", "federation", "simulations")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-NEEDED_BY_EXTRAS = ("torch", "torchvision", "tenseal", "opacus", "dp_accounting", "flwr", "pytest", "coverage")
+NEEDED_BY_EXTRAS = (
+    "torch",
+    "torchvision",
+    "tenseal",
+    "opacus",
+    "dp_accounting",
+    "flwr",
+    "nvflare",
+    "pytest",
+    "coverage",
+)
 """Must be missing from the clean environment, or what it shows would be worth nothing."""
 
 IMPORT_EVERYTHING = """

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from federation.server.run_settings import RunSettings
+from federation.site.errors import SiteFileError
 from federation.site.messages import KINDS
 from federation.trial import new_folder
+
+SERVER_CONFIG = "app/config/config_fed_server.json"
 
 FETCH_SECONDS = 0.2
 """How long a client waits before it asks for its next task again; an exchange takes about so long beside its work."""
@@ -40,7 +43,7 @@ def write_job(folder: Path, runs: Mapping[str, Mapping[str, Any]]) -> None:
             "min_clients": min(one.min_survivors for one in checked),
             "deploy_map": {"app": ["@ALL"]},
         },
-        "app/config/config_fed_server.json": {
+        SERVER_CONFIG: {
             "format_version": 2,
             "server": {"task_request_interval": FETCH_SECONDS},
             "workflows": controllers,
@@ -55,3 +58,18 @@ def write_job(folder: Path, runs: Mapping[str, Mapping[str, Any]]) -> None:
         (folder / "app" / "config").mkdir(parents=True)
         for name, content in parts.items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def read_job(folder: Path) -> dict[str, Any]:
+    """Return the settings of a job's first run.
+
+    Raises:
+        SiteFileError: there is no such job.
+    """
+    path = folder / SERVER_CONFIG
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))["workflows"][0]["args"]["settings"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise SiteFileError(
+            f"{path} must be of a job that the command job or trial wrote; name another folder"
+        ) from error

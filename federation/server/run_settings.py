@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import tomllib
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -254,3 +257,33 @@ class RunSettings(StrictModel):
     def _learner_options(self) -> Mapping[str, Any]:
         entry = LEARNERS[self.learner]
         return parse_options(self.options.split(), [entry])[entry.name]
+
+
+def template_settings() -> dict[str, Any]:
+    """Return the settings that a deployment begins with: those of the app's template, whatever engine runs them."""
+    template = files("federation") / "flower" / "template" / "pyproject.toml"
+    return dict(tomllib.loads(template.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"])
+
+
+def overrides(text: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as ``flwr run -c`` takes them: TOML values with spaces between.
+
+    Args:
+        text: such as ``mode="committee" ridge=0.5``.
+        config: what they override.
+
+    Raises:
+        RunSettingsError: no such values, or settings that ``config`` has not.
+    """
+    try:
+        found = tomllib.loads("\n".join(shlex.split(text, posix=False)))
+    except (tomllib.TOMLDecodeError, ValueError) as error:
+        raise RunSettingsError(
+            "settings read name=value with spaces between and texts in quotes, such as "
+            f"'mode=\"committee\" ridge=0.5', not {text!r}: {error}"
+        ) from error
+    if unknown := found.keys() - config.keys():
+        raise RunSettingsError(
+            f"the configuration has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(config))}"
+        )
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +16,7 @@ from support.learner_driver import steps
 from analytic.afl import AFL, LinearModel
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
-from analytic.estimators import AFLClassifier, DeepAFLClassifier, LogisticClassifier
+from analytic.estimators import AFLClassifier, DeepAFLClassifier, FedHiPClassifier, LogisticClassifier
 from analytic.evaluation import TallySpec
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, canonical_context, fit_pooled
@@ -44,9 +44,10 @@ DEEP = DeepAFL(
 )  # fmt: skip
 ROUNDS = Logistic(learner=CENTRED, n_rounds=2)
 KNOWING = CENTRED.with_noise([0.0], None)
-LEARNERS: list[Any] = [LINEAR, CENTRED, BIAS, ROUNDS, DEEP, replace(DEEP, fed_by_first=True), KNOWING]
+PERSONAL = FedHiP(**{one.name: getattr(KNOWING, one.name) for one in fields(KNOWING)})
+LEARNERS: list[Any] = [LINEAR, CENTRED, BIAS, ROUNDS, DEEP, replace(DEEP, fed_by_first=True), KNOWING, PERSONAL]
 each = pytest.mark.parametrize(
-    "learner", LEARNERS, ids=["afl", "centred", "bias", "rounds", "deep", "fed by first", "noisy solver"]
+    "learner", LEARNERS, ids=["afl", "centred", "bias", "rounds", "deep", "fed by first", "noisy solver", "fedhip"]
 )
 
 
@@ -127,6 +128,23 @@ def test_the_ridge_follows_the_noise_that_is_really_there() -> None:
     few, many = (noisy.update(noisy.init(), total, n).weights.tobytes() for n in (4, 16))
     twice = LINEAR.with_noise([2.0**29], None)
     assert many == twice.update(twice.init(), total, 1).weights.tobytes() != few
+
+
+def test_a_personal_model_weighs_its_own_rows_beside_a_noisy_total() -> None:
+    """Alpha 0 is the global model whatever the noise; a copy of the total's rows beside it moves no class far."""
+    noisy, own = PERSONAL.with_noise([2.0**20], 2), rows(4)
+    *_, model = steps(noisy, [own, rows(5)])
+    stored = model_from_bytes(model_to_bytes(noisy, model)).model
+    assert stored.survivors == model.survivors == 2
+    for known in (model, stored):
+        nobody, heavy = noisy.personalise(known, ClientRows(own.features, own.targets), [0.0, 1e9])
+        assert nobody.weights.tobytes() == model.weights.tobytes()
+        assert nobody.centre is not None
+        alone = noisy.client_statistics(model, own)
+        unit = 2.0**-14
+        gram, cross = alone.gram * unit**2, alone.cross * unit
+        np.testing.assert_allclose(heavy.weights, np.linalg.lstsq(gram, cross)[0], rtol=1e-3, atol=1e-6)
+        assert np.mean(noisy.decision_function(heavy, own.features).argmax(axis=1) == own.targets) > 0.9
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
@@ -343,7 +361,7 @@ def test_a_map_is_never_left_behind(learner: Any) -> None:
     assert learner.context_bytes(stored.model) == learner.context_bytes(model)
     scores = learner.decision_function(model, given.features)
     assert stored.learner.decision_function(stored.model, given.features).tobytes() == scores.tobytes()
-    kinds: dict[str, Any] = {"deepafl": DeepAFLClassifier, "logistic": LogisticClassifier}
+    kinds: dict[str, Any] = {"deepafl": DeepAFLClassifier, "logistic": LogisticClassifier, "fedhip": FedHiPClassifier}
     adopted = kinds.get(learner.name, AFLClassifier).from_model(learner, model)
     assert adopted.decision_function(given.features).tobytes() == scores.tobytes()
 
@@ -379,7 +397,6 @@ def test_bad_parameters_are_refused() -> None:
         lambda: replace(DEEP, n_layers=-1),
         lambda: replace(DEEP, gamma=-1.0),
         lambda: LayerMap(residual_bound=0.0),
-        lambda: FedHiP(n_features=5, n_targets=3, feature_format=FORMAT, max_rows=9, row_map=RowMap(clip=CLIP)),
     ):
         with pytest.raises(SpecificationError):
             make()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,9 @@ def test_files_change_from_the_command_line(tmp_path: Path, monkeypatch: pytest.
     assert "wait for a larger batch" in capsys.readouterr().err
     assert main([*asked, "alone.safetensors", "--reason", "contract 7"]) == 0
     assert "show the sum of sites 20 alone, whose reason is: contract 7" in capsys.readouterr().out.replace("\n", " ")
+    filed = json.loads(Path("changed-record.json").read_text())
+    assert (filed["batch"], filed["reason"], filed["revealed"]) == ([20], "contract 7", [20])
+    assert filed["in_total"] == [*OLD, 20]
     assert main([*asked, "two.safetensors"]) == 2
     assert "totals of 2 sums" in capsys.readouterr().err
     assert main([*asked, "none.safetensors"]) == 2

@@ -171,7 +171,11 @@ def test_random_features_end_where_their_format_does() -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("random", {"intercept": True}), ("random", {}), ("logistic", {"d_phi": 9, "intercept": True, "clip": True})],
+    [
+        ("random", {"intercept": True, "clip": True}),
+        ("random", {}),
+        ("logistic", {"d_phi": 9, "intercept": True, "clip": True}),
+    ],
 )
 def test_random_features_have_an_intercept_where_one_is_asked_for(name: str, options: dict[str, object]) -> None:
     learner: Any = LEARNERS[name].build(settings(options=options))

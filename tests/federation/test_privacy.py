@@ -25,6 +25,7 @@ from secagg.dp import Budget, BudgetExceededError, CoordinateNoise, Ledger, Priv
 FORMAT = RowFormat.parse("UQ1.8")
 LINEAR = AFL(n_features=6, n_targets=3, feature_format=FORMAT, max_rows=100, ridge=0.01)
 DEEP = DeepAFL(n_features=6, n_targets=3, feature_bound=1.0, max_rows=100, n_layers=1, d_phi=8, d_f=7)
+FEDHIP = FedHiP(n_features=6, n_targets=3, feature_format=FORMAT, max_rows=100, ridge=0.01)
 PLAN = PrivacyPlan(epsilon=2.0, promised_survivors=4, colluders=1, nonnegative=True)
 CLIENTS = PrivacyPlan(epsilon=2.0, promised_survivors=4, unit="client", client_rows=20)
 PRICED: list[tuple[PrivacyPlan, Any, list[str]]] = [
@@ -34,6 +35,7 @@ PRICED: list[tuple[PrivacyPlan, Any, list[str]]] = [
     (replace(PLAN, adjacency="replace-one"), LINEAR, ["mean", "statistics"]),
     (CLIENTS, LINEAR, ["mean", "statistics"]),
     (replace(CLIENTS, adjacency="replace-one", mean_share=0.0), LINEAR, ["statistics"]),
+    (PLAN, FEDHIP, ["mean", "statistics"]),
     (PLAN, DEEP, ["sum 0", "sum 1", "sum 2"]),
 ]
 
@@ -162,12 +164,7 @@ def test_a_map_of_the_learners_own_is_kept() -> None:
             PrivacyError,
             "sums of safle: it has no private form; take afl, random, logistic or deepafl",
         ),
-        (
-            PLAN,
-            FedHiP(n_features=2, n_targets=3, feature_format=FORMAT, max_rows=9),
-            SpecificationError,
-            "fedhip has no private form",
-        ),
+        (PLAN, replace(FEDHIP, ri_gamma=1.0), SpecificationError, "no RI process"),
         (PLAN, replace(LINEAR, ri_gamma=1.0), SpecificationError, "no RI process"),
         (PLAN, replace(LINEAR, target_format=FORMAT), SpecificationError, "for class labels"),
         (CLIENTS, DEEP, SpecificationError, "by record only"),

@@ -57,7 +57,7 @@ def test_every_help_has_examples_that_parse(command: object, capsys: pytest.Capt
         (["rehearse", "trial", "mode=bfv"], "texts in quotes, such as 'mode=\"committee\" ridge=0.5', not 'mode=bfv'"),
         (
             ["rehearse", "trial", 'mod="bfv"'],
-            "the app's configuration has no mod; it has adjacency, allow-low-rank, at-once, ",
+            "the configuration has no mod; it has adjacency, allow-low-rank, at-once, ",
         ),
         (["rehearse", "trial", 'mode="none"'], "mode must be one of plain, masked, committee, ckks"),
         (["rehearse", "trial", "nodes=1.5"], "needs nodes as a whole number, not a number"),

@@ -15,7 +15,7 @@ from simulated import assert_exact, output, simulate, summary
 
 from federation.datasets import bundled
 from federation.flower.rehearsal import rehearse
-from federation.trial import JOURNAL, Trial
+from federation.trial import JOURNAL, PRIVATE_MODES, Trial
 
 
 @pytest.fixture
@@ -42,3 +42,12 @@ def test_masked_and_committee_give_the_bits_of_flower_and_of_one_process(sites: 
         assert summary(flower)["weights_sha256"] == summary(output(sites, mode))["weights_sha256"]
     assert "this site takes no part in such a sum" in said
     assert is_wiped(sites)
+
+
+@pytest.mark.slow  # half a minute
+def test_every_private_mode(sites: Trial, tmp_path: Path) -> None:
+    """One job with a run for each."""
+    modes = {f"run{place}": mode for place, mode in enumerate(PRIVATE_MODES)}
+    simulate(sites, **{name: settings(tmp_path, mode=mode) for name, mode in modes.items()})
+    for name in modes:
+        assert_exact(sites, output(sites, name), [1, 2, 3, 4])

@@ -66,7 +66,10 @@ def options() -> Iterator[tuple[str, str, Any]]:
     of_learners = {
         "afl": defaults(AFL) | choosing | {"intercept": None},
         "fedhip": defaults(AFL) | choosing | {"alphas": DEFAULT_ALPHAS, "intercept": None},
-        "random": defaults(RandomMap) | choosing | {"row_bits": 16, "d_phi": None, "format": None, "intercept": None},
+        "random": defaults(AFL)
+        | defaults(RandomMap)
+        | choosing
+        | {"row_bits": 16, "d_phi": None, "format": None, "intercept": None},
         "logistic": defaults(Logistic) | defaults(AFL) | {"d_phi": None, "intercept": None},
         "lda": defaults(AFL) | {"d_phi": None},
         "deepafl": defaults(DeepAFL),
