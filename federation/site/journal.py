@@ -377,7 +377,7 @@ def _written(survivors: Survivors | None) -> bytes:
     return b"".join(_number(party) for party in sorted(survivors or ()))
 
 
-def _read(written: bytes) -> frozenset[_Vector] | None:
+def _read(written: bytes) -> frozenset[PartyId] | None:
     places = range(0, len(written), _PARTY_BYTES)
     return frozenset(int.from_bytes(written[place : place + _PARTY_BYTES], "big") for place in places) or None
 
