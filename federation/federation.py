@@ -14,10 +14,10 @@ from analytic.errors import InvalidRowsError
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.statistics import IntVector
 from federation.errors import FederationError
-from federation.privacy import PrivacyPlan, PrivateForm
+from federation.privacy import PrivacyPlan, PrivateForm, reach_beyond
 from federation.release import Concern, ReleasePolicy
 from secagg import Layout, PartyId, SumProtocol, SumResult
-from secagg.dp import Ledger
+from secagg.dp import Ledger, PrivacyError
 from secagg.errors import InvalidVectorError
 
 M = TypeVar("M")
@@ -88,8 +88,16 @@ class Step(Generic[M]):
 
         Raises:
             InvalidRowsError: they are more than one client may hold.
+            PrivacyError: they reach beyond the bound that the noise is sized for.
         """
         vector = self.spec.to_vector(self.learner.client_statistics(self.model, rows))
+        weight = len(rows) if rows.weights is None else int(rows.weights.sum())
+        if self.noise is not None and reach_beyond(self.learner, self.spec.from_vector(vector), weight):
+            raise PrivacyError(
+                f"the statistics of these {len(rows)} rows must have a trace and sums that so many rows within the "
+                "public bound can have, since the noise is sized for it, and they reach beyond: rows were not brought "
+                "into it. Nothing leaves; the learner's private form is broken, take PrivacyPlan.apply of it"
+            )
         if self.max_client_rows is not None:
             try:
                 self.layout.check(vector)

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any, Protocol, Self, cast, runtime_checkable
 
+import numpy as np
+
 from analytic.learner import AnalyticLearner
-from analytic.row_map import RowTerms
+from analytic.row_map import RowMap, RowTerms
 from analytic.sensitivity import Adjacency, BoundedSum, NoiseScales, Unit
 from secagg import Layout, SumProtocol
 from secagg.dp import (
@@ -63,6 +65,20 @@ class Boundable(Protocol):
 def is_bounded(learner: AnalyticLearner[Any]) -> bool:
     """Return whether a learner's rows go through the map of its private form, whose sums are made for noise."""
     return isinstance(learner, Boundable) and learner.row_map is not None
+
+
+def reach_beyond(learner: AnalyticLearner[Any], statistics: Any, n_rows: int) -> bool:
+    """Return whether statistics cannot be those of so many rows within the ball and format of a learner's private form.
+
+    Of n rows of norm at most L, in lattice units, trace(G) <= n L^2, and no sum of entries is above n L. Forms that
+    bound something else than one Gram's rows, and sums without a Gram, are not judged.
+    """
+    row_map, gram = getattr(learner, "row_map", None), getattr(statistics, "gram", None)
+    if not isinstance(row_map, RowMap) or gram is None:
+        return False
+    limit = row_map.last.limit
+    largest = max(abs(int(statistics.cross.max(initial=0))), abs(int(statistics.cross.min(initial=0))))
+    return int(np.trace(gram)) > n_rows * limit**2 or largest > n_rows * limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,11 +22,10 @@ from scipy import stats
 from analytic.afl import AFL
 from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
-from analytic.row_map import RowMap
 from analytic.sensitivity import Adjacency, Unit
 from federation.federation import Step
 from federation.modes import MODES, Mode
-from federation.privacy import Boundable, PrivacyPlan, PrivateForm
+from federation.privacy import Boundable, PrivacyPlan, PrivateForm, reach_beyond
 from secagg import InOneProcess, PartyId, new_session_id
 from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, audit_noise
 from secagg.dp.audit import NoiseAudit
@@ -340,11 +339,7 @@ class _Setting:
     def _is_beyond(self, last: _Rehearsals, part: NDArray[np.intp]) -> bool:
         """Whether a client's statistics cannot be those of so many rows within the bound and the format."""
         statistics = last.step.spec.from_vector(last.vector(self._rows(part)))
-        row_map = getattr(last.step.learner, "row_map", None)
-        assert isinstance(row_map, RowMap), "AFL's private form has a map"
-        limit, n_rows = row_map.last.limit, len(part)
-        trace = int(np.trace(statistics.gram))
-        return trace > n_rows * limit**2 or int(np.abs(statistics.cross).max(initial=0)) > n_rows * limit
+        return reach_beyond(last.step.learner, statistics, len(part))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -28,7 +28,11 @@ def findings(audit: Audit) -> Iterator[Finding]:
     """What turned out as the protocols promise, and what did not."""
     if audit.wrong_answers:
         wrong = ", ".join(audit.wrong_answers)
-        yield Mark.WRONG, f"primitives do not give their known answers ({wrong}): nothing below is about this library"
+        yield (
+            Mark.WRONG,
+            f"known answers do not come, or published bad messages are taken ({wrong}): this is not the library that "
+            "was published, and nothing below is about that one",
+        )
     yield from _about_modes(audit)
     yield from _about_total(audit)
     yield from _about_coalitions(audit)

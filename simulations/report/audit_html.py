@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from analytic.row_format import RowFormat
-from simulations.audit.audit import Audit, Cell, CurvePoint
+from federation.modes import MODES
+from simulations.audit.audit import PRIVATE_TOTAL, TOTAL, Audit, Cell, CurvePoint
 from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import ALPHA, FALSE_POSITIVE_RATES, Score, Verdict, roc_curve
+from simulations.audit.noisy_totals import NoiseEvidence
 from simulations.report.audit_findings import findings
 from simulations.report.page import render, row_picture
 from simulations.report.plots import Line, LineChart
@@ -54,6 +58,9 @@ def to_html(audit: Audit, *, pictures: bool = True) -> str:
         audit=audit,
         settings=audit.settings,
         findings=list(findings(audit)),
+        folded=list(folded(audit)),
+        folded_columns=list(FOLDED),
+        promises=[promise(one) for one in audit.noise if not one.fault],
         columns=[(name, column_title(name)) for name in audit.columns],
         cell=audit.cell,
         css=CSS_CLASSES,
@@ -98,6 +105,94 @@ def outcome(cell: Cell) -> str:
     if score.verdict is Verdict.NO_EVIDENCE and score.smallest_noticed is not None:
         words += f"; would have noticed {percent(score.smallest_noticed)}"
     return words if score.trials >= FEW else f"{words}; few trials"
+
+
+FOLDED: dict[str, Callable[[str], bool]] = {
+    "without protection": lambda name: name == "plain",
+    "with protection": lambda name: name in MODES and name != "plain",
+    "the total alone": lambda name: name == TOTAL,
+    "the total with noise": lambda name: name.startswith(PRIVATE_TOTAL),
+}
+"""Columns of the table for whoever checks, and which of the matrix they fold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """Cells that say the same.
+
+    Args:
+        verdict: theirs.
+        fine: whether it is as promised.
+        where: which columns, where others of this kind say something else; else empty.
+        words: the numbers of all of them together, as of a hundred people.
+    """
+
+    verdict: Verdict
+    fine: bool
+    where: str
+    words: str
+
+
+def folded(audit: Audit) -> Iterator[tuple[str, list[list[Fold]]]]:
+    """Each attack's title, with what its cells come to in each column of ``FOLDED``."""
+    for attack in audit.attacks:
+        found = []
+        for belongs in FOLDED.values():
+            cells = [audit.cell(attack.name, name) for name in audit.columns if belongs(name)]
+            alike: dict[tuple[Verdict, bool], list[Cell]] = {}
+            for cell in cells:
+                if cell.verdict is not Verdict.DOES_NOT_APPLY:
+                    alike.setdefault((cell.verdict, cell.as_expected), []).append(cell)
+            found.append(
+                [
+                    Fold(
+                        verdict=verdict,
+                        fine=fine,
+                        where="" if len(alike) == 1 else ", ".join(column_title(one.mode) for one in own) + ": ",
+                        words=of_people([one.score for one in own if one.score is not None]),
+                    )
+                    for (verdict, fine), own in alike.items()
+                ]
+            )
+        yield attack.title, found
+
+
+def of_people(scores: list[Score]) -> str:
+    """What attacks came to together, as of a hundred people; empty where nothing was tried."""
+    trials = sum(one.trials for one in scores)
+    if not trials:
+        return ""
+    hits, guessed = sum(one.hits for one in scores), sum(one.chance * one.trials for one in scores)
+    return (
+        f"right for {_of_a_hundred(hits / trials)} of 100, by guessing alone for {_of_a_hundred(guessed / trials)} "
+        f"({hits} of {trials} tries)"
+    )
+
+
+def _of_a_hundred(part: float) -> str:
+    return "none" if part < 1e-9 else "fewer than 1" if part < 0.005 else f"{100 * part:.0f}"
+
+
+def promise(one: NoiseEvidence) -> str:
+    """What epsilon and delta come to for one person: Kairouz, Oh and Viswanath, 2015, at even odds."""
+    most = (math.exp(one.epsilon) + one.delta) / (math.exp(one.epsilon) + 1)
+    times = f"{100 * most:.0f}" if most < 0.995 else f"{100 * most:.2f}"
+    worth = (
+        "little more than guessing" if most < 0.6
+        else "a real limit" if most < 0.9
+        else "a weak promise: ask what else protects them" if most < 0.995
+        else "next to no promise for one person"
+    )  # fmt: skip
+    what = "a row" if one.unit == "record" else "a client's rows"
+    hidden = (
+        f"whether {what} went in" if one.adjacency == "add-remove" else f"which of two candidates for {what} went in"
+    )
+    return (
+        f"epsilon {one.epsilon:g}, delta {one.delta:g}, for one {one.unit} ({one.adjacency}): whoever sees the total "
+        f"and knows everything but {hidden} is right at most {times} times of 100, a coin 50 times: {worth}. "
+        f"It holds while at least {one.promised_survivors} clients are in the total, of whom {one.colluders} may tell "
+        "their noise; who has several rows is promised less, unless clients are protected"
+    )
 
 
 def charts(audit: Audit) -> Iterator[LineChart]:

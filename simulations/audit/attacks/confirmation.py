@@ -23,8 +23,9 @@ from simulations.audit.workbench import Bench
 LEVEL = 0.01
 """How often a guess is called right whatever was sent."""
 
-SUMS = 16
-"""Sums of the same vectors that a trial looks at: they show what one sum of vectors sixteen times as long does."""
+SUMS, ENTRIES = 16, 2_731
+"""Sums of the same vectors that a trial looks at, of vectors of so many entries (digits): they show what one sum of
+vectors sixteen times as long does, so of longer ones fewer are made."""
 
 
 class Confirmation(Attack):
@@ -34,8 +35,8 @@ class Confirmation(Attack):
     title = "Whether a guess of all that a client sent is right, asked of the key holder"
     explanation = (
         "The key holder of an encrypted sum is handed what a client sent, as a guess, and looks for traces of rounding "
-        "it in the noise of sixteen sums that it decrypts. Success: the noise confirms the guess. Chance: a guess is "
-        "confirmed by accident in one of a hundred cases at most."
+        "it in the noise of up to sixteen sums that it decrypts. Success: the noise confirms the guess. Chance: a "
+        "guess is confirmed by accident in one of a hundred cases at most."
     )
     if_open = "the noise of a CKKS sum confirms a guess; BFV and masks prevent it"
 
@@ -54,7 +55,8 @@ class Confirmation(Attack):
             cohort = bench.cohort(2)
             vectors = bench.vectors(cohort)
             holder = Coalition(name="key holder", parties=frozenset({next(free_numbers(tuple(cohort)))}))
-            sums = tuple(bench.run(mode, vectors) for _ in range(SUMS))
+            n_sums = min(SUMS, -(-SUMS * ENTRIES // bench.layout.size))
+            sums = tuple(bench.run(mode, vectors) for _ in range(n_sums))
             view = view_of(sums, holder, bench.known({party: (one, one) for party, one in vectors.items()}))
             scores += [
                 attacked(self, view, party, bench.truth(indices, vectors[party]), bench.rng)

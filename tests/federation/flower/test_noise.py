@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from rehearsed import (
     write_invitation,
 )
 
+from analytic.afl import AFL
 from analytic.learner import ClientRows
 from analytic.model_files import load_model
 from federation.errors import FederationError
@@ -308,3 +310,26 @@ def test_terms_carry_the_whole_plan_and_nothing_else() -> None:
         content = json.loads(private().terms) | {"privacy": wrong}
         with pytest.raises(WireError, match="these are no terms"):
             Terms.from_bytes(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+
+
+@pytest.mark.parametrize(("times", "is_refused"), [((4, 1), True), ((1, 200), True), ((1, 1), False)])
+def test_a_rehearsal_looks_at_every_site_for_rows_beyond_the_bound(
+    trial: Trial, tmp_path: Path, times: tuple[int, int], is_refused: bool, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """At one site rows are longer than the clip leaves them; its Gram's trace, or a sum of entries, tells."""
+    honest, asked = AFL.client_statistics, []
+
+    def longer(own: AFL, model: Any, rows: ClientRows) -> Any:
+        found = honest(own, model, rows)
+        asked.append(len(rows))
+        if len(rows) != asked[0] or not hasattr(found, "gram"):
+            return found
+        return replace(found, gram=found.gram * times[0], cross=found.cross * times[1])
+
+    monkeypatch.setattr(AFL, "client_statistics", longer)
+    with_budgets(trial)
+    with caplog.at_level("WARNING"), suppress(FederationError, SecureSumError):
+        rehearse(trial.folder, run_config(tmp_path, **NOISE))
+    assert asked
+    assert ("they reach beyond: rows were not brought into it" in caplog.text) is is_refused

@@ -22,11 +22,11 @@ from federation.modes import choose_modes
 from simulations.audit import command as audit_command
 from simulations.audit.attack import Expectation
 from simulations.audit.audit import PRIVATE_TOTAL, TOTAL, Audit, AuditSettings, Cell, audit
-from simulations.audit.catalogue import NAMES, choose_attacks
+from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.evaluate import Score, Verdict
 from simulations.audit.noisy_totals import NOISE_FAULTS
 from simulations.report.audit_findings import findings, print_audit
-from simulations.report.audit_html import to_html
+from simulations.report.audit_html import folded, promise, to_html
 from simulations.report.page import row_picture
 
 pytestmark = pytest.mark.xdist_group("audit")  # one process makes the fixtures, which take long, once
@@ -55,6 +55,10 @@ def report() -> Audit:
 @pytest.fixture(scope="module")
 def page(report: Audit) -> str:
     return to_html(report)
+
+
+def replace_cell(cell: Cell, **changes: object) -> Cell:
+    return cell.model_copy(update=changes)
 
 
 def leaky(report: Audit) -> Audit:
@@ -141,7 +145,7 @@ def test_a_leak_and_a_toothless_attack_are_said_loudly(report: Audit) -> None:
     )
     broken = report.model_copy(update={"wrong_answers": ("mask streams",)})
     assert not broken.holds
-    assert next(findings(broken))[1].startswith("primitives do not give their known answers (mask streams)")
+    assert "published bad messages are taken (mask streams)" in next(findings(broken))[1]
     toothless = report.model_copy(update={"cells": [blunt]})
     assert any(not fine and "did not win where they must" in text for fine, text in findings(toothless))
     assert all(fine for fine, _ in findings(report))
@@ -180,6 +184,42 @@ def test_the_matrix_can_be_read_from_the_page(report: Audit, page: str) -> None:
         assert text.startswith(report.cell(name, mode).verdict.value)
     assert parsed.cells["lone_rows", "plain"].startswith("recovered")
     assert parsed.unscoped == []
+
+
+def test_who_checks_sees_equal_cells_as_one_and_of_a_hundred_people(report: Audit) -> None:
+    modes = choose_modes(["plain", "masked", "ckks", "bfv"])
+    score = Score(hits=0, trials=40, chance=0.5)
+    cells = [replace_cell(report.cell("membership", "masked"), mode=mode.name, score=score) for mode in modes[1:]]
+    several = report.model_copy(
+        update={
+            "cells": [*cells[:2], replace_cell(cells[2], score=Score(hits=40, trials=40, chance=0.5))],
+            "settings": report.settings.model_copy(update={"modes": tuple(mode.name for mode in modes)}),
+        }
+    )
+    found = dict(folded(several))[ATTACKS["membership"].title]
+    assert [len(one) for one in found] == [0, 2, 0, 0]
+    alike, broken = found[1]
+    assert (alike.fine, alike.words) == (True, "right for none of 100, by guessing alone for 50 (0 of 80 tries)")
+    assert alike.where == "masked, encrypted (CKKS): "
+    assert (broken.fine, broken.verdict) == (False, Verdict.RECOVERED)
+    page = to_html(several)
+    assert "recovered (not as promised)" in page
+    assert page.index('id="folded"') < page.index('id="matrix"')
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"epsilon": 0.1}, "whether a row went in is right at most 52 times of 100, a coin 50 times: little more than"),
+        ({"epsilon": 1.0}, "at most 73 times of 100, a coin 50 times: a real limit"),
+        ({"epsilon": 3.0}, "at most 95 times of 100, a coin 50 times: a weak promise"),
+        ({"epsilon": 8.0}, "at most 99.97 times of 100, a coin 50 times: next to no promise"),
+        ({"unit": "client", "adjacency": "replace-one"}, "which of two candidates for a client's rows went in"),
+    ],
+)
+def test_epsilon_is_said_as_what_one_person_is_promised(report: Audit, changed: dict[str, object], said: str) -> None:
+    """The likelihood of a right guess at even odds, exp(epsilon) / (1 + exp(epsilon)), and delta's share."""
+    assert said in promise(report.noise[0].model_copy(update=changed))
 
 
 def test_the_page_needs_nothing_from_elsewhere(page: str) -> None:
@@ -235,6 +275,10 @@ def test_a_browser_opens_the_page_without_a_complaint(report: Audit, page: str, 
     with browser(tmp_path / "profile") as tab:
         tab.open(file)
         assert tab.seen("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
+        shown = "[...document.querySelectorAll('#folded, #matrix')].map(table => table.offsetHeight > 0)"
+        assert tab.evaluate(shown) == [True, False]  # whoever checks comes first
+        tab.evaluate("document.getElementById('researcher').click()")
+        assert tab.evaluate(shown) == [False, True]
         cells = tab.evaluate(
             "[...document.querySelectorAll('td[data-attack]')].map("
             "c => [c.dataset.attack, c.dataset.mode, c.querySelector('b').textContent, c.offsetHeight])"

@@ -21,6 +21,7 @@ from secagg.dp import PrivacyError, calibrate
 from simulations.compare import private
 from simulations.compare.dpsgd import DPSGD
 from simulations.compare.dropouts import Dropouts
+from simulations.compare.frontier import frontier
 from simulations.compare.options import CompareOptions
 from simulations.compare.private import (
     TRUSTS,
@@ -285,6 +286,11 @@ def test_softmax_rounds_beat_dp_sgd_for_the_same_budget(digits: Dataset) -> None
     assert (found.rounds, found.bytes_up_per_client) == (56, 56 * 65 * 10 * 4)
     assert 0.8 < found.accuracy_mean < comparison.of("central", 1.0).accuracy_mean
     assert any(sentence.startswith("dpsgd: a softmax head by Opacus") for sentence in comparison.statement)
+    ours, theirs = frontier([], [], [comparison])
+    assert (theirs.learner, theirs.mode, theirs.messages_per_client) == ("dpsgd", "baseline", 56)
+    assert "bytes" in ours.unbeaten
+    assert "bytes" not in theirs.unbeaten
+    assert theirs.client_seconds == found.train_seconds / 5 > 0
 
 
 def test_a_deep_learner_is_told_when_it_should_be_flat(digits: Dataset) -> None:
