@@ -7,15 +7,14 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Self
 
 from federation.certificates import Authority
 from federation.errors import UsageError
+from federation.server.run_settings import template_settings
 from federation.site.errors import DeploymentError
 from federation.site.key_files import write_new
-from federation.site.strict_models import read_toml
 from federation.trial import Trial
 
 SERVER = "server"
@@ -97,7 +96,9 @@ class LocalDeployment:
             settings: see ``RunSettings``; what is not said is as in the app's template.
         """
         nodes = sum(self.process(host) is not None for host in self.hosts)
-        said = _template() | {"nodes": nodes} | {name.replace("_", "-"): value for name, value in settings.items()}
+        said = (
+            template_settings() | {"nodes": nodes} | {name.replace("_", "-"): value for name, value in settings.items()}
+        )
         server = self._processes[SERVER]
         assert server.stdin is not None, "it is a pipe"
         with suppress(BrokenPipeError):  # wait() tells that it is gone
@@ -161,11 +162,6 @@ class LocalDeployment:
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 stream.close()
-
-
-def _template() -> dict[str, Any]:
-    with as_file(files("federation.flower") / "template" / "pyproject.toml") as path:
-        return dict(read_toml(path)["tool"]["flwr"]["app"]["config"])
 
 
 def _write_tls(folder: Path, hosts: list[str]) -> None:

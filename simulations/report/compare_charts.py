@@ -62,7 +62,8 @@ TRUST_TITLES: Mapping[Trust, str] = {
     "local": "local (no secure sum)",
 }
 OVERVIEW_INCHES = (10.6, 4.3)
-FRONTIER_INCHES = (11.5, 4.6)
+FRONTIER_INCHES = 11.5
+LEGEND_INCHES = 1.1
 
 
 def accuracy_charts(comparison: Comparison) -> Iterator[Chart]:
@@ -245,7 +246,9 @@ def frontier_picture(comparison: Comparison) -> str:
         figure.suptitle("\n".join(textwrap.wrap(charts[0].title, 110)), x=0.014, ha="left", fontsize=11)
 
     alt = " ".join(chart.alt for chart in charts)
-    return as_file(to_svg(draw, inches=FRONTIER_INCHES, salt="frontier", alt=alt, margin=0.1))
+    return as_file(
+        to_svg(draw, inches=(FRONTIER_INCHES, charts[0].height + LEGEND_INCHES), salt="frontier", alt=alt, margin=0.1)
+    )
 
 
 def _frontier_charts(comparison: Comparison) -> Iterator[FrontierChart]:

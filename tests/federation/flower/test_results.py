@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rehearsed import END, edit, edit_all, invitation, is_exact, node_of, run_config, site, weigh
 
+from analytic import AFL, FedHiP, RowFormat
 from analytic.learner import ClientRows, fit_pooled
-from analytic.model_files import load_model
+from analytic.model_files import load_model, save_model
 from federation.__main__ import main
 from federation.datasets import bundled
 from federation.flower.rehearsal import rehearse
@@ -152,6 +154,28 @@ def test_a_regression_is_judged_at_the_sites_and_made_personal_there(
     (without,) = at_site(trial, 1, "model-*")
     assert main(["personalise", str(without), str(site_file)]) == 2
     assert "with its total, which a run gives to whom the roster's totals name" in capsys.readouterr().err
+
+
+def test_personalising_needs_a_model_of_fedhip_and_rows_and_judges_where_some_are_kept(
+    trial: Trial, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site_file, own = trial.site(2) / "site.toml", tmp_path / "own.safetensors"
+    for learner in (AFL, FedHiP):
+        made: Any = learner(
+            n_features=64, n_targets=10, feature_format=RowFormat.parse("UQ5.11"), max_rows=2000, ridge=1.0
+        )
+        save_model(tmp_path / made.name, made, fit_pooled(made, trial.rows[2]))
+    with np.load(trial.site(2) / "rows.npz") as archive:
+        np.savez(trial.site(2) / "rows.npz", x_train=archive["x_train"], y_train=archive["y_train"])
+    words = [str(site_file), "--output", str(own)]
+    assert main(["personalise", str(tmp_path / "fedhip"), *words]) == 0
+    assert "for judging" not in capsys.readouterr().out
+    assert main(["personalise", str(tmp_path / "afl"), *words]) == 2
+    assert "holds a model of afl, and must hold one of fedhip" in " ".join(capsys.readouterr().err.split())
+    text = site_file.read_text()
+    site_file.write_text(text[: text.index("[client]")] + text[text.index("[policy]") :])
+    assert main(["personalise", str(tmp_path / "fedhip"), *words]) == 2
+    assert "has no [client], and so no rows" in capsys.readouterr().err
 
 
 def test_results_that_the_server_did_not_sign_are_not_kept(trial: Trial, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from secagg.dp import PrivacyError, calibrate
 from simulations.compare import private
 from simulations.compare.dpsgd import DPSGD
 from simulations.compare.dropouts import Dropouts
+from simulations.compare.frontier import frontier
 from simulations.compare.options import CompareOptions
 from simulations.compare.private import (
     TRUSTS,
@@ -89,7 +90,10 @@ def test_masks_carry_the_same_noisy_integers(digits: Dataset, n_clients: int, mo
     settings = replace(SMALL, epsilons=(2.0,), n_clients=n_clients, n_seeds=1)
     masked = compare_private(digits, settings).of("distributed", 2.0)
     monkeypatch.setattr(private, "MaskedSum", in_the_clear)
-    assert compare_private(digits, settings).of("distributed", 2.0) == masked
+    costs = {"bytes_up_per_client", "messages_per_client", "client_seconds"}
+    clear = compare_private(digits, settings).of("distributed", 2.0)
+    assert clear.model_dump(exclude=costs) == masked.model_dump(exclude=costs)
+    assert clear.messages_per_client == 2 < masked.messages_per_client
 
 
 @pytest.mark.parametrize("anew", [False, True])
@@ -133,11 +137,12 @@ def test_digits_keep_what_is_promised(digits: Dataset, monkeypatch: pytest.Monke
         PrivacyTerms(adjacency="replace-one"),
         PrivacyTerms(mean_share=0.0),
         PrivacyTerms(n_layers=1, mean_share=0.0, d_phi=32, d_f=16),
+        PrivacyTerms(n_layers=0, activation="sine", variance=0.01),
         PrivacyTerms(n_rounds=2),
         PrivacyTerms(n_rounds=2, adjacency="replace-one"),
         PrivacyTerms(unit="client", client_rows=72, adjacency="replace-one", mean_share=0.0),
     ],
-    ids=["client", "replace", "one release", "deep", "logistic", "logistic replace", "client replace"],
+    ids=["client", "replace", "one release", "deep", "sine", "logistic", "logistic replace", "client replace"],
 )
 def test_other_terms_run_and_keep_their_budget(digits: Dataset, terms: PrivacyTerms) -> None:
     settings = replace(SMALL, epsilons=(8.0,), terms=terms, n_seeds=1)
@@ -285,6 +290,11 @@ def test_softmax_rounds_beat_dp_sgd_for_the_same_budget(digits: Dataset) -> None
     assert (found.rounds, found.bytes_up_per_client) == (56, 56 * 65 * 10 * 4)
     assert 0.8 < found.accuracy_mean < comparison.of("central", 1.0).accuracy_mean
     assert any(sentence.startswith("dpsgd: a softmax head by Opacus") for sentence in comparison.statement)
+    ours, theirs = frontier([], [], [comparison])
+    assert (theirs.learner, theirs.mode, theirs.messages_per_client) == ("dpsgd", "baseline", 56)
+    assert "bytes" in ours.unbeaten
+    assert "bytes" not in theirs.unbeaten
+    assert theirs.client_seconds == found.train_seconds / 5 > 0
 
 
 def test_a_deep_learner_is_told_when_it_should_be_flat(digits: Dataset) -> None:
