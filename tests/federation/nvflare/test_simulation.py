@@ -48,6 +48,7 @@ def test_masked_and_committee_give_the_bits_of_flower_and_of_one_process(sites: 
 def test_every_private_mode(sites: Trial, tmp_path: Path) -> None:
     """One job with a run for each."""
     modes = {f"run{place}": mode for place, mode in enumerate(PRIVATE_MODES)}
-    simulate(sites, **{name: settings(tmp_path, mode=mode) for name, mode in modes.items()})
+    config = settings(tmp_path)
+    simulate(sites, **{name: config | {"mode": mode} for name, mode in modes.items()})
     for name in modes:
         assert_exact(sites, output(sites, name), [1, 2, 3, 4])
