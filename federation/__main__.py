@@ -14,8 +14,10 @@ from federation.change_command import COMMAND as CHANGE
 from federation.console.arguments import file
 from federation.console.command_parser import run_commands
 from federation.console.declaration import Command, option
+from federation.doctor_command import COMMAND as DOCTOR
 from federation.dossier_command import COMMANDS as DOSSIER
 from federation.errors import UsageError
+from federation.inspect_command import COMMAND as INSPECT
 from federation.local.command import COMMAND as DEMO
 from federation.personalise_command import COMMAND as PERSONALISE
 from federation.receipts import problems, told_by
@@ -114,6 +116,8 @@ COMMANDS: tuple[Command[Any], ...] = (
         finding="the totals give another model, or a receipt does not vouch or convicts",
     ),
     DEMO,
+    DOCTOR,
+    INSPECT,
     CHANGE,
     PERSONALISE,
     *DOSSIER,

@@ -10,6 +10,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -168,6 +169,11 @@ class Demonstration:
             }
 
     @property
+    def folder(self) -> Path:
+        """Where all parties lie."""
+        return self._deployment.trial.folder
+
+    @property
     def _run(self) -> str:
         return f"run-{self._number}"
 
@@ -272,7 +278,7 @@ class Demonstration:
         return found
 
     def _look_at_model(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        output, folder = self._deployment.output(self._run), self._deployment.trial.folder
+        output, folder = self._deployment.output(self._run), self.folder
         saved, survivors = load_model(output / "model.safetensors"), summary["survivors"][-1]
         pooled: Any = None
         if not self._epsilon:

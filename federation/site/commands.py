@@ -143,7 +143,7 @@ def _check_site(options: SiteOptions) -> int:
     Site(site).sweep()
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
     if site.ledger is not None:
-        _say_spent(site.ledger)
+        print(spent_in_words(site.ledger))
     for own in site.helpers:
         print(f"{own.role.name} {own.party}: key fits the roster")
     if site.client is not None:
@@ -175,11 +175,11 @@ def _warn_of_unlike_columns(schema: TableSchema, features: Any) -> None:
         )
 
 
-def _say_spent(ledger: Ledger) -> None:
-    """What the site's rows have cost so far, of what they may."""
+def spent_in_words(ledger: Ledger) -> str:
+    """Return what a site's rows have cost so far, of what they may."""
     spent, budget = ledger.spent(), ledger.budget
     epsilon, releases = (spent.epsilon, spent.releases) if spent is not None else (0.0, 0)
-    print(
+    return (
         f"privacy: {releases} sums have cost epsilon {epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}; "
         f"head {ledger.head}"
     )
@@ -189,7 +189,7 @@ def _begin_ledger(options: SiteOptions) -> int:
     site = SiteFile.read(options.file)
     if site.privacy is None or site.budget is None:
         raise SiteFileError(f"{options.file} needs [privacy]: a ledger is of a budget for rows; add what they may cost")
-    _say_spent(Ledger.create(site.privacy.ledger, site.budget))
+    print(spent_in_words(Ledger.create(site.privacy.ledger, site.budget)))
     return 0
 
 

@@ -85,6 +85,27 @@ class _Entry:
         return self.survivors is not None and (self.subject, self.cohort) == (other.subject, other.cohort)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedTotal:
+    """A total as its owner may see it.
+
+    Args:
+        total: the digest of the sum.
+        rows: the fingerprint of the rows that are in it; under the journal's own key it tells nothing of them.
+        survivors: whose total it is; empty where that was not shown, and where a helper's entry names nobody.
+        n_vectors: how many clients are in it; 0 where that was not shown.
+        is_help: whether this site helped to release it, and no rows of its own are meant.
+        is_allowed: whether it took one of the totals that the owner allows.
+    """
+
+    total: bytes
+    rows: bytes
+    survivors: tuple[PartyId, ...]
+    n_vectors: int
+    is_help: bool
+    is_allowed: bool
+
+
 class Journal:
     """The totals that a site's rows, and its help, have been given to. It lies with the site's sessions.
 
@@ -176,6 +197,26 @@ class Journal:
         """How many totals are in it, and how many of them its owner had to allow."""
         ((entries, allowed),) = self._folder.run("SELECT count(*), coalesce(sum(allowed), 0) FROM totals")
         return entries, allowed
+
+    def totals(self) -> list[NotedTotal]:
+        """Return what is in it, in the order in which it was agreed to."""
+        found = []
+        for total, written, subject, allowed in self._folder.run(
+            "SELECT total, survivors, subject, allowed FROM totals ORDER BY rowid"
+        ):
+            is_help = subject == _HELPED
+            survivors = () if is_help else tuple(sorted(_read(written) or ()))
+            found.append(
+                NotedTotal(
+                    total=total,
+                    rows=subject,
+                    survivors=survivors,
+                    n_vectors=len(_vectors(written)) if is_help else len(survivors),
+                    is_help=is_help,
+                    is_allowed=bool(allowed),
+                )
+            )
+        return found
 
     def _enter(self, protocol: SumProtocol, new: _Entry, written: bytes) -> None:
         what = (protocol.digest, written, new.subject)
@@ -336,7 +377,7 @@ def _written(survivors: Survivors | None) -> bytes:
     return b"".join(_number(party) for party in sorted(survivors or ()))
 
 
-def _read(written: bytes) -> frozenset[_Vector] | None:
+def _read(written: bytes) -> frozenset[PartyId] | None:
     places = range(0, len(written), _PARTY_BYTES)
     return frozenset(int.from_bytes(written[place : place + _PARTY_BYTES], "big") for place in places) or None
 

@@ -10,6 +10,7 @@ from federation.modes import MODES
 from federation.privacy import is_bounded
 from federation.site.errors import DeclinedError, NoSessionError
 from federation.site.invitation import Agreement, Invitation
+from federation.site.journal import NotedTotal
 from federation.site.key_pair import SessionKeyPair
 from federation.site.parties import KEY_PAIR, epochs_of, journal_of, parties_of
 from federation.site.presence import say_present
@@ -161,6 +162,16 @@ class Site:
         """How many totals this site has had part in, and how many of these its owner had to allow."""
         with self._folder.locked():
             return journal_of(self._file, self._folder).count()
+
+    def totals(self) -> list[NotedTotal]:
+        """Return the totals that this site has had part in."""
+        with self._folder.locked():
+            return journal_of(self._file, self._folder).totals()
+
+    def count_sessions(self) -> int:
+        """Return how many sessions' secrets are kept."""
+        with self._folder.locked():
+            return len(self._folder.held())
 
     def _agree(self, invitation: Invitation) -> Agreement:
         """The agreement, if this site's own file allows it."""

@@ -177,7 +177,8 @@ class PrivacyOptions:
 With --epsilon a simulation of its own runs beside the others, for afl, random, logistic and deepafl where they are
 asked for, with the cohorts, partitions, dropouts and --seed above. Its distributed noise always travels under masks,
 whatever --modes says; its rows are brought to norm 1 and have formats of their own, whatever --format says; its ridge
-is 0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64, its random d_phi=64, unless --option
+is 0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64, its random d_phi=64 and
+activation=gelu, unless --option
 sets them.
 """
 

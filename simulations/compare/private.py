@@ -52,6 +52,7 @@ class PrivacyTerms:
         step, scale: theirs.
         d_phi: columns of its Phi_t.
         d_f: columns of its F_t.
+        activation, variance: of random features; a sine has phases, as in ``RandomMap``.
         ridge: what every solve adds to the noise's own ridge.
 
     Raises:
@@ -71,6 +72,8 @@ class PrivacyTerms:
     scale: float = 10.0
     d_phi: int = 64
     d_f: int = 64
+    activation: str = "gelu"
+    variance: float = 1.0
     ridge: float = 0.01
 
     def __post_init__(self) -> None:
@@ -104,7 +107,14 @@ class PrivacyTerms:
         """The closed form before its rows are bounded. What it takes features for plays no part behind a row map."""
         sizes = {"n_features": n_features, "n_targets": n_classes, "max_rows": max_rows, "ridge": self.ridge}
         if not self.n_layers:
-            features = RandomMap(n_features=n_features, n_columns=self.d_phi, feature_bound=1.0, activation="gelu")
+            features = RandomMap(
+                n_features=n_features,
+                n_columns=self.d_phi,
+                feature_bound=1.0,
+                activation=self.activation,
+                projection="fourier" if self.activation == "sine" else "nin",
+                variance=self.variance,
+            )
             lift = None if self.n_layers is None else features
             row_format = RowFormat(integer_bits=1, fraction_bits=16)
             start = AFL(feature_format=row_format, lift=lift, **sizes)  # type: ignore[arg-type]
@@ -477,7 +487,7 @@ def without_depth(settings: PrivateSettings) -> PrivateSettings:
 
 PRIVATE_FORMS: Mapping[str, Mapping[str, Any]] = {
     "afl": {},
-    "random": {"d_phi": 64},
+    "random": {"d_phi": 64, "activation": "gelu", "variance": 1.0},
     "logistic": {"n_rounds": 5, "step": 8.0, "scale": 10.0},
     "deepafl": {"n_layers": 1, "d_phi": 64, "d_f": 64},
 }

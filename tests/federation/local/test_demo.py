@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import queue
+import re
 import signal
 import threading
 import time
@@ -60,7 +61,7 @@ def press(page: PageServer, what: str, whom: str = "") -> dict[str, Any]:
     return state
 
 
-def test_a_visit(page: PageServer) -> None:
+def test_a_visit(page: PageServer, capsys: pytest.CaptureFixture[str]) -> None:
     """Train; the same rows again are refused; a liar is named; who comes back is in no difference of totals."""
     first = press(page, "run", "committee")
     assert first["run"]["failure"] == ""
@@ -86,6 +87,23 @@ def test_a_visit(page: PageServer) -> None:
     lied = press(page, "run", "committee")
     assert lied["model"] == lied["pooled"]
     assert "helper-102 says other sums than the other helpers, and is left out: it lies" in lied["run"]["seen"]
+
+    site = page.demonstration.folder / "site-1" / "site.toml"
+    capsys.readouterr()
+    assert main(["inspect", str(site)]) == 0
+    told = capsys.readouterr().out
+    assert "client 1: its rows are in 2 totals" in told
+    assert len(re.findall("with clients 1, 2, 3, 4; receipt of sum .*countersigned by 3 of the 4 helpers", told)) == 2
+    assert len(re.findall("came back: .*model-[0-9a-f]{16}.safetensors", told)) == 2
+    assert main(["inspect", str(site), "--metrics"]) == 0
+    numbers = capsys.readouterr().out.splitlines()
+    assert {"analytic_secagg_totals_rows 2", "analytic_secagg_receipts 2", "analytic_secagg_sessions 0"} <= {*numbers}
+    (receipt, *_) = site.parent.glob("results/*.receipt")
+    receipt.with_stem("0" * 16).write_bytes(receipt.read_bytes())
+    assert main(["inspect", str(site)]) == 0
+    assert f"receipt {'0' * 16}: its sum is not in the journal" in capsys.readouterr().out
+    assert main(["inspect", str(site.parents[1] / "helper-103" / "site.toml")]) == 0
+    assert "helper 103: it helped to release 2 totals, of 4, 4 clients" in capsys.readouterr().out
 
     press(page, "rows")
     gone = press(page, "kill", "site-3")
@@ -177,6 +195,20 @@ def test_a_site_with_a_budget_begins_its_ledger(tmp_path: Path) -> None:
     ledger = SiteFile.read(trial.site(5) / "site.toml").ledger
     assert ledger is not None
     assert (ledger.budget.epsilon, ledger.spent()) == (pytest.approx(3.2), None)
+
+
+def test_a_site_that_never_took_part_is_inspected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trial = command.make_trial(tmp_path / "trial", bundled("breast_cancer"), DemoOptions(epsilon=2.0))
+    site = str(trial.site(5) / "site.toml")
+    assert main(["inspect", site, "--metrics"]) == 0
+    assert {"analytic_secagg_totals_rows 0", "analytic_secagg_epsilon_spent 0"} <= {
+        *capsys.readouterr().out.split("\n")
+    }
+    assert main(["inspect", site]) == 0
+    told = capsys.readouterr().out
+    assert "client 5: its rows are in 0 totals" in told
+    assert "key holder 201: it helped to release 0 totals\n" in told
+    assert "0 sums have cost epsilon 0 of 3.2" in told
 
 
 @pytest.mark.slow
