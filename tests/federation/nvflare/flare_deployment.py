@@ -42,7 +42,7 @@ class FlareDeployment:
 
     def __init__(self, folder: Path, *, n_sites: int) -> None:
         self.folder, self.port = folder, reserve_port()
-        self.trial = make_trial(folder, bundled("breast_cancer"), n_sites=n_sites, n_helpers=2, port=self.port)
+        self.trial = make_trial(folder, bundled("breast_cancer"), n_sites=n_sites, n_helpers=4, port=self.port)
         self.sites = [self.trial.site(party).name for party in self.trial.rows]
         self.processes = Processes(folder, ENVIRONMENT)
         self._command("provision", "-p", "project.yml", "-w", "kits", "--force")

@@ -1,4 +1,4 @@
-"""NVFlare's own processes on loopback, with TLS: a foreign job, clients that are killed, late and started again."""
+"""NVFlare's own processes on loopback, with TLS: a foreign job, sites that are killed, late and started again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("nvflare", reason="the engine is the extra nvflare: pip inst
 from flare_deployment import SERVER, FlareDeployment
 from simulated import assert_exact
 
-KILLED, LATE, OPEN = "site-4", "site-5", "site-3"
+KILLED, LATE, HELPER, OPEN = "site-4", "site-5", "site-2", "site-3"
 """The owner of the last forgot to close its kit, which shows what the others are spared."""
 
 FOREIGN_CODE = """\
@@ -61,8 +61,11 @@ def test_a_deployment_from_start_to_end(deployment: FlareDeployment) -> None:
     assert ended == "FINISHED:ABNORMAL", deployment.processes.log(SERVER)  # so NVFlare notes that a client died
     assert_exact(deployment.trial, deployment.output(masked), [1, 2, 3])
     deployment.wait_connected(*deployment.sites)
-    committee = deployment.submit(mode="committee", receipts="helpers")
-    assert deployment.wait_ended(committee) == "FINISHED:COMPLETED", deployment.processes.log(SERVER)
+    committee = deployment.submit(mode="committee", receipts="helpers", round_seconds=30.0)
+    deployment.wait_said(committee, party=102, sent="SEED_COMPLAINTS")
+    deployment.restart_site(HELPER)
+    ended = deployment.wait_ended(committee)
+    assert ended == "FINISHED:ABNORMAL", deployment.processes.log(SERVER)
     assert_exact(deployment.trial, deployment.output(committee), [1, 2, 3, 4, 5])
 
 
