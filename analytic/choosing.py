@@ -193,6 +193,8 @@ class Chosen(Around):
         object.__setattr__(self, "criterion", Criterion(self.criterion))
         object.__setattr__(self, "ridges", tuple(sorted(set(map(float, self.ridges)))))
         inner = self.learner
+        if type(inner) not in (AFL, FedHiP):
+            raise SpecificationError(f"a penalty is chosen for afl, random or fedhip, and {inner.name} states its own")
         if inner.ridge or inner.ri_gamma or inner.row_map is not None or not inner.target_sums:
             raise SpecificationError(
                 "a penalty is chosen for exact sums with the targets' own and without an RI process: set ridge and "

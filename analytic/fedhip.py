@@ -11,7 +11,7 @@ import numpy as np
 from analytic.afl import AFL, LinearModel, dequantised, in_digits
 from analytic.errors import NotReadyError, SpecificationError
 from analytic.learner import ClientRows, canonical_context
-from analytic.model_arrays import Parts
+from analytic.model_arrays import ModelFileError, Parts
 from analytic.noisy_solve import NoisySolver
 from analytic.statistics import LABELS, Statistics
 
@@ -52,7 +52,7 @@ class FedHiP(AFL):
 
     Behind a row map the total is AFL's noisy one, and a personal model that stays with its client costs nothing more:
     beside the release it is made of the client's own rows, mapped alike. One that leaves the client tells of them what
-    no noise covers.
+    no noise covers. Clients that get the total know their own shares of its noise: count them among ``colluders``.
 
     Args:
         n_features: d.
@@ -171,5 +171,9 @@ class FedHiP(AFL):
                 if self.spec.target_sums and self.target_format != LABELS
                 else None,
             )
-        survivors = int(parts.integers("total.survivors", (1,))[0]) if "total.survivors" in parts else 1
+        survivors = 1
+        if total is not None and self.row_map is not None:  # as many shares of noise are in it
+            survivors = int(parts.integers("total.survivors", (1,))[0])
+            if survivors < 1:
+                raise ModelFileError(f"{parts.source}: a total is of at least one client, and {survivors} came")
         return FedHiPModel(solution=linear.solution, centre=linear.centre, total=total, survivors=survivors)

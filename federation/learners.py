@@ -455,7 +455,7 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         LearnerEntry(
             name="lda",
             build=_weighing(_lda),
-            options={"d_phi": int, "clip": yes_or_no, **WEIGHING},
+            options={"d_phi": int, "clip": yes_or_no, **WEIGHING, **AGREEING},
             n_sums=_balancing,
             labels_only=True,
         ),

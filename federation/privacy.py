@@ -156,7 +156,7 @@ class PrivacyPlan:
         if not isinstance(learner, Boundable):
             raise PrivacyError(
                 f"no noise is known that covers the sums of {learner.name}: it has no private form; take afl, "
-                "random, logistic or deepafl, or leave the privacy plan out"
+                "fedhip, random, logistic or deepafl, or leave the privacy plan out"
             )
         return learner.bounded(self.row_terms)
 

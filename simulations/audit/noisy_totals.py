@@ -103,7 +103,7 @@ class NoiseEvidence(Record, title="noise"):
     Gaussian curve for what it adds over the noise found, so that a clip that does not bound is seen."""
     promise_epsilon: NotNegative
     """The same for the claimed noise alone, over all that the plan could promise in its place: a record or a client,
-    added or replaced; the largest part of a claim that one of them moves totals by, times epsilon."""
+    added or replaced: by the Gaussian curve for what moves totals most, whichever of these that is."""
     beyond_bound: Natural
     """Clients with a trace of the Gram above their rows times the squared bound, or sums of rows beyond theirs."""
     dependence_p_value: Part

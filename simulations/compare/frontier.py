@@ -39,7 +39,7 @@ class FrontierPoint(Record, title="frontier point"):
     messages_per_client: Count
     """Messages in which it sent them."""
     client_seconds: NotNegative
-    """Time that a client computed."""
+    """Time that a client computed; of a baseline its whole training, the server's part in it, divided by clients."""
     unbeaten: tuple[Cost, ...]
     """The costs for which nothing else of the same cohort, partition, budget and mode, and no baseline, was at least as
     good for at most as much."""

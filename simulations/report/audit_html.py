@@ -170,13 +170,15 @@ def of_people(scores: list[Score]) -> str:
 
 
 def _of_a_hundred(part: float) -> str:
-    return "none" if part < 1e-9 else "fewer than 1" if part < 0.005 else f"{100 * part:.0f}"
+    if 0 < part < 0.01 or 0.99 < part < 1:
+        return "fewer than 1" if part < 0.5 else "more than 99"
+    return f"{100 * part:.0f}" if part else "none"
 
 
 def promise(one: NoiseEvidence) -> str:
     """What epsilon and delta come to for one person: Kairouz, Oh and Viswanath, 2015, at even odds."""
     most = (math.exp(one.epsilon) + one.delta) / (math.exp(one.epsilon) + 1)
-    times = f"{100 * most:.0f}" if most < 0.995 else f"{100 * most:.2f}"
+    times = math.ceil(1e3 * most) / 10 if most < 0.995 else math.ceil(1e4 * most) / 100  # a bound is rounded up
     worth = (
         "little more than guessing" if most < 0.6
         else "a real limit" if most < 0.9
@@ -189,7 +191,7 @@ def promise(one: NoiseEvidence) -> str:
     )
     return (
         f"epsilon {one.epsilon:g}, delta {one.delta:g}, for one {one.unit} ({one.adjacency}): whoever sees the total "
-        f"and knows everything but {hidden} is right at most {times} times of 100, a coin 50 times: {worth}. "
+        f"and knows everything but {hidden} is right at most {times:g} times of 100, a coin 50 times: {worth}. "
         f"It holds while at least {one.promised_survivors} clients are in the total, of whom {one.colluders} may tell "
         "their noise; who has several rows is promised less, unless clients are protected"
     )

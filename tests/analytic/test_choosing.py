@@ -16,6 +16,7 @@ from analytic.choosing import Chosen, Criterion, Path, Rule
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.estimators import AFLRegressor
 from analytic.fedhip import FedHiP
+from analytic.lda import LDA
 from analytic.learner import ClientRows, fit_in_the_clear, fit_pooled
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.row_format import ColumnMap, RowFormat
@@ -180,6 +181,9 @@ def test_what_cannot_be_chosen_is_refused() -> None:
     for changes in ({"ridge": 1.0}, {"ri_gamma": 1.0}, {"target_sums": False}):
         with pytest.raises(SpecificationError, match="without an RI process"):
             replace(REAL, learner=replace(REAL.learner, **changes))
+    lda = LDA(**SIZES, n_targets=3, columns=ONE)
+    with pytest.raises(SpecificationError, match="for afl, random or fedhip, and lda states its own"):
+        replace(CLASSES, learner=lda)
     for wrong in ({"n_folds": 1}, {"ridges": (-1.0,)}, {"criterion": Criterion.CLASSES}):
         with pytest.raises(SpecificationError):
             replace(REAL, **wrong)

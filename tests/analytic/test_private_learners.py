@@ -21,6 +21,7 @@ from analytic.evaluation import TallySpec
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, canonical_context, fit_pooled
 from analytic.logistic import RESIDUALS, Logistic, LogisticModel
+from analytic.model_arrays import ModelFileError
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.noisy_solve import NoisySolver, noise_drowns
 from analytic.row_format import RowFormat
@@ -136,6 +137,8 @@ def test_a_personal_model_weighs_its_own_rows_beside_a_noisy_total() -> None:
     *_, model = steps(noisy, [own, rows(5)])
     stored = model_from_bytes(model_to_bytes(noisy, model)).model
     assert stored.survivors == model.survivors == 2
+    with pytest.raises(ModelFileError, match="a total is of at least one client, and 0 came"):
+        model_from_bytes(model_to_bytes(noisy, replace(model, survivors=0)))
     for known in (model, stored):
         nobody, heavy = noisy.personalise(known, ClientRows(own.features, own.targets), [0.0, 1e9])
         assert nobody.weights.tobytes() == model.weights.tobytes()

@@ -210,9 +210,12 @@ def test_who_checks_sees_equal_cells_as_one_and_of_a_hundred_people(report: Audi
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"epsilon": 0.1}, "whether a row went in is right at most 52 times of 100, a coin 50 times: little more than"),
-        ({"epsilon": 1.0}, "at most 73 times of 100, a coin 50 times: a real limit"),
-        ({"epsilon": 3.0}, "at most 95 times of 100, a coin 50 times: a weak promise"),
+        (
+            {"epsilon": 0.1},
+            "a row went in is right at most 52.5 times of 100, a coin 50 times: little more than",
+        ),
+        ({"epsilon": 1.0}, "at most 73.2 times of 100, a coin 50 times: a real limit"),
+        ({"epsilon": 3.0}, "at most 95.3 times of 100, a coin 50 times: a weak promise"),
         ({"epsilon": 8.0}, "at most 99.97 times of 100, a coin 50 times: next to no promise"),
         ({"unit": "client", "adjacency": "replace-one"}, "which of two candidates for a client's rows went in"),
     ],
