@@ -349,6 +349,9 @@ S = TypeVar("S", bound=ScoreReport)
 class ScoreEvaluation(Evaluation[S]):
     """Judge a classifier by binned scores; ``ClassEvaluation`` and ``LabelsEvaluation`` say of how many classes a row.
 
+    Scores of lda and logistic are no estimates of one-hot labels and mostly lie beyond the range: of these the AUC is
+    bounded loosely, the calibration says nothing, and the recall of classes is what it is.
+
     Args:
         n_classes: c.
         n_bins: bins of scores; more bins bound the AUC more closely and cost 2 c + 3 entries each.
