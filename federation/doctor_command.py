@@ -105,8 +105,10 @@ def _clock() -> Iterator[Finding]:
     if (now := time.time()) < EARLIEST:
         shown = time.strftime("%Y-%m-%d", time.gmtime(now))
         yield WRONG, f"the clock shows {shown}; set it, and run chrony or timesyncd"
-    elif _clock_state() == _UNSYNCHRONISED:
+    elif (state := _clock_state()) == _UNSYNCHRONISED:
         yield NOTE, "nobody sets this clock by others'; run chrony or timesyncd: helpers' epochs end by it"
+    elif state < 0:
+        yield NOTE, "this system does not say who sets its clock; look at chronyc tracking or timedatectl"
     else:
         yield FINE, "the clock is set by others'"
 
@@ -114,7 +116,7 @@ def _clock() -> Iterator[Finding]:
 def _clock_state() -> int:
     """What adjtimex(2) says, which reads alone where the structure is all zeros."""
     ask = getattr(ctypes.CDLL(None), "adjtimex", None)  # of Linux
-    return 0 if ask is None else int(ask(ctypes.create_string_buffer(512)))
+    return -1 if ask is None else int(ask(ctypes.create_string_buffer(512)))
 
 
 CHECKS = {

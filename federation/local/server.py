@@ -77,7 +77,11 @@ class SocketTransport:
 
     def _accept(self) -> None:
         while True:
-            raw, _ = self._listening.accept()
+            try:
+                raw, _ = self._listening.accept()
+            except OSError:  # no descriptor is free while strangers hold connections, each for one handshake at most
+                time.sleep(_IDLE_SECONDS)
+                continue
             threading.Thread(target=self._attend, args=(raw,), daemon=True).start()
 
     def _attend(self, raw: socket.socket) -> None:

@@ -198,12 +198,16 @@ class Demonstration:
         """Wait for the end of the run and look at what it left."""
         try:
             error = self._deployment.wait()
-        except DeploymentError as gone:
+        except (DeploymentError, ValueError) as gone:
             error = (type(gone).__name__, str(gone))
         with self._lock:
             self._failure = "" if error is None else error[1]
-            self._findings = self._look()
-            self._is_running = False
+            try:
+                self._findings = self._look()
+            except Exception as error_of_look:  # whatever it is, the page says it and the next run can begin
+                self._failure = f"what this run left cannot be read: {type(error_of_look).__name__}: {error_of_look}"
+            finally:
+                self._is_running = False
 
     def _events(self) -> Iterator[dict[str, Any]]:
         """What the server's own log of this run says."""

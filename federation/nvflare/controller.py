@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -15,7 +16,7 @@ from nvflare.apis.signal import Signal
 from federation.nvflare.wire import TaskTransport
 from federation.server.server_file import ServerFile
 from federation.server.training import train
-from federation.site.errors import UnreachableError
+from federation.site.errors import RunSettingsError, UnreachableError
 
 
 class SumController(Controller):  # type: ignore[misc]
@@ -36,6 +37,7 @@ class SumController(Controller):  # type: ignore[misc]
         """Drive the run's dialogue; its errors end the job, with their text in the server's log.
 
         Raises:
+            RunSettingsError: a workflow whose name is no name of a folder.
             DeploymentError, SecureSumError, AnalyticError: as ``federation.server.training.train``.
         """
 
@@ -44,8 +46,11 @@ class SumController(Controller):  # type: ignore[misc]
             if abort_signal.triggered:
                 raise UnreachableError("the job was aborted; its sites forget its sessions by themselves")
 
+        name = f"{fl_ctx.get_prop(FLContextKey.WORKFLOW)}-{fl_ctx.get_job_id()}"
+        if not re.fullmatch("[A-Za-z0-9_-]{1,128}", name):  # whoever submits a job chooses it, and it names a folder
+            raise RunSettingsError(f"a run is called by letters, digits, _ and -, not {name!r}; rename the workflow")
         server = ServerFile.of_host()
-        output = server.output / f"{fl_ctx.get_prop(FLContextKey.WORKFLOW)}-{fl_ctx.get_job_id()}"
+        output = server.output / name
         train(self._settings, server, TaskTransport(self, fl_ctx), output, log=self.logger, sleep=sleep)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:

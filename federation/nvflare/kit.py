@@ -22,8 +22,10 @@ _NEEDED = ("resource_manager", "resource_consumer", "process_launcher", "job_sch
 def close_kit(kit: Path) -> None:
     """Write the host's own policies into a provisioned kit, over NVFlare's defaults.
 
-    A job may name this library's component and no other class; it may bring no code; logs stay on the host; nobody runs
-    commands on a site's host from afar. On the server's host an administrator may manage jobs and stop the system.
+    A job may name this library's component and no other class; it may bring no code; logs stay on the host; no
+    administrator runs commands on a site's host through an honest server. A server that lies is not bound by these
+    policies: NVFlare asks them only where the server's message says so, and its client has commands that read files.
+    On the server's host an administrator may manage jobs and stop the system.
 
     Args:
         kit: of a site, or of the server.

@@ -236,6 +236,16 @@ def test_the_command_says_what_is_wrong(page: PageServer, capsys: pytest.Capture
         command._page(page.demonstration, page.server_port)
 
 
+def test_what_cannot_be_read_after_a_run_ends_it(page: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(demonstration: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("federation.local.watch.Demonstration._look", full)
+    said = press(page, "run", "plain")["run"]
+    assert not said["running"]
+    assert "what this run left cannot be read: OSError: [Errno 24] Too many open files" in said["failure"]
+
+
 def test_a_server_that_is_gone_ends_a_run(page: PageServer) -> None:
     """The last test here: nothing starts it again."""
     server = page.demonstration.state()["parties"][0]

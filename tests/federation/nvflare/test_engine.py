@@ -23,7 +23,7 @@ from federation.nvflare.executor import SITE_VARIABLE, SumExecutor
 from federation.nvflare.wire import TaskTransport, answer_of, pack, unpack
 from federation.server.exchange import Lost
 from federation.server.server_file import SERVER_VARIABLE
-from federation.site.errors import REASONS, Refusal, UnreachableError, WireError
+from federation.site.errors import REASONS, Refusal, RunSettingsError, UnreachableError, WireError
 from federation.site.messages import INVITE, STEP, read_messages, write_invitation
 from federation.site.site_file import SITES_VARIABLE
 from federation.trial import Trial
@@ -129,3 +129,14 @@ def test_an_aborted_job_ends_while_it_waits(trial: Trial, tmp_path: Path, monkey
     with pytest.raises(UnreachableError, match="the job was aborted"):
         controller.control_flow(aborted, context)
     assert (trial.folder / "server" / "models" / "run-job" / "progress.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["/elsewhere", "../up", "{WORKSPACE}", "a b"])
+def test_no_job_says_where_its_totals_are_written(name: str, trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVFlare takes any text as a workflow's name, and an absolute path would leave the server's own folder."""
+    monkeypatch.setenv(SERVER_VARIABLE, str(trial.folder / "server" / "server.toml"))
+    controller, _, context, _ = running()
+    context.set_prop(FLContextKey.WORKFLOW, name)
+    with pytest.raises(RunSettingsError, match="a run is called by letters, digits, _ and -, not"):
+        controller.control_flow(Signal(), context)
+    assert not (trial.folder / "server" / "models").exists()
