@@ -162,7 +162,7 @@ def test_a_map_of_the_learners_own_is_kept() -> None:
             PLAN,
             SAFLe(n_features=2, n_classes=3, max_rows=9, max_clients=2, thresholds=FixedThresholds.evenly(0.0, 1.0, 8)),
             PrivacyError,
-            "sums of safle: it has no private form; take afl, random, logistic or deepafl",
+            "sums of safle: it has no private form; take afl, fedhip, random, logistic or deepafl",
         ),
         (PLAN, replace(FEDHIP, ri_gamma=1.0), SpecificationError, "no RI process"),
         (PLAN, replace(LINEAR, ri_gamma=1.0), SpecificationError, "no RI process"),
