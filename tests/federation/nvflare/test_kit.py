@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -116,11 +116,17 @@ class Client:
     def fire_event(self, event: str, context: FLContext) -> None: ...
 
 
-def test_a_server_that_lies_reads_files_where_a_kit_is_open_alone(
-    kits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(AuditService, "the_auditor", None)
+@pytest.fixture
+def audited(tmp_path: Path) -> Iterator[None]:
+    AuditService.close()
     AuditService.initialize(str(tmp_path / "audit"))
+    yield
+    AuditService.close()
+
+
+def test_a_server_that_lies_reads_files_where_a_kit_is_open_alone(
+    kits: Path, audited: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ClientRequestProcessors, "request_processors", [])
     key = kits.parents[2] / "site-3" / "identity.key"
     commands = [f"{command} {key}" for command in ("cat", "head", "tail", "grep -i ''", "ls")]
