@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.xdist_group("release")  # one process makes the fixtures, which take long, once
@@ -194,9 +195,17 @@ def test_locked_versions_are_those_that_the_project_takes(engine: str) -> None:
         assert found, entry
         locked.setdefault(canonicalize_name(found[1]), []).append(found[2])
     extras = PROJECT["optional-dependencies"]
-    for needed in map(Requirement, [*PROJECT["dependencies"], *extras[engine], *extras["he"]]):
+    all_needed = [Requirement(text) for text in (*PROJECT["dependencies"], *extras[engine], *extras["he"])]
+    for needed in all_needed:
         assert all(version in needed.specifier for version in locked[canonicalize_name(needed.name)])
     assert "torch" not in locked
+    table = (ROOT / "docs" / "reference" / "supported-versions.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\S+)` \| `(\S+)` \| (.+) \|$", table, re.MULTILINE)
+    assert {name for name, *_ in rows} >= {"numpy", "cryptography", engine.replace("flower", "flwr")}
+    for name, taken, versions in rows:
+        bounds = {str(needed.specifier) for needed in all_needed if needed.name == name}
+        assert bounds <= {str(SpecifierSet(taken))}
+        assert locked.get(name, versions.split(", ")) == versions.split(", ")
 
 
 def check_imports(bin_: Path, cwd: Path, sources: set[str]) -> None:
