@@ -25,7 +25,6 @@ from analytic.integer_maps import ACTIVATIONS, activation_named, scores
 from analytic.learner import ClientRows, fit_pooled
 from analytic.statistics import one_hot
 
-FLOAT64 = float(np.finfo(np.float64).eps)
 BOUND = 8.0
 """The feature_bound of ``_learner``: made rows stay inside it."""
 
