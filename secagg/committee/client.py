@@ -46,9 +46,9 @@ class CommitteeClient(SpeaksOnce):
             boxes={helper: self._box(helper, seeds, rows) for helper in config.helpers},
             commitments=b"".join(seed_commitment(digest, self.party, i, seed) for i, seed in enumerate(seeds)),
             signature=b"",
-            vector=vector.to_bytes(),
+            vector=b"",
         )
-        return self._say(MessageType.COMMITTEE_INPUT, self._signed(message).to_payload())
+        return self._say(MessageType.COMMITTEE_INPUT, self._signed(message).to_payload(), vector=vector.parts())
 
     def _box(self, helper: PartyId, seeds: list[bytes], rows: bytes) -> bytes:
         own = b"".join(seeds[place] for place in self._config.replication.held_by(helper)) + rows

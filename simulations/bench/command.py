@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -110,7 +112,7 @@ def run(options: BenchOptions) -> int:
     found: list[SectionRecord] = []
     with one_thread():
         for section in options.sections:
-            found.append(SectionRecord.of(section, section.run(options.settings)))
+            found.append(SectionRecord.of(section, _told(section, options.settings)))
             print(f"\n{section_table(found[-1])}", flush=True)
     load = f"{os.getloadavg()[0]:.2f}"
     verdicts = [row.met for one in found for row in one.rows if row.met is not None]
@@ -123,6 +125,19 @@ def run(options: BenchOptions) -> int:
         )
         output.write(report.to_json())
     return 0
+
+
+def _told(section: Section, settings: Settings) -> Iterator[Row]:
+    """Say each row on standard error as it is found, since a table is printed whole and its sessions may take hours."""
+    started = time.monotonic()
+    for row in section.run(settings):
+        ratio = "" if row.ratio is None else f", ratio {_text(row.ratio)}"
+        print(
+            f"{section.letter}, after {time.monotonic() - started:.0f} s: {row.case}{ratio}",
+            file=sys.stderr,
+            flush=True,
+        )
+        yield row
 
 
 def section_table(found: SectionRecord) -> str:

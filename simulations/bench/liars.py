@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +29,8 @@ from secagg.in_memory import Envelope
 from secagg.masked.messages import UnmaskShares
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import MessageType, Reader, message_type, payload_of, seal_frame
-from simulations.bench.measure import Goal, Row, Section, Settings, Spread, spaced
+from simulations.bench.measure import Goal, Row, Section, Settings, Spread, in_own_process, one_thread, spaced
+from simulations.compare.memory import peak_rss_bytes
 
 LAYOUT = Layout.of([("gram", 300, 2**45), ("count", 1, 2**30)])
 """Short vectors: what a liar costs is in its shares."""
@@ -117,19 +120,41 @@ def unmasked(parties: InOneProcess, liars: frozenset[PartyId]) -> tuple[InMemory
     return run, timed.closings[-1]
 
 
+def main() -> None:
+    """Measure the session that the arguments name."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("n_clients", type=int)
+    parser.add_argument("n_liars", type=int)
+    parser.add_argument("server", choices=tuple(SERVERS))
+    arguments = parser.parse_args()
+    clients = tuple(range(1, arguments.n_clients + 1))
+    with one_thread():
+        parties = planned(clients, server_may_lie=SERVERS[arguments.server])
+        _, seconds = unmasked(parties, frozenset(clients[: arguments.n_liars]))
+        print(json.dumps({"cpu_seconds": seconds, "peak_bytes": peak_rss_bytes()}))
+
+
+SERVERS = {"curious": False, "lying": True}
+"""Whether the server may lie, by the word for it."""
+
+
 def by_liars(settings: Settings) -> Iterator[Row]:
-    """Each cohort under a server that looks, and under one that may lie."""
+    """Each cohort under a server that looks, and under one that may lie; a process for each session."""
     for n_clients in settings.choose(full=(1000, 10_000), quick=(60,)):
-        for server_may_lie in (False, True):
-            clients = tuple(range(1, n_clients + 1))
-            seconds = {
-                n_liars: unmasked(planned(clients, server_may_lie=server_may_lie), frozenset(clients[:n_liars]))[1]
+        for server in SERVERS:
+            case = f"{spaced(n_clients)} clients, {server} server"
+            none, some = (
+                in_own_process("simulations.bench.liars", n_clients, n_liars, server, what=f"{case}, {n_liars} liars")
                 for n_liars in (0, N_LIARS)
-            }
+            )
             yield Row(
-                case=f"{spaced(n_clients)} clients, {'lying' if server_may_lie else 'curious'} server",
-                figures={"no liar, CPU s": seconds[0], f"{N_LIARS} liars, CPU s": seconds[N_LIARS]},
-                ratio=Spread.of([seconds[N_LIARS] / seconds[0]]),
+                case=case,
+                figures={
+                    "no liar, CPU s": none["cpu_seconds"],
+                    f"{N_LIARS} liars, CPU s": some["cpu_seconds"],
+                    "peak of the process, MiB": some["peak_bytes"] / 2**20,
+                },
+                ratio=Spread.of([some["cpu_seconds"] / none["cpu_seconds"]]),
                 goal=Goal(limit=2.0),
             )
 
@@ -139,9 +164,13 @@ BY_LIARS = Section(
     title="What liars cost",
     method=(
         f"{N_LIARS} clients change a bit of every share that they reveal; the server's unmasking of the same cohort "
-        "with and without them, once each. Sparsest graph for a tenth corrupt and three tenths of dropouts, "
-        "301 entries, one client drops out before the unmasking. The total is checked, and that exactly the liars are "
-        "named."
+        "with and without them, each session once and in a process of its own. Sparsest graph for a tenth corrupt and "
+        "three tenths of dropouts, 301 entries, one client drops out before the unmasking. The total is checked, and "
+        "that exactly the liars are named."
     ),
     run=by_liars,
 )
+
+
+if __name__ == "__main__":
+    main()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from federation.console.arguments import whole
 from federation.console.declaration import option
-from federation.errors import UsageError
+from federation.errors import FederationError, UsageError
 from simulations.report.document import Record, computed, versions
 
 T = TypeVar("T")
@@ -159,6 +162,26 @@ def compared(
     above, below = (seconds[name] for name in ratio)
     figures = {name: Spread.of(values) for name, values in seconds.items()}
     return Row(case=case, figures=figures, ratio=quotient(above, below), goal=goal)
+
+
+def in_own_process(module: str, *arguments: object, what: str) -> Mapping[str, float]:
+    """Return the JSON that a module prints when it is run with arguments: figures of a process that did nothing else.
+
+    Raises:
+        FederationError: it did not come to its end; names ``what`` it was.
+    """
+    done = subprocess.run(  # noqa: S603  (this interpreter and this package)
+        [sys.executable, "-m", module, *map(str, arguments)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        reason = (done.stderr.strip() or "it was killed, perhaps for memory").splitlines()[-1]
+        raise FederationError(f"the session of {what} did not come to its end: {reason}")
+    measured: Mapping[str, float] = json.loads(done.stdout)
+    return measured
 
 
 def spaced(number: int) -> str:

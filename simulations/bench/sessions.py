@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +15,6 @@ import numpy as np
 
 from analytic.row_format import RowFormat
 from analytic.statistics import Statistics, StatisticsSpec
-from federation.errors import FederationError
 from federation.modes import MODES
 from secagg import (
     Assumptions,
@@ -33,7 +29,7 @@ from secagg import (
 )
 from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, make_room
 from secagg.in_memory import Parties
-from simulations.bench.measure import Goal, Row, Section, Settings, Spread, one_thread, spaced
+from simulations.bench.measure import Goal, Row, Section, Settings, Spread, in_own_process, one_thread, spaced
 from simulations.compare.memory import peak_rss_bytes
 
 N_CLASSES, ROWS_A_CLIENT, ROOM = 10, 20, 32
@@ -170,18 +166,8 @@ def by_cohort_size(settings: Settings) -> Iterator[Row]:
 
 
 def _in_own_process(mode: str, n_clients: int, n_features: int) -> Measured:
-    done = subprocess.run(  # noqa: S603  (this interpreter and this package)
-        [sys.executable, "-m", "simulations.bench.sessions", mode, str(n_clients), str(n_features)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        reason = (done.stderr.strip() or "it was killed, perhaps for memory").splitlines()[-1]
-        raise FederationError(f"the session of {n_clients} clients ({mode}) did not come to its end: {reason}")
-    measured: Measured = json.loads(done.stdout)
-    return measured
+    what = f"{n_clients} clients ({mode})"
+    return in_own_process("simulations.bench.sessions", mode, n_clients, n_features, what=what)
 
 
 def _row(mode: str, n_clients: int, runs: Sequence[Measured]) -> Row:
