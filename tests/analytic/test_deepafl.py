@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
+from support.examples import a_part
 from support.learner_driver import dealt, train
 
 from analytic import deepafl, random_map, row_bounds
@@ -139,6 +140,7 @@ class TestWhatAClientKeeps:
 
 
 class TestPublicFormats:
+    @a_part(4)
     @given(
         seed=st.integers(0, 2**32),
         n=st.integers(1, 40),

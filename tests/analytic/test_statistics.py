@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.examples import a_part
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import MAX_BITS, RowFormat
@@ -202,6 +203,7 @@ class TestPartsAndBatches:
 
 
 class TestVectors:
+    @a_part(2)
     @given(problems())
     def test_round_trip_and_additivity(self, problem: tuple[StatisticsSpec, NDArray[Any], NDArray[Any]]) -> None:
         spec, features, targets = problem
