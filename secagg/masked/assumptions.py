@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -224,11 +224,11 @@ def _log_pmf(n: int, marked: int, drawn: int) -> NDArray[np.float64]:
 
 
 def _log_choose(n: float, m: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    return _log_gamma(n + 1.0) - _log_gamma(np.add(m, 1.0)) - _log_gamma(n - np.asarray(m) + 1.0)
+    chosen: NDArray[np.float64] = _log_gamma(n + 1.0) - _log_gamma(np.add(m, 1.0)) - _log_gamma(n - np.asarray(m) + 1.0)
+    return chosen
 
 
-def _log_gamma(x: NDArray[np.float64] | float) -> NDArray[np.float64]:
+def _log_gamma(x: Any) -> Any:
     from scipy.special import gammaln  # takes longer to import than all of this package: only where it plans a graph
 
-    found: NDArray[np.float64] = gammaln(x)
-    return found
+    return gammaln(x)
