@@ -17,8 +17,9 @@ from rehearsed import run_config
 
 from analytic.array_file import line_of_json
 from federation.__main__ import main
+from federation.audit_plan import AuditPlan, signed_plan
 from federation.datasets import bundled
-from federation.dossier import MANIFEST, SIGNATURE, AuditPlan, DossierError, Sources, problems, signed_plan
+from federation.dossier import MANIFEST, SIGNATURE, DossierError, Sources, problems
 from federation.flower.rehearsal import rehearse
 from federation.flower.trial import make_trial
 from federation.site.key_files import read_secret
