@@ -1057,3 +1057,215 @@ def receipt_without_total(m: Any) -> None:
     from secagg.receipts import Receipt
 
     m.setattr(Receipt, "verify_total", lambda self, total: None)
+
+
+# The second list: other parts of the product, by the same hand, before anything was mended for the first
+
+SECOND = len(FRESH)
+"""Where it begins."""
+
+
+@fault("a restored client of one message has forgotten that it spoke, and speaks again", "committee")
+def restored_client_speaks_again(m: Any) -> None:
+    from secagg.snapshots import SpeaksOnce, Stored
+
+    def restore(self: Any, snapshot: bytes) -> None:
+        Stored.restore(self, snapshot)
+        self._kept.has_spoken = False
+
+    m.setattr(SpeaksOnce, "restore", restore)
+
+
+@fault("a restored client of a masked sum takes any message again")
+def restored_client_forgets_what_it_answered(m: Any) -> None:
+    from secagg.masked import client
+    from secagg.masked.client import MaskedClient
+    from secagg.snapshots import Stored
+
+    def restore(self: Any, snapshot: bytes) -> None:
+        Stored.restore(self, snapshot)
+        self._kept.taken.clear()
+        if self._kept.state is client.ClientState.INPUT_SENT:
+            self._kept.state = client.ClientState.SHARES_SENT
+
+    m.setattr(MaskedClient, "restore", restore)
+
+
+@fault("frames are signed without their payload")
+def payload_not_signed(m: Any) -> None:
+    import secagg.wire as wire
+
+    said = wire._said
+    m.setattr(wire, "_said", lambda header, payload: said(header, b""))
+
+
+@fault("a frame is opened whoever it was meant for")
+def any_recipient(m: Any) -> None:
+    import secagg.wire as wire
+
+    whole = wire.open_frame
+
+    def opened(message: bytes, *, digest: bytes, sender: int, recipient: int, public: bytes = b"") -> Any:
+        return whole(
+            message, digest=digest, sender=sender, recipient=int.from_bytes(message[42:46], "big"), public=public
+        )
+
+    _everywhere(m, whole, opened)
+
+
+@fault("a frame is opened whatever session it is of", gives=True)
+def any_session(m: Any) -> None:
+    import secagg.wire as wire
+
+    whole = wire.open_frame
+
+    def opened(message: bytes, *, digest: bytes, sender: int, recipient: int, public: bytes = b"") -> Any:
+        return whole(message, digest=message[6:38], sender=sender, recipient=recipient, public=public)
+
+    _everywhere(m, whole, opened)
+
+
+@fault("a helper's ended epoch is not erased", "committee")
+def epochs_are_kept(m: Any) -> None:
+    from secagg.committee.epochs import OwnEpochs
+
+    m.setattr(OwnEpochs, "erase", lambda self: None)
+
+
+@fault("parties go back to a helper's older epoch", "committee")
+def older_epochs_accepted(m: Any) -> None:
+    from secagg.committee.epochs import AcceptedEpochs
+
+    m.setattr(AcceptedEpochs, "accept", lambda self, keys, now: None)
+
+
+@fault("a sealing key is taken without its helper's signature", "committee", gives=True)
+def sealing_keys_unsigned(m: Any) -> None:
+    from secagg.committee.epochs import SealingKey
+
+    m.setattr(SealingKey, "check", lambda self, identity: None)
+
+
+@fault("a public context is taken without the key holder's signature", "bfv", gives=True)
+def context_unsigned(m: Any) -> None:
+    from secagg.carriers.encrypted import Encrypted
+
+    m.setattr(Encrypted, "_check_signature", lambda self, session_id: None)
+
+
+@fault("a client's policy agrees to whatever is offered")
+def policy_agrees(m: Any) -> None:
+    from secagg.policy import ClientPolicy
+
+    m.setattr(ClientPolicy, "check", lambda self, protocol, releases=(): None)
+
+
+@fault("releases together cost what the dearest costs", noisy=True)
+def composition_takes_the_largest(m: Any) -> None:
+    import secagg.dp.accountant as accountant
+
+    whole = accountant.guarantee
+
+    def largest(releases: Any, delta: float) -> Any:
+        return replace(whole([max(releases, key=lambda one: one.rho)], delta), releases=len(releases))
+
+    _everywhere(m, whole, largest)
+
+
+@fault("the Gaussian curve is that of half the shift", noisy=True)
+def curve_of_half_the_shift(m: Any) -> None:
+    import secagg.dp.conversions as conversions
+
+    whole = conversions.gdp_delta
+    _everywhere(m, whole, lambda mu, epsilon: whole(mu / 2, epsilon))
+
+
+@fault("the cross-correlation gets the noise of the Gram's other entries", noisy=True)
+def levels_mixed_up(m: Any) -> None:
+    import analytic.sensitivity as sensitivity
+
+    whole = sensitivity.noise_levels
+
+    def levels(spec: Any) -> Any:
+        found = whole(spec)
+        found[found == sensitivity.CROSS] = sensitivity.OFF_DIAGONAL
+        return found
+
+    _everywhere(m, whole, levels)
+
+
+@fault("noise counts on survivors whom the sum does not promise", noisy=True)
+def survivors_not_promised(m: Any) -> None:
+    from secagg.dp.noisy_sum import NoisySum
+
+    m.setattr(NoisySum, "__post_init__", lambda self: None)
+
+
+@fault("neighbours of a sparse graph stand in the order of their numbers", gives=True)
+def graph_not_permuted(m: Any) -> None:
+    import secagg.masked.graph as graph
+
+    def plain(clients: Any, seed: bytes) -> Any:
+        return clients, {party: place for place, party in enumerate(clients)}
+
+    m.setattr(graph, "_permuted", plain)
+
+
+@fault("fewer signatures on a survivor set than two sets could not both have", gives=True)
+def half_the_signatures(m: Any) -> None:
+    from secagg.masked.protocol import MaskedSum
+
+    m.setattr(MaskedSum, "signatures_needed", property(lambda self: len(self.clients) // 2 if self.identities else 0))
+
+
+@fault("a masked sum's threshold is half of the clients", gives=True)
+def threshold_of_half(m: Any) -> None:
+    from secagg.masked.protocol import MaskedSum
+
+    m.setattr(MaskedSum, "shares_needed", property(lambda self: max(2, len(self.clients) // 2)))
+    m.setattr(MaskedSum, "_check_threshold", lambda self: None)
+
+
+@fault("the opening of a receipt's commitment follows from the configuration")
+def receipts_open_for_everybody(m: Any) -> None:
+    import secagg.receipts as receipts
+
+    _everywhere(m, receipts.opening_of, lambda identity, configuration: _sha(b"opening", configuration))
+
+
+@fault("formats clip in silence")
+def formats_clip(m: Any) -> None:
+    from analytic.row_format import RowFormat
+
+    quantise = RowFormat.quantise
+    m.setattr(
+        RowFormat, "quantise", lambda self, rows, *, clip=False, out=None: quantise(self, rows, clip=True, out=out)
+    )
+
+
+@fault("the server's noise comes from a fixed seed", noisy=True, gives=True)
+def central_noise_of_fixed_seed(m: Any) -> None:
+    import secagg.dp.noisy_sum as noisy
+    from secagg.entropy import InsecureSeededEntropy
+
+    begin = noisy._NoisyServer.__init__
+    m.setattr(
+        noisy._NoisyServer,
+        "__init__",
+        lambda self, exact, noise, entropy: begin(self, exact, noise, InsecureSeededEntropy(3)),
+    )
+
+
+@fault("bounds of one client are not looked at")
+def client_bounds_open(m: Any) -> None:
+    from secagg.layout import Layout
+
+    m.setattr(Layout, "check_total", lambda self, total, n: None)
+
+
+@fault("all sums of a series have one session id")
+def series_of_one_session(m: Any) -> None:
+    from secagg.masked.series import MaskedSeries
+
+    sum_ = MaskedSeries.sum
+    m.setattr(MaskedSeries, "sum", lambda self, index, layout, context: sum_(self, 0, layout, context))
