@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -13,9 +17,11 @@ from analytic.array_file import line_of_json
 from federation.errors import FederationError
 from federation.site.strict_models import StrictModel
 from secagg import IdentityKey
+from secagg.encoding import length_prefixed
 from secagg.primitives.identity import is_signed
 
 _LABEL = "audit plan"
+_NONCE_BYTES = 32
 
 
 class PlanError(FederationError, ValueError):
@@ -85,8 +91,12 @@ def signed_plan(plan: AuditPlan, identity: IdentityKey, now: datetime) -> str:
     return line_of_json({**said, "signer": identity.public.hex(), "signature": signature.hex()}) + "\n"
 
 
-def read_plan(content: str, *, signers: Iterable[bytes]) -> tuple[AuditPlan, datetime]:
+def read_plan(content: str, *, signers: Iterable[bytes] | None = None) -> tuple[AuditPlan, datetime]:
     """Return a plan and when it says that it was signed.
+
+    Args:
+        content: its file.
+        signers: who may have signed it; None for anybody.
 
     Raises:
         PlanError: it is no plan, or none of these keys signed it.
@@ -99,6 +109,44 @@ def read_plan(content: str, *, signers: Iterable[bytes]) -> tuple[AuditPlan, dat
             raise ValueError("it is not written as it was signed")  # a name that stands twice, for one
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PlanError(f"this is no signed audit plan ({type(error).__name__}); sign one with audit-plan") from error
-    if signer not in signers or not is_signed(signer, signature, _LABEL, line_of_json(said).encode()):
+    allowed = {signer} if signers is None else signers
+    if signer not in allowed or not is_signed(signer, signature, _LABEL, line_of_json(said).encode()):
         raise PlanError("this audit plan is signed by nobody of the roster, or was changed after it was signed")
     return plan, when
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundPlan:
+    """A plan as a run's first session id commits to it: whoever signs anything of that session signs after the plan.
+
+    Args:
+        content: the plan's file, byte for byte.
+        nonce: makes the id fresh, so that one plan serves many runs.
+    """
+
+    content: bytes = field(repr=False)
+    nonce: bytes = field(default_factory=lambda: secrets.token_bytes(_NONCE_BYTES))
+
+    @classmethod
+    def read(cls, path: Path) -> BoundPlan:
+        """Return the plan of a file, with a fresh nonce.
+
+        Raises:
+            PlanError: it cannot be read, or is no plan that somebody signed.
+        """
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise PlanError(f"cannot read {path}: {error.strerror or error}; name the file of audit-plan") from error
+        read_plan(content.decode(errors="replace"))
+        return cls(content=content)
+
+    @property
+    def session(self) -> bytes:
+        """The session id: SHA-256 of plan and nonce."""
+        return hashlib.sha256(length_prefixed(b"analytic-secagg/1 audit plan", self.content, self.nonce)).digest()
+
+    @property
+    def public(self) -> dict[str, str]:
+        """What a run's summary says of it."""
+        return {"sha256": hashlib.sha256(self.content).hexdigest(), "nonce": self.nonce.hex()}

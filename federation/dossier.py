@@ -22,12 +22,13 @@ from typing import Any
 from analytic.array_file import line_of_json
 from analytic.errors import AnalyticError
 from analytic.model_files import model_from_bytes
-from federation.audit_plan import PlanError, read_plan
+from federation.audit_plan import BoundPlan, PlanError, read_plan
 from federation.dossier_annexes import annexes
 from federation.errors import FederationError
 from federation.receipts import problems as receipt_problems
 from federation.receipts import told_by
-from federation.site.errors import SiteFileError
+from federation.site.errors import SiteFileError, WireError
+from federation.site.invitation import Invitation
 from federation.site.roster import Roster
 from federation.site.strict_models import read_toml, validated
 from federation.totals import differences, totals_from_bytes
@@ -39,8 +40,9 @@ from secagg.primitives.identity import is_signed
 KIND, VERSION = "analytic-secagg/dossier", 1
 MANIFEST, SIGNATURE = "dossier.json", "dossier.sig"
 ROSTER, PLAN, AUDIT, DECISION = "roster.toml", "audit/plan.json", "audit/audit.json", "audit/decision.json"
-RUN_FILES = ("model.safetensors", "totals.safetensors", "summary.json", "progress.jsonl", "evaluation.json")
-"""Of a run's folder; the last two may be missing, and totals where they are kept from who gets the dossier."""
+NEEDED = ("model.safetensors", "summary.json")
+RUN_FILES = (*NEEDED, "totals.safetensors", "progress.jsonl", "evaluation.json", "invitation")
+"""Of a run's folder; the last three may be missing, and totals where they are kept from who gets the dossier."""
 
 PUBLIC_TABLES = ("policy", "privacy", "journal")
 """Of a site's file: what it demands. Keys, paths of rows and folders are left out."""
@@ -91,7 +93,7 @@ class Sources:
             for name in RUN_FILES:
                 if (run / name).is_file() and (self.with_totals or name != "totals.safetensors"):
                     found[f"runs/{run.resolve().name}/{name}"] = _read(run / name)
-            if not (run / "summary.json").is_file() or not (run / "model.safetensors").is_file():
+            if not all((run / name).is_file() for name in NEEDED):
                 raise DossierError(f"{run} must be the folder of a finished run, with a model and summary.json")
         if len({run.resolve().name for run in self.runs}) < len(self.runs):
             raise DossierError("two runs have folders of one name; rename one of them")
@@ -327,7 +329,40 @@ def _decision(files: Mapping[str, bytes], signers: Iterable[bytes]) -> dict[str,
         decided = plan.decide(json.loads(files[AUDIT]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DossierError(f"{AUDIT} is no report of an audit ({type(error).__name__})") from error
-    return {**decided, "signed_at": when.isoformat(timespec="seconds")}
+    bound = {run: _bound(files, run) for run in _runs(files)}
+    return {**decided, "signed_at": when.isoformat(timespec="seconds"), "before": bound}
+
+
+def _bound(files: Mapping[str, bytes], run: str) -> str:
+    """Who shows that a run began after its plan was fixed: the sites that signed its first session, or one's word.
+
+    Raises:
+        DossierError: the run was bound to another plan, or its first session is not the one that was bound.
+    """
+    said, place = _summary(files, run), f"{run}/invitation"
+    if said.get("plan") is None:
+        return "the word of who signed the plan, and of the server: the run was bound to none"
+    try:
+        plan = BoundPlan(content=files[PLAN], nonce=bytes.fromhex(said["plan"]["nonce"]))
+        invitation, roster = Invitation.from_bytes(files[place]), _roster(files[ROSTER])
+        if plan.session != invitation.session:
+            raise DossierError(f"{run} was bound to another plan, or its first session is another")
+        configuration = invitation.agree(roster).protocol.digest
+        totals = f"{run}/totals.safetensors"
+        first = [one.receipt for one in totals_from_bytes(files[totals], source=totals)[:1]] if totals in files else []
+        receipts = [one for _, one in _receipts(files) if isinstance(one, Receipt)]
+        receipts += [Receipt.from_bytes(receipt) for receipt in first if receipt]
+        if said["sums"][0]["configuration"] not in (None, configuration.hex()):
+            raise DossierError(f"the first sum of {run} is not the one that {place} invites to")
+    except (KeyError, ValueError, TypeError, WireError, SecureSumError) as error:
+        if isinstance(error, DossierError):
+            raise
+        raise DossierError(f"what {run} was bound to does not read ({place}): {error}") from error
+    signed = [one for one in receipts if one.statement.configuration == configuration]
+    parties = {party for one in signed for party in one.countersignatures}
+    if not parties:
+        return "the server's word: its first session commits to the plan, and no other party signed a receipt of it"
+    return f"{len(parties)} parties beside the server: they countersigned a sum whose session commits to the plan"
 
 
 def _facts(files: Mapping[str, bytes], signers: Iterable[bytes]) -> dict[str, Any]:
