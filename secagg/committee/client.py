@@ -75,9 +75,9 @@ class CommitteeClient(Party, SpeaksOnce):
             boxes={helper: self._box(helper, seeds, rows) for helper in config.helpers},
             commitments=b"".join(seed_commitment(digest, self.party, i, seed) for i, seed in enumerate(seeds)),
             signature=b"",
-            vector=vector.to_bytes(),
+            vector=b"",
         )
-        return self._say(MessageType.COMMITTEE_INPUT, self._signed(message).to_payload())
+        return self._say(MessageType.COMMITTEE_INPUT, self._signed(message).to_payload(), vector=vector.parts())
 
     def receive(self, message: bytes) -> bytes | None:
         """Refuse everything: a client of a committee is asked nothing."""
