@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -98,12 +99,9 @@ def _receipts() -> Iterator[str]:
     protocol = ReceiptedSum(protocol=plain, signed_by=SignedBy.SERVER)
     result = run_in_memory(InOneProcess(protocol=protocol, secrets=secrets), VECTORS).result
     receipt = Receipt.from_bytes(result.receipt)
-    for what, check in (
-        ("another total", lambda: receipt.verify_total(result.total + 1)),
-        ("another server", lambda: receipt.verify(identities[1].public)),
-    ):
-        try:
-            check()
-        except ReceiptError:
-            continue
-        yield f"a receipt is taken for one of {what}"
+    with suppress(ReceiptError):
+        receipt.verify_total(result.total + 1)
+        yield "a receipt is taken for one of another total"
+    with suppress(ReceiptError):
+        receipt.verify(identities[1].public)
+        yield "a receipt is taken for one of another server"

@@ -221,7 +221,9 @@ def test_totals_of_parts_are_not_tried_where_reduction_ends_too_soon_or_nothing_
         with pytest.raises(NotTriedError, match=said):
             next(Folds().parts(replace(bench, learner=learner), bench.cohort(3)))
     monkeypatch.setattr("simulations.audit.attacks.rows.MAX_ROWS", 4)
-    with pytest.raises(TooLargeError, match=r"removal: rows from a lattice of \d+ rows: beyond 4"):
+    with pytest.raises(
+        TooLargeError, match=r"from the totals before and after: rows from a lattice of \d+ rows: beyond 4"
+    ):
         Removal().play(bench, None, 1)
 
 
