@@ -88,7 +88,7 @@ def _words(mask: RingVector) -> tuple[Words, bool]:
 
 
 def _alike(mask: RingVector) -> Iterator[float]:
-    """How often two segments' key streams are so much alike by chance, byte by byte at one place, whatever the widths."""
+    """How often two key streams are so much alike by chance, byte by byte at the same place, whatever their widths."""
     streams = []
     for segment, words in zip(mask.layout.segments, mask.words, strict=True):
         known = np.full((segment.size, segment.word.itemsize), -1, dtype=np.int16)
