@@ -17,6 +17,7 @@ from federation.errors import UsageError
 from federation.local.deployment import LocalDeployment
 from federation.local.page import PageServer
 from federation.local.watch import BUDGET_IN_RUNS, Demonstration
+from federation.site.key_files import write_new
 from federation.site.site_file import SiteFile
 from federation.trial import MIN_SITES, Trial
 from secagg.dp import Ledger
@@ -97,12 +98,19 @@ def _page(shown: Demonstration, port: int) -> PageServer:
         raise UsageError(f"the page cannot be at port {port}: {error.strerror}; name another with --port") from error
 
 
+def _leading_to(address: str, folder: Path) -> str:
+    """Return where a file leads to an address: a browser's command line, which every user can list, holds no token."""
+    path = folder / "open.html"
+    write_new(path, f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">\n'.encode())
+    return path.as_uri()
+
+
 def _run(options: DemoOptions) -> int:
     with demonstration(options) as shown, _page(shown, options.port) as page:
         print(f"{options.sites} sites, {N_HELPERS} helpers and a server run; open {page.address}", flush=True)
         print("Ctrl-C ends all of them", flush=True)
         if not options.no_browser:
-            webbrowser.open(page.address)
+            webbrowser.open(_leading_to(page.address, shown.folder.parent))
         page.serve_forever()
     return 0
 

@@ -7,16 +7,19 @@ import select
 import socket
 import ssl
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
-from federation.local.frames import receive_frame, send_frame
+from federation.local.frames import HOST, receive_frame, send_frame
 from federation.site.errors import Refusal, WireError
 from federation.site.reception import respond
 from federation.site.site_file import SiteFile
 
-RETRY_SECONDS = 0.2
-HOST = "localhost"
+RETRY_SECONDS, MAX_RETRY_SECONDS = 0.2, 5.0
+"""How long it waits before it connects again: twice as long each time, up to the second."""
+
+LOG = logging.getLogger("analytic_secagg.node")
 
 
 def main(folder: Path, port: int) -> None:
@@ -30,13 +33,21 @@ def main(folder: Path, port: int) -> None:
     tls = ssl.create_default_context(cafile=folder / "tls" / "ca.crt")
     tls.minimum_version = ssl.TLSVersion.TLSv1_3
     tls.load_cert_chain(folder / "tls" / "own.crt", folder / "tls" / "own.key")
-    while not _is_over(RETRY_SECONDS):
+    seconds = RETRY_SECONDS
+    while not _is_over(seconds):
+        began = time.monotonic()
         try:
             with socket.create_connection((HOST, port)) as raw, tls.wrap_socket(raw, server_hostname=HOST) as server:
                 _serve(server, folder / "site.toml")
                 return
-        except (OSError, WireError):
-            continue  # the server is away, or goes on without this answer: it asks again what it needs
+        except (OSError, WireError) as error:  # the server is away, or goes on without this answer
+            has_stood = time.monotonic() - began > MAX_RETRY_SECONDS
+            last, seconds = seconds, RETRY_SECONDS if has_stood else min(2 * seconds, MAX_RETRY_SECONDS)
+            if has_stood or seconds != last:
+                LOG.warning(
+                    "no connection to the server at %s:%d (%s: %s); this node tries again, now every %.1f seconds",
+                    *(HOST, port, type(error).__name__, error, seconds),
+                )
 
 
 def _serve(server: ssl.SSLSocket, file: Path) -> None:

@@ -44,6 +44,8 @@ class PageServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: PageServer
+    timeout = 10.0
+    """Seconds that a browser may leave a request half said; its thread ends then."""
 
     def do_GET(self) -> None:
         """The page, or as JSON what it shows."""
@@ -70,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(200, "text/plain", b"")
         except FederationError as error:
             self._say(409, "text/plain; charset=utf-8", str(error).encode())
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             self._say(400, "text/plain", b"a button says what and whom")
 
     def log_message(self, format: str, *args: object) -> None:
@@ -78,7 +80,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_known(self) -> bool:
         """Whether the address has the token, and names this host: a page of another name may not lead here."""
-        token = parse_qs(urlsplit(self.path).query).get("token", [""])[0]
+        try:
+            token = parse_qs(urlsplit(self.path).query).get("token", [""])[0]
+        except ValueError:
+            self._say(400, "text/plain", b"this is no address")
+            return False
         own = f"127.0.0.1:{self.server.server_port}"
         if hmac.compare_digest(token.encode(), self.server.token.encode()) and self.headers.get("Host") == own:
             return True

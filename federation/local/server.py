@@ -18,7 +18,7 @@ from typing import Any
 
 from analytic.errors import AnalyticError
 from federation.errors import FederationError
-from federation.local.frames import receive_frame, send_frame
+from federation.local.frames import HOST, receive_frame, send_frame
 from federation.server.exchange import Lost, NodeId
 from federation.server.server_file import ServerFile
 from federation.server.training import train
@@ -47,10 +47,11 @@ class SocketTransport:
 
     def __init__(self, tls: ssl.SSLContext, *, pace_seconds: float = 0.0) -> None:
         self._tls, self._pace_seconds = tls, pace_seconds
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening = socket.create_server((HOST, 0))
         self.port: int = self._listening.getsockname()[1]
         self._lock = threading.Lock()
         self._letters: dict[NodeId, queue.SimpleQueue[_Letter]] = {}
+        self._number, self._open = 0, set[str]()
         self._answers: dict[str, bytes | Lost] = {}
         self._tickets = itertools.count(1)
         threading.Thread(target=self._accept, daemon=True).start()
@@ -61,14 +62,17 @@ class SocketTransport:
             return list(self._letters)
 
     def send(self, kind: str, contents: Mapping[NodeId, bytes], *, seconds: float, number: int) -> dict[str, NodeId]:
-        """Hand each connected node its letter; its thread sends it."""
+        """Hand each connected node its letter; its thread sends it. What is late for earlier exchanges is dropped."""
         time.sleep(self._pace_seconds)
         taken = {}
         with self._lock:
+            if number != self._number:
+                self._number, self._open, self._answers = number, set(), {}
             for node in contents.keys() & self._letters.keys():
                 ticket = str(next(self._tickets))
                 self._letters[node].put((ticket, kind, contents[node]))
                 taken[ticket] = node
+            self._open.update(taken)
         return taken
 
     def receive(self, ticket: str) -> bytes | Lost | None:
@@ -104,7 +108,7 @@ class SocketTransport:
                 if node is not None and self._letters.get(node) is letters:
                     del self._letters[node]
             while not letters.empty():  # nobody puts one there any more
-                self._answers[letters.get()[0]] = _GONE
+                self._settle(letters.get()[0], _GONE)
 
     def _next(self, node: NodeId, letters: queue.SimpleQueue[_Letter], connection: ssl.SSLSocket) -> _Letter | None:
         """The next letter; None once the node closed the connection, which speaks only when it is spoken to."""
@@ -118,21 +122,39 @@ class SocketTransport:
 
     def _deliver(self, letter: _Letter, connection: ssl.SSLSocket) -> None:
         ticket, kind, content = letter
+        if ticket not in self._open:
+            return  # its exchange closed while this node was busy
         try:
             send_frame(connection, ticket.encode(), kind.encode(), content)
             answered, refusal, answer = receive_frame(connection, 3)
             if answered != ticket.encode():
                 raise WireError("a node answers what it was asked")
-            self._answers[ticket] = Lost(REASONS[Refusal(int(refusal))]) if refusal else answer
+            self._settle(ticket, Lost(REASONS[Refusal(int(refusal))]) if refusal else answer)
         except (OSError, WireError, ValueError) as error:
-            self._answers[ticket] = _GONE
+            self._settle(ticket, _GONE)
             raise ConnectionError from error
+
+    def _settle(self, ticket: str, answer: bytes | Lost) -> None:
+        """Keep an answer, unless its exchange is closed."""
+        with self._lock:
+            if ticket in self._open:
+                self._open.discard(ticket)
+                self._answers[ticket] = answer
 
 
 def _name_of(connection: ssl.SSLSocket) -> NodeId:
     """The number that a node's certificate names."""
     certificate: Any = connection.getpeercert()
     return int(dict(pair for (pair,) in certificate["subject"])["commonName"])
+
+
+def server_tls(folder: Path) -> ssl.SSLContext:
+    """Return the server's side of TLS 1.3 with certificates of both sides, from the three files in its folder."""
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.crt")
+    tls.minimum_version, tls.verify_mode = ssl.TLSVersion.TLSv1_3, ssl.CERT_REQUIRED
+    tls.num_tickets = 0  # nodes are not spoken to but by letters
+    tls.load_cert_chain(folder / "own.crt", folder / "own.key")
+    return tls
 
 
 def _doze(seconds: float) -> None:
@@ -150,11 +172,8 @@ def main(folder: Path, pace_seconds: float) -> None:
         pace_seconds: see ``SocketTransport``.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "tls" / "ca.crt")
-    tls.minimum_version, tls.verify_mode = ssl.TLSVersion.TLSv1_3, ssl.CERT_REQUIRED
-    tls.num_tickets = 0  # nodes are not spoken to but by letters
-    tls.load_cert_chain(folder / "tls" / "own.crt", folder / "tls" / "own.key")
-    server, transport = ServerFile.read(folder / "server.toml"), SocketTransport(tls, pace_seconds=pace_seconds)
+    server = ServerFile.read(folder / "server.toml")
+    transport = SocketTransport(server_tls(folder / "tls"), pace_seconds=pace_seconds)
     print(transport.port, flush=True)
     for line in sys.stdin:
         order, error = json.loads(line), None

@@ -33,7 +33,7 @@ from federation.totals import read_totals
 from federation.trial import deal, fitted_settings
 from secagg import PartyId, Receipt
 
-N_BATCHES = 3
+N_BATCHES = 4
 """How many times a site can be given rows that no total holds yet."""
 
 BUDGET_IN_RUNS = 1.6

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import a_part
 from support.learner_driver import steps
 
 from analytic.afl import AFL, LinearModel
@@ -59,6 +60,7 @@ def rows(seed: int, n: int = 60) -> ClientRows:
 
 
 @each
+@a_part(8)
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 60), max_size=3))
 def test_without_noise_any_partition_gives_the_pooled_bytes(learner: Any, seed: int, cuts: list[int]) -> None:
     whole, model = rows(seed), learner.init()
@@ -279,7 +281,7 @@ def test_a_learner_prices_every_sum_that_it_asks_for(learner: Any) -> None:
         elif not priced.preparatory:
             assert priced.levels.tolist() == noise_levels(spec).tolist()
             norm, target = spec.feature_format.magnitude // 2 + 1, spec.target_format.magnitude // 2 + 1
-            assert (priced.sensitivity.feature_norm, priced.sensitivity.target_norm) == (norm, target)
+            assert (priced.sensitivity.squared_features, priced.sensitivity.squared_targets) == (norm**2, target**2)
         vector = spec.to_vector(learner.client_statistics(model, own))
         assert not vector[priced.levels == 0].any()
         assert priced.fraction_bits == learner.bounded(RowTerms()).bounded_sums("record", "add-remove")[0].fraction_bits

@@ -8,6 +8,8 @@ import os
 import queue
 import re
 import signal
+import socket
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ from federation.errors import UsageError
 from federation.local import command
 from federation.local.command import DemoOptions, demonstration
 from federation.local.page import PageServer
+from federation.local.watch import N_BATCHES
 from federation.site.site_file import SiteFile
 
 
@@ -42,7 +45,12 @@ def page() -> Iterator[PageServer]:
         yield server
         server.shutdown()
         demo.join(60)
-    assert (ended, visited) == ([0], [server.address])
+    assert (ended, visited) == ([0], [_opened(server).as_uri()])
+
+
+def _opened(page: PageServer) -> Path:
+    """What the browser was started with."""
+    return page.demonstration.folder.parent / "open.html"
 
 
 def ask(page: PageServer, method: str, path: str, body: str = "", host: str = "") -> tuple[int, str]:
@@ -119,7 +127,6 @@ def test_a_visit(page: PageServer, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("what", "whom", "reason"),
     [
-        ("rows", "", "all rows of the example have been used"),
         ("lie", "site-1", "helpers can be made to lie here"),
         ("run", "none", "a mode is one of"),
         ("dance", "", "one can run, rows, kill, start, lie here"),
@@ -147,6 +154,9 @@ def test_nothing_is_done_beside_a_run(page: PageServer) -> None:
         ("GET", "/file?token={token}", "", "", 404),
         ("POST", "/act?token={token}", "x" * 1001, "", 400),
         ("POST", "/act?token={token}", "[]", "", 400),
+        ("POST", "/act?token={token}", "[" * 1000, "", 400),
+        ("GET", "ftp://[", "", "", 400),
+        ("POST", "ftp://[", "", "", 400),
         ("POST", "/act?token={token}", '{"what": "kill"}', "", 400),
     ],
 )
@@ -154,6 +164,21 @@ def test_who_has_no_token_or_comes_by_another_name_is_told_nothing(
     page: PageServer, method: str, path: str, body: str, host: str, code: int
 ) -> None:
     assert ask(page, method, path.format(token=page.token), body, host)[0] == code
+
+
+def test_the_token_is_for_one_user(page: PageServer) -> None:
+    """It stands in no command line, and in a file that nobody else reads."""
+    file = _opened(page)
+    assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)
+    assert page.address in file.read_text()
+    assert page.token not in file.as_uri()
+
+
+def test_half_a_request_holds_a_thread_for_a_while_alone(page: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page.RequestHandlerClass, "timeout", 0.1)
+    with socket.create_connection(("127.0.0.1", page.server_port), timeout=10) as half:
+        half.sendall(b"POST /act")
+        assert half.recv(1) == b""
 
 
 def test_the_page_loads_nothing_from_anywhere() -> None:
@@ -170,19 +195,43 @@ def until(tab: Browser, expression: str, seconds: float = 30.0) -> Any:
     return found
 
 
+def run_in(tab: Browser, page: PageServer, mode: str) -> str:
+    """Press the button of a mode, wait until the page shows the end of its run, and return how it ended."""
+    number = page.demonstration.state()["run"]["number"] + 1
+    tab.evaluate(f"document.querySelector('[data-run={mode}]').click()")
+    until(tab, f"document.querySelector('#run-title').textContent.includes('run {number},')")
+    until(tab, "document.querySelector('#status').dataset.state != 'running'")
+    return str(tab.evaluate("document.querySelector('#status').dataset.state"))
+
+
+def _train_and_train_again(tab: Browser, page: PageServer) -> None:
+    """Rows that no total holds, a helper that lies, and the same rows once more."""
+    tab.evaluate("document.querySelector('[data-act=rows]').click()")
+    until(tab, f"document.querySelector('#intro').textContent.includes('part {N_BATCHES} of {N_BATCHES}')")
+    if tab.evaluate("!!document.querySelector('[data-what=start][data-whom=helper-102]')"):
+        tab.evaluate("document.querySelector('[data-what=start][data-whom=helper-102]').click()")
+    tab.evaluate("document.querySelector('[data-what=lie][data-whom=helper-103]').click()")
+    until(tab, "!!document.querySelector('[data-what=start][data-whom=helper-103]')")
+    assert run_in(tab, page, "committee") == "done"
+    assert tab.evaluate("document.querySelector('#model .good').textContent") == "The same, bit for bit."
+    assert "helper-103 says other sums than" in tab.evaluate("document.querySelector('#seen').textContent")
+    assert run_in(tab, page, "committee") == "failed"
+    why = "these rows, or some of them, are in 1 totals already"
+    assert why in tab.evaluate("document.querySelector('#seen').textContent")
+
+
 @needs_chromium
 def test_in_a_real_browser(page: PageServer, tmp_path: Path) -> None:
     with browser(tmp_path) as tab:
-        tab.visit(page.address)
+        tab.visit(_opened(page).as_uri())
         until(tab, "document.querySelectorAll('#parties tr').length == 9")
+        assert tab.evaluate("location.href") == f"http://127.0.0.1:{page.server_port}/"
         assert "4 sites hold rows of the public example breast_cancer" in tab.evaluate("document.body.innerText")
-        tab.evaluate("document.querySelector('[data-run=plain]').click()")
-        until(
-            tab, "document.querySelector('#status').dataset.state == 'failed' && !!document.querySelector('#seen li')"
-        )
+        run_in(tab, page, "plain")
         assert "not in plain" in tab.evaluate("document.querySelector('#seen').textContent")
         tab.evaluate("document.querySelector('[data-what=kill][data-whom=site-2]').click()")
         until(tab, "!!document.querySelector('[data-what=start][data-whom=site-2]')")
+        _train_and_train_again(tab, page)
         wide = tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
         assert wide
         asked = {urlsplit(event["request"]["url"]).netloc for event in tab.seen("Network.requestWillBeSent")}
@@ -244,6 +293,12 @@ def test_what_cannot_be_read_after_a_run_ends_it(page: PageServer, monkeypatch: 
     said = press(page, "run", "plain")["run"]
     assert not said["running"]
     assert "what this run left cannot be read: OSError: [Errno 24] Too many open files" in said["failure"]
+
+
+def test_rows_run_out(page: PageServer) -> None:
+    query = f"?token={page.token}"
+    said = [ask(page, "POST", f"/act{query}", '{"what": "rows", "whom": ""}') for _ in range(N_BATCHES)]
+    assert said[-1] == (409, "all rows of the example have been used; stop this demonstration and start it again")
 
 
 def test_a_server_that_is_gone_ends_a_run(page: PageServer) -> None:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import resource
 import socket
 import ssl
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +22,8 @@ from analytic.model_files import load_model
 from federation.datasets import bundled
 from federation.errors import UsageError
 from federation.local.deployment import LocalDeployment
-from federation.local.frames import receive_frame
+from federation.local.frames import HOST, MAX_BYTES, receive_frame, send_frame
+from federation.local.server import SocketTransport, server_tls
 from federation.site.errors import DeploymentError, WireError
 from federation.trial import JOURNAL, Trial, fitted_settings
 
@@ -98,6 +105,7 @@ def is_closed(connection: ssl.SSLSocket) -> bool:
     ("sent", "reason"),
     [
         (b"\xff" * 8, "a frame has at most"),
+        ((MAX_BYTES + 1).to_bytes(8, "big"), f"a frame has at most 67108864 bytes, and one of {MAX_BYTES + 1} is"),
         (b"\0" * 7 + b"\3abc", "does not come apart"),
         (b"\0" * 8, "a frame of 3 parts is due, not of 0"),
     ],
@@ -120,6 +128,54 @@ def test_no_stranger_gets_in_and_noise_ends_a_connection_alone(deployment: Local
         assert is_closed(noisy)
     assert run(deployment, "after", mode="masked") is None
     assert_exact(deployment, "after", [1, 2, 3, 4])
+
+
+def test_who_comes_while_no_descriptor_is_free_gets_in_afterwards(deployment: LocalDeployment) -> None:
+    """And who is late for an exchange that is over finds that nobody waits for it."""
+    folder = deployment.trial.folder
+    transport = SocketTransport(server_tls(folder / "server" / "tls"))
+    with socket.socket() as raw:
+        (free := os.dup(0), os.close(free))
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+        try:
+            raw.connect((HOST, transport.port))
+            time.sleep(0.3)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        tls = ssl.create_default_context(cafile=folder / "server" / "tls" / "ca.crt")
+        tls.load_cert_chain(*(folder / "site-1" / "tls" / f"own.{half}" for half in ("crt", "key")))
+        with tls.wrap_socket(raw, server_hostname=HOST) as node:
+            wait_for(lambda: transport.nodes() == [1])
+            (first,) = transport.send("STEP", {1: b"one"}, seconds=1, number=1)
+            ticket, kind, content = receive_frame(node, 3)
+            assert (ticket, kind, content) == (first.encode(), b"STEP", b"one")
+            (second,) = transport.send("STEP", {1: b"two"}, seconds=1, number=2)
+            (third,) = transport.send("STEP", {1: b"three"}, seconds=1, number=3)
+            send_frame(node, ticket, b"", b"late")
+            ticket, _, content = receive_frame(node, 3)
+            assert (ticket, content) == (third.encode(), b"three")
+            send_frame(node, ticket, b"", b"in time")
+            wait_for(lambda: transport._answers)
+            assert [transport.receive(one) for one in (first, second, third)] == [None, None, b"in time"]
+
+
+def wait_for(is_so: Callable[[], object]) -> None:
+    ends = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def test_a_node_that_is_not_let_in_says_so_and_waits_longer(deployment: LocalDeployment) -> None:
+    """Its certificate names nobody; a server that is away does the same to it."""
+    log = deployment.log("stranger")
+    with log.open("w") as file:
+        words = [sys.executable, "-m", "federation.local.node", str(deployment.trial.folder / "server")]
+        stranger = subprocess.Popen([*words, deployment._port], stdin=subprocess.PIPE, stderr=file)
+        wait_for(lambda: "now every 0.8 seconds" in log.read_text())
+        stranger.communicate(timeout=20)
+    assert re.search(r"no connection to the server at 127.0.0.1:\d+ \(.*\); this node tries again", log.read_text())
 
 
 def test_what_is_not_there_is_named(deployment: LocalDeployment, tmp_path: Path) -> None:
