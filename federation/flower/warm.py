@@ -53,7 +53,7 @@ class Nursery:
         commands: by name, what a fork becomes; another name is a program to execute.
     """
 
-    def __init__(self, commands: Mapping[str, Callable[[], object]]) -> None:
+    def __init__(self, commands: Mapping[str, Callable[[], int | None]]) -> None:
         self._commands = commands
         orders, self._orders = multiprocessing.Pipe(duplex=False)
         if os.fork() == 0:
@@ -66,7 +66,7 @@ class Nursery:
         """Run a command in a process of its own; ``quiet`` throws away what it prints."""
         self._orders.send((list(words), quiet))
 
-    def _serve(self, orders: Connection) -> object:
+    def _serve(self, orders: Connection) -> int | None:
         gc.freeze()
         while True:
             try:
@@ -80,7 +80,7 @@ class Nursery:
                 orders.close()
                 return self._become(words, quiet)
 
-    def _become(self, words: list[str], quiet: bool) -> object:
+    def _become(self, words: list[str], quiet: bool) -> int | None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if quiet:
             nowhere = os.open(os.devnull, os.O_WRONLY)
