@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Two BLAS threads a process and two test processes would fight for the same cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: compare demo test test-long sizes docs lint types clean
+.PHONY: compare demo test test-long sizes docs lint types dist release locks clean
 
 compare: $(VENV)/.core        ## the main job on bundled data: every installed privacy mode side by side
 	$(BIN)/python -m simulations compare
@@ -27,6 +27,18 @@ sizes: $(VENV)/.all           ## files, lines, functions, arrows and floors of e
 docs: $(VENV)/.docs           ## the site in build/docs; a warning, such as a dead local link, is an error
 	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs build/docs
 
+dist: $(VENV)/.release        ## wheel and sdist of the last commit, the same bytes for whoever builds it
+	.ci/dist
+
+release: $(VENV)/.release     ## the same, locked versions tried in empty environments, bills of materials, hashes: dist/
+	.ci/release
+
+locks: $(VENV)/.all           ## the versions and hashes that deployments install: requirements/
+	for engine in flower nvflare; do \
+	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	    --extra $$engine --extra he --output-file requirements/$$engine.txt pyproject.toml || exit 1; \
+	done
+
 lint: $(VENV)/.all
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -45,6 +57,10 @@ $(VENV)/.core: pyproject.toml $(VENV)/.venv
 $(VENV)/.docs: $(VENV)/.core
 	$(PIP) install -e '.[docs]'
 	touch $@
+
+$(VENV)/.release: pyproject.toml $(VENV)/.venv
+	$(PIP) install -e '.[release]'
+	touch $@ $(VENV)/.core
 
 $(VENV)/.all: pyproject.toml $(VENV)/.venv
 	$(PIP) install -e '.[all,dev]'

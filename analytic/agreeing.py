@@ -156,11 +156,6 @@ class Agreed(Around):
         return f"agreed-{self.learner.name}"
 
     @property
-    def max_rows(self) -> int:
-        """Largest number of rows that all clients together may hold."""
-        return int(_plain(self.learner).max_rows)
-
-    @property
     def _linear(self) -> AFL | None:
         """The linear learner of the features themselves, if it is one: its format follows what is agreed."""
         own = _plain(self.learner)

@@ -25,8 +25,7 @@ from analytic.afl import AFL, LinearModel, in_digits
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.evaluation import Tallies, TallySpec
 from analytic.fedhip import FedHiP, FedHiPModel
-from analytic.layers import Layer
-from analytic.learner import Around, ClientRows, SumSpec, canonical_context
+from analytic.learner import AroundLinear, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import Parts
 from analytic.parts import PartsSpec, together
 from analytic.row_format import FloatMatrix
@@ -165,7 +164,7 @@ class ChosenModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen(Around):
+class Chosen(AroundLinear):
     """AFL or FedHiP with the penalty that cross-validation over everybody's rows takes; a learner of one or two sums.
 
     Args:
@@ -211,21 +210,6 @@ class Chosen(Around):
     def name(self) -> str:
         """The learner's name in reports and files."""
         return f"chosen-{self.learner.name}"
-
-    @property
-    def columns(self) -> Any:
-        """The public scales of columns."""
-        return self.learner.columns
-
-    @property
-    def fit_intercept(self) -> bool:
-        """Whether the model has an intercept."""
-        return self.learner.fit_intercept
-
-    @property
-    def lift(self) -> Any:
-        """The random features in place of the rows."""
-        return self.learner.lift
 
     @property
     def spec(self) -> PartsSpec:
@@ -402,21 +386,8 @@ class Chosen(Around):
         """Each fold's statistics, which gates judge one by one; None of counted errors."""
         return tuple(total) if model.candidates is None else None
 
-    def decision_function(self, model: ChosenModel, features: NDArray[Any]) -> FloatMatrix:
-        """Scores of the model that was chosen, shape (n, c)."""
-        return self.learner.decision_function(model.complete, features)
-
-    def exact_scores(self, model: ChosenModel, features: NDArray[Any]) -> FloatMatrix:
-        """Scores that are exact and rounded once, the same bits on every machine."""
-        return self.learner.exact_scores(model.complete, features)
-
-    def layers(self, model: ChosenModel) -> tuple[Layer, ...]:
-        """The one layer of the model that was chosen."""
-        return self.learner.layers(model.complete)
-
-    def weights_bytes(self, model: ChosenModel) -> bytes:
-        """The bytes of the weights; the penalty shows in them."""
-        return self.learner.weights_bytes(model.complete)
+    def _predicting(self, model: ChosenModel) -> tuple[AFL, LinearModel]:
+        return self.learner, model.complete
 
     def context_bytes(self, model: ChosenModel) -> bytes:
         """The configuration and what a client received: candidates, then the model, the folds where it has them."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -369,6 +369,7 @@ def _has_formats(estimator: Any) -> bool:
     return True
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AFLClassifier(Classifier, AFLStatistics):
     """The least-squares classifier of analytic federated learning: one-hot targets, exact sums.
 
@@ -389,20 +390,12 @@ class AFLClassifier(Classifier, AFLStatistics):
     """
 
     _learner_type = AFL
-
-    def __init__(
-        self,
-        *,
-        feature_format: str = AUTO,
-        ridge: float | str = 0.0,
-        clip: bool = False,
-        fit_intercept: bool = True,
-        lift: RandomMap | None = None,
-        class_weight: dict[Any, int] | str | None = None,
-    ) -> None:
-        self.class_weight = class_weight
-        self.feature_format, self.ridge, self.clip, self.fit_intercept = feature_format, ridge, clip, fit_intercept
-        self.lift = lift
+    feature_format: str = AUTO
+    ridge: float | str = 0.0
+    clip: bool = False
+    fit_intercept: bool = True
+    lift: RandomMap | None = None
+    class_weight: dict[Any, int] | str | None = None
 
     @available_if(_has_formats)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -446,6 +439,7 @@ class AFLClassifier(Classifier, AFLStatistics):
         return _afl(self, rows, None, n_classes, LABELS, kind=self._learner_type, most=most)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LogisticClassifier(Classifier):
     """Multinomial logistic regression by softmax rounds from exact sums (``analytic.logistic``).
 
@@ -457,23 +451,15 @@ class LogisticClassifier(Classifier):
 
     _learner_type = Logistic
     _takes_several = False
-
-    def __init__(
-        self,
-        *,
-        feature_format: str = AUTO,
-        ridge: float = 0.0,
-        clip: bool = False,
-        fit_intercept: bool = True,
-        class_weight: dict[Any, int] | str | None = None,
-        lift: RandomMap | None = None,
-        n_rounds: int = 5,
-        step: float = 8.0,
-        scale: float = 10.0,
-    ) -> None:
-        self.feature_format, self.ridge, self.clip, self.fit_intercept = feature_format, ridge, clip, fit_intercept
-        self.class_weight, self.lift = class_weight, lift
-        self.n_rounds, self.step, self.scale = n_rounds, step, scale
+    feature_format: str = AUTO
+    ridge: float = 0.0
+    clip: bool = False
+    fit_intercept: bool = True
+    class_weight: dict[Any, int] | str | None = None
+    lift: RandomMap | None = None
+    n_rounds: int = 5
+    step: float = 8.0
+    scale: float = 10.0
 
     def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> Logistic:
         start: Any = _afl(self, rows, None, n_classes, LABELS, kind=AFL, most=most)
@@ -488,7 +474,33 @@ class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
     """
 
     target_ndim_: int
+    target_format: str
     _learner_type: ClassVar[type[Any]]
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """The model of these rows, as one client's.
+
+        Args:
+            X: features, shape (n, d).
+            y: real targets, shape (n,) or (n, c).
+            sample_weight: how often each row counts, whole numbers of shape (n,); None for once.
+
+        Raises:
+            ValueError: what scikit-learn refuses (NaN, shapes), weights that are no whole numbers, and what the learner
+                refuses (``analytic.errors``).
+        """
+        rows, targets, self.target_ndim_ = self._validated(X, y)
+        weighed = ClientRows(rows, targets, _as_weights(sample_weight))
+        most = _most(weighed)
+        target_format = RowFormat(integer_bits=0, fraction_bits=min(TARGET_BITS, bits_of_squares(most)))
+        if self.target_format != AUTO:
+            target_format = RowFormat.parse(self.target_format)
+        self._train(self._learner(weighed, target_format, most), weighed)
+        return self
+
+    @abstractmethod
+    def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> Any:
+        """The closed form that these parameters and rows lead to, for weights that add up to at most ``most``."""
 
     def _validated(self, X: Any, y: Any, *, reset: bool = True) -> tuple[NDArray[Any], NDArray[Any], int]:
         """Rows, targets of shape (n, c), and how many dimensions these had."""
@@ -533,39 +545,17 @@ class ScaledRegressor(Regressor):
 
     target_scales_: ColumnMap = ColumnMap(exponents=())
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """The model of these rows, as one client's.
-
-        Args:
-            X: features, shape (n, d).
-            y: real targets, shape (n,) or (n, c).
-            sample_weight: how often each row counts, whole numbers of shape (n,); None for once.
-
-        Raises:
-            ValueError: what scikit-learn refuses (NaN, shapes), weights that are no whole numbers, and what the learner
-                refuses (``analytic.errors``).
-        """
-        rows, targets, self.target_ndim_ = self._validated(X, y)
-        weighed = ClientRows(rows, targets, _as_weights(sample_weight))
-        scales, bits = ColumnMap(exponents=()), min(TARGET_BITS, bits_of_squares(_most(weighed)))
-        target_format = RowFormat(integer_bits=0, fraction_bits=bits)
+    def _train(self, learner: Any, rows: ClientRows) -> None:
+        self.target_scales_ = ColumnMap(exponents=())
         if self.target_format == AUTO:
-            scales = ColumnMap.covering(rows[:, :0], targets, intercept=None)
-        else:
-            target_format = RowFormat.parse(self.target_format)
-        learner = self._learner(rows, targets.shape[1], target_format, _most(weighed))
-        self._train(learner, ClientRows(rows, scales.targets(targets), weighed.weights))
-        self.target_scales_ = scales
-        return self
+            self.target_scales_ = ColumnMap.covering(rows.features[:, :0], rows.targets, intercept=None)
+        super()._train(learner, ClientRows(rows.features, self.target_scales_.targets(rows.targets), rows.weights))
 
     def _answers(self, scores: FloatMatrix) -> NDArray[Any]:
         return super()._answers(self.target_scales_.scores(scores))
 
-    @abstractmethod
-    def _learner(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat, most: int) -> AnalyticLearner[Any]:
-        """The closed form that these parameters and rows lead to, for weights that add up to at most ``most``."""
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class AFLRegressor(Regressor, AFLStatistics):
     """Least squares on one or more real targets from exact sums: AFL's closed form without classes.
 
@@ -581,43 +571,16 @@ class AFLRegressor(Regressor, AFLStatistics):
     """
 
     _learner_type = AFL
+    feature_format: str = AUTO
+    target_format: str = AUTO
+    ridge: float | str = 0.0
+    clip: bool = False
+    fit_intercept: bool = True
+    lift: RandomMap | None = None
 
-    def __init__(
-        self,
-        *,
-        feature_format: str = AUTO,
-        target_format: str = AUTO,
-        ridge: float | str = 0.0,
-        clip: bool = False,
-        fit_intercept: bool = True,
-        lift: RandomMap | None = None,
-    ) -> None:
-        self.feature_format, self.target_format, self.ridge, self.clip = feature_format, target_format, ridge, clip
-        self.fit_intercept, self.lift = fit_intercept, lift
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """The model of these rows, as one client's.
-
-        Args:
-            X: features, shape (n, d).
-            y: real targets, shape (n,) or (n, c).
-            sample_weight: how often each row counts, whole numbers of shape (n,); None for once.
-
-        Raises:
-            ValueError: what scikit-learn refuses (NaN, shapes), weights that are no whole numbers, and what AFL refuses
-                (``analytic.errors``).
-        """
-        rows, targets, self.target_ndim_ = self._validated(X, y)
-        scaled = targets if self.target_format == AUTO else None
-        weighed = ClientRows(rows, targets, _as_weights(sample_weight))
-        target_format = RowFormat(integer_bits=0, fraction_bits=min(TARGET_BITS, bits_of_squares(_most(weighed))))
-        if scaled is None:
-            target_format = RowFormat.parse(self.target_format)
-        learner = _afl(
-            self, rows, scaled, targets.shape[1], target_format, kind=self._learner_type, most=_most(weighed)
-        )
-        self._train(learner, weighed)
-        return self
+    def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> AFL | Chosen:
+        scaled, n_targets = rows.targets if self.target_format == AUTO else None, rows.targets.shape[1]
+        return _afl(self, rows.features, scaled, n_targets, target_format, kind=self._learner_type, most=most)
 
     @available_if(_has_formats)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -695,7 +658,34 @@ class FedHiPRegressor(AFLRegressor):
         return estimator
 
 
-class DeepAFLClassifier(Classifier):
+@dataclass(kw_only=True, eq=False, repr=False)
+class DeepAFLParameters(BaseEstimator):  # type: ignore[misc]
+    """What DeepAFL's classifier and regressor take alike."""
+
+    feature_bound: float | str = AUTO
+    n_layers: int = 5
+    d_phi: int = 1024
+    d_f: int = 1024
+    ridge: float = 1.0
+    gamma: float = 0.01
+    activation: str = "gelu"
+    projection: Projection = "nin"
+    seed: int = 0
+    fed_by_first: bool = False
+    row_bits: int = 0
+    headroom_bits: int = 0
+    clip: bool = False
+
+    def _deepafl(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat, most: int) -> DeepAFL:
+        parameters = self.get_params(deep=False) | {"target_format": target_format}
+        parameters.pop("class_weight", None)
+        if self.feature_bound == AUTO:
+            parameters["feature_bound"] = float(np.abs(rows).max()) or 1.0
+        return DeepAFL(n_features=rows.shape[1], n_targets=n_targets, max_rows=most, **parameters)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DeepAFLClassifier(DeepAFLParameters, Classifier):
     """The deep residual classifier of random features, every layer a closed form (``analytic.deepafl.DeepAFL``).
 
     Args:
@@ -717,36 +707,14 @@ class DeepAFLClassifier(Classifier):
     """
 
     _learner_type = DeepAFL
-
-    def __init__(
-        self,
-        *,
-        feature_bound: float | str = AUTO,
-        n_layers: int = 5,
-        d_phi: int = 1024,
-        d_f: int = 1024,
-        ridge: float = 1.0,
-        gamma: float = 0.01,
-        activation: str = "gelu",
-        projection: Projection = "nin",
-        seed: int = 0,
-        fed_by_first: bool = False,
-        row_bits: int = 0,
-        headroom_bits: int = 0,
-        clip: bool = False,
-        class_weight: dict[Any, int] | str | None = None,
-    ) -> None:
-        self.class_weight = class_weight
-        self.feature_bound, self.n_layers, self.d_phi, self.d_f = feature_bound, n_layers, d_phi, d_f
-        self.ridge, self.gamma, self.activation, self.projection = ridge, gamma, activation, projection
-        self.seed, self.fed_by_first, self.row_bits, self.headroom_bits = seed, fed_by_first, row_bits, headroom_bits
-        self.clip = clip
+    class_weight: dict[Any, int] | str | None = None
 
     def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> DeepAFL:
-        return _deepafl(self, rows, n_classes, LABELS, most)
+        return self._deepafl(rows, n_classes, LABELS, most)
 
 
-class DeepAFLRegressor(ScaledRegressor):
+@dataclass(kw_only=True, eq=False, repr=False)
+class DeepAFLRegressor(DeepAFLParameters, ScaledRegressor):
     """The deep residual regressor of random features, every layer a closed form (``analytic.deepafl.DeepAFL``).
 
     Args:
@@ -756,35 +724,35 @@ class DeepAFLRegressor(ScaledRegressor):
     """
 
     _learner_type = DeepAFL
+    target_format: str = AUTO
 
-    def __init__(
-        self,
-        *,
-        target_format: str = AUTO,
-        feature_bound: float | str = AUTO,
-        n_layers: int = 5,
-        d_phi: int = 1024,
-        d_f: int = 1024,
-        ridge: float = 1.0,
-        gamma: float = 0.01,
-        activation: str = "gelu",
-        projection: Projection = "nin",
-        seed: int = 0,
-        fed_by_first: bool = False,
-        row_bits: int = 0,
-        headroom_bits: int = 0,
-        clip: bool = False,
-    ) -> None:
-        self.target_format, self.feature_bound, self.n_layers = target_format, feature_bound, n_layers
-        self.d_phi, self.d_f, self.ridge, self.gamma = d_phi, d_f, ridge, gamma
-        self.activation, self.projection, self.seed = activation, projection, seed
-        self.fed_by_first, self.row_bits, self.headroom_bits, self.clip = fed_by_first, row_bits, headroom_bits, clip
-
-    def _learner(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat, most: int) -> DeepAFL:
-        return _deepafl(self, rows, n_targets, target_format, most)
+    def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> DeepAFL:
+        return self._deepafl(rows.features, rows.targets.shape[1], target_format, most)
 
 
-class SAFLeClassifier(Classifier):
+@dataclass(kw_only=True, eq=False, repr=False)
+class SAFLeParameters(BaseEstimator):  # type: ignore[misc]
+    """What SAFLe's classifier and regressor take alike."""
+
+    thresholds: FixedThresholds | QuantileThresholds | str = AUTO
+    encoding: str = "binary-overlapping"
+    n_buckets: int = 8
+    group_size: int = 2
+    seed: int = 0
+    ridge: float = 0.0
+
+    def _safle(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat | None, most: int) -> SAFLe:
+        parameters = self.get_params(deep=False) | {"real_format": target_format}
+        for name in ("target_format", "class_weight"):
+            parameters.pop(name, None)
+        if self.thresholds == AUTO:
+            low, high = float(rows.min()), float(rows.max())
+            parameters["thresholds"] = QuantileThresholds(low=low, high=high if high > low else low + 1.0)
+        return SAFLe(n_features=rows.shape[1], n_classes=n_targets, max_rows=most, **parameters)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SAFLeClassifier(SAFLeParameters, Classifier):
     """The sum of embeddings of bucketed features, from counts (``analytic.safle.SAFLe``).
 
     Args:
@@ -800,27 +768,14 @@ class SAFLeClassifier(Classifier):
 
     _learner_type = SAFLe
     _takes_several = False
-
-    def __init__(
-        self,
-        *,
-        thresholds: FixedThresholds | QuantileThresholds | str = AUTO,
-        encoding: str = "binary-overlapping",
-        n_buckets: int = 8,
-        group_size: int = 2,
-        seed: int = 0,
-        ridge: float = 0.0,
-        class_weight: dict[Any, int] | str | None = None,
-    ) -> None:
-        self.class_weight = class_weight
-        self.thresholds, self.encoding, self.n_buckets = thresholds, encoding, n_buckets
-        self.group_size, self.seed, self.ridge = group_size, seed, ridge
+    class_weight: dict[Any, int] | str | None = None
 
     def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> SAFLe:
-        return _safle(self, rows, n_classes, None, most)
+        return self._safle(rows, n_classes, None, most)
 
 
-class SAFLeRegressor(ScaledRegressor):
+@dataclass(kw_only=True, eq=False, repr=False)
+class SAFLeRegressor(SAFLeParameters, ScaledRegressor):
     """The sum of embeddings of bucketed features as a regressor (``analytic.safle.SAFLe``), beyond the paper.
 
     Args:
@@ -829,23 +784,10 @@ class SAFLeRegressor(ScaledRegressor):
     """
 
     _learner_type = SAFLe
+    target_format: str = AUTO
 
-    def __init__(
-        self,
-        *,
-        target_format: str = AUTO,
-        thresholds: FixedThresholds | QuantileThresholds | str = AUTO,
-        encoding: str = "binary-overlapping",
-        n_buckets: int = 8,
-        group_size: int = 2,
-        seed: int = 0,
-        ridge: float = 0.0,
-    ) -> None:
-        self.target_format, self.thresholds, self.encoding = target_format, thresholds, encoding
-        self.n_buckets, self.group_size, self.seed, self.ridge = n_buckets, group_size, seed, ridge
-
-    def _learner(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat, most: int) -> SAFLe:
-        return _safle(self, rows, n_targets, target_format, most)
+    def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> SAFLe:
+        return self._safle(rows.features, rows.targets.shape[1], target_format, most)
 
 
 def _zeros_and_ones(y: NDArray[Any]) -> NDArray[Any]:
@@ -886,26 +828,6 @@ def _weighing(learner: Any, rows: ClientRows) -> Weighted:
 def _fitted(learner: Any, rows: ClientRows) -> Any:
     """The learner's model of all rows, of which some may count several times."""
     return fit_pooled(learner, rows) if rows.weights is None else fit_pooled(_weighing(learner, rows), rows).model
-
-
-def _deepafl(estimator: Any, rows: NDArray[Any], n_targets: int, target_format: RowFormat, most: int) -> DeepAFL:
-    """DeepAFL with an estimator's parameters."""
-    parameters = estimator.get_params(deep=False) | {"target_format": target_format}
-    parameters.pop("class_weight", None)
-    if estimator.feature_bound == AUTO:
-        parameters["feature_bound"] = float(np.abs(rows).max()) or 1.0
-    return DeepAFL(n_features=rows.shape[1], n_targets=n_targets, max_rows=most, **parameters)
-
-
-def _safle(estimator: Any, rows: NDArray[Any], n_targets: int, target_format: RowFormat | None, most: int) -> SAFLe:
-    """SAFLe with an estimator's parameters."""
-    parameters = estimator.get_params(deep=False) | {"real_format": target_format}
-    for name in ("target_format", "class_weight"):
-        parameters.pop(name, None)
-    if estimator.thresholds == AUTO:
-        low, high = float(rows.min()), float(rows.max())
-        parameters["thresholds"] = QuantileThresholds(low=low, high=high if high > low else low + 1.0)
-    return SAFLe(n_features=rows.shape[1], n_classes=n_targets, max_rows=most, **parameters)
 
 
 def _warn_of_coarse_columns(estimator: Any, feature_format: RowFormat, rows: NDArray[Any]) -> None:

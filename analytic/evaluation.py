@@ -248,14 +248,6 @@ class ScoreReport(ABC):
             "calibration_error": _known(self.calibration_error),
         }
 
-    def roc(self, label: int) -> tuple[FloatMatrix, FloatMatrix]:
-        """Return false and true positive rates of one class against the rest, at each end of a bin, from 0 to 1."""
-        rates = []
-        for counts in (self.others[label], self.own[label]):
-            above = np.concatenate([[0], np.cumsum(counts[::-1])])
-            rates.append(above / above[-1] if above[-1] else np.full(len(above), np.nan))
-        return rates[0], rates[1]
-
     def auc(self, label: int) -> tuple[float, float]:
         """Return the area under the curve of one class against the rest, and how far that of unbinned scores can be.
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, SpecificationError
+from analytic.layers import Layer
 from analytic.model_arrays import Parts
 from analytic.row_format import FloatMatrix, RowFormat, refuse_mask
 from analytic.statistics import IntVector, Statistics
@@ -196,10 +197,14 @@ class AnalyticLearner(Protocol[M]):
 
 
 class Around:
-    """A learner that stands around another one, whose rows it takes: the public sizes and formats are that one's."""
+    """A learner that stands around another one: sizes, formats and what predicts are that one's."""
 
     __slots__ = ()
     learner: Any
+
+    def _predicting(self, model: Any) -> tuple[Any, Any]:
+        """The closed form that predicts, with its own complete model."""
+        return self.learner, model
 
     @property
     def n_features(self) -> int:
@@ -216,6 +221,66 @@ class Around:
         """The format of targets, or ``LABELS``."""
         found: RowFormat = self.learner.target_format
         return found
+
+    @property
+    def max_rows(self) -> int:
+        """Largest number of rows, or sum of their weights, of all clients together."""
+        return int(self.learner.max_rows)
+
+    def decision_function(self, model: Any, features: NDArray[Any]) -> FloatMatrix:
+        """Scores of the closed form's model, shape (n, c).
+
+        Raises:
+            NotReadyError: the model still needs a sum.
+            InvalidRowsError: features of another shape than (n, d).
+        """
+        learner, own = self._predicting(model)
+        scores: FloatMatrix = learner.decision_function(own, features)
+        return scores
+
+    def exact_scores(self, model: Any, features: NDArray[Any]) -> FloatMatrix:
+        """Scores that are exact and rounded once, the same bits on every machine."""
+        learner, own = self._predicting(model)
+        scores: FloatMatrix = learner.exact_scores(own, features)
+        return scores
+
+    def layers(self, model: Any) -> tuple[Layer, ...]:
+        """The layers of the closed form's model."""
+        learner, own = self._predicting(model)
+        layers: tuple[Layer, ...] = learner.layers(own)
+        return layers
+
+    def weights_bytes(self, model: Any) -> bytes:
+        """The bytes of the closed form's weights."""
+        learner, own = self._predicting(model)
+        weights: bytes = learner.weights_bytes(own)
+        return weights
+
+
+class AroundLinear(Around):
+    """One that stands around AFL, or FedHiP, and has the public maps of its rows."""
+
+    __slots__ = ()
+
+    @property
+    def columns(self) -> Any:
+        """The public scales of columns."""
+        return self.learner.columns
+
+    @property
+    def lift(self) -> Any:
+        """The random features in place of the rows."""
+        return self.learner.lift
+
+    @property
+    def row_map(self) -> Any:
+        """The public rule that bounds every row; None where rows are taken as they are."""
+        return self.learner.row_map
+
+    @property
+    def fit_intercept(self) -> bool:
+        """Whether the model has an intercept."""
+        return bool(self.learner.fit_intercept)
 
 
 OPTIONAL: Mapping[str, bool] = {"optional": True}

@@ -24,8 +24,7 @@ from analytic.afl import AFL, LinearModel
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.evaluation import TallySpec
 from analytic.integer_maps import EXACT_BITS, FixedRows, scores, softmax
-from analytic.layers import Layer
-from analytic.learner import Around, ClientRows, SumSpec, canonical_context
+from analytic.learner import AroundLinear, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import ModelFileError, Parts
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.row_map import CLIPPED_ROWS, RowClip, RowTerms, check_labels_only
@@ -67,7 +66,7 @@ class LogisticModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logistic(Around):
+class Logistic(AroundLinear):
     """A multinomial logistic classifier from AFL's sum and ``n_rounds`` sums of d c entries.
 
     Args:
@@ -112,21 +111,6 @@ class Logistic(Around):
     def name(self) -> str:
         """The learner's name on the command line and in reports."""
         return "logistic"
-
-    @property
-    def columns(self) -> Any:
-        """The public scales of columns."""
-        return self.learner.columns
-
-    @property
-    def lift(self) -> Any:
-        """The random features in place of the rows."""
-        return self.learner.lift
-
-    @property
-    def row_map(self) -> Any:
-        """The public rule that bounds every row; None where rows are taken as they are."""
-        return self.learner.row_map
 
     @property
     def spec(self) -> TallySpec:
@@ -220,30 +204,13 @@ class Logistic(Around):
             return None
         return self.learner.exact_total(model.linear, total, survivors)
 
-    def _complete(self, model: LogisticModel) -> LinearModel:
+    def _predicting(self, model: LogisticModel) -> tuple[AFL, LinearModel]:
         if model.n_rounds < self.n_rounds:
             raise NotReadyError(
                 f"this model has {model.n_rounds} of {self.n_rounds} rounds behind it: it still needs totals of its "
                 "clients' gradients"
             )
-        return model.linear
-
-    def decision_function(self, model: LogisticModel, features: NDArray[Any]) -> FloatMatrix:
-        """X W, shape (n, c); its softmax are probabilities.
-
-        Raises:
-            NotReadyError: some total has not arrived yet.
-            InvalidRowsError: features of another shape than (n, d).
-        """
-        return self.learner.decision_function(self._complete(model), features)
-
-    def exact_scores(self, model: LogisticModel, features: NDArray[Any]) -> FloatMatrix:
-        """The same, each the float64 nearest to the exact score."""
-        return self.learner.exact_scores(self._complete(model), features)
-
-    def layers(self, model: LogisticModel) -> tuple[Layer, ...]:
-        """AFL's layers with these weights."""
-        return self.learner.layers(self._complete(model))
+        return self.learner, model.linear
 
     def weights_bytes(self, model: LogisticModel) -> bytes:
         """The bytes of the centre and of W.

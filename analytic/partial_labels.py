@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 
 from analytic.afl import AFL, LinearModel
 from analytic.errors import InvalidRowsError, SpecificationError
-from analytic.layers import Layer
 from analytic.learner import Around, ClientRows, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
 from analytic.parts import PartsSpec, together
-from analytic.row_format import FloatMatrix
 from analytic.statistics import LABELS, IntVector, Statistics
 
 UNKNOWN = -1
@@ -103,11 +101,6 @@ class PartialLabels(Around):
     def name(self) -> str:
         """The learner's name in reports and files."""
         return f"partial-{self.learner.name}"
-
-    @property
-    def max_rows(self) -> int:
-        """Largest number of rows of all clients together."""
-        return self.learner.max_rows
 
     @property
     def spec(self) -> PatternsSpec:
@@ -195,22 +188,6 @@ class PartialLabels(Around):
     ) -> tuple[Statistics, ...] | None:
         """Each pattern's statistics and sites, which gates judge one by one; None of random features."""
         return None if self.learner.lift is not None else tuple(total)
-
-    def decision_function(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
-        """Scores, shape (n, c): a row is taken for each class whose score is above one half."""
-        return self.learner.decision_function(model, features)
-
-    def exact_scores(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
-        """Scores that are exact and rounded once, the same bits on every machine."""
-        return self.learner.exact_scores(model, features)
-
-    def layers(self, model: LinearModel) -> tuple[Layer, ...]:
-        """The one layer."""
-        return self.learner.layers(model)
-
-    def weights_bytes(self, model: LinearModel) -> bytes:
-        """W's bytes."""
-        return self.learner.weights_bytes(model)
 
     def context_bytes(self, model: LinearModel) -> bytes:
         """The configuration, and the weights once they are known."""

@@ -235,11 +235,6 @@ class Statistics:
         return tuple(squares.tolist())
 
     @classmethod
-    def zero(cls, spec: StatisticsSpec) -> Statistics:
-        """The statistics of no rows."""
-        return spec.from_vector(np.zeros(sum(size for _, size, _ in spec.segments), dtype=np.int64))
-
-    @classmethod
     def from_rows(
         cls, spec: StatisticsSpec, features: NDArray[Any], targets: NDArray[Any], *, clip: bool = False
     ) -> Statistics:

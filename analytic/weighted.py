@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.evaluation import TallySpec
-from analytic.layers import Layer
 from analytic.learner import Around, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import Parts
-from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_format import RowFormat
 from analytic.statistics import INT64_MAX, LABELS, IntVector, Statistics, check_labels
 from analytic.whole_numbers import settle_whole_numbers
 
@@ -175,11 +174,6 @@ class Weighted(Around):
     def name(self) -> str:
         """The learner's name in reports and files."""
         return f"weighted-{self.learner.name}"
-
-    @property
-    def max_rows(self) -> int:
-        """The largest sum of all rows' weights."""
-        return int(self._plain.max_rows)
 
     @property
     def _squares(self) -> int:
@@ -359,20 +353,8 @@ class Weighted(Around):
         found: Statistics = self._summed(rows, self.weights_of(model, rows), learner.spec, learner.own_statistics)
         return found
 
-    def decision_function(self, model: WeightedModel, features: NDArray[Any]) -> FloatMatrix:
-        """Scores of the closed form's model, shape (n, c)."""
-        scores: FloatMatrix = self._plain.decision_function(_solved(model), features)
-        return scores
-
-    def exact_scores(self, model: WeightedModel, features: NDArray[Any]) -> FloatMatrix:
-        """Scores that are exact and rounded once, the same bits on every machine."""
-        scores: FloatMatrix = self._plain.exact_scores(_solved(model), features)
-        return scores
-
-    def layers(self, model: WeightedModel) -> tuple[Layer, ...]:
-        """The layers of the closed form's model."""
-        layers: tuple[Layer, ...] = self._plain.layers(_solved(model))
-        return layers
+    def _predicting(self, model: WeightedModel) -> tuple[Any, Any]:
+        return self._plain, getattr(model.model, "complete", model.model)
 
     def weights_bytes(self, model: WeightedModel) -> bytes:
         """The bytes of the learner's own weights."""
@@ -398,8 +380,3 @@ class Weighted(Around):
         if "class_weights" in parts:
             found = tuple(parts.integers("class_weights", (self.n_targets,)).tolist())
         return WeightedModel(model=self._inner.put_together(parts), class_weights=found)
-
-
-def _solved(model: WeightedModel) -> Any:
-    """The closed form's model, of one whose penalty was chosen too."""
-    return getattr(model.model, "complete", model.model)

@@ -111,7 +111,6 @@ class Traffic:
 
     messages_up: int = 0
     bytes_up: int = 0
-    messages_down: int = 0
     bytes_down: int = 0
     heavy_messages: int = 0
     seconds: float = 0.0
@@ -202,7 +201,6 @@ class _Driver:
         for envelope in self._network.carry(self._recorded(sent)):
             party = envelope.recipient
             if party in self._sessions and self._alive(party):
-                self._traffic[party].messages_down += 1
                 self._traffic[party].bytes_down += len(envelope.message)
                 yield from self._say(party, lambda e=envelope: self._receive(e))  # type: ignore[misc]
 

@@ -6,6 +6,7 @@ payload (``seal_frame``), and none is looked into before that signature verifies
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Protocol, cast
 
@@ -49,8 +50,10 @@ class Party:
         self._config = config
         self._identity, self._consent = config.signer(party, secrets), secrets.consent
 
-    def _say(self, type_: MessageType, payload: bytes, recipient: PartyId = SERVER) -> bytes:
-        """Return a message, signed where there are identities."""
+    def _say(
+        self, type_: MessageType, payload: bytes, recipient: PartyId = SERVER, *, vector: Sequence[memoryview] = ()
+    ) -> bytes:
+        """Return a message, signed where there are identities; a vector ends its payload."""
         return seal_frame(
             type_,
             payload,
@@ -58,6 +61,7 @@ class Party:
             sender=self.party,
             recipient=recipient,
             identity=self._identity,
+            vector=vector,
         )
 
     def _agree(self, survivors: Survivors | None, rows: RowsOf = MappingProxyType({})) -> None:

@@ -6,20 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from secagg.carriers.carrier import CarriedSum, RunningSum
-from secagg.config import SERVER, harmless_colluders, two_thirds
-from secagg.contribution import check_now, resolve
+from secagg.config import harmless_colluders, two_thirds
 from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import (
-    ConfigurationError,
-    LocalProtocolError,
-    RemoteProtocolError,
-)
-from secagg.party import Party
+from secagg.errors import ConfigurationError
+from secagg.one_message import SpeaksOnce
 from secagg.ring import RingVector
 from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
-from secagg.snapshots import CLIENT, SpeaksOnce, Spoken, binding
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, Knowledge, PartySecrets, Upload
 from secagg.wire import MessageType, Reader
 
@@ -109,37 +103,18 @@ class PlainSum(CarriedSum):
         return *self.carrier.digested, needed, *filter(None, [self.carrier.holder_identity])
 
 
-class PlainClient(Party, SpeaksOnce):
+class PlainClient(SpeaksOnce):
     """Sends one message and expects none."""
 
     _config: PlainSum
 
-    def __init__(self, config: PlainSum, party: PartyId, contribution: Contribution, *, secrets: PartySecrets) -> None:
-        config.index(party)
-        check_now(config.layout, contribution)
-        Party.__init__(self, config, party, secrets)
-        self._contribution = contribution
-        self._kept = Spoken()
-
-    @property
-    def bound_to(self) -> bytes:
-        """What ties a stored session to this one."""
-        return binding(CLIENT, self._config.digest, self.party)
-
     def start(self) -> bytes:
         """Return the vector as it travels."""
-        if self._kept.has_spoken or self._contribution is None:
-            raise LocalProtocolError("start() was called already; one session sends one vector")
-        config = self._config
-        vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
+        config, vector = self._config, self._vector()
         self._agree(None)
         payload = config.carrier.encode(vector, config)
-        self._kept.has_spoken, self._contribution = True, None
+        self._spoke()
         return self._say(config.carrier.input_type, payload)
-
-    def receive(self, message: bytes) -> bytes | None:
-        """Refuse everything: this client is asked nothing."""
-        raise RemoteProtocolError("this sum has no messages from the server to a client", peer=SERVER)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

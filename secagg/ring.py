@@ -62,7 +62,11 @@ class RingVector:
 
     def to_bytes(self) -> bytes:
         """The wire form: each entry's low bytes, little-endian."""
-        return b"".join(map(_pack, self.layout.segments, self.words))
+        return b"".join(self.parts())
+
+    def parts(self) -> list[memoryview]:
+        """The wire form, a part for each segment, none of them copied where a word is sent whole."""
+        return list(map(_pack, self.layout.segments, self.words))
 
     @classmethod
     def from_bytes(cls, layout: Layout, data: bytes | memoryview) -> Self:
@@ -81,7 +85,7 @@ class RingVector:
         return cls(layout, words)
 
 
-def _pack(segment: Segment, words: Words) -> bytes:
+def _pack(segment: Segment, words: Words) -> memoryview:
     """The low bytes of each word.
 
     Whole words are far quicker to move than bytes. One written at its entry's place runs over the beginning of the next
@@ -90,7 +94,7 @@ def _pack(segment: Segment, words: Words) -> bytes:
     """
     entry, size = segment.wire_bytes, segment.word.itemsize
     if entry == size:
-        return words.tobytes()
+        return words.view(np.uint8).data
     packed = np.empty(segment.size * entry + size - entry, dtype=np.uint8)
 
     def write(first: int, values: Words) -> None:
@@ -100,7 +104,7 @@ def _pack(segment: Segment, words: Words) -> bytes:
     write(0, words[::2])
     write(1, words[1::2])
     write(0, words.view(f"<u{size // 2}")[::4])
-    return packed[: segment.size * entry].tobytes()
+    return packed.data[: segment.size * entry]
 
 
 def _unpack(segment: Segment, data: bytes | memoryview) -> Words:

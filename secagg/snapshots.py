@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_
 import numpy as np
 
 from secagg.errors import MalformedMessageError, SnapshotError
-from secagg.sessions import Contribution, PartyId
+from secagg.sessions import PartyId
 from secagg.wire import Reader
 
 MAGIC = b"SAGS"
@@ -51,25 +51,6 @@ class Stored(Generic[State]):
             SnapshotError: changed bytes.
         """
         self._kept = read(self._kept, snapshot)
-
-
-@dataclasses.dataclass(slots=True, kw_only=True)
-class Spoken:
-    """The state of a party that speaks once."""
-
-    has_spoken: bool = False
-
-
-class SpeaksOnce(Stored[Spoken]):
-    """A client whose one message brings its vector."""
-
-    _contribution: Contribution | None
-
-    def restore(self, snapshot: bytes) -> None:
-        """Go where the snapshot says; a vector that was sent is not kept any longer."""
-        Stored.restore(self, snapshot)
-        if self._kept.has_spoken:
-            self._contribution = None
 
 
 def write(state: object) -> bytes:

@@ -1,7 +1,8 @@
-"""Writes the test vectors of masked sums: `python tests/make_vectors.py`, or with `--check` only compares.
+"""Writes the test vectors of masked and committee sums: `python tests/make_vectors.py`; `--check` only compares.
 
 Parameters and plain vectors are chosen here; entropy comes from seeded streams and is written down as it is drawn; each
-message is the one that `secagg` says. `tests/secagg/test_vectors.py` has a second implementation say the same.
+message is the one that `secagg` says. A second implementation says the same in `tests/secagg/test_vectors.py` and
+`tests/secagg/committee/test_vectors.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # else tests/secag
 sys.path.append(str(Path(__file__).resolve().parent / "slow_implementation"))
 sys.path.append(str(Path(__file__).resolve().parent / "vectors"))
 
+import committee_vectors
 import numpy as np
 from bad_messages import all_bad_messages
 from slow_driver import run
@@ -24,11 +26,10 @@ from vector_parts import SMALL, Recorded, every_width, lines_of, vectors_for
 
 from secagg.entropy import InsecureSeededEntropy
 from secagg.layout import Layout
-from secagg.masked import Assumptions, MaskedSum
-from secagg.masked.series import MaskedSeries, SeriesClient, SeriesServer
+from secagg.masked.series import SeriesClient, SeriesServer
 from secagg.primitives.identity import IdentityKey
-from secagg.receipted_sum import ReceiptedSum, SignedBy
 from secagg.sums import PartySecrets
+from simulations.audit.published import masked_series, masked_sum, receipted_sum
 
 VECTORS = Path(__file__).resolve().parent / "vectors"
 Json = dict[str, Any]
@@ -68,42 +69,12 @@ def parameters(
     }, keys
 
 
-def fast_session(known: Json) -> MaskedSum:
-    """The session of ``parameters``."""
-    return MaskedSum(
-        layout=Layout.of(map(tuple, known["layout"])), session_id=bytes.fromhex(known["session_id"]),
-        context=bytes.fromhex(known["context"]), **_common(known),
-    )  # fmt: skip
-
-
-def receipted(known: Json, config: MaskedSum) -> Any:
-    """The session with receipts, if its parameters say who signs them."""
-    return ReceiptedSum(protocol=config, signed_by=SignedBy(known["signed_by"])) if "signed_by" in known else config
-
-
-def fast_series(known: Json) -> MaskedSeries:
-    """The series of ``parameters``."""
-    return MaskedSeries(series_id=bytes.fromhex(known["series_id"]), **_common(known))
-
-
-def _common(known: Json) -> Json:
-    return {
-        "clients": tuple(known["clients"]),
-        "threshold": known["threshold"],
-        "degree": known["degree"] or None,
-        "graph_seed": bytes.fromhex(known["graph_seed"]),
-        "assumptions": Assumptions(**known["assumptions"]) if known["assumptions"] else None,
-        "identities": tuple(map(bytes.fromhex, known["identities"])),
-        "server_identity": bytes.fromhex(known["server_identity"]),
-    }
-
-
 def one_sum(
     about: str, name: str, known: Json, keys: Mapping[int, IdentityKey], messages_sent: Mapping[int, int]
 ) -> Json:
     """The vector of one sum."""
-    config, entropy = fast_session(known), {p: Recorded(SEED, f"{name} client {p}") for p in known["clients"]}
-    protocol = receipted(known, config)
+    config, entropy = masked_sum(known), {p: Recorded(SEED, f"{name} client {p}") for p in known["clients"]}
+    protocol = receipted_sum(known)
     vectors = vectors_for(name, known["layout"], known["clients"])
     own = {p: PartySecrets(identity=keys.get(p)) for p in known["clients"]}
     clients = {
@@ -140,7 +111,7 @@ def series_of_two(name: str, *, is_authenticated: bool) -> Json:
     own = {p: PartySecrets(identity=keys.get(p)) for p in [0, *clients]}
     known = {k: v for k, v in known.items() if k not in ("layout", "session_id", "context")}
     known["series_id"] = fixed("series id", 16).hex()
-    series, entropy = fast_series(known), {p: Recorded(SEED, f"{name} client {p}") for p in clients}
+    series, entropy = masked_series(known), {p: Recorded(SEED, f"{name} client {p}") for p in clients}
     sessions = {p: SeriesClient(series, p, secrets=own[p], entropy=entropy[p]) for p in clients}
     server = SeriesServer(series, secrets=own[0])
     sums = []
@@ -237,7 +208,8 @@ def all_files() -> dict[str, str]:
     """Every vector's text by its path below ``tests/vectors``."""
     scenarios = all_scenarios()
     bad = {f"bad/{name}.json": vector for name, vector in all_bad_messages(scenarios)}
-    return {path: to_text(vector) for path, vector in {**scenarios, **bad}.items()}
+    of_committees = {f"committee/{name}": text for name, text in committee_vectors.all_files().items()}
+    return {path: to_text(vector) for path, vector in {**scenarios, **bad}.items()} | of_committees
 
 
 def differences(wanted: Mapping[str, str]) -> list[str]:

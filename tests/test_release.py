@@ -21,6 +21,9 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.xdist_group("release")  # one process makes the fixtures, which take long, once
 
@@ -165,6 +168,44 @@ def test_a_clean_environment_runs_the_main_job_from_wheel_and_sdist(built: Built
 
     run(*pip, "--force-reinstall", "--no-deps", built.sdist, cwd=nowhere)
     check_main_job(bin_, nowhere)
+
+
+@pytest.mark.slow  # four builds, in half a minute
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository: a release is built from a commit")
+def test_a_commit_has_the_same_bytes_wherever_it_is_built(tmp_path: Path) -> None:
+    """Other folders, at another time, in another time zone, with another umask."""
+    for folder, zone, umask in (("a", "UTC", "022"), ("another/deeper", "Asia/Tokyo", "077")):
+        run("git", "clone", "--quiet", ROOT, tmp_path / folder, cwd=tmp_path)
+        words = f"umask {umask} && exec .ci/dist {tmp_path / zone}"
+        run("bash", "-c", words, cwd=tmp_path / folder, PYTHON=sys.executable, TZ=zone)
+    first, second = (
+        {path.name: path.read_bytes() for path in (tmp_path / zone).rglob("*.*")} for zone in ("UTC", "Asia/Tokyo")
+    )
+    assert [name.rpartition(".")[2] for name in sorted(first)] == ["whl", "gz"]
+    assert first == second
+
+
+@pytest.mark.parametrize("engine", ["flower", "nvflare"])
+def test_locked_versions_are_those_that_the_project_takes(engine: str) -> None:
+    """Every requirement has one version within its bounds, every version has hashes, and torch stays out."""
+    entries = (ROOT / "requirements" / f"{engine}.txt").read_text(encoding="utf-8").replace(" \\\n", "").splitlines()
+    locked: dict[str, list[str]] = {}
+    for entry in entries:
+        found = re.fullmatch(r"(\S+)==(\S+)(?: ; .*?)?(?: +--hash=sha256:[0-9a-f]{64})+", entry)
+        assert found, entry
+        locked.setdefault(canonicalize_name(found[1]), []).append(found[2])
+    extras = PROJECT["optional-dependencies"]
+    all_needed = [Requirement(text) for text in (*PROJECT["dependencies"], *extras[engine], *extras["he"])]
+    for needed in all_needed:
+        assert all(version in needed.specifier for version in locked[canonicalize_name(needed.name)])
+    assert "torch" not in locked
+    table = (ROOT / "docs" / "reference" / "supported-versions.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\S+)` \| `(\S+)` \| (.+) \|$", table, re.MULTILINE)
+    assert {name for name, *_ in rows} >= {"numpy", "cryptography", engine.replace("flower", "flwr")}
+    for name, taken, versions in rows:
+        bounds = {str(needed.specifier) for needed in all_needed if needed.name == name}
+        assert bounds <= {str(SpecifierSet(taken))}
+        assert locked.get(name, versions.split(", ")) == versions.split(", ")
 
 
 def check_imports(bin_: Path, cwd: Path, sources: set[str]) -> None:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from federation.console.arguments import file, natural, whole
+from federation.console.arguments import file
 from federation.console.command_parser import run_commands
 from federation.console.declaration import Command, option
-from federation.datasets import BUNDLED, bundled
+from federation.datasets import bundled
 from federation.errors import UsageError
 from federation.flower.trial import check_address, copy_template, make_trial
 from federation.server.run_settings import overrides
-from federation.site.commands import site_commands
+from federation.site.commands import FolderOptions, TrialOptions, site_commands
 from federation.site.errors import SiteFileError
 from federation.site.strict_models import read_toml
-from federation.trial import MIN_SITES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,20 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppOptions:
-    """Of the command ``app``."""
-
-    folder: Path = option("a new folder", file, positional=True, metavar="FOLDER")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialOptions:
+class FlowerTrialOptions(TrialOptions):
     """Of the command ``trial``."""
 
-    folder: Path = option("a new folder", file, positional=True, metavar="FOLDER")
-    sites: int = option("clients", partial(whole, at_least=MIN_SITES), default=5, metavar="N")
-    helpers: int = option("committee helpers", natural, default=2, metavar="N")
-    dataset: str = option("whose rows", default="digits", choices=tuple(BUNDLED))
     address: str = option(
         "where the SuperLink will listen, on this host", check_address, default="127.0.0.1:8000", metavar="HOST:PORT"
     )
@@ -64,13 +51,13 @@ class RehearseOptions:
     )
 
 
-def _app(options: AppOptions) -> int:
+def _app(options: FolderOptions) -> int:
     copy_template(options.folder)
     print(f"{options.folder}: edit [tool.flwr.app.config] in pyproject.toml, then: flwr run {options.folder} NAME")
     return 0
 
 
-def _trial(options: TrialOptions) -> int:
+def _trial(options: FlowerTrialOptions) -> int:
     make_trial(
         options.folder,
         bundled(options.dataset),
@@ -115,7 +102,7 @@ COMMANDS: tuple[Command[Any], ...] = (
   python -m federation.flower trial small --sites 4 --helpers 0 --dataset breast_cancer --address 127.0.0.1:9000
       four sites with other rows, no committee, and a SuperLink on another port
 """,
-        options=TrialOptions,
+        options=FlowerTrialOptions,
         run=_trial,
     ),
     Command(
@@ -140,7 +127,7 @@ trial/server/models/rehearsal.
   python -m federation.flower app secure-sum-app
       then edit its pyproject.toml and: flwr run secure-sum-app remote --stream
 """,
-        options=AppOptions,
+        options=FolderOptions,
         run=_app,
     ),
 )

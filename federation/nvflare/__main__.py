@@ -9,16 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from federation.console.arguments import file, natural, whole
+from federation.console.arguments import file, whole
 from federation.console.command_parser import run_commands
 from federation.console.declaration import Command, option
-from federation.datasets import BUNDLED, bundled
+from federation.datasets import bundled
 from federation.nvflare.job import read_job, write_job
 from federation.nvflare.kit import close_kit
 from federation.nvflare.trial import make_trial
 from federation.server.run_settings import overrides, template_settings
-from federation.site.commands import site_commands
-from federation.trial import MIN_SITES
+from federation.site.commands import FolderOptions, TrialOptions, site_commands
 
 PROG = "python -m federation.nvflare"
 
@@ -36,23 +35,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialOptions:
+class NVFlareTrialOptions(TrialOptions):
     """Of the command ``trial``."""
 
-    folder: Path = option("a new folder", file, positional=True, metavar="FOLDER")
-    sites: int = option("clients", partial(whole, at_least=MIN_SITES), default=5, metavar="N")
-    helpers: int = option("committee helpers", natural, default=2, metavar="N")
-    dataset: str = option("whose rows", default="digits", choices=tuple(BUNDLED))
     port: int = option(
         "where the server will listen", partial(whole, at_least=1, at_most=65535), default=8002, metavar="PORT"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobOptions:
+class JobOptions(FolderOptions):
     """Of the command ``job``."""
 
-    folder: Path = option("a new folder", file, positional=True, metavar="FOLDER")
     settings: str = option(
         "overrides of the settings, as one word", str, default="", positional=True, metavar="SETTINGS"
     )
@@ -68,7 +62,7 @@ class KitOptions:
     folder: Path = option("a start-up kit that was provisioned for this host", file, positional=True, metavar="KIT")
 
 
-def _trial(options: TrialOptions) -> int:
+def _trial(options: NVFlareTrialOptions) -> int:
     make_trial(
         options.folder,
         bundled(options.dataset),
@@ -103,7 +97,7 @@ COMMANDS: tuple[Command[Any], ...] = (
   {PROG} trial small --sites 4 --helpers 0 --dataset breast_cancer --port 9002
       four sites with other rows, no committee, and a server on another port
 """,
-        options=TrialOptions,
+        options=NVFlareTrialOptions,
         run=_trial,
     ),
     *site_commands(PROG),

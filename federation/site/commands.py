@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from analytic.row_format import ColumnMap, RowFormat
-from federation.console.arguments import file, whole
+from federation.console.arguments import file, natural, whole
 from federation.console.declaration import Command, option
+from federation.datasets import BUNDLED
 from federation.modes import MODES, HelperRole, helper_roles
 from federation.site.errors import SiteFileError
 from federation.site.key_files import write_secret
@@ -20,6 +21,7 @@ from federation.site.roster import Roster
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.table import TableSchema
+from federation.trial import MIN_SITES
 from secagg.dp import Ledger
 from secagg.primitives.identity import IdentityKey
 
@@ -85,6 +87,22 @@ def site_commands(prog: str) -> tuple[Command[Any], ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FolderOptions:
+    """Of commands that make a folder."""
+
+    folder: Path = option("a new folder", file, positional=True, metavar="FOLDER")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialOptions(FolderOptions):
+    """Of every engine's command ``trial``."""
+
+    sites: int = option("clients", partial(whole, at_least=MIN_SITES), default=5, metavar="N")
+    helpers: int = option("committee helpers", natural, default=2, metavar="N")
+    dataset: str = option("whose rows", default="digits", choices=tuple(BUNDLED))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyOptions:
     """Of the commands that make a key."""
 
@@ -106,10 +124,9 @@ class SiteOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochOptions:
+class EpochOptions(SiteOptions):
     """Of the command ``epoch``."""
 
-    file: Path = option("the site's own file, TOML", file, positional=True, metavar="FILE")
     number: int | None = option(
         "of the new epoch; the next one if left out", partial(whole, at_least=1), default=None, metavar="N"
     )

@@ -26,11 +26,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from secagg.beacon import grinding_bits
 from secagg.errors import ConfigurationError
@@ -194,7 +193,7 @@ def log2_split(n: int, degree: int, removed: int) -> float:
     if degree > removed:
         return float("-inf")
     places = np.log(n) + np.log(max(n - degree - 1, 1)) - LOG_2
-    gone = gammaln(removed + 1) + gammaln(n - degree + 1) - gammaln(n + 1) - gammaln(removed - degree + 1)
+    gone = _log_gamma(removed + 1) + _log_gamma(n - degree + 1) - _log_gamma(n + 1) - _log_gamma(removed - degree + 1)
     return float((places + gone) / LOG_2)
 
 
@@ -225,5 +224,11 @@ def _log_pmf(n: int, marked: int, drawn: int) -> NDArray[np.float64]:
 
 
 def _log_choose(n: float, m: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    chosen: NDArray[np.float64] = gammaln(n + 1.0) - gammaln(np.add(m, 1.0)) - gammaln(n - np.asarray(m) + 1.0)
+    chosen: NDArray[np.float64] = _log_gamma(n + 1.0) - _log_gamma(np.add(m, 1.0)) - _log_gamma(n - np.asarray(m) + 1.0)
     return chosen
+
+
+def _log_gamma(x: Any) -> Any:
+    from scipy.special import gammaln  # takes longer to import than all of this package: only where it plans a graph
+
+    return gammaln(x)

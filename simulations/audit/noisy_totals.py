@@ -418,11 +418,6 @@ MOST_REHEARSALS = 40
 """Of a sum of few coordinates."""
 
 
-def _part(found: NoiseAudit) -> float:
-    """How much of the claimed variance there is at most; as much as claimed where nothing contradicts it."""
-    return min(1.0, max(found.interval[1], NEARLY_NONE))
-
-
 def _name_of(called: Callable[..., object]) -> str:
     """What draws, by its own name, so that a report says if it is another one."""
     return f"{called.__module__}.{getattr(called, '__qualname__', type(called).__qualname__)}"

@@ -33,7 +33,7 @@ from secagg.sums import NO_SECRETS, SumProtocol
 from secagg.wire import MessageType, Reader, message_type, payload_of
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
-OF_MASKED, OF_COMMITTEES = TESTS / "vectors", TESTS / "secagg" / "committee" / "vectors"
+OF_MASKED, OF_COMMITTEES = TESTS / "vectors", TESTS / "vectors" / "committee"
 
 Json = dict[str, Any]
 _Said = tuple[PartyId, PartyId, bytes]
@@ -111,6 +111,22 @@ def _secrets(run: Json, party: PartyId, **more: Any) -> PartySecrets:
     return PartySecrets(identity=IdentityKey(bytes.fromhex(identity)) if identity else None, **more)
 
 
+def masked_sum(known: Json) -> MaskedSum:
+    """The masked sum that published parameters describe."""
+    return MaskedSum(session_id=bytes.fromhex(known["session_id"]), **_one_sum(known), **_common(known))
+
+
+def receipted_sum(known: Json) -> SumProtocol:
+    """The same, with receipts where the parameters say who signs them."""
+    masked = masked_sum(known)
+    return ReceiptedSum(protocol=masked, signed_by=SignedBy(known["signed_by"])) if "signed_by" in known else masked
+
+
+def masked_series(known: Json) -> MaskedSeries:
+    """The series that published parameters describe."""
+    return MaskedSeries(series_id=bytes.fromhex(known["series_id"]), **_common(known))
+
+
 def _common(known: Json) -> Json:
     return {
         "clients": tuple(known["clients"]),
@@ -139,10 +155,7 @@ def _sums(run: Json) -> Iterator[tuple[dict[PartyId, Any], Any, Json]]:
     """Clients' and server's sessions of each sum of a run, with what is published of it; at last no entropy is left."""
     known, entropy = run["parameters"], {party: _Drawn(drawn) for party, drawn in _by_party(run["entropy"]).items()}
     if "sums" not in run:
-        masked = MaskedSum(session_id=bytes.fromhex(known["session_id"]), **_one_sum(known), **_common(known))
-        protocol: SumProtocol = masked
-        if "signed_by" in known:
-            protocol = ReceiptedSum(protocol=masked, signed_by=SignedBy(known["signed_by"]))
+        protocol = receipted_sum(known)
         clients = {
             party: protocol.client(party, np.array(vector), secrets=_secrets(run, party), entropy=entropy[party])
             for party, vector in _by_party(run["vectors"]).items()
@@ -150,7 +163,7 @@ def _sums(run: Json) -> Iterator[tuple[dict[PartyId, Any], Any, Json]]:
         yield clients, protocol.server(secrets=_secrets(run, SERVER)), run
         _same(any(own.left for own in entropy.values()), False)
         return
-    series = MaskedSeries(series_id=bytes.fromhex(known["series_id"]), **_common(known))
+    series = masked_series(known)
     members = {p: SeriesClient(series, p, secrets=_secrets(run, p), entropy=entropy[p]) for p in series.clients}
     server = SeriesServer(series, secrets=_secrets(run, SERVER))
     for one in run["sums"]:

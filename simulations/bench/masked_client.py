@@ -7,14 +7,14 @@ import secrets
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from math import ceil
+from math import ceil, comb
 from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from secagg import Assumptions, InsecureSeededEntropy, Layout, MaskedSum, run_in_memory
+from secagg import Assumptions, CommitteeSum, InsecureSeededEntropy, Layout, MaskedSum, run_in_memory
 from secagg.primitives.mask_stream import MOST_THREADS, add_masks
 from secagg.ring import RingVector
 from secagg.sums import CLIENT_ROLE
@@ -35,12 +35,16 @@ from simulations.bench.measure import (
 from simulations.command_line.parameters_command import layout_of_statistics, planned_sum
 
 PIECE_BYTES = 1 << 18
+ENTRIES = 182_528
+"""The statistics of 512 features and 100 classes."""
+COMMITTEES = ((4, 1), (7, 2))
+"""Helpers, and how many of them may be corrupt."""
 BOUNDS = {64: 2**62, 32: 2**30}
 """A bound of the sum for each width of word."""
 
 
 def masking(settings: Settings) -> Iterator[Row]:
-    """Every size and number of neighbours, then 32-bit words, memory and threads."""
+    """Every size and number of neighbours, then 32-bit words, committees, memory and threads."""
     sizes = settings.choose(full=(100_000, 1_000_000, 8_000_000), quick=(100_000,))
     neighbours = settings.choose(full=(10, 32, 100), quick=(10, 32))
     for n_entries in sizes:
@@ -48,14 +52,17 @@ def masking(settings: Settings) -> Iterator[Row]:
             yield _against_floor(settings, n_entries, n_masks, bits=64)
     for n_masks in neighbours:
         yield _against_floor(settings, sizes[-1], n_masks, bits=32)
+    for helpers, corrupt in COMMITTEES:
+        yield _against_floor(settings, ENTRIES, comb(helpers, corrupt), bits=64, whose=_sets(helpers, corrupt))
+        yield _committee_client(settings, helpers, corrupt)
     yield _memory_of_masks(sizes[-1])
     yield _two_threads(settings, sizes[-1])
 
 
-def _against_floor(settings: Settings, n_entries: int, n_masks: int, *, bits: int) -> Row:
+def _against_floor(settings: Settings, n_entries: int, n_masks: int, *, bits: int, whose: str = "neighbours") -> Row:
     words = np.zeros(n_entries, dtype=f"<u{bits // 8}")
     return compared(
-        f"{spaced(n_entries)} entries of {bits} bits, {n_masks} neighbours",
+        f"{spaced(n_entries)} entries of {bits} bits, {n_masks} {whose}",
         {
             "floor, CPU s": cpu_seconds(lambda: add_keystreams(words, n_masks)),
             "ours, CPU s": cpu_seconds(_masking(n_entries, n_masks, bits)),
@@ -82,6 +89,32 @@ def _masking(n_entries: int, n_masks: int, bits: int, *, max_threads: int = MOST
     vector = RingVector.zeros(Layout.of([("vector", n_entries, BOUNDS[bits])]))
     masks = [(secrets.token_bytes(32), 1 if place % 2 else -1) for place in range(n_masks)]
     return lambda: add_masks(vector, masks, bytes(32), max_threads=max_threads)
+
+
+def _sets(helpers: int, corrupt: int) -> str:
+    return f"sets of a committee's {helpers} helpers, {corrupt} of them corrupt"
+
+
+def _committee_client(settings: Settings, helpers: int, corrupt: int) -> Row:
+    """All that a client of a committee does, from its vector to its message, without identities: for information."""
+    parties = CommitteeSum.generate(
+        layout=Layout.of([("vector", ENTRIES, BOUNDS[64])]),
+        clients=(1, 2),
+        session_id=bytes(16),
+        n_helpers=helpers,
+        corrupt_helpers=corrupt,
+    )
+    vector, words = np.arange(ENTRIES, dtype=np.int64), np.zeros(ENTRIES, dtype="<u8")
+    return compared(
+        f"the whole client beside its {comb(helpers, corrupt)} {_sets(helpers, corrupt)}",
+        {
+            "floor, CPU s": cpu_seconds(lambda: add_keystreams(words, comb(helpers, corrupt))),
+            "ours, CPU s": cpu_seconds(lambda: parties.client(1, vector).start()),
+        },
+        settings,
+        ratio=("ours, CPU s", "floor, CPU s"),
+        goal=None,
+    )
 
 
 def _memory_of_masks(n_entries: int) -> Row:
@@ -120,7 +153,9 @@ MASKING = Section(
     title="Masking a vector against its floor",
     method=(
         "Floor: an AES-256-CTR stream of the vector's length in pieces of 256 KiB through `cryptography`, and one "
-        "ring addition, times the neighbours. Ours: `add_masks`, key derivation included."
+        "ring addition, times the neighbours. Ours: `add_masks`, key derivation included. A committee's client adds a "
+        "mask for each set of helpers that holds a seed; the whole client checks and masks its vector, seals a box for "
+        "each helper and writes its message."
     ),
     run=masking,
 )
@@ -132,7 +167,7 @@ WITHOUT_FLOWER = "not installed: pip install 'analytic-secagg[flower]'"
 
 def whole_client(settings: Settings) -> Iterator[Row]:
     """One row a number of neighbours."""
-    n_entries = settings.choose(full=182_528, quick=5_000)
+    n_entries = settings.choose(full=ENTRIES, quick=5_000)
     for n_neighbours in settings.choose(full=(32, 100), quick=(8,)):
         candidates = {"ours": our_client(n_entries, n_neighbours)}
         if importlib.util.find_spec("flwr") is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from simulations.compare.baselines import BaselineRecord
 from simulations.compare.private import PrivateComparison
@@ -79,62 +79,28 @@ def _unbeaten(point: FrontierPoint, points: Sequence[FrontierPoint], cost: Cost)
 
 def _exact(runs: Iterable[RunRecord]) -> Iterator[FrontierPoint]:
     for run in runs:
-        yield FrontierPoint(
-            learner=run.learner,
-            mode=run.mode,
-            clients=run.clients,
-            partition=run.partition,
-            epsilon=None,
-            quality=run.quality,
-            bytes_up_per_client=run.bytes_up_per_client,
-            messages_per_client=run.messages_per_client,
-            client_seconds=run.client_seconds,
-            unbeaten=(),
-        )
+        yield _point(run, run, run.quality, learner=run.learner, mode=run.mode)
 
 
 def _gradient(baselines: Iterable[BaselineRecord]) -> Iterator[FrontierPoint]:
     for one in baselines:
-        yield FrontierPoint(
-            learner=one.learner,
-            mode=one.mode,
-            clients=one.clients,
-            partition=one.partition,
-            epsilon=None,
-            quality=one.test_accuracy,
-            bytes_up_per_client=one.bytes_up_per_client,
-            messages_per_client=one.rounds,
-            client_seconds=one.client_seconds,
-            unbeaten=(),
-        )
+        spent = {"messages_per_client": one.rounds}
+        yield _point(one, one, one.test_accuracy, learner=one.learner, mode=one.mode, **spent)
 
 
 def _private(comparisons: Iterable[PrivateComparison]) -> Iterator[FrontierPoint]:
     for one in comparisons:
         for epsilon in one.budgets:
-            record = one.of("distributed", epsilon)
-            yield FrontierPoint(
-                learner=one.terms.name,
-                mode="masked",
-                clients=one.clients,
-                partition=one.partition,
-                epsilon=epsilon,
-                quality=record.accuracy_mean,
-                bytes_up_per_client=record.bytes_up_per_client,
-                messages_per_client=record.messages_per_client,
-                client_seconds=record.client_seconds,
-                unbeaten=(),
-            )
+            record, asked = one.of("distributed", epsilon), {"epsilon": epsilon}
+            yield _point(one, record, record.accuracy_mean, learner=one.terms.name, mode="masked", **asked)
         for beside in one.baselines:
-            yield FrontierPoint(
-                learner=beside.learner,
-                mode="baseline",
-                clients=one.clients,
-                partition=one.partition,
-                epsilon=beside.target_epsilon,
-                quality=beside.accuracy_mean,
-                bytes_up_per_client=beside.bytes_up_per_client,
-                messages_per_client=beside.rounds,
-                client_seconds=beside.train_seconds / one.clients,
-                unbeaten=(),
-            )
+            spent = {"messages_per_client": beside.rounds, "client_seconds": beside.train_seconds / one.clients}
+            asked = {"epsilon": beside.target_epsilon}
+            yield _point(one, beside, beside.accuracy_mean, learner=beside.learner, mode="baseline", **asked, **spent)
+
+
+def _point(cohort: Any, paid: Any, quality: float, **known: Any) -> FrontierPoint:
+    """What was reached among these clients, with the costs that a record states and is not overruled in."""
+    costs = {name: getattr(paid, name) for name in COSTS.values() if name not in known}
+    of = {"clients": cohort.clients, "partition": cohort.partition, "epsilon": None, "unbeaten": ()}
+    return FrontierPoint(**{**of, **costs, **known, "quality": quality})

@@ -47,6 +47,7 @@ RUN_COLUMNS: Mapping[str, Callable[[RunRecord], str]] = {
 }
 """Every column of the runs with what stands in it; a terminal has room for some."""
 
+WHO = ("mode", "learner", "clients", "partition")
 PAGE_ONLY = frozenset(name for name in RUN_COLUMNS if any(w in name for w in ("float64", "deviation", "certified")))
 COLUMNS = tuple(name for name in RUN_COLUMNS if name not in PAGE_ONLY | {"weights"})
 BASELINE_COLUMNS: Mapping[str, Callable[[BaselineRecord], str]] = {
@@ -140,12 +141,9 @@ def personal_rows(runs: Iterable[RunRecord]) -> Rows:
     found = [(run, scores) for run, scores in asked if scores is not None]
     alphas = list(dict.fromkeys(alpha for _, scores in found for alpha in scores))
     by_alpha = (f"alpha\n{alpha}" for alpha in alphas)
-    return ["mode", "learner", "clients", "partition", "global\nmodel", *by_alpha, "equal to\npooled?"], [
+    return [*WHO, "global\nmodel", *by_alpha, "equal to\npooled?"], [
         [
-            run.mode,
-            run.learner,
-            str(run.clients),
-            run.partition,
+            *_who(run),
             _quality(run.local_test_accuracy, run.local_test_r2),
             *(_either(run, scores.get(alpha)) for alpha in alphas),
             yes_or_no(run.personalised_bitwise_equal_to_pooled is True),
@@ -156,13 +154,10 @@ def personal_rows(runs: Iterable[RunRecord]) -> Rows:
 
 def evaluation_rows(runs: Iterable[RunRecord]) -> Rows:
     """Return what sums over clients' test rows said, a row for each run that was judged so."""
-    names = ["mode", "learner", "clients", "partition", "rows", "accuracy", "least\nrecall", "least AUC\n(within)"]
+    names = [*WHO, "rows", "accuracy", "least\nrecall", "least AUC\n(within)"]
     return [*names, "calibration\nerror", "up per\nclient", "equal to\npooled?"], [
         [
-            run.mode,
-            run.learner,
-            str(run.clients),
-            run.partition,
+            *_who(run),
             str(found.rows),
             _part(found.accuracy),
             _part(min((one for one in found.recall if one is not None), default=None)),
@@ -178,13 +173,10 @@ def evaluation_rows(runs: Iterable[RunRecord]) -> Rows:
 
 def regression_rows(runs: Iterable[RunRecord]) -> Rows:
     """Return what sums over clients' test rows said of real targets, a row for each target of each run."""
-    names = ["mode", "learner", "clients", "partition", "rows", "target", "R2", "MAE", "RMSE", "up per\nclient"]
+    names = [*WHO, "rows", "target", "R2", "MAE", "RMSE", "up per\nclient"]
     return [*names, "equal to\npooled?"], [
         [
-            run.mode,
-            run.learner,
-            str(run.clients),
-            run.partition,
+            *_who(run),
             str(found.rows),
             str(target),
             *(NONE if one is None else f"{one:.4g}" for one in figures),
@@ -195,6 +187,10 @@ def regression_rows(runs: Iterable[RunRecord]) -> Rows:
         if isinstance(found := run.evaluation, RegressionEvaluationRecord)
         for target, figures in enumerate(zip(found.r2, found.mae, found.rmse, strict=True))
     ]
+
+
+def _who(run: RunRecord) -> list[str]:
+    return [RUN_COLUMNS[name](run) for name in WHO]
 
 
 def _headings(runs: Iterable[RunRecord], names: Iterable[str]) -> list[str]:

@@ -17,7 +17,6 @@ from analytic.statistics import INT64_MAX, Statistics
 
 Q = RowFormat.parse
 UNIT = 2.0**-53
-HUGE = float(2**35)  # 32 clients with gamma 2^35 in units of 2^-22 take 2^62, half of int64
 
 
 def learner_of(d: int = 3, c: int = 3, **changes: Any) -> AFL:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
+from support.examples import a_part
 from support.learner_driver import dealt, train
 
 from analytic import deepafl, random_map, row_bounds
@@ -25,7 +26,6 @@ from analytic.integer_maps import ACTIVATIONS, activation_named, scores
 from analytic.learner import ClientRows, fit_pooled
 from analytic.statistics import one_hot
 
-FLOAT64 = float(np.finfo(np.float64).eps)
 BOUND = 8.0
 """The feature_bound of ``_learner``: made rows stay inside it."""
 
@@ -140,6 +140,7 @@ class TestWhatAClientKeeps:
 
 
 class TestPublicFormats:
+    @a_part(4)
     @given(
         seed=st.integers(0, 2**32),
         n=st.integers(1, 40),

@@ -223,24 +223,6 @@ def test_bounds_fit_17_bits_and_are_reached() -> None:
         start += size
 
 
-@pytest.mark.parametrize(
-    ("features", "targets", "message"),
-    [
-        (np.full((2, 4), np.nan), np.zeros(2, dtype=int), "2 of 2 rows hold NaN"),
-        (np.zeros((2, 3)), np.zeros(2, dtype=int), r"shape \(n, 4\)"),
-        (np.zeros((2, 4)), np.zeros(2), "integer class labels"),
-        (np.zeros((2, 4)), np.zeros((2, 3), dtype=int), "integer class labels"),
-        (np.zeros((2, 4)), np.array([0, 3]), "1 of 2 labels lie outside 0 to 2"),
-        (np.zeros((2, 4)), np.array([-1, -2]), "2 of 2 labels"),
-        (np.zeros((61, 4)), np.zeros(61, dtype=int), "61 rows are more than the 60"),
-    ],
-)
-def test_bad_rows_are_refused(features: NDArray[Any], targets: NDArray[Any], message: str) -> None:
-    learner = small_learner(Encoding.ONE_HOT, "fixed")
-    with pytest.raises(InvalidRowsError, match=message):
-        learner.client_statistics(learner.init(), ClientRows(features, targets))
-
-
 def test_prediction_needs_a_complete_model_and_finite_rows() -> None:
     learner = small_learner(Encoding.ONE_HOT, "quantile")
     for ask in (learner.weights_bytes, lambda model: learner.decision_function(model, np.zeros((1, 4)))):

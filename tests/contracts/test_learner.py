@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.examples import a_part
 from support.learner_driver import dealt, steps, train
 
 from analytic.afl import AFL
@@ -84,8 +85,8 @@ BUCKETS = tuple(
 )
 COLUMNS = ColumnMap(exponents=tuple(range(3, 3 + D)), intercept=1)
 ALIKE = LINEAR | {"feature_format": Q("Q0.20")}
-FEWER = settings(max_examples=max(10, settings.default.max_examples // 4))
-"""A law of every learner in every form, of which there are many."""
+FEWER = a_part(8)
+"""A law of every learner in every form, of which there are 26."""
 
 MAP = RandomMap(n_features=D, n_columns=9, feature_bound=32.0, fraction_bits=11, seed=4)
 WAVE = replace(MAP, activation="sine", projection="fourier", fraction_bits=7, limit=127 / 128, variance=0.01)
@@ -271,6 +272,7 @@ def test_weights_change_with_one_row(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if hasattr(case.learner, "ri_gamma")])
+@FEWER
 @given(data=st.data())
 def test_the_ri_process_changes_nothing(name: str, data: st.DataObject) -> None:
     learner, rng = drawn(name, data)

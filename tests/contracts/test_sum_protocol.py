@@ -276,14 +276,15 @@ def test_a_client_takes_arbitrary_bytes_calmly(row: Row) -> None:
     """Foreign bytes abort nobody: afterwards the session still completes."""
 
     @row.settings
-    @given(st.binary(max_size=200))
-    def check(message: bytes) -> None:
+    @given(st.lists(st.binary(max_size=200), min_size=1, max_size=8))
+    def check(messages: list[bytes]) -> None:
         vectors, protocol = some_vectors(), make(row)
 
         class Noise:
             def carry(self, envelopes):  # type: ignore[no-untyped-def]
                 for envelope in envelopes:
-                    yield Envelope(sender=envelope.sender, recipient=envelope.recipient, message=message)
+                    for message in messages:
+                        yield Envelope(sender=envelope.sender, recipient=envelope.recipient, message=message)
                     yield envelope
 
         run = run_in_memory(protocol, vectors, network=Noise())

@@ -28,6 +28,7 @@ from hostile_targets import (
     pool,
     seeds,
 )
+from support.examples import a_part
 from support.memory_store import MemoryStore
 
 from secagg.durable import DurableClient, DurableServer
@@ -60,6 +61,7 @@ def spoiled(draw: st.DrawFn, good: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("name", [*DECODERS, *STORED])
+@a_part(4)
 @given(data=st.data())
 def test_decoders_raise_documented_errors_only(name: str, data: st.DataObject) -> None:
     TARGETS[name](data.draw(spoiled(SEEDS[name])))
@@ -153,8 +155,8 @@ needs_atheris = pytest.mark.skipif(
 
 
 @needs_atheris
-def test_the_fuzzer_finds_nothing_in_ten_seconds(tmp_path: Path) -> None:
-    finished = run_fuzzer(tmp_path, 10)
+def test_the_fuzzer_finds_nothing_in_five_seconds(tmp_path: Path) -> None:
+    finished = run_fuzzer(tmp_path, 5)
     assert finished.returncode == 0, finished.stdout[-2000:] + finished.stderr[-4000:]
     assert "Done" in finished.stderr
 

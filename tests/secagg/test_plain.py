@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from secagg import Layout, PlainSum, run_in_memory
 from secagg.errors import InvalidVectorError
@@ -18,15 +17,6 @@ SESSION = bytes(16)
 def protocol(n: int = 3, min_survivors: int = 1) -> PlainSum:
     """A plain sum over n clients."""
     return PlainSum(layout=LAYOUT, clients=tuple(range(1, n + 1)), session_id=SESSION, min_survivors=min_survivors)
-
-
-vectors = st.lists(
-    st.tuples(*[st.integers(-100, 100)] * 2, *[st.integers(-(2**36), 2**36)] * 3).map(
-        lambda values: np.array(values, dtype=np.int64)
-    ),
-    min_size=1,
-    max_size=8,
-)
 
 
 def test_a_plain_upload_is_the_vector_itself() -> None:

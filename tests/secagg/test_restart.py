@@ -18,6 +18,11 @@ from party import SUMS, vector
 WHEN = pytest.mark.parametrize("when", ["before", "after"])
 
 
+def kills(mode: str, quick: tuple[int, ...], every: range, *more: Any) -> list[Any]:
+    """A kill at some saves; at each one in the long run. The contract of restarts kills at each without a process."""
+    return [pytest.param(mode, *more, save, marks=() if save in quick else pytest.mark.slow) for save in every]
+
+
 class Victim:
     """A session in a process that is killed at one of its saves, and asked again; each answer is asked for twice."""
 
@@ -49,7 +54,7 @@ def play(mode: str, server: Any, victims: dict[int, Victim]) -> None:
 @WHEN
 @pytest.mark.parametrize(
     ("mode", "party", "save"),
-    [("masked", 2, save) for save in range(1, 6)] + [("committee", 2, 1), ("committee", 11, 1)],
+    [*kills("masked", (2, 4), range(1, 6), 2), ("committee", 2, 1), ("committee", 11, 1)],
 )
 def test_a_killed_client_or_helper_comes_back_and_says_the_same(
     tmp_path: Path, when: str, mode: str, party: int, save: int
@@ -65,10 +70,10 @@ def test_a_killed_client_or_helper_comes_back_and_says_the_same(
 
 @WHEN
 @pytest.mark.parametrize(
-    ("mode", "save"), [("masked", save) for save in range(1, 31, 4)] + [("committee", save) for save in (2, 4, 6, 7)]
+    ("mode", "save"), [*kills("masked", (1, 13, 29), range(1, 31)), *kills("committee", (2, 7), range(1, 8))]
 )
 def test_a_killed_server_comes_back_with_every_message(tmp_path: Path, when: str, mode: str, save: int) -> None:
-    """Masked sums have five receives and a close in each of five rounds: kills are spread over all of them."""
+    """Masked sums have five receives and a close in each of five rounds."""
     server = KilledServer(mode, tmp_path / "server", f"{when}:{save}")
     play(mode, server, {})
     server.process.close()

@@ -32,6 +32,7 @@ from secagg.primitives.boxes import BoxKey
 from secagg.receipted_sum import ReceiptedSum, SignedBy
 from secagg.sessions import Contribution, ServerSession
 from support.by_hand import ByHand
+from support.examples import a_part
 from support.parties import helps, signed
 
 Make = Callable[[Layout, tuple[int, ...], bytes, bytes], InOneProcess]
@@ -233,8 +234,8 @@ class Row:
 
     @property
     def settings(self) -> settings:
-        """A quarter of the profile's examples for each of more than thirty rows, but for ``max_examples``."""
-        return settings(max_examples=min(max(10, settings.default.max_examples // 4), self.max_examples))
+        """An eighth of the profile's examples for each of more than thirty rows, but for ``max_examples``."""
+        return a_part(8, most=self.max_examples)
 
 
 ROWS = {

@@ -45,7 +45,6 @@ from secagg.ring import RingVector
 from secagg.wire import MessageType, message_type, payload_of, seal_frame
 
 LIAR = 1
-VICTIM = 5
 
 
 class LyingGrid(ForgedGrid):

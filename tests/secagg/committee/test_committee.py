@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.by_hand import ByHand, forged
+from support.examples import a_part
 from support.parties import sealed_to, signed
 
 from secagg import CommitteeSum, InOneProcess, InsecureSeededEntropy, Layout, PartySecrets, run_in_memory
@@ -71,6 +72,7 @@ def begun(
     return hand
 
 
+@a_part(4)
 @given(
     committee=st.integers(1, 5).flatmap(lambda m: st.tuples(st.just(m), st.integers(0, m - 1))),
     survivors=st.sets(st.sampled_from(CLIENTS), min_size=2),

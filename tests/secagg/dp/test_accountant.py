@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import a_part
 
 from secagg.dp import (
     CoordinateNoise,
@@ -35,6 +36,7 @@ def bill_of(noise: CoordinateNoise | DistributedNoise) -> Release:
     return Release.of("x", Fraction(1, 10), noise, unit="record", adjacency="add-remove")
 
 
+@a_part(4)
 @given(st.floats(0.01, 20), st.floats(1e-10, 0.01), st.integers(1, 12))
 def test_calibration_keeps_the_budget_and_wastes_nothing(epsilon: float, delta: float, releases: int) -> None:
     rho = calibrate(epsilon, delta, releases=releases)
@@ -50,6 +52,7 @@ def test_calibration_keeps_the_budget_and_wastes_nothing(epsilon: float, delta: 
     assert found.releases == releases
 
 
+@a_part(4)
 @given(st.lists(st.fractions(Fraction(1, 1000), Fraction(1)), min_size=1, max_size=6))
 def test_order_does_not_matter_and_more_releases_cost_more(rhos: list[Fraction]) -> None:
     bill = [release(rho) for rho in rhos]

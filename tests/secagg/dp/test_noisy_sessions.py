@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from secagg.durable import DurableClient
 from secagg.errors import ConfigurationError, InvalidVectorError, LocalProtocolError, SnapshotError
 from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
-from secagg.sessions import ClientSession
 
 CLIENTS = (1, 2, 3)
 LAYOUT = Layout.of([("gram", 6, 10**6), ("count", 1, 100)])
@@ -75,11 +74,6 @@ def summed(server: Any, speak: Callable[[int, bytes | None], bytes | None]) -> I
             total: IntVector = server.result.total
             return total
         answers = {party: speak(party, message) for party, message in requests.items()}
-
-
-def speaking(sessions: Mapping[int, ClientSession]) -> Callable[[int, bytes | None], bytes | None]:
-    """Parties that live through the whole sum."""
-    return lambda party, message: sessions[party].receive(message) if message else sessions[party].start()
 
 
 def is_noisy(total: IntVector) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from secagg.errors import (
     SecureSumError,
 )
 from secagg.masked.client import MaskedClient
-from secagg.masked.diagram import state_diagram
 from secagg.masked.states import (
     AUTHENTICATED_CLIENT,
     SEMI_HONEST_CLIENT,
@@ -154,14 +152,15 @@ def test_every_type_out_of_turn_aborts_and_forgets(config: MaskedSum) -> None:
 
 
 @CONFIGS
-def test_no_bit_of_a_due_message_can_change_unnoticed(config: MaskedSum) -> None:
-    """Any flipped bit is refused, or leads to an answer; it never leads to a crash or to two answers.
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_bit_of_a_due_message_can_change_unnoticed(config: MaskedSum, step: int) -> None:
+    """Any flipped bit (in short each fifth) is refused, or leads to an answer; never to a crash or to two answers.
 
     With identities all are harmless refusals. Without, header bits are; payload bits abort, unless they name other
     dropouts or other keys, which a client cannot tell from an honest server's.
     """
     for state, message in zip(table_of(config), script(config), strict=True):
-        for bit in range(8 * len(message)):
+        for bit in range(0, 8 * len(message), step):
             changed = bytearray(message)
             changed[bit // 8] ^= 1 << bit % 8
             client = client_in_cached(config, state)
@@ -229,12 +228,6 @@ def test_server_rounds_follow_the_table(config: MaskedSum) -> None:
     assert server.result.total.tolist() == [10] * LAYOUT.size
     with pytest.raises(LocalProtocolError, match="over"):
         server.close_round()
-
-
-def test_the_documented_diagram_is_the_table() -> None:
-    page = Path(__file__).parents[3] / "docs" / "explanation" / "masked-sum.md"
-    assert state_diagram(AUTHENTICATED_CLIENT) in page.read_text()
-    assert state_diagram(SEMI_HONEST_CLIENT) in page.read_text()
 
 
 def test_honest_scripts_do_not_depend_on_anything_but_their_seeds() -> None:

@@ -23,23 +23,6 @@ STAGES = ("ADVERTISED_KEYS", "SEALED_SHARES", "MASKED_INPUT", "UNMASK_SHARES")
 UPLOADED = 3
 """Messages after which a client is in the sum."""
 
-layouts = st.lists(
-    st.tuples(st.integers(1, 9), st.integers(0, 63).flatmap(lambda bits: st.integers(2**bits // 2, 2**bits - 1))),
-    min_size=1,
-    max_size=4,
-).map(lambda shapes: Layout.of((f"s{i}", size, bound) for i, (size, bound) in enumerate(shapes)))
-cohorts = st.sets(st.integers(1, 2**32 - 1), min_size=2, max_size=8).map(lambda ids: tuple(sorted(ids)))
-
-
-def fitting(layout: Layout, n: int) -> st.SearchStrategy[IntVector]:
-    """Vectors of which n stay within the layout's bounds."""
-
-    def entry(bound: int) -> st.SearchStrategy[int]:
-        return st.one_of(st.sampled_from([-bound, 0, bound]), st.integers(-bound, bound))
-
-    entries = (entry(segment.bound // n) for segment in layout.segments for _ in range(segment.size))
-    return st.tuples(*entries).map(lambda values: np.array(values, dtype=np.int64))
-
 
 def cohort(n: int, threshold: int | None = None) -> MaskedSum:
     """A masked sum over clients 1 to n."""
@@ -84,15 +67,6 @@ def test_one_too_few_at_each_stage_releases_nothing(stage: int, threshold: int) 
     stayed = tuple(vectors) if stage == UPLOADED else tuple(p for p in vectors if p not in missing)
     assert run.result.survivors == stayed
     assert run.result.total.tobytes() == np.sum([vectors[p] for p in stayed], axis=0).tobytes()
-
-
-def test_dropouts_add_up_over_the_stages() -> None:
-    vectors, protocol = some_vectors(9), cohort(9, 5)
-    run = run_in_memory(protocol, vectors, dropouts={1: 0, 2: 1, 3: 2, 4: 3})
-    assert run.result.survivors == (4, 5, 6, 7, 8, 9)
-    assert run.result.total.tobytes() == np.sum([vectors[p] for p in range(4, 10)], axis=0).tobytes()
-    with pytest.raises(TooFewSurvivorsError, match="4 of 6 parties answered and 5 are needed"):
-        run_in_memory(protocol, vectors, dropouts={1: 0, 2: 1, 3: 2, 4: 3, 5: 3})
 
 
 def messages_of(protocol: MaskedSum, vectors: Mapping[int, IntVector], **options: Any) -> list[Envelope]:

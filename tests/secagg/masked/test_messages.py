@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.by_hand import ByHand, forged
+from support.examples import a_part
 from support.parties import signed
 
 from secagg import Assumptions, InOneProcess, InsecureSeededEntropy, IntVector, Layout, MaskedSum, os_entropy
@@ -119,6 +120,7 @@ def payload_reader(payload: bytes) -> Reader:
 
 
 @each_message
+@a_part(4)
 @given(data=st.data())
 def test_messages_round_trip_and_cut_or_lengthened_ones_are_malformed(
     messages: st.SearchStrategy[Any], read: Callable[[Reader], Any], data: Any
@@ -183,6 +185,7 @@ def test_a_masking_key_of_small_order_never_gets_a_vector(key: bytes, plays_alon
     refuses(hand, delivery, told)
 
 
+@a_part(4)
 @given(st.integers(0, 8 * SEALED_BYTES - 1))
 def test_a_delivery_with_one_bit_flipped(bit: int) -> None:
     hand = ByHand(CONFIG, VECTORS, gone={1: 2})

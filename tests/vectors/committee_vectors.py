@@ -1,21 +1,15 @@
-"""Writes the test vectors of committee sums: `python tests/secagg/committee/make_vectors.py`; `--check` only compares.
+"""The test vectors of committee sums, which `tests/make_vectors.py` writes.
 
-Parameters and plain vectors are chosen here; entropy comes from seeded streams and is written down as it is drawn; each
-message is the one that `secagg` says. Boxes are the exception: no seed makes them, so those of the files stay where all
-else of an upload is as it was, and opening them is what is pinned. `test_vectors.py` beside it has a second
-implementation say the same.
+Boxes are an exception to what it says of messages: no seed makes them, so those of the files stay where all else of an
+upload is as it was, and opening them is what is pinned.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # else tests/secagg stands before secagg
-sys.path.append(str(Path(__file__).resolve().parents[2] / "vectors"))
 
 import numpy as np
 from vector_parts import SMALL, Recorded, every_width, lines_of, vectors_for
@@ -29,7 +23,7 @@ from secagg.primitives.identity import IdentityKey
 from secagg.sums import ROWS_BYTES, PartySecrets
 from secagg.wire import Reader, payload_of, sender_of
 
-VECTORS = Path(__file__).resolve().parent / "vectors"
+VECTORS = Path(__file__).resolve().parent / "committee"
 Json = dict[str, Any]
 SEED = 5
 
@@ -210,18 +204,3 @@ def all_files() -> dict[str, str]:
         ),
     }
     return {f"{name}.json": json.dumps(vector, indent=1) + "\n" for name, vector in vectors.items()}
-
-
-def differences(wanted: dict[str, str]) -> list[str]:
-    """Which files are missing, needless or different."""
-    present = {path.name: path.read_text() for path in VECTORS.glob("committee_*.json")}
-    changed = [name for name in wanted.keys() & present.keys() if present[name] != wanted[name]]
-    return sorted([*changed, *(wanted.keys() ^ present.keys())])
-
-
-if __name__ == "__main__":
-    if "--check" in sys.argv:
-        sys.exit("\n".join(f"differs from what is computed now: {name}" for name in differences(all_files())) or 0)
-    VECTORS.mkdir(exist_ok=True)
-    for name, text in all_files().items():
-        (VECTORS / name).write_text(text)
