@@ -442,7 +442,7 @@ class AFL:
                 BoundedSum(label="mean", sensitivity=of_mean, levels=levels, fraction_bits=bits, preparatory=True)
             )
         of_rows: Sensitivity = (
-            RecordSensitivity(feature_norm=mapped.last.limit, adjacency=adjacency, nonnegative=not signed)
+            RecordSensitivity(squared_features=mapped.last.limit**2, adjacency=adjacency, nonnegative=not signed)
             if mapped.client_bounds is None
             else ClientSensitivity(clip=mapped.client_bounds[1], adjacency=adjacency)
         )

@@ -221,6 +221,15 @@ class Counts:
         vector[first * self.n_cells - first * (first - 1) // 2] += units
         return Counts(n_cells=self.n_cells, vector=vector)
 
+    def on_lattice(self, fraction_bits: int) -> Counts:
+        """Phi^T Phi and Phi^T Y of rows whose ones are 2^f units long, and the number of rows withheld."""
+        vector = self.vector.copy()
+        triangle, cross = _parts(self.n_cells, vector)
+        triangle <<= 2 * fraction_bits
+        cross <<= fraction_bits
+        vector[-1] = 0
+        return Counts(n_cells=self.n_cells, vector=vector)
+
     def __add__(self, other: Counts) -> Counts:
         if (self.n_cells, len(self.vector)) != (other.n_cells, len(other.vector)):
             raise InvalidRowsError(

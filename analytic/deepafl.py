@@ -441,7 +441,9 @@ class DeepAFL:
         return tuple(
             BoundedSum(
                 label=f"sum {number}",
-                sensitivity=RecordSensitivity(feature_norm=norm, target_norm=target_norm, adjacency=adjacency),
+                sensitivity=RecordSensitivity(
+                    squared_features=norm**2, squared_targets=target_norm**2, adjacency=adjacency
+                ),
                 levels=levels,
                 fraction_bits=self.row_map.fraction_bits,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from analytic.errors import NotReadyError, SpecificationError
 from analytic.learner import ClientRows, canonical_context
 from analytic.model_arrays import ModelFileError, Parts
 from analytic.noisy_solve import NoisySolver
+from analytic.row_map import RowTerms
 from analytic.statistics import LABELS, Statistics
 
 LARGEST_ALPHA = 2.0**52
@@ -52,7 +53,7 @@ class FedHiP(AFL):
 
     Behind a row map the total is AFL's noisy one, and a personal model that stays with its client costs nothing more:
     beside the release it is made of the client's own rows, mapped alike. One that leaves the client tells of them what
-    no noise covers. Clients that get the total know their own shares of its noise: count them among ``colluders``.
+    no noise covers. Clients that get the total know their own shares of its noise: noise without a colluder is refused.
 
     Args:
         n_features: d.
@@ -72,6 +73,19 @@ class FedHiP(AFL):
     def name(self) -> str:
         """The learner's name on the command line and in reports."""
         return "fedhip"
+
+    def bounded(self, terms: RowTerms) -> Self:
+        """The learner behind the row map of these terms; one that has a row map keeps it.
+
+        Raises:
+            SpecificationError: terms under which a client, to whom the total is given, would see too little noise.
+        """
+        if terms.needs_all_shares:
+            raise SpecificationError(
+                "fedhip gives every client the total, and a client knows its own share of the noise: the others' must "
+                "suffice, so state at least 1 colluder"
+            )
+        return AFL.bounded(self, terms)
 
     def init(self) -> FedHiPModel:
         """The model before its sum."""

@@ -41,7 +41,7 @@ from analytic.noisy_solve import NoisySolver
 from analytic.partial_labels import PartialLabels
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
-from analytic.row_map import JointClip, LayerMap, RowClip, RowMap
+from analytic.row_map import CountMap, JointClip, LayerMap, RowClip, RowMap
 from analytic.safle import SAFLe
 from analytic.weighted import Weighted
 
@@ -94,6 +94,7 @@ PARAMETERS: dict[str, type[Any]] = {
     "column_map": ColumnMap,
     "random_map": RandomMap,
     "row_map": RowMap,
+    "count_map": CountMap,
     "layer_map": LayerMap,
     "row_clip": RowClip,
     "joint_clip": JointClip,

@@ -22,6 +22,9 @@ from analytic.whole_numbers import settle_whole_numbers
 SHRINK = 1.0 - 2.0**-40
 """Scaling a row to its bound aims this much lower, so that rounding in float64 cannot carry it beyond."""
 
+BLOCK_ROWS = 256
+"""Rows that are scaled at a time: what is made on the way then stays in a processor's cache."""
+
 CLIPPED_ROWS = "clipped rows"
 CLIPPED_CONTRIBUTION = "clipped contribution"
 """Where a client finds in its own memory what was clipped. It depends on its rows and is never sent."""
@@ -106,20 +109,26 @@ class RowClip:
         rows = self._finite(features)
         whole = math.ldexp(self.limit, -self.row_format.fraction_bits)
         room = whole * math.sqrt(1.0 - self.bias**2) * (SHRINK if self.bias else 1.0)
-        beyond = self._beyond(rows, Fraction(room))
+        blocks = [slice(start, start + BLOCK_ROWS) for start in range(0, len(rows), BLOCK_ROWS)]
+        beyond = np.zeros(len(rows), dtype=np.bool_)
+        for block in blocks:
+            beyond[block] = self._beyond(rows[block], Fraction(room))
         if not self.clip and beyond.any():
             raise RowsBeyondBoundError(
                 f"{int(beyond.sum())} of {len(rows)} rows are longer than the clip bound {room:g} that the noise is "
                 "made for: scale them by a public factor, or let them be clipped with clip=True",
                 n_rows=int(beyond.sum()),
             )
-        chosen = np.ones(len(rows), dtype=np.bool_) if self.normalise else beyond
-        rows[chosen] = _scaled_to(rows[chosen], room * SHRINK)
-        if self.bias:
-            rows = np.concatenate([rows, np.full((len(rows), 1), self.bias * whole * SHRINK)], axis=1)
-        units = self.row_format.quantise(rows)
-        self._check(units)
-        return ClippedRows(rows=self.row_format.dequantise(units), n_clipped=int(beyond.sum()))
+        mapped = np.empty((len(rows), self.n_features(rows.shape[1])))
+        for block in blocks:
+            part, chosen = rows[block], slice(None) if self.normalise else beyond[block]
+            part[chosen] = _scaled_to(part[chosen], room * SHRINK)
+            if self.bias:
+                part = np.concatenate([part, np.full((len(part), 1), self.bias * whole * SHRINK)], axis=1)
+            units = self.row_format.quantise(part)
+            self._check(units)
+            mapped[block] = self.row_format.dequantise(units)
+        return ClippedRows(rows=mapped, n_clipped=int(beyond.sum()))
 
     def _finite(self, features: NDArray[Any]) -> FloatMatrix:
         refuse_mask(features)
@@ -209,6 +218,8 @@ class RowTerms:
         centred: whether a first sum may buy the rows' mean.
         client_rows: for privacy of clients, how many rows a client is expected to hold; None for privacy of records.
         gram_share: part of the statistics' budget that goes to the Gram, which weighs a client's joint bound.
+        needs_all_shares: whether the noise just suffices with the share of every client in a total: for a client that
+            sees the total, and so knows it without its own share, it is then too little.
     """
 
     fraction_bits: int = 16
@@ -216,6 +227,7 @@ class RowTerms:
     centred: bool = False
     client_rows: int | None = None
     gram_share: float = 0.3
+    needs_all_shares: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,6 +276,22 @@ class RowMap:
         if not self.centred:
             return self.clip
         return replace(self.clip, normalise=True, clip=True, row_format=replace(self.clip.row_format, signed=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountMap:
+    """How rows of SAFLe enter a noisy sum: unclipped, since each has exactly E ones; their number is withheld.
+
+    Args:
+        fraction_bits: f of the lattice, in whose units a one is 2^f: noise on it is finer than one row.
+    """
+
+    fraction_bits: int = 12
+
+    def __post_init__(self) -> None:
+        settle_whole_numbers(self, "fraction_bits")
+        if not 0 <= self.fraction_bits <= 12:
+            raise SpecificationError(f"counts are on a lattice of 0 to 12 fraction bits, not {self.fraction_bits}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

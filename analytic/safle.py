@@ -1,10 +1,14 @@
-"""SAFLe: a sum of embeddings of bucketed features, which is a linear model on counts, from one sum or two."""
+"""SAFLe: a sum of embeddings of bucketed features, which is a linear model on counts, from one sum or two.
+
+Every row has exactly E ones, whatever its features: a fact of the encoding, and so the sensitivity of its counts, with
+which noise covers them where thresholds are fixed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +31,10 @@ from analytic.errors import NotReadyError, SpecificationError
 from analytic.layers import Layer, Lookup
 from analytic.learner import OPTIONAL, ClientRows, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
+from analytic.noisy_solve import NoisySolver
 from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_map import CountMap, RowTerms
+from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit, noise_levels
 from analytic.solve import Solution, solve_ridge
 from analytic.statistics import LABELS
 from analytic.whole_numbers import settle_whole_numbers
@@ -74,6 +81,8 @@ class SAFLe:
         ri_gamma: the paper's gamma, a whole number that each client adds to its Gram's diagonal.
         max_clients: largest cohort; sizes the room that the RI process needs (without one it limits nothing).
         real_format: the format of real targets, which the paper has none of; None for class labels.
+        row_map: the private form's, which withholds the number of rows; None for exact counts.
+        solver: what knows the noise of the total; None takes it for exact.
     """
 
     n_features: int
@@ -88,6 +97,8 @@ class SAFLe:
     ri_gamma: int = 0
     max_clients: int = 1
     real_format: RowFormat | None = field(default=None, metadata=OPTIONAL)
+    row_map: CountMap | None = field(default=None, metadata=OPTIONAL)
+    solver: NoisySolver | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         settle_whole_numbers(self, "n_features", "n_classes", "max_rows", "n_buckets", "group_size", "seed")
@@ -104,6 +115,15 @@ class SAFLe:
             raise SpecificationError(f"a ridge must be a finite number >= 0, not {self.ridge}")
         if self.grouping.n_groups * self.grouping.n_values > MAX_CELLS:
             raise too_many_cells(self.grouping.n_groups, self.grouping.n_values, self._what_fits())
+        if self.row_map is not None and (
+            self.ri_gamma or self.real_format is not None or isinstance(self.thresholds, QuantileThresholds)
+        ):
+            raise SpecificationError(
+                "the private form of safle is for class labels and fixed thresholds, without the RI process: quantiles"
+                " have no price here; state thresholds, even ones for instance"
+            )
+        if self.row_map is None and self.solver is not None:
+            raise SpecificationError("a solver that knows noise needs the map of the private form")
         _ = self.spec
         model = self.init()
         if isinstance(self.thresholds, QuantileThresholds) and model.thresholds is None:
@@ -143,7 +163,7 @@ class SAFLe:
             n_groups=self.grouping.n_groups,
             n_values=self.grouping.n_values,
             n_classes=self.n_classes,
-            max_rows=self.max_rows,
+            max_rows=self.max_rows << (0 if self.row_map is None else 2 * self.row_map.fraction_bits),
             diagonal_allowance=self.max_clients * self.ri_gamma,
             target_format=self.target_format,
         )
@@ -166,7 +186,8 @@ class SAFLe:
         refuse_weights(rows)
         if isinstance(spec, HistogramSpec):
             return spec.of_rows(rows.features)
-        return Counts.from_blocks(self.spec, self._blocks(model, rows)).with_diagonal(self.ri_gamma)
+        counts = Counts.from_blocks(self.spec, self._blocks(model, rows)).with_diagonal(self.ri_gamma)
+        return counts if self.row_map is None else counts.on_lattice(self.row_map.fraction_bits)
 
     def update(self, model: SAFLeModel, total: Histograms | Counts, survivors: int) -> SAFLeModel:
         """Thresholds from a total of histograms; weights from one of counts, K gamma I taken off exactly (eq. 18).
@@ -179,6 +200,12 @@ class SAFLe:
             if not isinstance(self.thresholds, QuantileThresholds):
                 raise SpecificationError("fixed thresholds need no histograms; a total of them came")
             return SAFLeModel(thresholds=self.thresholds.table(total, self.bucketing.n_thresholds))
+        if self.solver is not None and self.row_map is not None:
+            bits = self.row_map.fraction_bits
+            gram = np.ldexp(total.gram(np.arange(self.spec.n_cells)), -2 * bits)
+            cross = np.ldexp(total.cross.astype(np.float64), -bits)
+            solution = self.solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
+            return SAFLeModel(thresholds=_known(model), solution=solution)
         restored = ri_taken_off(total, survivors, units=self.ri_gamma, max_clients=self.max_clients)
         return SAFLeModel(thresholds=_known(model), solution=solve_counts(restored, self.spec, ridge=self.ridge))
 
@@ -237,6 +264,40 @@ class SAFLe:
         solution = model.solution
         known = (model.thresholds, None if solution is None else solution.weights)
         return canonical_context(self, *(array.astype("<f8").tobytes() for array in known if array is not None))
+
+    def bounded(self, terms: RowTerms) -> Self:
+        """The learner whose counts are priced by record; one that is bounded already stays as it is.
+
+        Raises:
+            SpecificationError: terms for clients, or a configuration whose sums have no price.
+        """
+        if terms.client_rows is not None:
+            raise SpecificationError("counts are bounded by record only, not by client; take records")
+        return replace(self, row_map=self.row_map or CountMap(fraction_bits=min(12, terms.fraction_bits)))
+
+    def unbounded(self) -> Self:
+        """The learner without the map and what knows its noise."""
+        return replace(self, row_map=None, solver=None)
+
+    def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
+        """The counts, to who prices their noise: a row phi has E ones, so |phi phi^T| = E and |phi y^T| = sqrt E.
+
+        Raises:
+            SpecificationError: no map, or a unit other than records.
+        """
+        if self.row_map is None or unit != "record":
+            raise SpecificationError("noise for counts needs the map that bounded() makes, and is by record only")
+        bits, spec = self.row_map.fraction_bits, self.spec
+        of_rows = RecordSensitivity(squared_features=spec.n_groups << 2 * bits, adjacency=adjacency, nonnegative=True)
+        return (BoundedSum(label="counts", sensitivity=of_rows, levels=noise_levels(spec), fraction_bits=bits),)
+
+    def sums_made(self, model: SAFLeModel) -> int:
+        """How many of ``bounded_sums`` the model has behind it."""
+        return int(model.solution is not None)
+
+    def with_noise(self, gram_sigmas: Sequence[float], shares: int | None) -> Self:
+        """The learner with a solver that knows the noise."""
+        return replace(self, solver=NoisySolver(sigma=gram_sigmas[-1], shares=shares))
 
     def take_apart(self, model: SAFLeModel) -> Parts:
         """Return thresholds and weights as far as they are known."""

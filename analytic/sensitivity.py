@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.counts import CountSpec
 from analytic.errors import SpecificationError
 from analytic.row_map import JointClip
 from analytic.row_mean import MeanSpec
@@ -105,7 +106,7 @@ class BoundedSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSensitivity:
-    """One row (x, y) with |x| <= L and |y| <= T, all in lattice units.
+    """One row (x, y) with |x|^2 <= L^2 and |y|^2 <= T^2, all in lattice units; neither L nor T need be whole.
 
     add-remove: the change is (x x^T, x y^T) itself, of norms |x|^2 and |x| |y|.
 
@@ -116,29 +117,29 @@ class RecordSensitivity:
     product can be negative, and c = 0 is the worst.
 
     Args:
-        feature_norm: L.
-        target_norm: T; 1 for one-hot labels.
+        squared_features: L^2.
+        squared_targets: T^2; 1 for one-hot labels.
         adjacency: what a neighbouring data set is.
         nonnegative: neither features nor targets have negative entries.
     """
 
-    feature_norm: int
-    target_norm: int = 1
+    squared_features: int
+    squared_targets: int = 1
     adjacency: Adjacency = "add-remove"
     nonnegative: bool = False
 
     def __post_init__(self) -> None:
-        settle_whole_numbers(self, "feature_norm", "target_norm")
+        settle_whole_numbers(self, "squared_features", "squared_targets")
         check_adjacency(self.adjacency)
-        if self.feature_norm < 1 or self.target_norm < 1:
+        if self.squared_features < 1 or self.squared_targets < 1:
             raise SpecificationError(
-                f"norms in lattice units are at least 1, not {self.feature_norm} and {self.target_norm}; "
-                "give the format more fraction bits"
+                f"squared norms in lattice units are at least 1, not {self.squared_features} and "
+                f"{self.squared_targets}; give the format more fraction bits"
             )
 
     def rho(self, gram_variance: int, cross_variance: int) -> Fraction:
         """The exact zCDP cost."""
-        x2, y2 = self.feature_norm**2, self.target_norm**2
+        x2, y2 = self.squared_features, self.squared_targets
         if self.adjacency == "add-remove":
             return Fraction(x2**2, 2 * gram_variance) + Fraction(x2 * y2, 2 * cross_variance)
         # 2 (L^4 - c^2) / 2 v_G + 2 (L^2 T^2 + c T^2) / 2 v_H for c in [0, L^2], with -c in place of c
@@ -148,7 +149,8 @@ class RecordSensitivity:
 
     def scales(self, rho: Fraction, *, gram_share: float) -> NoiseScales:
         """The least noise for ``rho``, divided as ``gram_share`` divides an add-remove budget."""
-        return scales_for(self, rho, cross_to_gram=record_shape(self.feature_norm, self.target_norm, gram_share))
+        shape = record_shape(self.squared_features, self.squared_targets, gram_share)
+        return scales_for(self, rho, cross_to_gram=shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +257,7 @@ def scales_for(sensitivity: StatisticsSensitivity, rho: Fraction, *, cross_to_gr
     return NoiseScales(variances=(gram, gram // 2, cross), rho=sensitivity.rho(gram, cross))
 
 
-def record_shape(feature_norm: int, target_norm: int, gram_share: float) -> Fraction:
+def record_shape(squared_features: int, squared_targets: int, gram_share: float) -> Fraction:
     """The shape that spends ``gram_share`` of an add-remove budget on the Gram matrix: L^-2 T^2 f / (1 - f).
 
     Raises:
@@ -264,24 +266,30 @@ def record_shape(feature_norm: int, target_norm: int, gram_share: float) -> Frac
     if not 0 < gram_share < 1:
         raise SpecificationError(f"the Gram's part of the budget must be above 0 and below 1, not {gram_share}")
     share = Fraction(gram_share)
-    return Fraction(target_norm**2, feature_norm**2) * share / (1 - share)
+    return Fraction(squared_targets, squared_features) * share / (1 - share)
 
 
-def noise_levels(spec: StatisticsSpec) -> NDArray[np.uint8]:
+def noise_levels(spec: StatisticsSpec | CountSpec) -> NDArray[np.uint8]:
     """The noise level of each entry of ``spec.to_vector``: the Gram's triangle by rows, cross-correlation, count.
 
-    Sums of targets have none: nothing here bounds what one person moves them by.
+    Sums of targets have none: nothing here bounds what one person moves them by. Two values of one group meet in no
+    row, so these counts are public zeros.
 
     Raises:
-        SpecificationError: the sum holds them.
+        SpecificationError: the sum holds sums of targets.
     """
-    if spec.target_sums:
+    if isinstance(spec, CountSpec):
+        d, c, of_group = spec.n_cells, spec.n_classes, spec.n_values
+    elif spec.target_sums:
         raise SpecificationError("noise covers no sums of targets; leave them out of a noisy sum, target_sums=False")
-    d, c = spec.n_features, spec.n_targets
+    else:
+        d, c, of_group = spec.n_features, spec.n_targets, 1
     triangle = d * (d + 1) // 2
     levels = np.full(triangle + d * c + 1, OFF_DIAGONAL, dtype=np.uint8)
-    rows_before = np.arange(d)
-    levels[rows_before * d - rows_before * (rows_before - 1) // 2] = DIAGONAL
+    for row in range(d):
+        start = row * d - row * (row - 1) // 2
+        levels[start : start + of_group - row % of_group] = WITHHELD
+        levels[start] = DIAGONAL
     levels[triangle:] = CROSS
     levels[-1] = WITHHELD
     return levels

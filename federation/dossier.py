@@ -17,20 +17,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from analytic.array_file import line_of_json
 from analytic.errors import AnalyticError
 from analytic.model_files import model_from_bytes
+from federation.audit_plan import BoundPlan, PlanError, read_plan
 from federation.dossier_annexes import annexes
 from federation.errors import FederationError
 from federation.receipts import problems as receipt_problems
 from federation.receipts import told_by
-from federation.site.errors import SiteFileError
+from federation.site.errors import SiteFileError, WireError
+from federation.site.invitation import Invitation
 from federation.site.roster import Roster
-from federation.site.strict_models import StrictModel, read_toml, validated
+from federation.site.strict_models import read_toml, validated
 from federation.totals import differences, totals_from_bytes
 from secagg import IdentityKey, Receipt
 from secagg.dp import Ledger, PrivacyError
@@ -40,101 +40,18 @@ from secagg.primitives.identity import is_signed
 KIND, VERSION = "analytic-secagg/dossier", 1
 MANIFEST, SIGNATURE = "dossier.json", "dossier.sig"
 ROSTER, PLAN, AUDIT, DECISION = "roster.toml", "audit/plan.json", "audit/audit.json", "audit/decision.json"
-RUN_FILES = ("model.safetensors", "totals.safetensors", "summary.json", "progress.jsonl", "evaluation.json")
-"""Of a run's folder; the last two may be missing, and totals where they are kept from who gets the dossier."""
+NEEDED = ("model.safetensors", "summary.json")
+RUN_FILES = (*NEEDED, "totals.safetensors", "progress.jsonl", "evaluation.json", "invitation")
+"""Of a run's folder; the last three may be missing, and totals where they are kept from who gets the dossier."""
 
 PUBLIC_TABLES = ("policy", "privacy", "journal")
 """Of a site's file: what it demands. Keys, paths of rows and folders are left out."""
 
-_LABEL, _PLAN_LABEL = "dossier", "audit plan"
+_LABEL = "dossier"
 
 
 class DossierError(FederationError, ValueError):
     """A dossier cannot be made, or what it would be made of is not what it must be."""
-
-
-class Hypothesis(StrictModel):
-    """What must come of one attack on one column of an audit.
-
-    Args:
-        attack: its name in the audit's report.
-        mode: the column: a mode, ``total`` or ``private total``.
-        expected: ``hidden`` where it must find nothing, ``leaks`` where it must win.
-    """
-
-    attack: str
-    mode: str
-    expected: Literal["hidden", "leaks"]
-
-
-class AuditPlan(StrictModel):
-    """What is claimed before a run, and how an audit decides it; a TOML file.
-
-    Args:
-        alpha: how often a cell that leaks nothing may be called a leak; the audit's own must be no larger.
-        settings: of the audit, by the names of its report; those that are stated must be the same there.
-        hypotheses: all must hold. One whose cell is missing, not tried or of too few trials is not decided, and
-            then nothing is.
-    """
-
-    alpha: Annotated[float, Field(gt=0, lt=1)]
-    settings: dict[str, Any] = Field(default_factory=dict)
-    hypotheses: Annotated[tuple[Hypothesis, ...], Field(strict=False, min_length=1)]
-
-    def decide(self, audit: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what each hypothesis comes to by an audit's report, and all together."""
-        found = [{**one.model_dump(), "outcome": _outcome(one, audit)} for one in self.hypotheses]
-        settings = audit.get("settings", {})
-        other = sorted(name for name, value in self.settings.items() if settings.get(name) != value)
-        if not float(settings.get("alpha", 1)) <= self.alpha:
-            other.append("alpha")
-        outcomes = {one["outcome"] for one in found} | ({"other settings"} if other else set())
-        return {
-            "hypotheses": found,
-            "other_settings": other,
-            "decision": "holds" if outcomes == {"holds"} else "fails" if "fails" in outcomes else "not decided",
-        }
-
-
-def _outcome(hypothesis: Hypothesis, audit: Mapping[str, Any]) -> str:
-    cells = [
-        cell["verdict"]
-        for cell in audit.get("cells", [])
-        if (cell["attack"], cell["mode"]) == (hypothesis.attack, hypothesis.mode)
-    ]
-    wins, nothing = ("recovered", "leaks"), ("no evidence of leakage at this power",)
-    holds, fails = (nothing, wins) if hypothesis.expected == "hidden" else (wins, nothing)
-    if any(verdict in fails for verdict in cells):
-        return "fails"
-    return "holds" if cells and all(verdict in holds for verdict in cells) else "not decided"
-
-
-def signed_plan(plan: AuditPlan, identity: IdentityKey, now: datetime) -> str:
-    """Return a plan with its time, signed: a line of JSON to publish before the run."""
-    said = {"plan": plan.model_dump(mode="json"), "signed_at": now.isoformat(timespec="seconds")}
-    signature = identity.sign(_PLAN_LABEL, line_of_json(said).encode())
-    return line_of_json({**said, "signer": identity.public.hex(), "signature": signature.hex()}) + "\n"
-
-
-def read_plan(content: str, *, signers: Iterable[bytes]) -> tuple[AuditPlan, datetime]:
-    """Return a plan and when it says that it was signed.
-
-    Raises:
-        DossierError: it is no plan, or none of these keys signed it.
-    """
-    try:
-        said = json.loads(content)
-        signer, signature = bytes.fromhex(said.pop("signer")), bytes.fromhex(said.pop("signature"))
-        plan, when = AuditPlan.model_validate(said["plan"]), datetime.fromisoformat(said["signed_at"])
-        if content != line_of_json({**said, "signer": signer.hex(), "signature": signature.hex()}) + "\n":
-            raise ValueError("it is not written as it was signed")  # a name that stands twice, for one
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DossierError(
-            f"this is no signed audit plan ({type(error).__name__}); sign one with audit-plan"
-        ) from error
-    if signer not in signers or not is_signed(signer, signature, _PLAN_LABEL, line_of_json(said).encode()):
-        raise DossierError("this audit plan is signed by nobody of the roster, or was changed after it was signed")
-    return plan, when
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +93,7 @@ class Sources:
             for name in RUN_FILES:
                 if (run / name).is_file() and (self.with_totals or name != "totals.safetensors"):
                     found[f"runs/{run.resolve().name}/{name}"] = _read(run / name)
-            if not (run / "summary.json").is_file() or not (run / "model.safetensors").is_file():
+            if not all((run / name).is_file() for name in NEEDED):
                 raise DossierError(f"{run} must be the folder of a finished run, with a model and summary.json")
         if len({run.resolve().name for run in self.runs}) < len(self.runs):
             raise DossierError("two runs have folders of one name; rename one of them")
@@ -326,7 +243,7 @@ def _contradictions(files: Mapping[str, bytes], key: bytes) -> Iterator[tuple[st
             yield name, str(error)
     try:
         decision = _decision(files, {key, roster.server, *roster.clients.values()})
-    except DossierError as error:
+    except (DossierError, PlanError) as error:
         yield PLAN, str(error)
         return
     if decision is not None and DECISION in files and files[DECISION] != _json(decision):
@@ -412,7 +329,40 @@ def _decision(files: Mapping[str, bytes], signers: Iterable[bytes]) -> dict[str,
         decided = plan.decide(json.loads(files[AUDIT]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DossierError(f"{AUDIT} is no report of an audit ({type(error).__name__})") from error
-    return {**decided, "signed_at": when.isoformat(timespec="seconds")}
+    bound = {run: _bound(files, run) for run in _runs(files)}
+    return {**decided, "signed_at": when.isoformat(timespec="seconds"), "before": bound}
+
+
+def _bound(files: Mapping[str, bytes], run: str) -> str:
+    """Who shows that a run began after its plan was fixed: the sites that signed its first session, or one's word.
+
+    Raises:
+        DossierError: the run was bound to another plan, or its first session is not the one that was bound.
+    """
+    said, place = _summary(files, run), f"{run}/invitation"
+    if said.get("plan") is None:
+        return "the word of who signed the plan, and of the server: the run was bound to none"
+    try:
+        plan = BoundPlan(content=files[PLAN], nonce=bytes.fromhex(said["plan"]["nonce"]))
+        invitation, roster = Invitation.from_bytes(files[place]), _roster(files[ROSTER])
+        if plan.session != invitation.session:
+            raise DossierError(f"{run} was bound to another plan, or its first session is another")
+        configuration = invitation.agree(roster).protocol.digest
+        totals = f"{run}/totals.safetensors"
+        first = [one.receipt for one in totals_from_bytes(files[totals], source=totals)[:1]] if totals in files else []
+        receipts = [one for _, one in _receipts(files) if isinstance(one, Receipt)]
+        receipts += [Receipt.from_bytes(receipt) for receipt in first if receipt]
+        if said["sums"][0]["configuration"] not in (None, configuration.hex()):
+            raise DossierError(f"the first sum of {run} is not the one that {place} invites to")
+    except (KeyError, ValueError, TypeError, WireError, SecureSumError) as error:
+        if isinstance(error, DossierError):
+            raise
+        raise DossierError(f"what {run} was bound to does not read ({place}): {error}") from error
+    signed = [one for one in receipts if one.statement.configuration == configuration]
+    parties = {party for one in signed for party in one.countersignatures}
+    if not parties:
+        return "the server's word: its first session commits to the plan, and no other party signed a receipt of it"
+    return f"{len(parties)} parties beside the server: they countersigned a sum whose session commits to the plan"
 
 
 def _facts(files: Mapping[str, bytes], signers: Iterable[bytes]) -> dict[str, Any]:

@@ -203,6 +203,7 @@ def _audit(facts: Facts) -> list[str]:
     decision = facts["decision"]
     return [
         f"hypotheses fixed and signed at {decision['signed_at']}, by the signer's word: {decision['decision']}",
+        *(f"that they were fixed before {run} rests on {who}" for run, who in decision["before"].items()),
         *(
             f"{one['attack']} on {one['mode']}, expected {one['expected']}: {one['outcome']}"
             for one in decision["hypotheses"]

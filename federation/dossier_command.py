@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from federation.audit_plan import AuditPlan, signed_plan
 from federation.console.arguments import file
 from federation.console.declaration import Command, option
 from federation.console.output_files import OutputFile, refuse_same_file
-from federation.dossier import AuditPlan, Sources, problems, signed_plan
+from federation.dossier import Sources, problems
 from federation.errors import UsageError
 from federation.site.key_files import read_secret
 from secagg import IdentityKey

@@ -144,6 +144,7 @@ class PrivacyPlan:
             centred=self.mean_share > 0,
             client_rows=self.client_rows if self.unit == "client" else None,
             gram_share=self.gram_share,
+            needs_all_shares=not self.colluders and (self.promised_survivors or 1) > 1,
         )
 
     def bounded(self, learner: AnalyticLearner[Any]) -> Boundable:
@@ -156,7 +157,7 @@ class PrivacyPlan:
         if not isinstance(learner, Boundable):
             raise PrivacyError(
                 f"no noise is known that covers the sums of {learner.name}: it has no private form; take afl, "
-                "fedhip, random, logistic or deepafl, or leave the privacy plan out"
+                "fedhip, random, logistic, deepafl or safle, or leave the privacy plan out"
             )
         return learner.bounded(self.row_terms)
 

@@ -33,6 +33,20 @@ class Seats:
     n_invited: int = 0
 
 
+def with_announcements(
+    invitation: Invitation, server: ServerFile, exchange: SessionExchange, deadlines: Deadlines
+) -> Invitation:
+    """The invitation with what helpers announce, where a mode's helpers do.
+
+    Raises:
+        UnreachableError: a helper did not answer, and nothing that it announced before serves.
+    """
+    mode, _ = invitation.setup(server.roster)
+    if mode.announce is None:
+        return invitation
+    return ask_for_announcements(invitation, server.roster, exchange, deadlines, server.output / "announced")
+
+
 def run_sum(
     invitation: Invitation,
     server: ServerFile,
@@ -40,10 +54,10 @@ def run_sum(
     deadlines: Deadlines,
     failed: Callable[[bytes], None],
 ) -> SumResult:
-    """The sum that is proposed, by itself; helpers that announce something, where there are some, are asked first.
+    """The sum that is proposed, by itself.
 
     Args:
-        invitation: the sum.
+        invitation: the sum, with what helpers announced (``with_announcements``).
         server: the server's own roster and key.
         exchange: the way to the nodes.
         deadlines: of every exchange.
@@ -53,10 +67,6 @@ def run_sum(
         UnreachableError: a helper of the committee or the key holder is not there.
         SecureSumError: too few clients stayed, or another reason for which no total is released.
     """
-    mode, _ = invitation.setup(server.roster)
-    if mode.announce is not None:
-        folder = server.output / "announced"
-        invitation = ask_for_announcements(invitation, server.roster, exchange, deadlines, folder)
     protocol = invitation.agree(server.roster).protocol
     secrets = PartySecrets(identity=server.identity)
     sum_ = GridSum(protocol, protocol.server(secrets=secrets), exchange, deadlines)

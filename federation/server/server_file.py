@@ -23,11 +23,14 @@ class ServerFile(StrictModel):
         roster: its copy of the operator's roster.
         identity: its signing key.
         output: where each run leaves its model, in a folder of its own.
+        plan: what ``audit-plan`` signed: the first session of each run is then bound to it. It is read when a run
+            begins.
     """
 
     roster: RosterFile
     identity: IdentityFile
     output: Place
+    plan: Place | None = None
 
     @model_validator(mode="after")
     def _check_identity(self) -> Self:

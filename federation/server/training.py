@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from analytic.model_files import model_from_bytes, model_to_bytes, save_model
+from federation.audit_plan import BoundPlan
 from federation.console.output_files import OutputFile
 from federation.federation import Federation, Step, SumRecord
 from federation.modes import MODES
 from federation.server.exchange import Deadlines, Exchange, SessionExchange, Transport
 from federation.server.grid_series import GridSeries, SeriesOverError
-from federation.server.grid_sum import run_sum
+from federation.server.grid_sum import run_sum, with_announcements
 from federation.server.progress_log import LOG, ProgressLog
 from federation.server.run_settings import RunSettings
 from federation.server.server_file import ServerFile
@@ -97,6 +98,9 @@ class Training:
             max_client_rows=server.roster.max_client_rows,
         )
         self._session = self._failure = b""
+        self._plan = None if server.plan is None else BoundPlan.read(server.plan)
+        self._invitation: Invitation | None = None
+        """To the first sum, which a plan is bound to."""
         self._series: tuple[Terms, GridSeries] | None = None
         self._totals: list[SumResult] = []
         self._sessions: list[bytes] = []
@@ -211,6 +215,8 @@ class Training:
         self._session, self._failure = terms.session, b""
         invitation = Invitation.make(terms, step.learner, step.model)
         exchange = SessionExchange(terms.session, self._exchange, self._progress)
+        invitation = with_announcements(invitation, self._server, exchange, self._deadlines)
+        self._invitation = self._invitation or invitation
         if not terms.place:
             return run_sum(invitation, self._server, exchange, self._deadlines, self._failed)
         series = GridSeries(invitation, self._server, exchange, self._deadlines)
@@ -231,7 +237,7 @@ class Training:
         settings, roster = self._settings, self._server.roster
         return Terms(
             mode=settings.mode,
-            session=new_session_id(),
+            session=new_session_id() if self._plan is None or self._session else self._plan.session,
             clients=tuple(sorted(roster.clients)),
             helpers=tuple(sorted(roster.listed(MODES[settings.mode].helper))),
             corruption=settings.corruption,
@@ -247,6 +253,9 @@ class Training:
         learner, model = self._federation.learner, self._federation.model
         self._model = {holds: model_to_bytes(learner, model, with_totals=holds) for holds in (False, True)}
         save_model(folder / "model.safetensors", learner, model)
+        if self._plan is not None and self._invitation is not None:
+            first = self._invitation.to_bytes()
+            OutputFile(folder / "invitation").fill(lambda file: file.write(first))
         OutputFile(folder / "totals.safetensors").fill(lambda file: file.write(totals_to_bytes(self._totals)))
         weights = hashlib.sha256(learner.weights_bytes(model)).hexdigest()
         proof = {"certified": not self._federation.uncertified, "uncertified": list(self._federation.uncertified)}
@@ -261,6 +270,7 @@ class Training:
             "seconds": round(seconds, 3),
             "settings": self._settings.model_dump(mode="json"),
             "roster": self._server.roster.fingerprint,
+            "plan": None if self._plan is None else self._plan.public,
             "bill": None if self._federation.noise is None else self._federation.noise.explain(),
             "sums": [
                 _account(record, session, result)

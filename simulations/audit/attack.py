@@ -217,7 +217,7 @@ class MessageAttack(SentAttack, Guesser[G]):
         score = Score.pooled(scores)
         if too_large and not score.leaked:
             n_targets = len(scores) + len(too_large)
-            raise TooLargeError(f"{self.name} at {len(too_large)} of {n_targets} targets: {too_large[0]}")
+            raise TooLargeError(f"{self.title}, at {len(too_large)} of {n_targets} targets: {too_large[0]}")
         return score
 
 
@@ -281,10 +281,13 @@ class VictimAttack(Attack, Guesser[G]):
         """Return the sums that the attack needs, of clients with these contributions."""
 
     def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
-        """Attack the victim of each cohort."""
+        """Attack the victim of each cohort, until one that must win, or may, has won beyond doubt."""
         assert mode is not None
-        scores = []
+        scores = list[Score]()
+        may_win = self.expected(mode) is not Expectation.HIDDEN
         for _ in range(trials):
+            if may_win and Score.pooled(scores).leaked:
+                break
             cohort = bench.cohort(self.cohort_size)
             vectors = bench.vectors(cohort)
             view = view_of(self.sums(bench, mode, vectors), self.coalition, bench.known())

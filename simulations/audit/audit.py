@@ -32,6 +32,7 @@ from simulations.audit.attack import (
     in_the_clear,
 )
 from simulations.audit.attacks.membership import MEMBERSHIP
+from simulations.audit.books import wrong_books
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.evaluate import ALPHA, CONFIDENCE, Score, Verdict
 from simulations.audit.negative_controls import Control, negative_controls
@@ -293,7 +294,7 @@ class DeepPoint(Record, title="deep_point"):
 
 def known_to_be_wrong() -> tuple[str, ...]:
     """Return what of the library does not come out as it is known, by name."""
-    return (*wrong_answers(), *wrong_draws(), *wrong_vectors())
+    return (*wrong_answers(), *wrong_draws(), *wrong_vectors(), *wrong_books())
 
 
 class Audit(Record, title="Report of python -m simulations audit", frozen=False):
@@ -408,6 +409,8 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
     )
     for mode in (*settings.tried_modes, None):
         _column(report, bench, attacks, mode, tick)
+        if mode is not None and mode.name != MASKED.name:
+            bench.forget(mode)
     _cohort_curve(report, bench, attacks, tick)
     _row_curve(report, bench, attacks, tick)
     tick("controls")

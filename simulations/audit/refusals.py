@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
+from analytic.afl import AFL
+from analytic.row_format import RowFormat
+from federation.federation import Step
 from federation.modes import MODES, Mode
 from federation.release import ReleasePolicy, ReleaseRefusedError
 from secagg import ClientSession, InOneProcess, PartyId, new_session_id
@@ -27,7 +30,10 @@ CLIENTS = (1, 2, 3, 4, 5)
 @lru_cache(maxsize=8)
 def wrong_grants(modes: tuple[Mode, ...] = tuple(MODES.values())) -> tuple[str, ...]:
     """Return what was granted that must be refused, and what is promised that cannot hold."""
-    return (*_by_gates(), *(f"{mode.name}: {what}" for mode in modes if mode.installed for what in _in(mode)))
+    of_modes = (
+        f"{mode.name}: {what}" for mode in modes if mode.installed for what in (*_in(mode), *_kept_for_later(mode))
+    )
+    return (*_by_gates(), *_by_contexts(), *of_modes)
 
 
 def _by_gates() -> Iterator[str]:
@@ -41,13 +47,34 @@ def _by_gates() -> Iterator[str]:
         yield f"release gates let a total of {what} clients pass"
 
 
+def _by_contexts() -> Iterator[str]:
+    """What a session is bound to must tell one model from another, and one learner's settings from another's."""
+    learner = AFL(n_features=2, n_targets=2, feature_format=RowFormat(integer_bits=2, fraction_bits=4), max_rows=8)
+    steps = (Step.of(one, one.init()) for one in (learner, replace(learner, ridge=2 * learner.ridge + 1.0)))
+    if len({step.context for step in steps if step is not None}) < 2:
+        yield "sums of different models are bound to the same context"
+
+
+def _kept_for_later(mode: Mode) -> Iterator[str]:
+    """What helpers open sums with must be another secret in each sum that makes its parties anew."""
+    seen = set[bytes]()
+    for _ in range(2):
+        own = _Kept.of(mode).secrets_of_helpers
+        if own & seen:
+            yield "two sums are opened with one secret"
+        seen |= own
+
+
 def _in(mode: Mode) -> Iterator[str]:
-    """A sum with every session kept, each of which is asked once more."""
+    """A sum with every session kept, each of which is looked through for secrets and asked once more."""
     parties = _Kept.of(mode)
     guarantee, heard = parties.protocol.guarantee, list[Envelope]()
     if not guarantee.opens_alone and guarantee.survivors_needed - guarantee.harmless_clients < 2:
         yield "promises more colluders than leave two others in a total"
     run_in_memory(parties, {party: np.arange(3) for party in CLIENTS}, record=heard.append)
+    secrets = {*parties.drawn, *parties.secrets_of_helpers}
+    if left := [party for party, session in parties.sessions.items() if secrets & set(_held(session))]:
+        yield f"{len(left)} of {len(parties.sessions)} parties keep secrets of a sum that is over"
     for one in heard:
         if one.sender != SERVER:
             continue
@@ -74,6 +101,7 @@ class _Kept(InOneProcess):
     """All parties of a sum, whose sessions are kept."""
 
     sessions: dict[PartyId, ClientSession] = field(default_factory=dict, repr=False)
+    drawn: set[bytes] = field(default_factory=set, repr=False)
 
     @classmethod
     def of(cls, mode: Mode) -> _Kept:
@@ -82,16 +110,48 @@ class _Kept(InOneProcess):
         return cls(protocol=parties.protocol, secrets=parties.secrets)
 
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
-        self.sessions[party] = InOneProcess.client(self, party, contribution, entropy=entropy)
+        def noted(n_bytes: int) -> bytes:
+            drawn = entropy(n_bytes)
+            self.drawn.add(drawn)
+            return drawn
+
+        self.sessions[party] = InOneProcess.client(self, party, contribution, entropy=noted)
         return self.sessions[party]
 
     def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
         self.sessions[party] = self.fresh(party)
         return self.sessions[party]
 
+    @property
+    def secrets_of_helpers(self) -> set[bytes]:
+        """What helpers open sums with."""
+        own = map(self.of_party, self.helpers)
+        return {one.decryption or (one.boxes.secret if one.boxes else b"") for one in own} - {b""}
+
     def fresh(self, party: PartyId) -> ClientSession:
         """A helper that was asked nothing yet."""
         return InOneProcess.helper(self, party)
+
+
+def _held(thing: object, seen: set[int] | None = None) -> Iterator[bytes]:
+    """All bytes that an object's own fields lead to, but for what it calls."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, bytes):
+        yield thing
+        return
+    if isinstance(thing, dict):
+        inner: Iterable[object] = (*thing, *thing.values())
+    elif isinstance(thing, list | tuple | set | frozenset):
+        inner = thing
+    else:
+        slots = (name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ()))
+        inner = (*getattr(thing, "__dict__", {}).values(), *(getattr(thing, name, None) for name in slots))
+    for one in inner:
+        if not callable(one):
+            yield from _held(one, seen)
 
 
 def _framed(parties: InOneProcess, type_: MessageType, payload: bytes, recipient: PartyId) -> bytes:

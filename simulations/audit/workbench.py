@@ -170,6 +170,10 @@ class Bench:
             ]
         return self._runs[mode.name]
 
+    def forget(self, mode: Mode) -> None:
+        """Keep a mode's sums no longer: encrypted ones of many features take hundreds of megabytes."""
+        self._runs.pop(mode.name, None)
+
     def known(self, worlds: Mapping[PartyId, tuple[IntVector, IntVector]] | None = None) -> SideInformation:
         """What the adversary is granted."""
         return SideInformation(rows=self.entering, worlds=worlds or {})

@@ -21,7 +21,8 @@ from simulations.compare.baselines import BASELINES, Baseline
 from simulations.compare.comparison import CompareSettings, Comparison, compare
 from simulations.compare.dpsgd import DPSGD
 from simulations.compare.options import CompareOptions
-from simulations.compare.private import PRIVATE_FORMS, PrivateSettings, settings_from, without_depth
+from simulations.compare.private import PRIVATE_FORMS, SHARES, PrivateSettings, settings_from, without_depth
+from simulations.compare.tuning import read_grids
 from simulations.data.label_noise import with_label_noise
 from simulations.report.document import Mark
 from simulations.report.findings import findings
@@ -135,7 +136,10 @@ def _private(
     """Yield a comparison for each budgeted learner, cohort and partition; a deep learner's T = 0 beside its T."""
     names = [entry.name for entry in options.learning.learner]
     private = [name for name in PRIVATE_FORMS if name in names]
-    beside = tuple(e.with_values(own[e.name]) for e in options.learning.baselines if isinstance(e, DPSGD))
+    dpsgd = [entry for entry in options.learning.baselines if isinstance(entry, DPSGD)]
+    tuned = [replace(LEARNERS[name], options={**LEARNERS[name].options, **SHARES}) for name in private]
+    grids = read_grids(options.privacy.tune, (*tuned, *dpsgd))
+    beside = tuple(entry.with_values(own[entry.name], grids[entry.name]) for entry in dpsgd)
     if not private:
         raise UsageError(
             f"--epsilon needs a learner that has a private form, {', '.join(PRIVATE_FORMS)}, not {', '.join(names)}"
@@ -151,6 +155,7 @@ def _private(
                     learner=name,
                     own=own.get(name, {}),
                     baselines=beside,
+                    grid=grids[name],
                 )
                 beside = ()  # they do not depend on learner, cohort or partition
                 yield settings

@@ -174,12 +174,12 @@ class PrivacyOptions:
     """Budgets of differential privacy; the others say nothing without ``epsilon``."""
 
     GROUP_DESCRIPTION: ClassVar[str] = """\
-With --epsilon a simulation of its own runs beside the others, for afl, random, logistic and deepafl where they are
-asked for, with the cohorts, partitions, dropouts and --seed above. Its distributed noise always travels under masks,
-whatever --modes says; its rows are brought to norm 1 and have formats of their own, whatever --format says; its ridge
-is 0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64, its random d_phi=64 and
-activation=gelu, unless --option
-sets them.
+With --epsilon a simulation of its own runs beside the others, for afl, fedhip, random, logistic, deepafl and safle
+where they are asked for, with the cohorts, partitions, dropouts and --seed above. Its distributed noise always travels
+under masks, whatever --modes says; its rows are brought to norm 1 and have formats of their own, whatever --format
+says; its ridge is 0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64, its random d_phi=64
+and activation=gelu, its safle n_buckets=2, group_size=1 and even thresholds from low=0 to high=1, unless --option sets
+them.
 """
 
     epsilon: tuple[float, ...] | None = option(
@@ -212,6 +212,19 @@ sets them.
         metavar="F",
     )
     seeds: int = option("repetitions of each", count, default=5, metavar="N")
+    tune: tuple[str, ...] = option(
+        "settings of a learner or of dpsgd that are tried, such as logistic.step=4,8 or dpsgd.learning_rate=8,16, "
+        "gram_share and mean_share too: each budget gets the combination that is best on the last fifth of the "
+        "training rows; may be repeated",
+        str,
+        default=(),
+        metavar="NAME=VALUE,...",
+        shown="dpsgd.learning_rate=2,4,8,16,32,64",
+        repeated=True,
+    )
+    tune_seeds: int = option(
+        "how many repetitions' training rows settings are chosen on", count, default=1, metavar="N"
+    )
 
     def __post_init__(self) -> None:
         if self.epsilon is None and (without_effect := changed(self)):

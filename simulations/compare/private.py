@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal, cast
 
@@ -13,17 +14,22 @@ from numpy.typing import NDArray
 from pydantic import Field, PlainSerializer
 
 from analytic.afl import AFL
+from analytic.bucketing import Bucketing, Encoding, FixedThresholds
 from analytic.deepafl import DeepAFL
+from analytic.fedhip import FedHiP
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.logistic import Logistic
 from analytic.noisy_solve import noise_drowns
 from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
 from analytic.row_map import CLIPPED_CONTRIBUTION, CLIPPED_ROWS
+from analytic.safle import SAFLe
 from analytic.sensitivity import Adjacency, Unit
+from federation.console.arguments import Reader
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.in_process import Cost, run_federation
+from federation.learners import DEFAULT_ALPHAS
 from federation.modes import Mode
 from federation.privacy import PrivacyPlan, PrivateForm
 from federation.sum_setup import SumSetup
@@ -32,7 +38,9 @@ from secagg.dp import MissingExtraError, Release, SecondOpinion, second_opinions
 from simulations.compare.dpsgd import DPSGD, PrivateBaseline
 from simulations.compare.dropouts import NO_DROPOUTS, Dropouts
 from simulations.compare.options import CompareOptions
+from simulations.compare.personal import LocalSplit, PersonalScores, personal_scores, split_locally
 from simulations.compare.reference import accuracy
+from simulations.compare.tuning import Grid, Tuned, candidates, held_out, n_trials, tune, tuning_sentences
 from simulations.data.partitions import Partition, parse_partition
 from simulations.report.document import Count, Natural, NotNegative, Part, Record, computed
 
@@ -53,6 +61,9 @@ class PrivacyTerms:
         d_phi: columns of its Phi_t.
         d_f: columns of its F_t.
         activation, variance: of random features; a sine has phases, as in ``RandomMap``.
+        alphas: weights of a client's own rows in FedHiP's personal models; None for the others.
+        n_buckets: of SAFLe, whose thresholds lie evenly from ``low`` to ``high``; None for the others.
+        group_size: its G.
         ridge: what every solve adds to the noise's own ridge.
 
     Raises:
@@ -74,18 +85,27 @@ class PrivacyTerms:
     d_f: int = 64
     activation: str = "gelu"
     variance: float = 1.0
+    alphas: tuple[float, ...] | None = None
+    n_buckets: int | None = None
+    group_size: int = 1
+    low: float = 0.0
+    high: float = 1.0
     ridge: float = 0.01
 
     def __post_init__(self) -> None:
-        if self.unit == "client" and (self.n_layers or self.n_rounds):
-            raise UsageError("a deep learner's layers and gradients are bounded by record only; take --unit record")
+        if self.unit == "client" and (self.n_layers or self.n_rounds or self.n_buckets):
+            raise UsageError("layers, gradients and counts are bounded by record only; take --unit record")
         if min(self.d_phi, self.d_f) < 1:
             raise UsageError(f"the widths of a deep learner are at least 1, not {self.d_phi} and {self.d_f}")
-        _ = self.plan(1.0), self.learner(n_features=1, n_classes=2, max_rows=1)
+        _ = self.plan(1.0), self.learner(n_features=self.group_size, n_classes=2, max_rows=1)
 
     @property
     def name(self) -> str:
         """The closed form and its depth."""
+        if self.n_buckets is not None:
+            return "safle"
+        if self.alphas is not None:
+            return "fedhip"
         if self.n_rounds is not None:
             return f"logistic with T = {self.n_rounds}"
         if not self.n_layers:
@@ -95,6 +115,8 @@ class PrivacyTerms:
     @property
     def n_releases(self) -> int:
         """How many sums a run releases."""
+        if self.n_buckets is not None:
+            return 1
         return 2 * self.n_layers + 1 if self.n_layers else 1 + (self.mean_share > 0) + (self.n_rounds or 0)
 
     def plan(self, epsilon: float, promised_survivors: int | None = None, **others: Any) -> PrivacyPlan:
@@ -106,6 +128,20 @@ class PrivacyTerms:
     def learner(self, *, n_features: int, n_classes: int, max_rows: int) -> AnalyticLearner[Any]:
         """The closed form before its rows are bounded. What it takes features for plays no part behind a row map."""
         sizes = {"n_features": n_features, "n_targets": n_classes, "max_rows": max_rows, "ridge": self.ridge}
+        row_format = RowFormat(integer_bits=1, fraction_bits=16)
+        if self.alphas is not None:
+            return FedHiP(feature_format=row_format, **sizes)  # type: ignore[arg-type]
+        if self.n_buckets is not None:
+            bucketing = Bucketing(encoding=Encoding.BINARY_OVERLAPPING, n_buckets=self.n_buckets)
+            return SAFLe(
+                n_features=n_features,
+                n_classes=n_classes,
+                max_rows=max_rows,
+                thresholds=FixedThresholds.evenly(self.low, self.high, bucketing.n_thresholds),
+                n_buckets=self.n_buckets,
+                group_size=self.group_size,
+                ridge=self.ridge,
+            )
         if not self.n_layers:
             features = RandomMap(
                 n_features=n_features,
@@ -116,7 +152,6 @@ class PrivacyTerms:
                 variance=self.variance,
             )
             lift = None if self.n_layers is None else features
-            row_format = RowFormat(integer_bits=1, fraction_bits=16)
             start = AFL(feature_format=row_format, lift=lift, **sizes)  # type: ignore[arg-type]
             if self.n_rounds is None:
                 return start
@@ -146,9 +181,11 @@ class PrivateSettings:
         n_seeds: repetitions, each with another split, deal and noise.
         seed: of the first one.
         baselines: DP-SGD on the same splits and budgets.
+        grid: terms that are chosen for each budget on held-out training rows, with noise by the server.
+        tune_seeds: how many repetitions' training rows they, and the baselines' settings, are chosen on.
 
     Raises:
-        UsageError: nothing to compare, or a parameter out of range.
+        UsageError, analytic.errors.SpecificationError: nothing to compare, or a parameter out of range.
     """
 
     epsilons: tuple[float, ...]
@@ -161,8 +198,12 @@ class PrivateSettings:
     n_seeds: int = 5
     seed: int = 0
     baselines: tuple[DPSGD, ...] = ()
+    grid: Grid = field(default_factory=dict)
+    tune_seeds: int = 1
 
     def __post_init__(self) -> None:
+        for own in candidates(self.grid):
+            _ = replace(self.terms, **own)
         if not self.epsilons or self.n_seeds < 1 or self.seed < 0 or self.n_clients < 2:
             raise UsageError("a private comparison needs an epsilon, a repetition, a seed >= 0 and two clients")
         if not 1 <= self.promised <= self.survivors:
@@ -180,6 +221,13 @@ class PrivateSettings:
                 f"{self.colluders} colluders among {self.promised} promised survivors leave nobody whose noise counts; "
                 "tolerate fewer"
             )
+        plan = self.terms.plan(1.0, self.promised, colluders=self.colluders)
+        _ = plan.bounded(self.terms.learner(n_features=self.terms.group_size, n_classes=2, max_rows=1))
+
+    @property
+    def seeds(self) -> range:
+        """Of the repetitions."""
+        return range(self.seed, self.seed + self.n_seeds)
 
     @property
     def survivors(self) -> int:
@@ -205,7 +253,8 @@ class PrivateSettings:
     def n_runs(self) -> int:
         """How many models are trained."""
         budgets = len(set(self.epsilons))
-        beside = sum(one.n_trainings(self.n_seeds) for one in self.baselines)
+        tuning = min(self.tune_seeds, self.n_seeds)
+        beside = sum(one.n_trainings(self.n_seeds, tuning) for one in self.baselines) + n_trials(self.grid, tuning)
         return self.n_seeds * (1 + (len(TRUSTS) - 1) * budgets) + budgets * beside
 
 
@@ -266,6 +315,13 @@ class PrivateRecord(Record, title="private_record"):
     """Messages it sent, likewise."""
     client_seconds: NotNegative
     """Time a client computed, in the mean."""
+    local_accuracy: Part | None
+    """Of the global model on a fifth of each client's own rows: mean over clients and repetitions; null where no
+    personal models are made."""
+    personalised_accuracy: Mapping[str, Part] | None
+    """The same for each client's personal model, by alpha as text, from its own rows, which no noise covers there."""
+    tuned: Tuned | None
+    """What was chosen for this budget in place of the terms of the comparison; null where nothing was to be chosen."""
 
 
 class PrivateComparison(Record, title="private"):
@@ -275,7 +331,7 @@ class PrivateComparison(Record, title="private"):
         default="analytic-secagg/private-compare", serialization_alias="schema"
     )
     """Says what kind of document this is."""
-    schema_version: Literal[5] = 5
+    schema_version: Literal[6] = 6
     """Raised when a name changes its meaning or goes away."""
     dataset: Mapping[str, Any]
     """Name, digest and number of training rows; all rows are pooled and split anew for each repetition."""
@@ -333,7 +389,9 @@ def compare_private(
     """
     records = [_record(dataset, settings, "non-private", None, tick)]
     for epsilon in sorted(set(settings.epsilons)):
-        records += [_record(dataset, settings, trust, epsilon, tick) for trust in NOISY]
+        tuned = _tuned(dataset, settings, epsilon, tick) if settings.grid else None
+        with_best = replace(settings, terms=replace(settings.terms, **tuned.chosen), grid={}) if tuned else settings
+        records += [_record(dataset, with_best, trust, epsilon, tick, tuned) for trust in NOISY]
     return PrivateComparison(
         dataset={"name": dataset.name, "sha256": dataset.sha256, "train_rows": len(dataset.x_train)},
         terms=settings.terms,
@@ -347,7 +405,8 @@ def compare_private(
                 lambda seed: cast("Any", tuple(_split(dataset, _rng(seed)))),
                 epsilon=epsilon,
                 delta=settings.terms.delta,
-                seeds=range(settings.seed, settings.seed + settings.n_seeds),
+                seeds=settings.seeds,
+                tune_seeds=settings.tune_seeds,
                 tick=tick,
             )
             for baseline in settings.baselines
@@ -361,11 +420,27 @@ def _rng(seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, *b"private compare"])
 
 
+def _tuned(dataset: Dataset, settings: PrivateSettings, epsilon: float, tick: Callable[[], None]) -> Tuned:
+    """The terms of a grid that do best on held-out training rows, with the server's noise: it is that of all trusts."""
+
+    def score(own: Mapping[str, Any], seed: int) -> float:
+        tick()
+        tried = replace(settings, terms=replace(settings.terms, **own), grid={})
+        return _run(dataset, tried, "central", epsilon, seed, tuning=True).accuracy
+
+    return tune(settings.grid, score, repetitions=settings.seeds[: settings.tune_seeds])
+
+
 def _record(
-    dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: float | None, tick: Callable[[], None]
+    dataset: Dataset,
+    settings: PrivateSettings,
+    trust: Trust,
+    epsilon: float | None,
+    tick: Callable[[], None],
+    tuned: Tuned | None = None,
 ) -> PrivateRecord:
     outcomes = []
-    for seed in range(settings.seed, settings.seed + settings.n_seeds):
+    for seed in settings.seeds:
         tick()
         outcomes.append(_run(dataset, settings, trust, epsilon, seed))
     accuracies, terms, form = tuple(one.accuracy for one in outcomes), settings.terms, outcomes[-1].form
@@ -397,7 +472,22 @@ def _record(
         bytes_up_per_client=max(cost.bytes_up for cost in outcomes[-1].costs),
         messages_per_client=max(cost.messages_up for cost in outcomes[-1].costs),
         client_seconds=statistics.fmean(cost.seconds for one in outcomes for cost in one.costs),
+        **_personal([one.personal for one in outcomes if one.personal is not None]),
+        tuned=tuned,
     )
+
+
+def _personal(found: Sequence[PersonalScores]) -> dict[str, Any]:
+    """What a record says of personal models."""
+    if not found or found[0].of_personal is None:
+        return {"local_accuracy": None, "personalised_accuracy": None}
+    return {
+        "local_accuracy": statistics.fmean(cast("float", one.of_global) for one in found),
+        "personalised_accuracy": {
+            alpha: statistics.fmean(cast("Any", one.of_personal)[alpha] for one in found)
+            for alpha in found[0].of_personal
+        },
+    }
 
 
 @lru_cache(maxsize=32)
@@ -411,17 +501,23 @@ def _opinions(bill: tuple[Release, ...], delta: float) -> tuple[SecondOpinion, .
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """Of one seed; ``form`` is the learner's private one, None where nothing is private; costs are clients'."""
+    """Of one seed; ``form`` is the learner's private one, None where nothing is private; costs are clients'.
+
+    ``personal`` is of personal models, None where none are made.
+    """
 
     accuracy: float
     clipped: int
     form: PrivateForm | None
     uncertified: tuple[str, ...]
     costs: tuple[Cost, ...]
+    personal: PersonalScores | None
 
 
-def _run(dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: float | None, seed: int) -> _Outcome:
-    """One seed: split, deal, sum, solve, test."""
+def _run(
+    dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: float | None, seed: int, *, tuning: bool = False
+) -> _Outcome:
+    """One seed: split, deal, sum, solve, test; to tune, on a fifth of the training rows and without the test rows."""
     terms, plan, form = settings.terms, None, None
     learner: Any = terms.learner(
         n_features=dataset.n_features, n_classes=dataset.n_classes, max_rows=len(dataset.x_train)
@@ -445,9 +541,12 @@ def _run(dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: flo
         return PlainSum(min_survivors=1, **setup.common)
 
     rng = _rng(seed)
-    (x_train, y_train), (x_test, y_test) = _split(dataset, rng)
+    parts = tuple(_split(dataset, rng))
+    (x_train, y_train), (x_test, y_test) = held_out(parts[0]) if tuning else parts
     dealt = settings.partition.deal(y_train, settings.n_clients, rng)
-    clients = {party: ClientRows(x_train[rows], y_train[rows]) for party, rows in enumerate(dealt, start=1)}
+    whole = dict(enumerate(dealt, start=1))
+    own = LocalSplit(whole, {}) if terms.alphas is None else split_locally(whole, seed)
+    clients = {party: ClientRows(x_train[rows], y_train[rows]) for party, rows in own.train.items()}
     dropouts = replace(settings.dropouts, seed=seed)
     finished = run_federation(
         learner,
@@ -456,15 +555,28 @@ def _run(dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: flo
         dropouts=lambda number: dict.fromkeys(dropouts.lost(tuple(clients), number), 0),
         privacy=plan,
     )
-    scores = (form.learner if form else learner).decision_function(finished.model, x_test)
+    solving: Any = form.learner if form else learner
+    scores = solving.decision_function(finished.model, x_test)
     kept = (CLIPPED_ROWS, CLIPPED_CONTRIBUTION)
     clipped = sum(int(rows.memory.get(key, 0)) for rows in clients.values() for key in kept)
+    personal = None
+    if terms.alphas is not None:
+        held = {party: ClientRows(x_train[rows], y_train[rows]) for party, rows in own.test.items()}
+        personal = personal_scores(
+            solving,
+            FedHiP.personalise,
+            terms.alphas,
+            model=finished.model,
+            pooled_model=finished.model,
+            clients=[(rows, held[party]) for party, rows in clients.items()],
+        )
     return _Outcome(
         accuracy=accuracy(scores, y_test),
         clipped=clipped,
         form=form,
         uncertified=finished.uncertified,
         costs=tuple(finished.costs[party] for party in sorted(set().union(*finished.survivors))),
+        personal=personal,
     )
 
 
@@ -487,11 +599,16 @@ def without_depth(settings: PrivateSettings) -> PrivateSettings:
 
 PRIVATE_FORMS: Mapping[str, Mapping[str, Any]] = {
     "afl": {},
+    "fedhip": {"alphas": DEFAULT_ALPHAS},
     "random": {"d_phi": 64, "activation": "gelu", "variance": 1.0},
     "logistic": {"n_rounds": 5, "step": 8.0, "scale": 10.0},
     "deepafl": {"n_layers": 1, "d_phi": 64, "d_f": 64},
+    "safle": {"n_buckets": 2, "group_size": 1, "low": 0.0, "high": 1.0},
 }
 """The learners that have a private form, with the options that it has and their defaults."""
+
+SHARES: Mapping[str, Reader] = {"gram_share": float, "mean_share": float}
+"""What of the budget's division can be tuned like an option."""
 
 
 def settings_from(
@@ -503,6 +620,7 @@ def settings_from(
     learner: str,
     own: Mapping[str, Any],
     baselines: tuple[DPSGD, ...] = (),
+    grid: Grid | None = None,
 ) -> PrivateSettings:
     """The settings that arguments ask for; cohort and partition are ``compare``'s own.
 
@@ -514,13 +632,14 @@ def settings_from(
         learner: one of ``PRIVATE_FORMS``.
         own: its options.
         baselines: what to run beside it.
+        grid: which of its options, and of the budget's shares, are tuned.
 
     Raises:
         UsageError: a parameter out of range, or an option that the private form of the learner does not have.
     """
     privacy, federation = options.privacy, options.federation
     known = PRIVATE_FORMS[learner]
-    if unknown := own.keys() - known.keys():
+    if unknown := (own.keys() | (grid or {}).keys() - SHARES.keys()) - known.keys():
         raise UsageError(
             f"with --epsilon {learner} takes {', '.join(known) or 'no options'} with --option, not "
             f"{', '.join(sorted(unknown))}; leave that out, or --epsilon"
@@ -550,6 +669,8 @@ def settings_from(
         n_seeds=privacy.seeds,
         seed=federation.seed,
         baselines=baselines,
+        grid=grid or {},
+        tune_seeds=privacy.tune_seeds,
     )
 
 
@@ -558,10 +679,11 @@ def settings_from(
 
 def _statement(comparison: PrivateComparison) -> Iterator[str]:
     terms, first = comparison.terms, comparison.records[0]
+    releases = sorted({one.releases for one in comparison.records if one.epsilon} or {terms.n_releases})
     yield (
         f"Unit of privacy: one {terms.unit}. Adjacency: {terms.adjacency}"
         f"{' (a client is zeroed out, its noise stays)' if terms.unit == 'client' else ''}. delta {terms.delta:g}. "
-        f"{terms.n_releases} releases share each epsilon."
+        f"{' or '.join(map(str, releases))} releases share each epsilon."
     )
     yield (
         f"Distributed: whoever sees the totals, and up to {first.colluders} colluding clients. It rests on at least "
@@ -570,21 +692,43 @@ def _statement(comparison: PrivateComparison) -> Iterator[str]:
     )
     yield "Central: whoever sees the model, if the server is trusted with the exact totals and adds the noise."
     yield "Local: every upload is private on its own; no secure sum is needed."
-    yield (
-        "Every row is clipped in exact integers to the public norm 1; format, number of classes, largest number of "
-        "rows, clip and the sign of features are taken as public. Row counts are never released. Budgets are per run: "
-        "repetitions on the same people would add up."
+    ball = (
+        "is clipped in exact integers to the public norm 1" if terms.n_buckets is None else "has a one in every group"
     )
-    for one in comparison.baselines[:1]:
-        rates = ", ".join(f"{rate:g}" for rate in one.learning_rates)
-        yield (
-            f"dpsgd: a softmax head by Opacus for who trusts the server, {one.rounds} steps of {one.batch_size} rows "
-            f"of norm 1; its learning rate, out of {rates}, was tuned on held-out training rows."
-        )
+    yield (
+        f"Every row {ball}; format, number of classes, largest number of rows, clip, thresholds and the sign of "
+        "features are taken as public. Row counts are never released. Budgets are per run: repetitions on the same "
+        "people would add up."
+    )
+    yield from tuning_sentences(
+        terms.name, ((one.target_epsilon or 0.0, one.tuned) for one in comparison.records if one.trust == "distributed")
+    )
+    if comparison.baselines:
+        yield "dpsgd: a softmax head by Opacus for who trusts the server with exact gradients; rows of norm 1."
+        yield from tuning_sentences("dpsgd", ((one.target_epsilon, one.tuned) for one in comparison.baselines))
+    for record in comparison.records:
+        if record.personalised_accuracy is not None:
+            of = "without noise" if record.epsilon is None else f"{record.trust}, epsilon {record.target_epsilon:g}"
+            shown = ", ".join(f"{own:.3f} with alpha {alpha}" for alpha, own in record.personalised_accuracy.items())
+            yield f"On clients' own test rows, {of}: {record.local_accuracy:.3f} by the global model, {shown}."
+    for one in comparison.baselines:
+        yield difference(comparison.of("distributed", one.target_epsilon), one)
     yield "Accuracies are on test rows of a public data set and no release; noise is seeded: this is no deployment."
     if found := dict.fromkeys(name for record in comparison.records for name in record.uncertified):
         yield f"Not certified, the bits are this machine's: {', '.join(found)}."
     yield from _depth_advice(comparison)
+
+
+def difference(ours: PrivateRecord, theirs: PrivateBaseline) -> str:
+    """Who is ahead, by how much, and how sure that is: over the same splits, in the error of the mean difference."""
+    pairs = [one - other for one, other in zip(ours.accuracies, theirs.accuracies, strict=True)]
+    error = statistics.stdev(pairs) / math.sqrt(len(pairs)) if len(pairs) > 1 else math.nan
+    return (
+        f"distributed minus {theirs.learner} at epsilon {theirs.target_epsilon:g}: {statistics.fmean(pairs):+.4f}, "
+        f"standard error {error:.4f} over {len(pairs)} splits; {theirs.rounds} rounds and "
+        f"{theirs.bytes_up_per_client / 1e6:.3g} MB a client against {ours.releases} sums and "
+        f"{ours.bytes_up_per_client / 1e6:.3g} MB."
+    )
 
 
 def _depth_advice(comparison: PrivateComparison) -> Iterator[str]:

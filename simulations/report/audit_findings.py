@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from simulations.audit.attack import Expectation
-from simulations.audit.audit import TOTAL, Audit
+from simulations.audit.audit import TOTAL, Audit, Cell
 from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import Score, Verdict
 from simulations.report.document import Finding, Mark
@@ -48,15 +48,15 @@ def _about_modes(audit: Audit) -> Iterator[Finding]:
     for mode in audit.settings.modes:
         cells = [cell for cell in audit.cells if cell.mode == mode and cell.score is not None]
         hidden = [cell for cell in cells if cell.expectation is Expectation.HIDDEN]
-        broken = [cell.attack for cell in hidden if not cell.as_expected]
-        toothless = [cell.attack for cell in cells if cell.expectation is Expectation.LEAKS and not cell.as_expected]
+        broken = [cell for cell in hidden if not cell.as_expected]
+        toothless = [cell for cell in cells if cell.expectation is Expectation.LEAKS and not cell.as_expected]
         if toothless:
             yield (
                 Mark.WRONG,
-                f"{mode}: {', '.join(toothless)} did not win where they must; this data set is too hard for them",
+                f"{mode}: {_titles(toothless)}: not won where it must be; this data set is too hard for that",
             )
         if broken:
-            yield Mark.WRONG, f"{mode}: LEAKS what it must hide: {', '.join(broken)}"
+            yield Mark.WRONG, f"{mode}: LEAKS what it must hide: {_titles(broken)}"
         elif mode == "plain":
             yield Mark.NOTICE, "plain: a message in the clear gives its client away, as it must: the attacks work"
         else:
@@ -74,13 +74,17 @@ def _about_total(audit: Audit) -> Iterator[Finding]:
     for cell in audit.cells:
         if cell.verdict is Verdict.NOT_TRIED:
             yield Mark.NOTICE, f"{cell.mode}: {cell.verdict.value}: {cell.too_large}"
-    leaking = [cell.attack for cell in audit.cells if cell.mode == TOTAL and cell.leaked]
+    leaking = [cell for cell in audit.cells if cell.mode == TOTAL and cell.leaked]
     if leaking:
         yield (
             Mark.NOTICE,
-            f"the total itself still answers {', '.join(leaking)}, in every mode: only larger cohorts or noise "
-            "change that",
+            f"the total itself still says, in every mode: {_titles(leaking)}. Only larger cohorts or noise change that",
         )
+
+
+def _titles(cells: list[Cell]) -> str:
+    """What was attacked, in words; titles have commas of their own."""
+    return "; ".join(ATTACKS[cell.attack].title for cell in cells)
 
 
 def _about_coalitions(audit: Audit) -> Iterator[Finding]:

@@ -315,5 +315,6 @@ def _budget_table(comparison: PrivateComparison) -> Table:
 
 
 def accuracy_text(record: PrivateRecord | PrivateBaseline) -> str:
-    """Mean and spread over repetitions."""
-    return f"{record.accuracy_mean:.3f} +- {record.accuracy_spread:.3f}"
+    """Mean and spread over repetitions; a star where what was tuned lies at the edge of its grid."""
+    star = "*" if record.tuned and record.tuned.at_edge else ""
+    return f"{record.accuracy_mean:.3f} +- {record.accuracy_spread:.3f}{star}"

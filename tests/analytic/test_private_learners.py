@@ -281,7 +281,7 @@ def test_a_learner_prices_every_sum_that_it_asks_for(learner: Any) -> None:
         elif not priced.preparatory:
             assert priced.levels.tolist() == noise_levels(spec).tolist()
             norm, target = spec.feature_format.magnitude // 2 + 1, spec.target_format.magnitude // 2 + 1
-            assert (priced.sensitivity.feature_norm, priced.sensitivity.target_norm) == (norm, target)
+            assert (priced.sensitivity.squared_features, priced.sensitivity.squared_targets) == (norm**2, target**2)
         vector = spec.to_vector(learner.client_statistics(model, own))
         assert not vector[priced.levels == 0].any()
         assert priced.fraction_bits == learner.bounded(RowTerms()).bounded_sums("record", "add-remove")[0].fraction_bits

@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
+from typing import cast
 
 import numpy as np
 import pytest
@@ -13,9 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from analytic.bucketing import Bucketing, Encoding, FixedThresholds
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
+from analytic.learner import ClientRows
+from analytic.noisy_solve import NoisySolver
 from analytic.row_format import RowFormat
-from analytic.row_map import JointClip, RowClip, RowsBeyondBoundError
+from analytic.row_map import CountMap, JointClip, RowClip, RowsBeyondBoundError, RowTerms
+from analytic.safle import SAFLe
 from analytic.sensitivity import (
     ADJACENCIES,
     ClientSensitivity,
@@ -137,7 +142,7 @@ def test_random_pairs_never_cost_more(
     y, y2 = (np.eye(2, dtype=np.int64)[data.draw(st.integers(0, 1))] for _ in range(2))
     if adjacency == "add-remove":
         x2 = np.zeros_like(x2)
-    claim = RecordSensitivity(feature_norm=limit, adjacency=adjacency, nonnegative=nonnegative)  # type: ignore[arg-type]
+    claim = RecordSensitivity(squared_features=limit**2, adjacency=adjacency, nonnegative=nonnegative)  # type: ignore[arg-type]
     assert cost(x, y, x2, y2, gram, cross) <= claim.rho(gram, cross)
 
 
@@ -146,7 +151,9 @@ def test_random_pairs_never_cost_more(
 def test_the_search_for_the_worst_replacement_comes_close_and_never_above(ratio: int, nonnegative: bool) -> None:
     """All angles of two rows on the ball's surface, same class: the formula is reached to rounding."""
     limit, gram, cross = 100, 2 * 10**6, 2 * 10**6 // ratio
-    claim = RecordSensitivity(feature_norm=limit, adjacency="replace-one", nonnegative=nonnegative).rho(gram, cross)
+    claim = RecordSensitivity(squared_features=limit**2, adjacency="replace-one", nonnegative=nonnegative).rho(
+        gram, cross
+    )
     y = np.array([1, 0])
     x = np.array([limit, 0])
     found = Fraction(0)
@@ -159,13 +166,64 @@ def test_the_search_for_the_worst_replacement_comes_close_and_never_above(ratio:
     assert found >= claim * Fraction(97, 100)
 
 
+@pytest.mark.parametrize(("encoding", "n_buckets", "group_size"), [("binary-overlapping", 3, 2), ("integer", 4, 1)])
+def test_every_row_of_counts_costs_what_is_said_and_a_replaced_one_no_more(
+    encoding: str, n_buckets: int, group_size: int
+) -> None:
+    """E ones a row: each lone row attains the price of add-remove, and one that differs in every group that of both."""
+    n_thresholds = Bucketing(encoding=Encoding(encoding), n_buckets=n_buckets).n_thresholds
+    exact = SAFLe(
+        n_features=4,
+        n_classes=3,
+        max_rows=9,
+        thresholds=FixedThresholds.evenly(-1.0, 1.0, n_thresholds),
+        encoding=Encoding(encoding),
+        n_buckets=n_buckets,
+        group_size=group_size,
+    )
+    learner, rng, variances = exact.bounded(RowTerms()), np.random.default_rng(1), (400, 200, 30)
+    of = {own: learner.bounded_sums("record", own)[0] for own in ADJACENCIES}
+
+    def price(change: np.ndarray) -> Fraction:
+        levels = of["add-remove"].levels
+        assert not change[levels == 0].any()
+        return sum(
+            (Fraction(int(v) ** 2, 2 * variances[at - 1]) for v, at in zip(change, levels, strict=True) if at),
+            Fraction(0),
+        )
+
+    def vector(row: np.ndarray, label: int) -> np.ndarray:
+        own = ClientRows(row[None], np.array([label]))
+        return learner.spec.to_vector(learner.client_statistics(learner.init(), own))
+
+    claimed = {
+        own: cast("RecordSensitivity", of[own].sensitivity).rho(variances[0], variances[2]) for own in ADJACENCIES
+    }
+    lowest, highest = vector(np.full(4, -5.0), 0), vector(np.full(4, 5.0), 1)
+    assert price(lowest - highest) == claimed["replace-one"] == 2 * claimed["add-remove"]
+    for _ in range(60):
+        one, other = (vector(rng.normal(size=4), int(rng.integers(3))) for _ in range(2))
+        assert price(one) == claimed["add-remove"]
+        assert price(one - other) <= claimed["replace-one"]
+    for refused in (
+        lambda: learner.bounded_sums("client", "add-remove"),
+        lambda: exact.bounded_sums("record", "add-remove"),
+    ):
+        with pytest.raises(SpecificationError, match="is by record only"):
+            refused()
+    with pytest.raises(SpecificationError, match="needs the map of the private form"):
+        replace(exact, solver=NoisySolver(sigma=1.0))
+    with pytest.raises(SpecificationError, match="a lattice of 0 to 12 fraction bits, not 13"):
+        CountMap(fraction_bits=13)
+
+
 def test_the_known_values_and_the_common_mistake() -> None:
     """B = w = 1: Delta = sqrt 2 for add-remove, 2.1213 for replace-one; sqrt 2 times the first would be 2.0."""
     limit, gram = 2**16, 2 * 2**60
     cross = gram // limit**2
 
     def delta(**how: object) -> float:
-        rho = RecordSensitivity(feature_norm=limit, **how).rho(gram, cross)  # type: ignore[arg-type]
+        rho = RecordSensitivity(squared_features=limit**2, **how).rho(gram, cross)  # type: ignore[arg-type]
         return math.sqrt(2 * rho * gram) / limit**2
 
     assert delta() == pytest.approx(math.sqrt(2))
@@ -184,7 +242,7 @@ def test_an_even_triangle_would_not_do() -> None:
 
 @given(st.integers(3, 2**20), st.floats(1e-4, 2), st.floats(0.01, 0.99), st.sampled_from(ADJACENCIES))
 def test_scales_keep_their_budget_and_use_it(limit: int, rho: float, share: float, adjacency: str) -> None:
-    sensitivity = RecordSensitivity(feature_norm=limit, adjacency=adjacency)  # type: ignore[arg-type]
+    sensitivity = RecordSensitivity(squared_features=limit**2, adjacency=adjacency)  # type: ignore[arg-type]
     scales = sensitivity.scales(Fraction(rho), gram_share=share)
     gram, off_diagonal, cross = scales.variances
     assert scales.rho == sensitivity.rho(gram, cross) <= Fraction(rho)
@@ -250,7 +308,7 @@ def test_clients_never_cost_more_than_their_bound(seed: int, adjacency: str) -> 
 
 def test_numpy_integers_do_not_wrap_in_what_a_release_costs() -> None:
     """L^4 of a norm of 2^16 is 0 in int64: such a release would seem to cost next to nothing."""
-    by_norm = RecordSensitivity(feature_norm=np.int64(2**16), target_norm=np.int64(1))  # type: ignore[arg-type]
+    by_norm = RecordSensitivity(squared_features=np.int64(2**32), squared_targets=np.int64(1))  # type: ignore[arg-type]
     assert by_norm.rho(2, 2) == Fraction(2**64 + 2**32, 4)
     clip = JointClip(limit=np.int64(2**32), cross_weight=np.int64(1))  # type: ignore[arg-type]
     assert ClientSensitivity(clip=clip).rho(2, 2) == 2**62
@@ -258,12 +316,12 @@ def test_numpy_integers_do_not_wrap_in_what_a_release_costs() -> None:
 
 def test_bad_parameters_are_refused() -> None:
     for make in (
-        lambda: RecordSensitivity(feature_norm=0),
-        lambda: RecordSensitivity(feature_norm=5, adjacency="swap"),  # type: ignore[arg-type]
+        lambda: RecordSensitivity(squared_features=0),
+        lambda: RecordSensitivity(squared_features=25, adjacency="swap"),  # type: ignore[arg-type]
         lambda: ClientSensitivity(clip=JointClip(limit=5, cross_weight=1), adjacency="x"),  # type: ignore[arg-type]
         lambda: JointClip(limit=0, cross_weight=1),
-        lambda: record_shape(10, 1, 1.0),
-        lambda: scales_for(RecordSensitivity(feature_norm=5), Fraction(0), cross_to_gram=Fraction(1)),
+        lambda: record_shape(100, 1, 1.0),
+        lambda: scales_for(RecordSensitivity(squared_features=25), Fraction(0), cross_to_gram=Fraction(1)),
     ):
         with pytest.raises(SpecificationError):
             make()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -17,11 +18,14 @@ from rehearsed import run_config
 
 from analytic.array_file import line_of_json
 from federation.__main__ import main
+from federation.audit_plan import AuditPlan, BoundPlan, PlanError, signed_plan
 from federation.datasets import bundled
-from federation.dossier import MANIFEST, SIGNATURE, AuditPlan, DossierError, Sources, problems, signed_plan
+from federation.dossier import MANIFEST, SIGNATURE, DossierError, Sources, problems
 from federation.flower.rehearsal import rehearse
 from federation.flower.trial import make_trial
+from federation.site.invitation import Invitation
 from federation.site.key_files import read_secret
+from federation.site.terms import Terms
 from federation.totals import read_totals, totals_to_bytes
 from federation.trial import Trial
 from secagg import IdentityKey
@@ -56,6 +60,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     """A run over five sites, countersigned by them."""
     folder = tmp_path_factory.mktemp("dossier")
     trial = make_trial(folder / "trial", bundled("digits"), n_sites=5, n_helpers=0, address="127.0.0.1:8000")
+    own = trial.folder / "server"
+    (own / "plan.json").write_text(signed_plan(PLAN, identity_of(trial), BEFORE))
+    (own / "server.toml").write_text('plan = "plan.json"\n' + (own / "server.toml").read_text())
     rehearse(trial.folder, run_config(folder, receipts="clients"))
     return trial
 
@@ -67,7 +74,7 @@ def identity_of(trial: Trial) -> IdentityKey:
 @pytest.fixture
 def sources(ran: Trial, tmp_path: Path) -> Sources:
     (tmp_path / "audit.json").write_text(json.dumps(audit()))
-    (tmp_path / "plan.json").write_text(signed_plan(PLAN, identity_of(ran), BEFORE))
+    shutil.copy(ran.folder / "server" / "plan.json", tmp_path)
     budget = Budget(epsilon=4.0, delta=1e-5, unit="record", adjacency="add-remove", population="client 1, rows.npz")
     Ledger.create(tmp_path / "ledger", budget)
     return Sources(
@@ -244,14 +251,70 @@ def test_hypotheses_are_decided_by_the_rule_that_was_signed_before(
     assert PLAN.decide(audit(masked="too few trials to tell"))["decision"] == "not decided"
     assert PLAN.decide({**audit(), "settings": {"learner": "safle", "alpha": 1e-6}})["decision"] == "not decided"
     assert PLAN.decide({**audit(), "settings": {"learner": "afl", "alpha": 0.05}})["decision"] == "not decided"
+    late = replace(sources, plan=tmp_path / "late.json", runs=(unbound(sources, tmp_path),))
     (tmp_path / "late.json").write_text(signed_plan(PLAN, identity_of(ran), datetime.now(UTC) + timedelta(hours=1)))
     with pytest.raises(DossierError, match=r"audit/plan.json: it was signed at .* and runs/rehearsal began before"):
-        replace(sources, plan=tmp_path / "late.json").write(tmp_path / "late", identity_of(ran))
+        late.write(tmp_path / "late", identity_of(ran))
     (tmp_path / "plan.json").write_text(signed_plan(PLAN, IdentityKey.generate(), BEFORE))
     with pytest.raises(DossierError, match="signed by nobody of the roster"):
         sources.write(tmp_path / "stranger", identity_of(ran))
     assert not (tmp_path / "late").exists()
     assert not (tmp_path / "stranger").exists()
+
+
+def unbound(sources: Sources, folder: Path) -> Path:
+    """The same run, whose server says that it was bound to no plan."""
+    run = shutil.copytree(sources.runs[0], folder / "unbound" / "rehearsal")
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps({**summary, "plan": None}))
+    return run
+
+
+def test_the_sites_signatures_show_that_the_plan_came_first(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    def before(folder: str, **change: object) -> str:
+        replace(sources, **change).write(tmp_path / folder, identity_of(ran))
+        decision = json.loads((tmp_path / folder / "audit" / "decision.json").read_text())
+        assert list(problems(tmp_path / folder, identity_of(ran).public)) == []
+        return str(decision["before"]["runs/rehearsal"])
+
+    assert re.match("[45] parties beside the server: they countersigned a sum whose session commits", before("bound"))
+    assert before("alone", receipts=(), with_totals=False).startswith("the server's word: its first session commits")
+    assert before("word", runs=(unbound(sources, tmp_path),)).startswith("the word of who signed the plan")
+    other = PLAN.model_copy(update={"alpha": 1e-5})
+    (tmp_path / "plan.json").write_text(signed_plan(other, identity_of(ran), BEFORE))
+    with pytest.raises(DossierError, match="runs/rehearsal was bound to another plan, or its first session is another"):
+        before("swapped")
+
+
+def test_a_server_cannot_bind_a_run_to_a_plan_afterwards(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    sources.write(tmp_path / "dossier", identity_of(ran))
+    run, key = tmp_path / "dossier" / "runs" / "rehearsal", identity_of(ran)
+    summary, invitation = json.loads((run / "summary.json").read_text()), (run / "invitation").read_bytes()
+    plan = BoundPlan(content=(tmp_path / "plan.json").read_bytes())
+    first = Invitation.from_bytes(invitation)
+    terms = replace(Terms.from_bytes(first.terms), session=plan.session)
+    again = replace(first, terms=terms.to_bytes()).to_bytes()
+    cases: tuple[tuple[dict[str, object], bytes, str], ...] = (
+        ({"plan": plan.public}, invitation, "was bound to another plan"),
+        ({"plan": plan.public}, again, "the first sum of runs/rehearsal is not the one that"),
+        ({"plan": {}}, invitation, "does not read"),
+        ({}, b"no invitation", "does not read"),
+    )
+    for change, content, said in cases:
+        copy = shutil.copytree(tmp_path / "dossier", tmp_path / "copy")
+        resigned(copy, "runs/rehearsal/summary.json", json.dumps({**summary, **change}).encode(), key)
+        resigned(copy, "runs/rehearsal/invitation", content, key)
+        found = dict(problems(copy, key.public))
+        assert said in found["audit/plan.json"], found
+        shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "cannot read"), ("{}", "this is no signed audit plan")])
+def test_a_server_begins_no_run_with_a_plan_that_is_none(tmp_path: Path, content: str | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / "plan.json").write_text(content)
+    with pytest.raises(PlanError, match=said):
+        BoundPlan.read(tmp_path / "plan.json")
 
 
 def test_annexes_are_filled_and_mark_what_a_person_adds(ran: Trial, sources: Sources, tmp_path: Path) -> None:
@@ -295,6 +358,43 @@ def test_sacro_ml_reads_its_target_and_its_report(ran: Trial, sources: Sources, 
     assert "<10% AUC are statistically significant" in (tmp_path / "summary.txt").read_text()
 
 
+def test_a_copy_verifies_where_nothing_else_of_the_run_can_be_reached(
+    ran: Trial, sources: Sources, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A fresh interpreter in an empty folder, with a home of its own; whatever it opens is its own or the product's."""
+    sources.write(tmp_path / "dossier", identity_of(ran))
+    alone = tmp_path_factory.mktemp("another-machine")
+    copy = shutil.copytree(tmp_path / "dossier", alone / "dossier")
+    product, home = Path(__file__).resolve().parents[2], alone / "home"
+    home.mkdir()
+    (tmp_path / "dossier").rename(tmp_path / "gone")
+    code = (
+        "import os, sys\n"
+        f"near, own = {str(tmp_path_factory.getbasetemp())!r}, {str(alone)!r}\n"
+        "def seen(event, arguments):\n"
+        "    if event.startswith('socket.') or event == 'subprocess.Popen':\n"
+        "        os._exit(3)\n"
+        "    if event == 'open' and isinstance(arguments[0], str):\n"
+        "        path = os.path.realpath(arguments[0])\n"
+        "        if path.startswith(near) and not path.startswith(own):\n"
+        "            os._exit(4)\n"
+        "sys.addaudithook(seen)\n"
+        "from federation.__main__ import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    environment = {"PYTHONPATH": str(product), "PATH": "", "HOME": str(home), "TMPDIR": str(home)}
+    words = [sys.executable, "-c", code, "check-dossier", "dossier", "--key", identity_of(ran).public.hex()]
+    found = subprocess.run(words, cwd=alone, env=environment, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.startswith("verified")
+    (copy / "runs" / "rehearsal" / "summary.json").write_text("{}")
+    found = subprocess.run(words, cwd=alone, env=environment, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (
+        1,
+        "runs/rehearsal/summary.json: it was changed after the dossier was signed\n",
+    )
+
+
 def test_the_commands_make_it_and_verify_it_elsewhere(
     ran: Trial, sources: Sources, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -311,15 +411,8 @@ def test_the_commands_make_it_and_verify_it_elsewhere(
     said = capsys.readouterr().out
     command = said.splitlines()[-1].split()
     moved = (tmp_path / "dossier").rename(tmp_path / "elsewhere")
-    (tmp_path / "nowhere").mkdir()
-    words = [sys.executable, *command[1:4], str(moved), *command[5:]]
-    environment = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "PATH": ""}
-    found = subprocess.run(
-        words, cwd=tmp_path / "nowhere", env=environment, capture_output=True, text=True, check=False
-    )
-    assert (found.returncode, found.stderr) == (0, "")
-    assert found.stdout.startswith("verified")
-    sound = shutil.copytree(moved, tmp_path / "sound")
+    assert main([*command[3:4], str(moved), *command[5:]]) == 0
+    assert capsys.readouterr().out.startswith("verified")
     (moved / "roster.toml").write_text("")
     assert main([*command[3:4], str(moved), *command[5:]]) == 1
     assert "roster.toml: it was changed" in capsys.readouterr().out
@@ -327,5 +420,3 @@ def test_the_commands_make_it_and_verify_it_elsewhere(
     assert "a public key is 64 hexadecimal digits" in capsys.readouterr().err
     assert main(["dossier", "run", "--identity", identity, "--roster", "roster.toml", "--plan", plan]) == 2
     assert "--plan is decided by an audit's report; name it with --audit" in capsys.readouterr().err
-    assert main(["check-dossier", str(sound), *command[5:]]) == 0
-    assert capsys.readouterr().out.startswith("verified")

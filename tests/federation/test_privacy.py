@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from analytic.afl import AFL
-from analytic.bucketing import FixedThresholds
+from analytic.bucketing import FixedThresholds, QuantileThresholds
+from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
 from analytic.fedhip import FedHiP
@@ -26,6 +27,7 @@ FORMAT = RowFormat.parse("UQ1.8")
 LINEAR = AFL(n_features=6, n_targets=3, feature_format=FORMAT, max_rows=100, ridge=0.01)
 DEEP = DeepAFL(n_features=6, n_targets=3, feature_bound=1.0, max_rows=100, n_layers=1, d_phi=8, d_f=7)
 FEDHIP = FedHiP(n_features=6, n_targets=3, feature_format=FORMAT, max_rows=100, ridge=0.01)
+COUNTS = SAFLe(n_features=6, n_classes=3, max_rows=100, thresholds=FixedThresholds.evenly(0.0, 1.0, 8))
 PLAN = PrivacyPlan(epsilon=2.0, promised_survivors=4, colluders=1, nonnegative=True)
 CLIENTS = PrivacyPlan(epsilon=2.0, promised_survivors=4, unit="client", client_rows=20)
 PRICED: list[tuple[PrivacyPlan, Any, list[str]]] = [
@@ -36,6 +38,7 @@ PRICED: list[tuple[PrivacyPlan, Any, list[str]]] = [
     (CLIENTS, LINEAR, ["mean", "statistics"]),
     (replace(CLIENTS, adjacency="replace-one", mean_share=0.0), LINEAR, ["statistics"]),
     (PLAN, FEDHIP, ["mean", "statistics"]),
+    (PLAN, COUNTS, ["counts"]),
     (PLAN, DEEP, ["sum 0", "sum 1", "sum 2"]),
 ]
 
@@ -160,10 +163,14 @@ def test_a_map_of_the_learners_own_is_kept() -> None:
     [
         (
             PLAN,
-            SAFLe(n_features=2, n_classes=3, max_rows=9, max_clients=2, thresholds=FixedThresholds.evenly(0.0, 1.0, 8)),
+            Chosen(learner=replace(LINEAR, ridge=0.0)),
             PrivacyError,
-            "sums of safle: it has no private form; take afl, fedhip, random, logistic or deepafl",
+            "has no private form; take afl, fedhip, random, logistic, deepafl",
         ),
+        (PLAN, replace(COUNTS, ri_gamma=1), SpecificationError, "without the RI process"),
+        (PLAN, replace(COUNTS, thresholds=QuantileThresholds(low=0.0, high=1.0)), SpecificationError, "have no price"),
+        (CLIENTS, COUNTS, SpecificationError, "bounded by record only"),
+        (replace(PLAN, colluders=0), FEDHIP, SpecificationError, "at least 1 colluder"),
         (PLAN, replace(FEDHIP, ri_gamma=1.0), SpecificationError, "no RI process"),
         (PLAN, replace(LINEAR, ri_gamma=1.0), SpecificationError, "no RI process"),
         (PLAN, replace(LINEAR, target_format=FORMAT), SpecificationError, "for class labels"),

@@ -175,7 +175,7 @@ class DifferentModels(VictimAttack[Reading | None]):
         "Success: every number exact. Chance: less than naming one row out of the pool."
     )
 
-    if_open = "relies on a server that follows the protocol: different_models wins against one that lies"
+    if_open = "relies on a server that follows the protocol; one that gives all others a dead model reads a client"
 
     def expected(self, mode: Mode | None) -> Expectation | None:
         """As every attack; nothing is promised where the server must follow the protocol."""

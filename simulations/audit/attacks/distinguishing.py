@@ -74,9 +74,9 @@ class Uniformity(MessageAttack[bool | None]):
     )
 
     def expected(self, mode: Mode | None) -> Expectation | None:
-        """As every attack on a message; nothing is promised of ciphertexts."""
-        open_ = mode is not None and mode.guarantee(PROBE).upload is Upload.CIPHERTEXT
-        return Expectation.OPEN if open_ else super().expected(mode)
+        """As every attack on a message; ciphertexts are not looked at."""
+        is_cipher = mode is not None and mode.guarantee(PROBE).upload is Upload.CIPHERTEXT
+        return None if is_cipher else super().expected(mode)
 
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> bool | None:
         """Whether the message is suspicious; None where there is none."""

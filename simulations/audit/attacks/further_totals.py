@@ -152,7 +152,7 @@ class _OfParts(Attack):
                 scores.append(score_rows(guess, bench.truth(part.indices, part.vector), bench.rng))
         score = Score.pooled(scores)
         if too_large and not score.leaked:
-            raise TooLargeError(f"{self.name}: {too_large[0]}")
+            raise TooLargeError(f"{self.title}: {too_large[0]}")
         return Outcome(score=score)
 
 
@@ -191,11 +191,11 @@ class Folds(_OfParts):
     def parts(self, bench: Bench, cohort: Cohort) -> Iterator[_Part]:
         """The first folds of a cohort, by the public rule that deals rows to them."""
         if not isinstance(bench.learner, AFL):
-            raise NotTriedError(f"{self.name}: {bench.learner.name} chooses no ridge so")
+            raise NotTriedError(f"{self.title}: {bench.learner.name} chooses no ridge so")
         try:
             chosen = Chosen(learner=bench.learner, n_folds=FOLDS)
         except SpecificationError as error:
-            raise NotTriedError(f"{self.name}: {error}") from error
+            raise NotTriedError(f"{self.title}: {error}") from error
         indices = np.concatenate(list(cohort.values()))
         place = chosen.folds(bench.population.rows(indices))
         for fold in range(FOLDS_TRIED):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from federation.modes import Mode
 from secagg.ring import RingVector
@@ -38,8 +40,8 @@ class MaskWords(SentAttack):
         "Not an attacker but a check: this report knows what every client put in, takes it off the message, and looks "
         f"for {WORD} bytes of the mask that come a second time: within it, in another client's mask of the sum, or in "
         f"another sum; the same for the low bytes of {WORD} entries in a row, whatever their width. A key stream that "
-        "begins again shows so. And the mask must look like fair dice. Success: a mask that is strange so. Chance: "
-        "that random masks of this length are."
+        "begins again shows so, and one that two segments share. And the mask must look like fair dice. Success: a "
+        "mask that is strange so. Chance: that random masks of this length are."
     )
 
     def expected(self, mode: Mode | None) -> Expectation | None:
@@ -55,7 +57,10 @@ class MaskWords(SentAttack):
         everywhere, times = np.unique(np.concatenate(ends), return_counts=True)
         shared = everywhere[times > 1]
         hits = sum(
-            repeated or bool(np.isin(end, shared).any()) or p_value(mask.layout, mask.to_bytes()) < STRANGE
+            repeated
+            or bool(np.isin(end, shared).any())
+            or p_value(mask.layout, mask.to_bytes()) < STRANGE
+            or any(one < STRANGE for one in _alike(mask))
             for mask, (_, repeated), end in zip(masks, seen, ends, strict=True)
         )
         longest, compared = max(len(mask.to_bytes()) for mask in masks), len(everywhere)
@@ -80,6 +85,20 @@ def _words(mask: RingVector) -> tuple[Words, bool]:
     of_entries = np.concatenate([words_of(one) for one in low])
     twice = repeats(data) or len(np.unique(of_entries)) < len(of_entries)
     return np.concatenate([words_of(data[:COMPARED] + data[-COMPARED:]), of_entries]), twice
+
+
+def _alike(mask: RingVector) -> Iterator[float]:
+    """How often two key streams are so much alike by chance, byte by byte at the same place, whatever their widths."""
+    streams = []
+    for segment, words in zip(mask.layout.segments, mask.words, strict=True):
+        known = np.full((segment.size, segment.word.itemsize), -1, dtype=np.int16)
+        known[:, : segment.wire_bytes] = words.view(np.uint8).reshape(known.shape)[:, : segment.wire_bytes]
+        streams.append(known.ravel())
+    for one, other in combinations(streams, 2):
+        n = min(len(one), len(other))
+        both = (one[:n] >= 0) & (other[:n] >= 0)
+        equal = int(np.count_nonzero((one[:n] == other[:n]) & both))
+        yield float(stats.binom.sf(equal - 1, int(both.sum()), 1 / 256))
 
 
 def words_of(mask: bytes) -> Words:

@@ -21,6 +21,7 @@ from federation.learners import LEARNERS
 from federation.modes import choose_modes
 from simulations.audit import command as audit_command
 from simulations.audit.attack import Expectation
+from simulations.audit.attacks.statistics import LONE_ROWS
 from simulations.audit.audit import PRIVATE_TOTAL, TOTAL, Audit, AuditSettings, Cell, audit
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.evaluate import Score, Verdict
@@ -138,7 +139,7 @@ def test_every_learner_can_be_audited(learner: str) -> None:
 def test_a_leak_and_a_toothless_attack_are_said_loudly(report: Audit) -> None:
     bad = leaky(report)
     assert not bad.holds
-    assert any(not fine and "LEAKS what it must hide: lone_rows" in text for fine, text in findings(bad))
+    assert any(not fine and f"LEAKS what it must hide: {LONE_ROWS.title}" in text for fine, text in findings(bad))
     assert "not as promised" in to_html(bad)
     blunt = Cell(
         attack="membership", mode="plain", score=Score(hits=0, trials=90, chance=0.5), expectation=Expectation.LEAKS
@@ -147,7 +148,7 @@ def test_a_leak_and_a_toothless_attack_are_said_loudly(report: Audit) -> None:
     assert not broken.holds
     assert "published bad messages are taken (mask streams)" in next(findings(broken))[1]
     toothless = report.model_copy(update={"cells": [blunt]})
-    assert any(not fine and "did not win where they must" in text for fine, text in findings(toothless))
+    assert any(not fine and "not won where it must be" in text for fine, text in findings(toothless))
     assert all(fine for fine, _ in findings(report))
 
 
@@ -332,7 +333,7 @@ def test_a_finding_ends_with_code_1_and_is_an_error(
 ) -> None:
     monkeypatch.setattr(audit_command, "audit", lambda *_: leaky(report))
     assert command() == 1
-    assert "error: masked: LEAKS what it must hide: lone_rows" in capsys.readouterr().err
+    assert f"error: masked: LEAKS what it must hide: {LONE_ROWS.title}" in capsys.readouterr().err
 
 
 def test_the_terminal_shows_the_whole_matrix(report: Audit) -> None:

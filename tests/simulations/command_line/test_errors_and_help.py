@@ -135,8 +135,8 @@ WRONG = [
     ("compare --promise 3", "--promise needs --epsilon to have an effect; add --epsilon"),
     ("compare --mean-share 0.5", "--mean-share needs --epsilon"),
     (
-        "compare --epsilon 1 --learner safle",
-        "has a private form, afl, random, logistic, deepafl, not safle",
+        "compare --epsilon 1 --learner lda",
+        "has a private form, afl, fedhip, random, logistic, deepafl, safle, not lda",
     ),
     ("compare --epsilon 1 --promise 4", "4 survivors are promised and 3 of 3 stay"),
     ("compare --epsilon 1 --label-noise 0.1", "--label-noise would reach them; leave out one"),

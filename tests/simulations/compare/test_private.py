@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -16,6 +17,7 @@ from federation import in_process
 from federation.console.declaration import add_options, chosen
 from federation.datasets import Dataset, bundled
 from federation.errors import UsageError
+from federation.learners import LEARNERS
 from secagg import PlainSum, run_in_memory
 from secagg.dp import PrivacyError, calibrate
 from simulations.compare import private
@@ -32,8 +34,9 @@ from simulations.compare.private import (
     depth_verdict,
     settings_from,
 )
+from simulations.compare.tuning import n_trials, read_grids, tune, tuning_sentences
 from simulations.data.partitions import parse_partition
-from simulations.report.table import print_private
+from simulations.report.table import accuracy_text, print_private
 
 pytestmark = pytest.mark.xdist_group("private")  # one process makes the fixture, which takes long, once
 
@@ -140,11 +143,22 @@ def test_digits_keep_what_is_promised(digits: Dataset, monkeypatch: pytest.Monke
         PrivacyTerms(mean_share=0.0),
         PrivacyTerms(n_layers=1, mean_share=0.0, d_phi=32, d_f=16),
         PrivacyTerms(n_layers=0, activation="sine", variance=0.01),
+        PrivacyTerms(n_buckets=2, high=16.0),
         PrivacyTerms(n_rounds=2),
         PrivacyTerms(n_rounds=2, adjacency="replace-one"),
         PrivacyTerms(unit="client", client_rows=180, adjacency="replace-one", mean_share=0.0),
     ],
-    ids=["client", "replace", "one release", "deep", "sine", "logistic", "logistic replace", "client replace"],
+    ids=[
+        "client",
+        "replace",
+        "one release",
+        "deep",
+        "sine",
+        "counts",
+        "logistic",
+        "logistic replace",
+        "client replace",
+    ],
 )
 def test_other_terms_run_and_keep_their_budget(digits: Dataset, terms: PrivacyTerms) -> None:
     settings = replace(SMALL, epsilons=(8.0,), terms=terms, n_seeds=1, n_clients=8)
@@ -156,6 +170,29 @@ def test_other_terms_run_and_keep_their_budget(digits: Dataset, terms: PrivacyTe
     if terms.unit == "record":  # 8 clients are far too few for client level to learn much
         assert record.accuracy_mean > 0.3
     assert any(terms.adjacency in sentence and terms.unit in sentence for sentence in comparison.statement)
+
+
+def test_personal_models_from_a_noisy_total_need_a_colluder(digits: Dataset) -> None:
+    """Every client is given the total and knows its own share; local noise is whole without the others'."""
+    settings = replace(SMALL, epsilons=(2.0,), n_clients=8, n_seeds=1, partition=parse_partition("dirichlet:0.1"))
+    terms = PrivacyTerms(alphas=(0.0, 30.0))
+    with pytest.raises(SpecificationError, match=r"a client knows its own share of the noise.*at least 1 colluder"):
+        replace(settings, terms=terms)
+    plan, learner = terms.plan(2.0, 8), terms.learner(n_features=4, n_classes=2, max_rows=9)
+    with pytest.raises(SpecificationError, match="at least 1 colluder"):
+        plan.apply(learner)
+    shares = {one: terms.plan(2.0, *one).apply(learner).sigma_gram for one in ((None,), (1,))}
+    assert len(set(shares.values())) == 1
+    comparison = compare_private(digits, replace(settings, terms=terms, colluders=1))
+    for record in comparison.records:
+        assert record.personalised_accuracy is not None
+        assert record.personalised_accuracy["0"] == record.local_accuracy
+        if record.trust != "local":
+            assert record.personalised_accuracy["30"] > cast("float", record.local_accuracy)
+    assert comparison.of("distributed", 2.0).sigma_gram == comparison.of("central", 2.0).sigma_gram
+    said = [sentence for sentence in comparison.statement if sentence.startswith("On clients' own test rows, ")]
+    assert len(said) == len(TRUSTS)
+    assert "0.000 by" not in "".join(said)
 
 
 def test_more_survivors_than_promised_cost_accuracy_not_privacy(digits: Dataset) -> None:
@@ -279,24 +316,57 @@ def test_arguments_of_exact_runs_reach_the_private_ones(digits: Dataset) -> None
 
 
 def test_softmax_rounds_beat_dp_sgd_for_the_same_budget(digits: Dataset) -> None:
-    """Two splits, both methods as they stand; 20 splits and every budget stand in the docs."""
+    """Two splits, both tuned over two settings; five splits, wide grids and every budget stand in the docs."""
     pytest.importorskip("opacus")
-    beside = DPSGD(batch_size=256, learning_rates=(2.0, 4.0))
+    beside = DPSGD(batch_size=256, grid={"learning_rate": (2.0, 4.0)})
     terms, seen = PrivacyTerms(n_rounds=5), []
     settings = replace(SMALL, epsilons=(1.0,), terms=terms, n_seeds=2, n_clients=5, baselines=(beside,))
+    settings = replace(settings, grid={"gram_share": (0.3, 0.5)})
     comparison = compare_private(digits, settings, lambda: seen.append(1))
     assert len(seen) == settings.n_runs
-    (found,) = comparison.baselines
+    (found,), ours = comparison.baselines, comparison.of("distributed", 1.0)
     assert 0.99 < found.epsilon <= 1.0
-    assert found.learning_rate in beside.learning_rates
+    for one, setting in ((found, "learning_rate"), (ours, "gram_share")):
+        assert one.tuned is not None
+        assert (one.tuned.tried, one.tuned.repetitions, one.tuned.at_edge) == (2, 1, (setting,))
+        assert f"{one.accuracy_spread:.3f}*" in accuracy_text(one)
     assert (found.rounds, found.bytes_up_per_client) == (56, 56 * 65 * 10 * 4)
-    assert 0.8 < found.accuracy_mean < comparison.of("central", 1.0).accuracy_mean
-    assert any(sentence.startswith("dpsgd: a softmax head by Opacus") for sentence in comparison.statement)
+    assert 0.7 < found.accuracy_mean < ours.accuracy_mean
+    said = "\n".join(comparison.statement)
+    for sentence in (
+        "dpsgd: a softmax head by Opacus",
+        "dpsgd at epsilon 1: learning_rate=",
+        "WARNING: logistic with T = 5 at epsilon 1: gram_share lies at the edge of what was tried",
+        f"distributed minus dpsgd at epsilon 1: {ours.accuracy_mean - found.accuracy_mean:+.4f}, standard error",
+    ):
+        assert sentence in said
     ours, theirs = frontier([], [], [comparison])
     assert (theirs.learner, theirs.mode, theirs.messages_per_client) == ("dpsgd", "baseline", 56)
     assert "bytes" in ours.unbeaten
     assert "bytes" not in theirs.unbeaten
     assert theirs.client_seconds == found.train_seconds / 5 > 0
+
+
+def test_a_grid_is_tried_whole_and_its_edges_are_said() -> None:
+    grid, asked = {"step": (4.0, 8.0, 16.0), "n_rounds": (3, 5)}, []
+
+    def score(own: Mapping[str, Any], seed: int) -> float:
+        asked.append((own["step"], own["n_rounds"], seed))
+        return -abs(own["step"] - 8.0) + seed * 0.1 * own["n_rounds"]
+
+    found = tune(grid, score, repetitions=range(2))
+    assert (found.chosen, found.tried, found.at_edge) == ({"step": 8.0, "n_rounds": 5}, 6, ("n_rounds",))
+    assert len(set(asked)) == len(asked) == 12 == n_trials(grid, 2)
+    assert (n_trials({}, 2), tune({}, score, repetitions=range(1)).chosen) == (0, {})
+    with pytest.raises(UsageError, match="a grid needs a value for each of step"):
+        tune({"step": ()}, score, repetitions=range(1))
+    assert list(tuning_sentences("x", [(1.0, None), (2.0, tune({"step": (1.0,)}, score, repetitions=range(1)))])) == []
+    assert DPSGD().with_values({"learning_rate": 4.0}, {}).grid == {}
+    assert DPSGD().with_values({"epochs": 3}, {}).grid == DPSGD().grid
+    assert read_grids(["step=4,8", "logistic.n_rounds=3"], (LEARNERS["logistic"], DPSGD())) == {
+        "logistic": {"step": (4.0, 8.0), "n_rounds": (3,)},
+        "dpsgd": {},
+    }
 
 
 def test_a_deep_learner_is_told_when_it_should_be_flat(digits: Dataset) -> None:
