@@ -231,6 +231,8 @@ def test_files_change_from_the_command_line(tmp_path: Path, monkeypatch: pytest.
     assert filed["totals_sha256"]["after"] == after
     assert (filed["batch"], filed["reason"], filed["revealed"]) == ([20], "contract 7", [20])
     assert filed["in_total"] == [*OLD, 20]
+    for path in new.values():
+        path.unlink()
     assert main([*asked, "two.safetensors"]) == 2
     assert "totals of 2 sums" in capsys.readouterr().err
     assert main([*asked, "none.safetensors"]) == 2
