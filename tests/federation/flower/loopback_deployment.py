@@ -11,7 +11,6 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,22 @@ from analytic.model_files import load_model
 from federation.datasets import bundled
 from federation.flower.trial import make_trial
 from federation.trial import Trial
+
+WARM = f"{sys.executable} -m federation.flower.supernode"
+FLOWERS_OWN = "flower-supernode"
+
+OPERATOR = """\
+import json, os, sys
+from flwr.cli.app import app
+
+for line in sys.stdin:
+    if os.fork() == 0:
+        os.dup2(os.open("answer.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+        sys.argv = ["flwr", *json.loads(line)]
+        sys.exit(app())
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+"""Reads Flower's command once, which takes seconds, and becomes it for every line of words."""
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[3]
@@ -68,6 +83,7 @@ class Deployment:
         self.processes = Processes(folder, ENVIRONMENT | self.way_out.environment | dict(environment or {}))
         self.addresses_seen: set[str] = set()
         self._node_ids: dict[str, str] = {}
+        self._operator: subprocess.Popen[str] | None = None
 
     def start_superlink(self, flags: str = "") -> None:
         self.start(
@@ -80,26 +96,30 @@ class Deployment:
         self.wait(self._is_healthy, "the SuperLink's /health")
 
     def register(self, sites: Sequence[str]) -> None:
-        """Make the sites' node keys known, side by side: each command is a process that takes seconds to begin."""
-
-        def one(site: str) -> str:
+        """Make the sites' node keys known."""
+        for site in sites:
             public = str(self.folder / site / "node.pub")
-            return str(self.flwr("supernode", "register", public, self.superlink, "--name", site)["node-id"])
-
-        with ThreadPoolExecutor() as pool:
-            self._node_ids |= dict(zip(sites, pool.map(one, sites), strict=True))
+            answer = self.flwr("supernode", "register", public, self.superlink, "--name", site)
+            self._node_ids[site] = str(answer["node-id"])
 
     def unregister(self, site: str) -> None:
         self.flwr("supernode", "unregister", self._node_ids[site], self.superlink)
 
     def start_supernode(
-        self, site: str, *, name: str = "", key: str = "", flags: str = "", extra: Mapping[str, str] | None = None
+        self,
+        site: str,
+        *,
+        name: str = "",
+        key: str = "",
+        flags: str = "",
+        extra: Mapping[str, str] | None = None,
+        command: str = WARM,
     ) -> int:
         """A SuperNode of a site, under another name or with another key if wanted; the port of its runtime API."""
         port = reserve_port()
         self.start(
             name or site,
-            f"flower-supernode --superlink {self.address} --root-certificates tls/ca.crt "
+            f"{command} --superlink {self.address} --root-certificates tls/ca.crt "
             f"--auth-supernode-private-key {key or site + '/node'} --host 127.0.0.1 --port {port} "
             f"--node-config 'site=\"{self.folder}/{site}/site.toml\"' {flags}",
             extra,
@@ -139,8 +159,12 @@ class Deployment:
 
     def wait_ended(self, run: str) -> str:
         """The status of a run that told its nodes so or gave up. Asking Flower all the time would slow the run down."""
-        self._wait_line(run, {"event": "round closes", "round": "END"}, {"event": "failed"})
+        self.wait_told(run)
         return self.wait_status(run)
+
+    def wait_told(self, run: str) -> None:
+        """Until the nodes were told of the end, or the run gave up."""
+        self._wait_line(run, {"event": "round closes", "round": "END"}, {"event": "failed"})
 
     def _wait_line(self, run: str, *wanted: Mapping[str, object]) -> None:
         def is_there() -> bool:
@@ -160,6 +184,8 @@ class Deployment:
         return str(self.wait(finished, f"the end of run {run}", every=1.0))
 
     def close(self) -> None:
+        if self._operator is not None:
+            self._operator.communicate()
         self.processes.close()
         self.way_out.close()
 
@@ -176,11 +202,25 @@ class Deployment:
 
     def flwr(self, *words: str) -> Any:
         """What one of the operator's commands answers."""
-        done = self.flwr_text(*words, "--format", "json")
+        if self._operator is None:
+            self._operator = subprocess.Popen(
+                [sys.executable, "-c", OPERATOR],
+                env=self.processes.environment("operator"),
+                cwd=self.folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert self._operator.stdin is not None
+        assert self._operator.stdout is not None
+        self._operator.stdin.write(json.dumps([*words, "--format", "json"]) + "\n")
+        self._operator.stdin.flush()
+        code = self._operator.stdout.readline().strip()
+        said = (self.folder / "answer.txt").read_text()
         try:
-            return json.loads(done.stdout)
+            return json.loads(said)
         except json.JSONDecodeError:
-            raise AssertionError(f"flwr {words[0]}: code {done.returncode}\n{done.stdout}\n{done.stderr}") from None
+            raise AssertionError(f"flwr {words[0]}: code {code}\n{said}") from None
 
     def flwr_text(self, *words: str, home: str = "operator") -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from child_processes import Processes, WayOut, wait_until
-from loopback_deployment import ENVIRONMENT, Deployment, assert_exact
+from loopback_deployment import ENVIRONMENT, FLOWERS_OWN, WARM, Deployment, assert_exact
 
 from federation.__main__ import main as main_of_results
 from federation.flower.__main__ import main
@@ -36,14 +36,19 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
         running.close()
 
 
-def test_a_deployment_from_start_to_end(deployment: Deployment) -> None:
-    """One deployment for all of it: processes take longer to start than a sum does."""
+@pytest.mark.parametrize("command", [WARM, pytest.param(FLOWERS_OWN, marks=pytest.mark.slow)], ids=["warm", "Flower's"])
+def test_a_deployment_from_start_to_end(deployment: Deployment, command: str) -> None:
+    """One deployment for all of it: processes take longer to start than a sum does.
+
+    That a process is gone takes Flower a minute to notice, which the long form waits for.
+    """
     deployment.start_superlink()
-    _start_sites_and_a_stranger(deployment)
+    _start_sites_and_a_stranger(deployment, command)
     killed = _the_serverapp_is_killed(deployment)
-    run = _two_sites_are_killed(deployment)
+    run = _two_sites_are_killed(deployment, struck_off=[CRASHING, KILLED] if command == WARM else [CRASHING])
     _the_model_is_the_survivors(deployment, run)
-    assert deployment.wait_status(killed) == "finished:failed"
+    if command == FLOWERS_OWN:
+        assert deployment.wait_status(killed) == "finished:failed"
     assert not (deployment.output(killed) / "model.safetensors").exists()
     _the_sites_that_live_pay_for_a_noisy_run(deployment)
     _the_stranger_was_refused(deployment)
@@ -77,7 +82,7 @@ def test_the_dossier_of_a_run_verifies_in_a_process_that_has_nothing_else(
         assert len(list((Path(other) / "filed" / "receipts").iterdir())) == 5
 
 
-def _start_sites_and_a_stranger(deployment: Deployment) -> None:
+def _start_sites_and_a_stranger(deployment: Deployment, command: str) -> None:
     """One site whose loader crashes when told to, and a node with a key that the operator did not register."""
     folder = deployment.folder / CRASHING
     text = (folder / "site.toml").read_text().replace('"rows.npz"', '"crash_when_asked:load"')
@@ -91,8 +96,8 @@ def _start_sites_and_a_stranger(deployment: Deployment) -> None:
     }
     deployment.register(deployment.sites)
     for site in deployment.sites:
-        deployment.start_supernode(site, extra=crash if site == CRASHING else None)
-    deployment.start_supernode("site-1", key="stranger.key", name="stranger")
+        deployment.start_supernode(site, extra=crash if site == CRASHING else None, command=command)
+    deployment.start_supernode("site-1", key="stranger.key", name="stranger", command=FLOWERS_OWN)
 
 
 def _the_serverapp_is_killed(deployment: Deployment) -> str:
@@ -106,17 +111,18 @@ def _the_serverapp_is_killed(deployment: Deployment) -> str:
     return run
 
 
-def _two_sites_are_killed(deployment: Deployment) -> str:
+def _two_sites_are_killed(deployment: Deployment, struck_off: Sequence[str]) -> str:
     """One when its vector is due, after it shared its keys; one when its masked vector has arrived.
 
-    The operator strikes the first off, which ends the wait for it; that the second is gone is for Flower to notice.
+    The operator strikes them off, which ends the wait for them; that others are gone is for Flower to notice.
     """
     (deployment.folder / "crash").touch()
     run = deployment.submit(mode="masked", receipts="server", **PATIENT)
     deployment.wait_party(run, party=5, sent="MASKED_INPUT")
     deployment.processes.kill(KILLED)
     deployment.wait(lambda: deployment.processes.exit_code(CRASHING), f"the end of {CRASHING}")
-    deployment.unregister(CRASHING)
+    for site in struck_off:
+        deployment.unregister(site)
     assert deployment.wait_ended(run) == "finished:completed", deployment.progress(run)
     return run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ PINNED, FREE = ("site-1", "site-2"), "site-3"
 """The last site forgot to pin the approved app, which shows what the others are spared."""
 
 SETTINGS = {"mode": "committee", "join_seconds": 300.0, "round_seconds": 300.0}
+
+SUPEREXEC = f"{sys.executable} -m federation.flower.superexec"
 
 WITHOUT_POWERS = "setpriv --bounding-set=-all --inh-caps=-all " if os.geteuid() == 0 else ""
 """Root writes in a read-only folder unless it gives its powers up. A site's account should not be root at all."""
@@ -68,7 +71,7 @@ def _start_server(deployment: Deployment) -> None:
     deployment.start_superlink("--database flower.db --isolation process --superexec-auth-secret-file server.secret")
     deployment.start(
         "server-superexec",
-        f"flower-superexec --runtime-api-address {deployment.address} --root-certificates tls/ca.crt "
+        f"{SUPEREXEC} --runtime-api-address {deployment.address} --root-certificates tls/ca.crt "
         "--superexec-auth-secret-file server.secret",
         {"ANALYTIC_SECAGG_SERVER": str(deployment.folder / "server" / "server.toml")},
     )
@@ -88,7 +91,7 @@ def _start_site(deployment: Deployment, site: str) -> int:
     )
     deployment.start(
         f"{site}-superexec",
-        f"{WITHOUT_POWERS}flower-superexec --runtime-api-address 127.0.0.1:{port} "
+        f"{WITHOUT_POWERS}{SUPEREXEC} --runtime-api-address 127.0.0.1:{port} "
         f"--root-certificates {site}.local-ca.crt --superexec-auth-secret-file {site}.secret",
     )
     return port
