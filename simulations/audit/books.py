@@ -1,26 +1,36 @@
-"""Books that must balance, tried on small ones: bills of noise, ledgers, a server's noise, receipts."""
+"""Books that must balance, tried on small ones (bills, ledgers, noise, receipts), and what nobody may take."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from analytic.afl import AFL
+from analytic.errors import RowsOutsideFormatError
 from analytic.row_format import RowFormat
+from federation.modes import MODES
 from federation.privacy import PrivacyPlan, PrivateForm
-from secagg import IdentityKey, InOneProcess, PlainSum, Receipt, ReceiptedSum, SignedBy, new_session_id
+from secagg import FileStore, IdentityKey, InOneProcess, PlainSum, Receipt, ReceiptedSum, SignedBy, new_session_id
+from secagg.carriers import encrypted
+from secagg.committee import SealingKey
+from secagg.committee.epochs import AcceptedEpochs, OwnEpochs
 from secagg.config import SERVER
-from secagg.dp import Budget, BudgetExceededError, CoordinateNoise, Ledger, guarantee
-from secagg.dp.noisy_sum import CentralNoisySum
-from secagg.errors import ReceiptError
+from secagg.dp import Budget, BudgetExceededError, CoordinateNoise, DistributedNoise, Ledger, PrivacyError, guarantee
+from secagg.dp.conversions import gdp_delta
+from secagg.dp.noisy_sum import CentralNoisySum, NoisySum, make_room
+from secagg.entropy import os_entropy
+from secagg.errors import ConfigurationError, PolicyError, ReceiptError, SecureSumError, SumOutOfBoundsError
 from secagg.in_memory import run_in_memory
 from secagg.layout import Layout
+from secagg.policy import ClientPolicy
+from secagg.primitives.boxes import BoxKey
 from secagg.sums import PartySecrets
 
 CLIENTS = (1, 2, 3)
@@ -34,7 +44,7 @@ def wrong_books() -> tuple[str, ...]:
     plan = PrivacyPlan(epsilon=1.0, promised_survivors=3, colluders=1)
     learner = AFL(n_features=2, n_targets=2, feature_format=RowFormat(integer_bits=2, fraction_bits=4), max_rows=64)
     form = plan.apply(learner)
-    found = (*_bill(plan, learner, form), *_ledger(form), *_noise_of_a_server(), *_receipts())
+    found = (*_bill(plan, learner, form), *_ledger(form), *_noise_of_a_server(), *_receipts(), *_taken())
     return tuple(dict.fromkeys(found))
 
 
@@ -45,6 +55,8 @@ def _bill(plan: PrivacyPlan, learner: AFL, form: PrivateForm) -> Iterator[str]:
         variances = (noise if isinstance(noise, CoordinateNoise) else noise.total).variances
         if release.rho < own.sensitivity.rho(*dict.fromkeys((variances[0], variances[-1]))):
             yield "a release is booked below what its noise costs"
+    if abs(gdp_delta(1.0, 1.0) - 0.126936737507) > 1e-12:  # Phi(-1/2) - e Phi(-3/2): Balle and Wang, ICML 2018, Thm 8
+        yield "the Gaussian curve is another one"
     once, twice = (guarantee(form.releases[-1:] * times, plan.delta) for times in (1, 2))
     if twice.rho != 2 * once.rho or twice.epsilon <= once.epsilon:
         yield "two releases cost no more than one"
@@ -105,3 +117,49 @@ def _receipts() -> Iterator[str]:
     with suppress(ReceiptError):
         receipt.verify(identities[1].public)
         yield "a receipt is taken for one of another server"
+
+
+def _taken() -> Iterator[str]:
+    """What no party takes, and what no format, policy or restored session lets through."""
+    helper, boxes = IdentityKey.generate(), BoxKey.generate(os_entropy)
+    sealing, later = (SealingKey.signed(helper, boxes.public, epoch=epoch) for epoch in (1, 2))
+    with suppress(ConfigurationError):
+        replace(sealing, epoch=3).check(helper.public)
+        yield "a sealing key is taken that its helper did not sign"
+    with TemporaryDirectory() as folder:
+        own = OwnEpochs(FileStore(Path(folder) / "own"), helper)
+        accepted = AcceptedEpochs(FileStore(Path(folder) / "accepted"))
+        own.begin(0.0, 1.0)
+        if own.current(2.0) is not None:
+            yield "the secret of an epoch that is over is kept"
+        accepted.accept({helper.public: later}, 0.0)
+        with suppress(PolicyError):
+            accepted.accept({helper.public: sealing}, 0.0)
+            yield "an older epoch of a helper is taken"
+    plain = PlainSum(layout=LAYOUT, clients=CLIENTS, session_id=new_session_id())
+    if MODES["bfv"].installed:
+        carrier: Any = cast("PlainSum", encrypted(plain, "bfv", identity=helper).protocol).carrier
+        with suppress(ConfigurationError):
+            replace(plain, carrier=replace(carrier, signature=bytes(64)))
+            yield "a public context is taken that its key holder did not sign"
+    with suppress(PolicyError):
+        ClientPolicy(modes=frozenset({"masked"})).check(plain)
+        yield "a policy agrees to a mode that it does not name"
+    total = CoordinateNoise(levels=np.ones(3, dtype=np.uint8), variances=(64,))
+    noise = DistributedNoise(total=total, promised_survivors=3)
+    few = PlainSum(layout=make_room(LAYOUT, 3, noise), clients=CLIENTS, session_id=new_session_id(), min_survivors=2)
+    with suppress(PrivacyError):
+        NoisySum(protocol=few, layout=LAYOUT, noise=noise)
+        yield "noise counts on survivors whom the sum does not promise"
+    with suppress(SumOutOfBoundsError):
+        Layout.of([("few", 1, 100, 10)]).check_total(np.array([50]), 2)
+        yield "a total is taken that its clients cannot have"
+    with suppress(RowsOutsideFormatError):
+        RowFormat(integer_bits=1, fraction_bits=4).quantise(np.full((1, 1), 5.0))
+        yield "a format clips in silence"
+    spoke, again = (plain.client(1, VECTORS[1]) for _ in range(2))
+    spoke.start()
+    with suppress(SecureSumError):
+        again.restore(spoke.snapshot())
+        again.start()
+        yield "a restored session speaks again"

@@ -1067,7 +1067,8 @@ SECOND = len(FRESH)
 
 @fault("a restored client of one message has forgotten that it spoke, and speaks again", "committee")
 def restored_client_speaks_again(m: Any) -> None:
-    from secagg.snapshots import SpeaksOnce, Stored
+    from secagg.one_message import SpeaksOnce
+    from secagg.snapshots import Stored
 
     def restore(self: Any, snapshot: bytes) -> None:
         Stored.restore(self, snapshot)

@@ -24,6 +24,9 @@ WORD = 8
 COMPARED = 1 << 16
 """Bytes of a mask, at its beginning and at its end, that are compared with other clients' and other sums'."""
 
+LONG = 1 << 17
+"""Bytes above which one word of sixteen is compared, whichever they are: a stream that begins again repeats many."""
+
 Words = NDArray[np.uint64]
 
 
@@ -102,9 +105,11 @@ def _alike(mask: RingVector) -> Iterator[float]:
 
 
 def words_of(mask: bytes) -> Words:
-    """The words that begin at every byte."""
+    """The words that begin at every byte; of long masks those alone that end in four zeros, which a repeat has too."""
     starts = range(min(WORD, max(0, len(mask) - WORD + 1)))
     found = [np.frombuffer(mask, dtype="<u8", count=(len(mask) - start) // WORD, offset=start) for start in starts]
+    if len(mask) > LONG:
+        found = [words[words & np.uint64(15) == 0] for words in found]
     return np.concatenate([np.empty(0, dtype=np.uint64), *found])
 
 
