@@ -17,6 +17,7 @@ from federation.console.declaration import Command, option
 from federation.doctor_command import COMMAND as DOCTOR
 from federation.dossier_command import COMMANDS as DOSSIER
 from federation.errors import UsageError
+from federation.health_command import COMMAND as HEALTH
 from federation.inspect_command import COMMAND as INSPECT
 from federation.local.command import COMMAND as DEMO
 from federation.personalise_command import COMMAND as PERSONALISE
@@ -117,6 +118,7 @@ COMMANDS: tuple[Command[Any], ...] = (
     ),
     DEMO,
     DOCTOR,
+    HEALTH,
     INSPECT,
     CHANGE,
     PERSONALISE,

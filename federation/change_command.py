@@ -13,6 +13,7 @@ from federation.changes import Change, Changed, ChangeRefusedError, changed
 from federation.console.arguments import count, file
 from federation.console.declaration import Command, option
 from federation.console.output_files import OutputFile, refuse_same_file
+from federation.errors import UsageError
 from federation.release import ReleasePolicy
 from federation.totals import read_totals, totals_to_bytes
 from secagg import SumResult
@@ -37,6 +38,9 @@ class ChangeOptions:
         read = {"MODEL": self.model, "TOTALS": self.totals, "BATCH": self.batch}
         written = {"--new-model": self.new_model, "--new-totals": self.new_totals, "--record": self.record}
         refuse_same_file({**read, **written})
+        for flag, path in written.items():
+            if path.exists():
+                raise UsageError(f"{path} is there, of an earlier change, and is never replaced; name another ({flag})")
 
 
 def _run(options: ChangeOptions) -> int:
@@ -51,9 +55,8 @@ def _run(options: ChangeOptions) -> int:
         reason=options.reason,
     )
     model, totals = model_to_bytes(learner, found.model, classes=saved.classes), totals_to_bytes([found.total])
-    for path, content in ((options.new_totals, totals), (options.new_model, model)):
-        OutputFile(path).fill(lambda out, content=content: out.write(content))  # type: ignore[misc]
-    OutputFile(options.record).write(json.dumps(_record(options, learner, found), indent=2) + "\n")
+    record = json.dumps(_record(options, learner, found, totals), indent=2) + "\n"
+    _write({options.record: record.encode(), options.new_totals: totals, options.new_model: model})
     print(f"{options.how}: sites {', '.join(map(str, found.batch))}; {len(found.total.survivors)} are in the total now")
     if found.revealed:
         print(
@@ -65,7 +68,23 @@ def _run(options: ChangeOptions) -> int:
     return 0
 
 
-def _record(options: ChangeOptions, learner: Any, found: Changed[Any]) -> dict[str, Any]:
+def _write(contents: dict[Path, bytes]) -> None:
+    """Write all of these, or none where one cannot be written.
+
+    The record comes first: after a crash it may stand alone, and says by hash which totals it is of, but no result is
+    there whose reason nobody filed.
+    """
+    outputs = [(OutputFile(path), content) for path, content in contents.items()]
+    try:
+        for output, content in outputs:
+            output.fill(lambda out, content=content: out.write(content))  # type: ignore[misc]
+    except BaseException:
+        for output, _ in outputs:
+            output.path.unlink(missing_ok=True)
+        raise
+
+
+def _record(options: ChangeOptions, learner: Any, found: Changed[Any], totals: bytes) -> dict[str, Any]:
     """What is filed about a change, all of it public: of whom both totals then show the sum, and why that was done."""
     return {
         "change": found.change.value,
@@ -75,12 +94,16 @@ def _record(options: ChangeOptions, learner: Any, found: Changed[Any]) -> dict[s
         "reason": found.reason,
         "revealed": list(found.revealed),
         "weights_sha256": hashlib.sha256(learner.weights_bytes(found.model)).hexdigest(),
-        "totals_sha256": {name: _sha256(path) for name, path in (("before", options.totals), ("batch", options.batch))},
+        "totals_sha256": {
+            "before": _sha256(options.totals.read_bytes()),
+            "batch": _sha256(options.batch.read_bytes()),
+            "after": _sha256(totals),
+        },
     }
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _only(path: Path) -> SumResult:

@@ -13,7 +13,8 @@ from federation.site.commands import spent_in_words
 from federation.site.results import NAME_DIGITS
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
-from secagg import Receipt
+from secagg import PartyId, Receipt
+from secagg.errors import ReceiptError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,21 +34,24 @@ def _inspect(options: InspectOptions) -> int:
 
 def _report(site: SiteFile) -> Iterator[str]:
     """Each total on a line of its own; receipts say more of it than the journal, which holds no names."""
-    totals, receipts = Site(site).totals(), _receipts(site)
+    looked, receipts = Site(site).look(), receipts_of(site)
+    if looked is None:
+        yield f"there is no journal in {site.state}: no sum came to this site yet, or it was lost"
+    totals, _ = looked or ([], 0)
     yield f"server {site.roster.server.hex()}, roster {site.roster.fingerprint}"
     if site.client is not None:
         of_rows = [one for one in totals if not one.is_help]
         yield f"client {site.client.party}: its rows are in {len(of_rows)} totals"
         for one in of_rows:
             name = one.total.hex()[:NAME_DIGITS]
-            receipt = receipts.pop(name, None)
-            known = one.survivors if receipt is None else receipt.statement.survivors
+            named, proof = receipts.pop(name, ((), "no receipt"))
+            known = named or one.survivors
             whom = f"clients {', '.join(map(str, known))}" if known else "clients that this site was not shown"
-            proof = "no receipt" if receipt is None else f"receipt of {told_by(receipt, site.roster)}"
             allowed = "; its owner allowed it beside those that cost nothing" * one.is_allowed
             yield f"  sum {name}, rows {one.rows.hex()[:8]}, with {whom}; {proof}{allowed}"
-        for name in receipts:
-            yield f"  receipt {name}: its sum is not in the journal, which lies in {site.state}: was that lost?"
+        for name, (named, proof) in receipts.items():
+            why = f"its sum is not in the journal, which lies in {site.state}: was that lost?" if named else proof
+            yield f"  receipt {name}: {why}"
     for own in site.helpers:
         helped = [str(one.n_vectors) for one in totals if one.is_help]
         yield f"{own.role.name} {own.party}: it helped to release {len(helped)} totals" + (
@@ -61,13 +65,15 @@ def _report(site: SiteFile) -> Iterator[str]:
 
 def _metrics(site: SiteFile) -> Iterator[str]:
     """The text format of Prometheus 0.0.4; numbers alone, which say nothing of a row or a key."""
-    totals, ledger = Site(site).totals(), site.ledger
+    (totals, sessions), ledger = Site(site).look() or ([], 0), site.ledger
+    kept = [named for named, _ in receipts_of(site).values()]
     values = {
         "totals_rows": ("totals that this site's rows are in", sum(not one.is_help for one in totals)),
         "totals_helped": ("totals that this site helped to release", sum(one.is_help for one in totals)),
         "totals_allowed": ("totals that its owner had to allow", sum(one.is_allowed for one in totals)),
-        "sessions": ("sessions whose secrets are kept", Site(site).count_sessions()),
-        "receipts": ("receipts that are kept", len(_receipts(site))),
+        "sessions": ("sessions whose secrets are kept", sessions),
+        "receipts": ("receipts that are kept", sum(map(bool, kept))),
+        "receipts_bad": ("files that are no receipt, or of other keys than the roster's", kept.count(())),
     }
     for name, (meaning, value) in values.items():
         yield from _metric(name, meaning, value)
@@ -84,9 +90,19 @@ def _metric(name: str, meaning: str, value: float) -> Iterator[str]:
     yield f"{full} {value:g}"
 
 
-def _receipts(site: SiteFile) -> dict[str, Receipt]:
-    """What it keeps of sums, by the beginning of their digests."""
-    return {path.stem: Receipt.from_bytes(path.read_bytes()) for path in _kept(site, "*.receipt")}
+def receipts_of(site: SiteFile) -> dict[str, tuple[tuple[PartyId, ...], str]]:
+    """Whom each receipt that it keeps names and what it proves, by the beginning of its sum's digest.
+
+    One that does not read, or does not hold under this roster, names nobody.
+    """
+    found: dict[str, tuple[tuple[PartyId, ...], str]] = {}
+    for path in _kept(site, "*.receipt"):
+        try:
+            receipt = Receipt.from_bytes(path.read_bytes())
+            found[path.stem] = receipt.statement.survivors, f"receipt of {told_by(receipt, site.roster)}"
+        except (OSError, ReceiptError) as error:
+            found[path.stem] = (), f"A RECEIPT THAT DOES NOT COUNT: {error}"
+    return found
 
 
 def _kept(site: SiteFile, pattern: str) -> list[Path]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from analytic.errors import AnalyticError
 from federation.errors import FederationError
 from federation.site.errors import DeclinedError, NoSessionError, Refusal, WireError
+from federation.site.json_log import logged
 from federation.site.messages import (
     CONTEXT,
     END,
@@ -38,11 +40,16 @@ def respond(read_file: Callable[[], SiteFile], kind: str, read_content: Callable
         kind: one of ``messages.KINDS``.
         read_content: the message's bytes; it may raise what it likes.
     """
-    try:
-        return _answer(Site(read_file()), kind, read_content())
-    except (Exception, SystemExit) as error:
-        _log(error)
-        return _code(error)
+    with ExitStack() as stack:
+        try:
+            file = read_file()
+            stack.enter_context(logged(file.log))
+            said = _answer(Site(file), kind, read_content())
+            LOG.info("answered a message of the kind %s with %d bytes", kind, len(said))
+            return said
+        except (Exception, SystemExit) as error:
+            _log(error)
+            return _code(error)
 
 
 def _answer(site: Site, kind: str, content: bytes) -> bytes:

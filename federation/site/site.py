@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from federation.modes import MODES
 from federation.privacy import is_bounded
-from federation.site.errors import DeclinedError, NoSessionError
+from federation.site.errors import DeclinedError, NoSessionError, SiteFileError
 from federation.site.invitation import Agreement, Invitation
 from federation.site.journal import NotedTotal
 from federation.site.key_pair import SessionKeyPair
@@ -163,15 +163,24 @@ class Site:
         with self._folder.locked():
             return journal_of(self._file, self._folder).count()
 
-    def totals(self) -> list[NotedTotal]:
-        """Return the totals that this site has had part in."""
-        with self._folder.locked():
-            return journal_of(self._file, self._folder).totals()
+    def look(self, *, check: bool = False) -> tuple[list[NotedTotal], int] | None:
+        """Return the totals that this site has had part in, and how many sessions' secrets are kept; changes nothing.
 
-    def count_sessions(self) -> int:
-        """Return how many sessions' secrets are kept."""
-        with self._folder.locked():
-            return len(self._folder.held())
+        Args:
+            check: whether to look at every page of the file too.
+
+        Returns:
+            None where there is no journal.
+
+        Raises:
+            SiteFileError: a sum is at work, or the file is damaged.
+        """
+        with self._folder.reading() as is_there:
+            if not is_there:
+                return None
+            if check and (found := self._folder.run("PRAGMA quick_check")) != [("ok",)]:
+                raise SiteFileError(f"{self._file.state} is damaged, take it from a copy: {found[0][0]}")
+            return journal_of(self._file, self._folder).totals(), len(self._folder.held())
 
     def _agree(self, invitation: Invitation) -> Agreement:
         """The agreement, if this site's own file allows it."""

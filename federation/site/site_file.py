@@ -245,6 +245,7 @@ class SiteFile(StrictModel):
             table for each.
         results: a folder for receipts and models; ``results`` beside ``state`` where the file names none.
         forget_hours: a session without a word from the server for so long is over.
+        log: a file that gets this site's log as lines of JSON; None leaves it to the engine alone.
     """
 
     roster: RosterFile
@@ -256,6 +257,7 @@ class SiteFile(StrictModel):
     helpers: Annotated[tuple[OwnRole, ...], BeforeValidator(_own_roles)] = Field((), alias="own roles")
     results: Place | None = None
     forget_hours: Annotated[float, Field(ge=0)] = 24.0
+    log: Place | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -48,6 +48,9 @@ cannot lock is known before anything is drawn."""
 _WAIT_SECONDS = 3600.0
 """How long a process waits for the one before it, which may have many rows to add up."""
 
+_READ_SECONDS = 20.0
+"""How long who only looks waits for a process that is at work."""
+
 _KEY_PAIR = "key pair"
 
 
@@ -93,6 +96,31 @@ class SessionFolder:
             raise SiteFileError(
                 f"nothing can be stored in {self.path}: {error}; state must be a folder on a local disk with space "
                 "left, where files can be locked and flushed"
+            ) from error
+
+    @contextmanager
+    def reading(self) -> Iterator[bool]:
+        """Look without changing anything or keeping anybody out; whether there is something to look at.
+
+        Raises:
+            SiteFileError: a process is at work in the file, or it does not read.
+        """
+        path = self.path / FILE
+        if not path.exists():
+            yield False
+            return
+        try:
+            address = f"{path.absolute().as_uri()}?mode=ro"
+            self._database = sqlite3.connect(address, uri=True, timeout=_READ_SECONDS, isolation_level=None)
+            try:
+                yield True
+            finally:
+                self._database.close()
+                self._database = None
+        except sqlite3.Error as error:
+            raise SiteFileError(
+                f"{path} cannot be read: {error}; where it is locked a sum is at work in it, so look again in a while, "
+                "and else the command check-site says what is wrong"
             ) from error
 
     def begin(self, invitation: Invitation) -> None:

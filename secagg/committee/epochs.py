@@ -111,10 +111,12 @@ class OwnEpochs:
         Args:
             now: the second since 1970.
             seconds: how long it lasts.
-            number: its number, where the store was lost and others have accepted higher ones; None for the next.
+            number: its number, where the store was lost and others have accepted higher ones, or is of the identity
+                before this one; None for the next.
 
         Raises:
             ConfigurationError: a number that is not larger than the last one.
+            SnapshotError: the store is of another identity, and no number is given.
         """
         epoch = self.check_next(seconds, number)
         boxes, until = BoxKey.generate(self._entropy), int(now + seconds)
@@ -127,7 +129,12 @@ class OwnEpochs:
         Raises:
             ConfigurationError: see ``begin``.
         """
-        last, _, _ = self._load()
+        try:
+            last, _, _ = self._load()
+        except SnapshotError:
+            if number is None:
+                raise
+            last = 0  # of another identity: its owner's word for the number stands in
         epoch = last + 1 if number is None else number
         if not last < epoch <= LAST_EPOCH or seconds <= 0:
             raise ConfigurationError(

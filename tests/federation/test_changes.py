@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -187,6 +190,11 @@ def test_learners_whose_later_sums_follow_from_the_first_start_again(learner: An
         changed(learner, first, batch, Change.JOIN)
 
 
+def _fail(number: int) -> None:
+    if number:
+        raise OSError(number, os.strerror(number))
+
+
 def test_files_change_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """Join, then verify; a small batch needs its reason; a run of several sums is none."""
     monkeypatch.chdir(tmp_path)
@@ -200,13 +208,31 @@ def test_files_change_from_the_command_line(tmp_path: Path, monkeypatch: pytest.
     assert "18 are in the total now" in capsys.readouterr().out
     assert main(["verify", "changed-model.safetensors", "changed-totals.safetensors"]) == 0
     assert read_totals(Path("changed-totals.safetensors"))[0].survivors == (*OLD, *NEW)
+    new = {name: Path("changed-" + name) for name in ("model.safetensors", "totals.safetensors", "record.json")}
+    for kept in new.values():
+        before_it = {path: path.read_bytes() for path in new.values() if path.exists()}
+        assert main([*asked, "alone.safetensors", "--reason", "contract 7"]) == 2
+        assert "is there, of an earlier change, and is never replaced" in capsys.readouterr().err
+        assert {path: path.read_bytes() for path in new.values() if path.exists()} == before_it
+        kept.unlink()
     assert main([*asked, "alone.safetensors"]) == 2
     assert "wait for a larger batch" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        # A disk that is full once the record lies there: nothing is left, neither a claim nor half a change.
+        fills = iter([0, errno.ENOSPC])
+        patch.setattr("os.fsync", lambda file: _fail(next(fills)))
+        assert main([*asked, "alone.safetensors", "--reason", "contract 7"]) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert not [path for path in new.values() if path.exists()]
     assert main([*asked, "alone.safetensors", "--reason", "contract 7"]) == 0
     assert "show the sum of sites 20 alone, whose reason is: contract 7" in capsys.readouterr().out.replace("\n", " ")
     filed = json.loads(Path("changed-record.json").read_text())
+    after = hashlib.sha256(Path("changed-totals.safetensors").read_bytes()).hexdigest()
+    assert filed["totals_sha256"]["after"] == after
     assert (filed["batch"], filed["reason"], filed["revealed"]) == ([20], "contract 7", [20])
     assert filed["in_total"] == [*OLD, 20]
+    for path in new.values():
+        path.unlink()
     assert main([*asked, "two.safetensors"]) == 2
     assert "totals of 2 sums" in capsys.readouterr().err
     assert main([*asked, "none.safetensors"]) == 2

@@ -51,7 +51,7 @@ def change_over_time(trial: Trial, run: Run, folder: Path) -> None:
     def change(model_before: Path, totals_before: Path, batch: Path, how: str, rows: dict[int, ClientRows]) -> None:
         words = ["change", str(model_before), str(totals_before), str(batch / "totals.safetensors"), "--how", how]
         words += ["--min-sites", "3", "--new-model", str(folder / "new"), "--new-totals", str(folder / "new-totals")]
-        words += ["--record", str(folder / "record.json")]
+        words += ["--record", str(folder / f"{how}.json")]
         assert main(words) == 0
         (folder / "new").rename(model)
         (folder / "new-totals").rename(totals)

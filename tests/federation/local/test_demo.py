@@ -9,6 +9,7 @@ import queue
 import re
 import signal
 import socket
+import sqlite3
 import stat
 import threading
 import time
@@ -108,8 +109,22 @@ def test_a_visit(page: PageServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert {"analytic_secagg_totals_rows 2", "analytic_secagg_receipts 2", "analytic_secagg_sessions 0"} <= {*numbers}
     (receipt, *_) = site.parent.glob("results/*.receipt")
     receipt.with_stem("0" * 16).write_bytes(receipt.read_bytes())
-    assert main(["inspect", str(site)]) == 0
-    assert f"receipt {'0' * 16}: its sum is not in the journal" in capsys.readouterr().out
+    receipt.with_stem("1" * 16).write_bytes(b"half a receipt")
+    journal = site.parent / "state" / "sessions.sqlite"
+    before = journal.read_bytes()
+    with sqlite3.connect(f"file:{journal}?mode=ro", uri=True) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM totals").fetchone()  # now whoever would write waits
+        assert main(["inspect", str(site)]) == 0
+    said = capsys.readouterr().out
+    assert f"receipt {'0' * 16}: its sum is not in the journal" in said
+    assert f"receipt {'1' * 16}: A RECEIPT THAT DOES NOT COUNT: these bytes are no receipt of this version" in said
+    assert len(re.findall("countersigned by 3 of the 4 helpers", said)) == 2
+    assert journal.read_bytes() == before
+    assert main(["inspect", str(site), "--metrics"]) == 0
+    assert {"analytic_secagg_receipts 3", "analytic_secagg_receipts_bad 1"} <= {*capsys.readouterr().out.splitlines()}
+    for bad in "01":
+        receipt.with_stem(bad * 16).unlink()
     assert main(["inspect", str(site.parents[1] / "helper-103" / "site.toml")]) == 0
     assert "helper 103: it helped to release 2 totals, of 4, 4 clients" in capsys.readouterr().out
 
@@ -255,6 +270,8 @@ def test_a_site_that_never_took_part_is_inspected(tmp_path: Path, capsys: pytest
     }
     assert main(["inspect", site]) == 0
     told = capsys.readouterr().out
+    assert "there is no journal in " in told
+    assert not (trial.site(5) / "state").exists()
     assert "client 5: its rows are in 0 totals" in told
     assert "key holder 201: it helped to release 0 totals\n" in told
     assert "0 sums have cost epsilon 0 of 3.2" in told

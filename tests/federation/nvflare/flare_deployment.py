@@ -53,8 +53,7 @@ class FlareDeployment:
         return self.folder / "kits" / "trial" / "prod_00" / name
 
     def start_server(self) -> None:
-        own = {SERVER_VARIABLE: str(self.folder / "server" / "server.toml")}
-        self._start(SERVER, own | {"PYTHONPATH": f"{self.processes.home(SERVER)}:{ROOT}"})
+        self._start(SERVER, {SERVER_VARIABLE: str(self.folder / "server" / "server.toml")})
 
     def start_site(self, name: str) -> None:
         self._start(name, {SITE_VARIABLE: str(self.folder / name / "site.toml")})

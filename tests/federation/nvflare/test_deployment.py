@@ -14,8 +14,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="the engine is the extra nvflare: pip install 'analytic-secagg[nvflare]'")
 
-from flare_deployment import OPERATOR, SERVER, FlareDeployment
-from nvflare.fuel.flare_api.flare_api import new_secure_session
+from flare_deployment import SERVER, FlareDeployment
 from simulated import assert_exact
 
 KILLED, LATE, HELPER, OPEN = "site-4", "site-5", "site-2", "site-3"
@@ -32,17 +31,6 @@ class Foreign(Executor):
         return Shareable()
 """
 
-LIE = """\
-from nvflare.private.fed.server import shell_cmd
-true_message = shell_cmd.new_message
-def false_message(conn, topic, body, require_authz):
-    message = true_message(conn, topic, "cat " + WANTED, require_authz)
-    message.headers.clear()
-    return message
-shell_cmd.new_message = false_message
-"""
-"""Of a server: a command that an operator may give becomes another one, about which no site is told to ask anybody."""
-
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[FlareDeployment]:
@@ -58,9 +46,6 @@ def test_a_deployment_from_start_to_end(deployment: FlareDeployment) -> None:
     """One deployment for all of it: processes take longer to start than a sum does."""
     _open(deployment, SERVER)
     _open(deployment, OPEN)
-    key = deployment.folder / OPEN / "identity.key"
-    deployment.processes.home(SERVER).mkdir()
-    (deployment.processes.home(SERVER) / "sitecustomize.py").write_text(f"WANTED = {str(key)!r}\n{LIE}")
     deployment.start_server()
     early = deployment.sites[:-1]
     for site in early:
@@ -68,7 +53,6 @@ def test_a_deployment_from_start_to_end(deployment: FlareDeployment) -> None:
     deployment.wait_connected(*early)
     _the_server_asks_for_a_certificate(deployment)
     _foreign_code_runs_where_a_kit_is_open_alone(deployment)
-    _the_server_reads_files_where_a_kit_is_open_alone(deployment)
     masked = deployment.submit(mode="masked", receipts="server", nodes=4, round_seconds=30.0)
     deployment.wait_said(masked, party=4, sent="SEALED_SHARES")
     deployment.restart_site(KILLED)
@@ -132,11 +116,3 @@ def _foreign_code_runs_where_a_kit_is_open_alone(deployment: FlareDeployment) ->
     assert deployment.wait_ended(deployment.submit(job.name)) == "FINISHED:EXECUTION_EXCEPTION"
     ran = {site for site in deployment.sites if (deployment.processes.home(site) / "foreign-code-ran").exists()}
     assert ran == {OPEN}
-
-
-def _the_server_reads_files_where_a_kit_is_open_alone(deployment: FlareDeployment) -> None:
-    """One that lies about who asks; all sites are of one account here, which can read that key."""
-    session = new_secure_session(OPERATOR, str(deployment.kit(OPERATOR)))
-    said = {site: session.cat_target(site, file="log.txt").strip() for site in (OPEN, KILLED)}
-    assert said == {OPEN: (deployment.folder / OPEN / "identity.key").read_text().strip(), KILLED: "invalid_request"}
-    session.close()

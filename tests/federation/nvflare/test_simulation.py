@@ -13,9 +13,13 @@ pytest.importorskip("nvflare", reason="the engine is the extra nvflare: pip inst
 from rehearsed import is_wiped, run_config
 from simulated import assert_exact, output, simulate, summary
 
+from federation.__main__ import main
 from federation.datasets import bundled
 from federation.flower.rehearsal import rehearse
-from federation.trial import JOURNAL, PRIVATE_MODES, Trial
+from federation.local.command import DemoOptions, make_trial
+from federation.server.run_settings import template_settings
+from federation.site.site_file import SiteFile
+from federation.trial import JOURNAL, PRIVATE_MODES, Trial, fitted_settings
 
 
 @pytest.fixture
@@ -52,3 +56,42 @@ def test_every_private_mode(sites: Trial, tmp_path: Path) -> None:
     simulate(sites, **{name: config | {"mode": mode} for name, mode in modes.items()})
     for name in modes:
         assert_exact(sites, output(sites, name), [1, 2, 3, 4])
+
+
+@pytest.mark.slow  # half a minute
+def test_receipts_hold_offline_and_a_journal_lets_rows_into_one_total(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job of two runs over the same rows: the sites decline the second, and say why in their own logs."""
+    sites = Trial.create(tmp_path / "trial", bundled("digits"), n_sites=4, n_helpers=2)
+    config = settings(tmp_path) | {"mode": "committee", "receipts": "helpers"}
+    said = simulate(sites, fails=True, first=config, again=config)
+    assert_exact(sites, output(sites, "first"), [1, 2, 3, 4])
+    assert not (output(sites, "again") / "model.safetensors").exists()
+    assert said.count("these rows, or some of them, are in 1 totals already") >= 4
+    receipts = [str(path) for path in sites.folder.glob("site-*/results/*.receipt")]
+    assert len(receipts) == 4
+    held = ["--roster", str(sites.folder / "server" / "roster.toml")]
+    assert main(["verify", *held, *(word for path in receipts for word in ("--receipt", path))]) == 0
+    assert capsys.readouterr().out.count("countersigned by 2 of the 2 helpers") == 4
+    assert main(["inspect", str(sites.site(1) / "site.toml")]) == 0
+    assert "client 1: its rows are in 1 totals" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # half a minute
+def test_each_site_pays_for_noise_from_its_own_ledger(tmp_path: Path) -> None:
+    """The fourth has no ledger and so gives nothing, whatever the job says of epsilon."""
+    dataset = bundled("breast_cancer")
+    sites = make_trial(tmp_path / "trial", dataset, DemoOptions(sites=4, epsilon=2.0))
+    (sites.site(4) / "ledger").unlink()
+    config = template_settings() | fitted_settings(dataset, 4) | {"mode": "masked", "epsilon": 2.0, "dropout": 0.25}
+    simulate(sites, private=config)
+    told = summary(output(sites, "private"))
+    assert told["survivors"][-1] == [1, 2, 3]
+    assert "epsilon" in told["bill"]
+    for party in (1, 2, 3):
+        ledger = SiteFile.read(sites.site(party) / "site.toml").ledger
+        assert ledger is not None
+        spent = ledger.spent()
+        assert spent is not None
+        assert 0 < spent.epsilon <= 2.0
