@@ -15,12 +15,10 @@ from federation.console.output_files import OutputFile, refuse_same_file
 from federation.console.printing import print_tables
 from federation.errors import UsageError
 from simulations.audit.audit import AuditSettings, audit
+from simulations.command_line.progress import SILENT_SECONDS
 from simulations.command_line.shared_arguments import DataOptions
 from simulations.report.audit_findings import findings, print_audit
 from simulations.report.document import Mark
-
-SILENT_SECONDS = 60
-"""Without a terminal nothing is said of progress for so long."""
 
 WIDTH_WITHOUT_TERMINAL = 240
 """The matrix has a column for each mode."""

@@ -21,6 +21,7 @@ from simulations.bench.liars import BY_LIARS
 from simulations.bench.masked_client import MASKING, WHOLE_CLIENT, WIRE_BYTES
 from simulations.bench.measure import Figure, Row, Section, Settings, Spread, describe_machine, one_thread, spaced
 from simulations.bench.sessions import BY_COHORT_SIZE, BY_MODE
+from simulations.command_line.progress import SILENT_SECONDS
 from simulations.report.document import Record
 
 SECTIONS: Mapping[str, Section] = {
@@ -128,15 +129,12 @@ def run(options: BenchOptions) -> int:
 
 
 def _told(section: Section, settings: Settings) -> Iterator[Row]:
-    """Say each row on standard error as it is found, since a table is printed whole and its sessions may take hours."""
+    """Say on standard error what a long section has found, since its table is printed whole and may take hours."""
     started = time.monotonic()
     for row in section.run(settings):
-        ratio = "" if row.ratio is None else f", ratio {_text(row.ratio)}"
-        print(
-            f"{section.letter}, after {time.monotonic() - started:.0f} s: {row.case}{ratio}",
-            file=sys.stderr,
-            flush=True,
-        )
+        if (passed := time.monotonic() - started) > SILENT_SECONDS:
+            ratio = "" if row.ratio is None else f", ratio {_text(row.ratio)}"
+            print(f"{section.letter}, after {passed:.0f} s: {row.case}{ratio}", file=sys.stderr, flush=True)
         yield row
 
 

@@ -1,4 +1,4 @@
-"""Progress bars on standard error, on terminals only."""
+"""Progress on standard error: bars on terminals only, lines of what takes long."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from simulations.compare.comparison import Progress
+
+SILENT_SECONDS = 60
+"""Without a terminal nothing is said of progress for so long."""
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 from federation.errors import FederationError
 from federation.modes import MODES
 from simulations.__main__ import main
-from simulations.bench import masked_client, sessions
+from simulations.bench import command, masked_client, sessions
 from simulations.bench.command import SECTIONS, SectionRecord, section_table
 from simulations.bench.masked_client import add_keystreams
 from simulations.bench.measure import (
@@ -144,7 +144,10 @@ def test_without_flower_the_row_names_the_extra(monkeypatch: pytest.MonkeyPatch)
     assert row.ratio is None
 
 
-def test_the_command_prints_tables_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_tables_and_writes_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "SILENT_SECONDS", 0)
     file = tmp_path / "bench.json"
     assert main(["bench", "--quick", "--sections", "c", "--json", str(file)]) == 0
     printed = capsys.readouterr()
