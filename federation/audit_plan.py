@@ -105,6 +105,8 @@ def read_plan(content: str, *, signers: Iterable[bytes] | None = None) -> tuple[
         said = json.loads(content)
         signer, signature = bytes.fromhex(said.pop("signer")), bytes.fromhex(said.pop("signature"))
         plan, when = AuditPlan.model_validate(said["plan"]), datetime.fromisoformat(said["signed_at"])
+        if when.tzinfo is None:
+            raise ValueError("its time has no offset from UTC")
         if content != line_of_json({**said, "signer": signer.hex(), "signature": signature.hex()}) + "\n":
             raise ValueError("it is not written as it was signed")  # a name that stands twice, for one
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -249,7 +249,7 @@ def _contradictions(files: Mapping[str, bytes], key: bytes) -> Iterator[tuple[st
     if decision is not None and DECISION in files and files[DECISION] != _json(decision):
         yield DECISION, "the signed rule gives another decision on the audit's report"
     for run, started in begun.items():
-        if decision is not None and not decision["signed_at"] < started:
+        if decision is not None and not _is_before(decision["signed_at"], started):
             yield (
                 PLAN,
                 f"it was signed at {decision['signed_at']}, by its word, and {run} began before: {started}",
@@ -333,6 +333,14 @@ def _decision(files: Mapping[str, bytes], signers: Iterable[bytes]) -> dict[str,
     return {**decided, "signed_at": when.isoformat(timespec="seconds"), "before": bound}
 
 
+def _is_before(one: str, other: str) -> bool:
+    """Whether a moment is before another, both with their offset from UTC; False where one is none."""
+    try:
+        return datetime.fromisoformat(one) < datetime.fromisoformat(other)
+    except (ValueError, TypeError):
+        return False
+
+
 def _bound(files: Mapping[str, bytes], run: str) -> str:
     """Who shows that a run began after its plan was fixed: the sites that signed its first session, or one's word.
 
@@ -350,16 +358,16 @@ def _bound(files: Mapping[str, bytes], run: str) -> str:
         configuration = invitation.agree(roster).protocol.digest
         totals = f"{run}/totals.safetensors"
         first = [one.receipt for one in totals_from_bytes(files[totals], source=totals)[:1]] if totals in files else []
-        receipts = [one for _, one in _receipts(files) if isinstance(one, Receipt)]
-        receipts += [Receipt.from_bytes(receipt) for receipt in first if receipt]
-        if said["sums"][0]["configuration"] not in (None, configuration.hex()):
+        own = [Receipt.from_bytes(receipt) for receipt in first if receipt]  # others may be of another run
+        session, *told = said["sums"][0]["session"], said["sums"][0]["configuration"]
+        told += [one.statement.configuration.hex() for one in own]
+        if session != invitation.session.hex() or not {*told} <= {None, configuration.hex()}:
             raise DossierError(f"the first sum of {run} is not the one that {place} invites to")
     except (KeyError, ValueError, TypeError, WireError, SecureSumError) as error:
         if isinstance(error, DossierError):
             raise
         raise DossierError(f"what {run} was bound to does not read ({place}): {error}") from error
-    signed = [one for one in receipts if one.statement.configuration == configuration]
-    parties = {party for one in signed for party in one.countersignatures}
+    parties = {party for one in own for party in one.countersignatures}
     if not parties:
         return "the server's word: its first session commits to the plan, and no other party signed a receipt of it"
     return f"{len(parties)} parties beside the server: they countersigned a sum whose session commits to the plan"

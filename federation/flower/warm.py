@@ -3,7 +3,7 @@
 Flower starts an interpreter for every message, which reads Flower's libraries and this one anew: most of what a message
 costs. A ``Nursery`` has read them, and has seen no message; it waits and forks for each. As before every message has a
 process of its own that ends with it: nothing is left for the next, and what is random comes from the system, which a
-fork does not repeat. A task's token goes through a pipe instead of a command line that every account of the host reads.
+fork does not repeat. An app's token goes through a pipe instead of a command line that every account of the host reads.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from federation.site.errors import DeploymentError
 SHORTEST_SECONDS = 0.1
 GROWTH = 1.2
 """A pause is at most a tenth of a second and a fifth of the time since the last message."""
+
+SECONDS_OF_THE_DEAD = 5.0
+"""A process that has ended stays listed no longer."""
 
 
 class Pace:
@@ -69,14 +72,14 @@ class Nursery:
     def _serve(self, orders: Connection) -> int | None:
         gc.freeze()
         while True:
+            while not orders.poll(SECONDS_OF_THE_DEAD):
+                _forget_the_dead()
             try:
                 words, quiet = orders.recv()
             except EOFError:
                 return 0
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    """Forget a child that has ended."""
-            if os.fork() == 0:
+            _forget_the_dead()
+            if _fork() == 0:
                 orders.close()
                 return self._become(words, quiet)
 
@@ -90,6 +93,21 @@ class Nursery:
             return subprocess.call(words)  # noqa: S603  Flower's own words
         sys.argv = words
         return self._commands[words[0]]()
+
+
+def _forget_the_dead() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            """Forget a child that has ended."""
+
+
+def _fork() -> int:
+    """Fork as soon as the system has room for a further process."""
+    while True:
+        try:
+            return os.fork()
+        except OSError:
+            time.sleep(1.0)
 
 
 def replace(module: ModuleType, **names: object) -> None:

@@ -1,4 +1,4 @@
-"""What a site's NVFlare client does when its server asks: run jobs of sums and tell their state, and nothing else."""
+"""Which of its request processors a site's NVFlare client keeps: those that run jobs of sums and tell their state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ and stop the client, and NVFlare asks the host's policy about them only where th
 
 
 class JobsAlone(FLComponent):  # type: ignore[misc]
-    """A component of the client's own resources: once it is built, the client answers no other request."""
+    """A component of the client's own resources: once it is built, the client processes no other request."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -10,8 +10,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rehearsed import run_config
@@ -32,6 +33,8 @@ from secagg import IdentityKey
 from secagg.dp import Budget, Ledger
 
 BEFORE = datetime.now(UTC) - timedelta(days=1)
+LATE = (datetime.now(UTC) + timedelta(hours=1)).astimezone(timezone(timedelta(hours=-12)))
+"""Later than every run, though its digits are smaller."""
 PLAN = AuditPlan.model_validate(
     {
         "alpha": 1e-6,
@@ -252,7 +255,7 @@ def test_hypotheses_are_decided_by_the_rule_that_was_signed_before(
     assert PLAN.decide({**audit(), "settings": {"learner": "safle", "alpha": 1e-6}})["decision"] == "not decided"
     assert PLAN.decide({**audit(), "settings": {"learner": "afl", "alpha": 0.05}})["decision"] == "not decided"
     late = replace(sources, plan=tmp_path / "late.json", runs=(unbound(sources, tmp_path),))
-    (tmp_path / "late.json").write_text(signed_plan(PLAN, identity_of(ran), datetime.now(UTC) + timedelta(hours=1)))
+    (tmp_path / "late.json").write_text(signed_plan(PLAN, identity_of(ran), LATE))
     with pytest.raises(DossierError, match=r"audit/plan.json: it was signed at .* and runs/rehearsal began before"):
         late.write(tmp_path / "late", identity_of(ran))
     (tmp_path / "plan.json").write_text(signed_plan(PLAN, IdentityKey.generate(), BEFORE))
@@ -286,6 +289,11 @@ def test_the_sites_signatures_show_that_the_plan_came_first(ran: Trial, sources:
         before("swapped")
 
 
+def told(summary: dict[str, Any], **otherwise: str | None) -> dict[str, Any]:
+    """The first sum of a summary, with other words."""
+    return {**summary["sums"][0], **otherwise}
+
+
 def test_a_server_cannot_bind_a_run_to_a_plan_afterwards(ran: Trial, sources: Sources, tmp_path: Path) -> None:
     sources.write(tmp_path / "dossier", identity_of(ran))
     run, key = tmp_path / "dossier" / "runs" / "rehearsal", identity_of(ran)
@@ -297,6 +305,9 @@ def test_a_server_cannot_bind_a_run_to_a_plan_afterwards(ran: Trial, sources: So
     cases: tuple[tuple[dict[str, object], bytes, str], ...] = (
         ({"plan": plan.public}, invitation, "was bound to another plan"),
         ({"plan": plan.public}, again, "the first sum of runs/rehearsal is not the one that"),
+        ({"plan": plan.public, "sums": [told(summary, configuration=None)]}, again, "is not the one that"),
+        ({"plan": plan.public, "sums": [told(summary, session=plan.session.hex())]}, again, "is not the one that"),
+        ({"sums": [told(summary, session="00" * 32, configuration=None)]}, invitation, "is not the one that"),
         ({"plan": {}}, invitation, "does not read"),
         ({}, b"no invitation", "does not read"),
     )
@@ -309,7 +320,13 @@ def test_a_server_cannot_bind_a_run_to_a_plan_afterwards(ran: Trial, sources: So
         shutil.rmtree(copy)
 
 
-@pytest.mark.parametrize(("content", "said"), [(None, "cannot read"), ("{}", "this is no signed audit plan")])
+WITHOUT_OFFSET = signed_plan(PLAN, IdentityKey.generate(), datetime(2026, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "cannot read"), ("{}", "this is no signed audit plan"), (WITHOUT_OFFSET, "this is no signed audit plan")],
+)
 def test_a_server_begins_no_run_with_a_plan_that_is_none(tmp_path: Path, content: str | None, said: str) -> None:
     if content is not None:
         (tmp_path / "plan.json").write_text(content)

@@ -72,6 +72,22 @@ def test_pauses_grow_with_the_time_since_the_last_message(monkeypatch: pytest.Mo
     assert paused[-2:] == [0.1, 0.1 * warm.GROWTH]
 
 
+def test_a_full_system_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork that fails ends nothing, and no message is lost with it."""
+    answers: list[BlockingIOError | int] = [BlockingIOError("no room for another process"), 7]
+    paused: list[float] = []
+
+    def fork() -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, int):
+            return answer
+        raise answer
+
+    monkeypatch.setattr(warm.os, "fork", fork)
+    monkeypatch.setattr(warm.time, "sleep", paused.append)
+    assert (warm._fork(), paused) == (7, [1.0])
+
+
 def test_a_flower_that_has_changed_is_not_run() -> None:
     with pytest.raises(DeploymentError, match=r"flwr\.new of this version of Flower uses no time; install flwr>="):
         warm.replace(ModuleType("flwr.new"), time=object())
