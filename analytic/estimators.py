@@ -546,10 +546,11 @@ class ScaledRegressor(Regressor):
     target_scales_: ColumnMap = ColumnMap(exponents=())
 
     def _train(self, learner: Any, rows: ClientRows) -> None:
-        self.target_scales_ = ColumnMap(exponents=())
+        scales = ColumnMap(exponents=())
         if self.target_format == AUTO:
-            self.target_scales_ = ColumnMap.covering(rows.features[:, :0], rows.targets, intercept=None)
-        super()._train(learner, ClientRows(rows.features, self.target_scales_.targets(rows.targets), rows.weights))
+            scales = ColumnMap.covering(rows.features[:, :0], rows.targets, intercept=None)
+        super()._train(learner, ClientRows(rows.features, scales.targets(rows.targets), rows.weights))
+        self.target_scales_ = scales  # a refused fit leaves the model before it as it was
 
     def _answers(self, scores: FloatMatrix) -> NDArray[Any]:
         return super()._answers(self.target_scales_.scores(scores))

@@ -389,3 +389,13 @@ class TestRefusals:
         estimator = AFLRegressor(feature_format="Q1.15", target_format="Q4.12").fit(DIGITS, LABELS)
         with pytest.raises(InvalidRowsError, match="1 dimensions as before"):
             estimator.partial_fit(DIGITS, np.column_stack([LABELS, LABELS]))
+
+
+def test_a_refused_fit_leaves_the_model_before_it() -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    targets = rows @ [1.0, 2.0, 3.0]
+    regressor = SAFLeRegressor(ridge=0.1).fit(rows, targets)
+    before = regressor.predict(rows)
+    with pytest.raises(ValueError, match="format"):
+        regressor.fit(rows, np.where(np.arange(60) == 3, 1e308, 1000 * targets))
+    assert regressor.predict(rows).tolist() == before.tolist()
