@@ -474,12 +474,14 @@ def test_rows_beyond_the_format_are_refused_before_anything_is_sent(name: str) -
     [
         (np.zeros((3, D + 1)), np.zeros(3, dtype=int), rf"\(n, {D}\)"),
         (np.zeros((3, D)), np.array([0, C, -1]), rf"2 of 3 labels lie outside 0 to {C - 1}|must have shape|label"),
+        (np.zeros((3, D)), np.array([0, -1, 1]), rf"1 of 3 labels lie outside 0 to {C - 1}|must have shape"),
         (np.zeros((3, D)), np.zeros(3), "integer|must have shape"),
         (np.zeros((3, D)), np.zeros((3, C + 1)), "shape|integer class labels"),
+        (np.zeros((3, D)), np.zeros((3, C + 1), dtype=int), "shape|integer class labels"),
         (np.zeros((1001, D)), np.zeros(1001, dtype=int), "1001 rows are more than the 1000|must have shape"),
         (np.zeros((3, D), dtype=complex), np.zeros(3, dtype=int), "complex|real numbers|must have shape"),
     ],
-    ids=["features", "labels", "floats", "matrix", "too many", "complex"],
+    ids=["features", "labels", "negative", "floats", "matrix", "whole matrix", "too many", "complex"],
 )
 def test_rows_of_another_shape_or_type_are_refused(
     name: str, features: NDArray[Any], targets: NDArray[Any], message: str

@@ -138,6 +138,7 @@ def test_one_message_is_heavy_and_the_key_holder_speaks_once(kind: str) -> None:
     assert kind in ONE_MESSAGE or f"sends 4 messages, {run.traffic[3].bytes_up} bytes" in protocol.explain()
     holder = run.traffic[HOLDER]
     assert (holder.messages_up, holder.heavy_messages) == (1, 0)
+    assert sum(e.recipient == HOLDER for e in sent) == 1
     assert holder.bytes_up == HEADER_BYTES + LAYOUT.wire_bytes
     last = [message_type(e.message) for e in sent[-2:]]
     assert last == [MessageType.DECRYPTION_REQUEST, MessageType.DECRYPTED_SUM]
