@@ -16,11 +16,9 @@ from rehearsed import announced, edit, invitation, is_exact, run_config, site
 from support.parties import garbled, knows, registered
 
 from analytic.afl import AFL
-from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from federation.datasets import bundled
 from federation.flower.rehearsal import rehearse
-from federation.in_process import federate
 from federation.modes import HelperRole, Mode
 from federation.site.errors import DeclinedError
 from federation.site.key_files import read_secret, write_secret
