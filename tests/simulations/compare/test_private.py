@@ -38,8 +38,6 @@ from simulations.compare.tuning import n_trials, read_grids, tune, tuning_senten
 from simulations.data.partitions import parse_partition
 from simulations.report.table import accuracy_text, print_private
 
-pytestmark = pytest.mark.xdist_group("private")  # one process makes the fixture, which takes long, once
-
 SMALL = PrivateSettings(epsilons=(1.0, 8.0), terms=PrivacyTerms(), n_clients=20, n_seeds=3)
 KEYS = {"epsilon", "delta", "rho", "sigma_gram", "sigma_cross", "releases", "accuracy_mean", "accuracy_spread"}
 
