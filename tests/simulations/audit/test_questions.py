@@ -50,6 +50,8 @@ def test_what_leads_a_party_astray_is_named(
 
 
 def test_another_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for others in ("privacy", "forms", "sites"):
+        monkeypatch.setattr(f"simulations.audit.questions.ask.about_{others}", lambda: iter(()))
     monkeypatch.setattr("secagg.policy.ClientPolicy._at_least", lambda *asked: None)
     assert {"policy, cohort", "policy, survivors"} <= set(other_answers())
     monkeypatch.setattr("simulations.audit.questions.ask.about_sums", lambda: 1 / 0)
