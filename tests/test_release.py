@@ -188,6 +188,8 @@ def test_locked_versions_are_those_that_the_project_takes(engine: str) -> None:
         bounds = {str(needed.specifier) for needed in all_needed if needed.name == name}
         assert bounds <= {str(SpecifierSet(taken))}
         assert locked.get(name, versions.split(", ")) == versions.split(", ")
+    (page,) = (ROOT / "docs" / "how-to").glob(f"deploy-*-{engine}.md")
+    assert f"pip install --require-hashes -r requirements/{engine}.txt" in page.read_text(encoding="utf-8")
 
 
 def check_imports(bin_: Path, cwd: Path, sources: set[str]) -> None:
