@@ -69,7 +69,7 @@ def passes(planted: Fresh) -> bool:
 )
 def test_what_is_asked_before_any_sum_is_noticed(planted: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     planted.plant(monkeypatch)
-    assert known_to_be_wrong() or wrong_grants((MODES[planted.mode],))
+    assert wrong_books() or wrong_grants((MODES[planted.mode],)) or known_to_be_wrong()  # books are the quickest
 
 
 @pytest.mark.slow
