@@ -169,7 +169,7 @@ def _the_sites_that_live_pay_for_a_noisy_run(deployment: Deployment, command: st
         path.write_text(path.read_text() + '\n[privacy]\nepsilon = 8.0\nledger = "privacy.ledger"\n')
         assert main(["ledger", str(path)]) == 0
         ledgers[party] = Ledger.open(path.parent / "privacy.ledger")
-    noise = {"epsilon": 8.0, "noise_survivors": 3, "noise_colluders": 0}
+    noise = {"epsilon": 8.0, "noise_survivors": 3, "noise_colluders": 1}
     run = deployment.submit(mode="committee", nodes=3, receipts="helpers", **noise, **PATIENT)
     assert deployment.wait_ended(run) == "finished:completed", deployment.progress(run)
     assert deployment.summary(run)["survivors"] == [[1, 2, 3]] * 2
