@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -10,10 +11,10 @@ from analytic.statistics import StatisticsSpec
 from federation.console.arguments import number, whole, wholes
 from federation.console.declaration import Command, option
 from federation.errors import UsageError
-from secagg import Assumptions, CommitteeSum, Layout, MaskedSum
+from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PartyId
 from secagg.committee import SealingKey
 from secagg.committee.replication import MOST_SEEDS, Replication
-from secagg.config import MAX_CLIENTS
+from secagg.config import MAX_CLIENTS, SERVER
 from secagg.masked.assumptions import plan
 from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
@@ -21,6 +22,11 @@ from secagg.sums import CLIENT_ROLE
 
 ROWS_PER_CLIENT = 1000
 FEATURE_FORMAT = RowFormat(integer_bits=5, fraction_bits=11, signed=False)
+
+
+def _nobodys_key(party: PartyId) -> bytes:
+    """An identity that nobody signs with: what a sum promises and costs does not depend on keys."""
+    return hashlib.sha256(party.to_bytes(4, "big")).digest()
 
 
 def layout_of_statistics(n_clients: int, *, n_features: int = 512, n_targets: int = 10) -> Layout:
@@ -49,15 +55,15 @@ def planned_sum(n_clients: int, assumptions: Assumptions, *, n_features: int = 5
     Raises:
         secagg.errors.ConfigurationError: assumptions that no parameters meet.
     """
-    identities = (number.to_bytes(32, "big") for number in range(n_clients if assumptions.malicious_server else 0))
+    clients = tuple(range(1, n_clients + 1))
     return MaskedSum.planned(
         layout=layout_of_statistics(n_clients, n_features=n_features, n_targets=n_targets),
-        clients=tuple(range(1, n_clients + 1)),
+        clients=clients,
         session_id=bytes(16),
         assumptions=assumptions,
         graph_seed=bytes(16),
-        identities=tuple(identities),
-        server_identity=n_clients.to_bytes(32, "big") if assumptions.malicious_server else b"",
+        identities=tuple(_nobodys_key(party) for party in clients if assumptions.malicious_server),
+        server_identity=_nobodys_key(SERVER) if assumptions.malicious_server else b"",
     )
 
 
@@ -74,8 +80,8 @@ def committee_sum(n_helpers: int, corrupt: int, layout: Layout) -> CommitteeSum:
         layout=layout,
         clients=clients,
         session_id=bytes(16),
-        identities=tuple(party.to_bytes(32, "big") for party in clients),
-        server_identity=bytes(32),
+        identities=tuple(map(_nobodys_key, clients)),
+        server_identity=_nobodys_key(SERVER),
         helper_keys=tuple((party, key.to_bytes()) for party, key in sealing.items()),
         helper_identities=tuple((party, key.public) for party, key in keys.items()),
         min_survivors=2,
