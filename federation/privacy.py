@@ -151,8 +151,8 @@ class PrivacyPlan:
         """The learner with every row inside a public ball, and no noise yet.
 
         Raises:
-            PrivacyError: no noise is known that covers this learner's sums; or clients, each of whom knows its own share,
-                are given what follows from a noisy total, and every share counts.
+            PrivacyError: no noise is known that covers this learner's sums; or every share counts, and clients, each of
+                whom knows its own, are given what follows from a noisy total.
             analytic.errors.SpecificationError: what of its configuration, or of this plan, stands in the way.
         """
         if not isinstance(learner, Boundable):
