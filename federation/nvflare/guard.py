@@ -1,9 +1,13 @@
-"""Which of its request processors a site's NVFlare client keeps: those that run jobs of sums and tell their state."""
+"""What a site's NVFlare processes still do for their server: run jobs of sums and tell their state."""
 
 from __future__ import annotations
 
 from nvflare.apis.fl_component import FLComponent
-from nvflare.private.fed.client import scheduler_cmds, training_cmds
+from nvflare.fuel.f3.cellnet.defs import ReturnCode
+from nvflare.fuel.f3.cellnet.net_agent import NetAgent
+from nvflare.fuel.f3.cellnet.utils import make_reply
+from nvflare.fuel.f3.message import Message
+from nvflare.private.fed.client import admin_commands, scheduler_cmds, training_cmds
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 KEPT = (
@@ -20,11 +24,30 @@ KEPT = (
 """Of NVFlare's request processors those that a job needs. Others read files, show errors and environments, change logs
 and stop the client, and NVFlare asks the host's policy about them only where the server's message says so."""
 
+KEPT_COMMANDS = (
+    admin_commands.CheckStatusCommand,
+    admin_commands.AbortCommand,
+    admin_commands.AbortTaskCommand,
+    admin_commands.ByeCommand,
+)
+"""Of what a job's process does for whoever reaches its cell. Others tell its errors and change its log."""
+
 
 class JobsAlone(FLComponent):  # type: ignore[misc]
-    """A component of the client's own resources: once it is built, the client processes no other request."""
+    """A component of the client's own resources: once it is built, client and job processes take no other request.
+
+    Diagnostics below requests are refused too: they tell settings, threads and memory, send load, and stop a cell.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         processors = ClientRequestProcessors.request_processors
         processors[:] = [one for one in processors if isinstance(one, KEPT)]  # in place: the client holds this list
+        commands = admin_commands.AdminCommands.commands
+        commands[:] = [one for one in commands if isinstance(one, KEPT_COMMANDS)]
+        for name in [name for name in vars(NetAgent) if name.startswith("_do_")]:  # it registers them by these names
+            setattr(NetAgent, name, _refuse)
+
+
+def _refuse(agent: NetAgent, request: Message) -> Message:
+    return make_reply(ReturnCode.INVALID_REQUEST, "this host answers no diagnostics")

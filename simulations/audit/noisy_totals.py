@@ -224,8 +224,7 @@ class _Setting:
         """Every sum of the run rehearsed several times and compared with its exact sum; the last one attacked."""
         mean, (last, found) = self._rehearsed(fault)
         plan, noise = self.form.plan, last.noise
-        contributions = np.array([last.vector(self._rows([place])) for place in range(len(self.canaries))])
-        scores = self._scores(last, contributions)
+        scores = self._scores(last)
         guesses = round(GUESSED * len(scores)) // 2 * 2
         correct = guess_canaries(scores, self.included, guesses)
         sums = [*([mean] if mean else []), (last, found)]
@@ -280,12 +279,18 @@ class _Setting:
     def _rows(self, places: list[int] | NDArray[np.intp]) -> ClientRows:
         return self.population.rows(self.canaries[places])
 
-    def _scores(self, last: _Rehearsals, contributions: NDArray[np.int64]) -> Floats:
-        """The mean of each canary's coin given the release, coins taken for normal: the best linear guess."""
+    def _scores(self, last: _Rehearsals) -> Floats:
+        """The mean of each canary's coin given the release, coins taken for normal: the best linear guess.
+
+        Wide contributions are kept in float32: a guess needs no more, and all of them are in memory at once.
+        """
         noisy = last.noise.total.levels > 0
         sigma = last.sigmas[noisy]
-        rows, seen = contributions[:, noisy] / sigma, last.releases[0][noisy] / sigma
-        kernel = rows @ rows.T
+        rows = np.empty((len(self.canaries), len(sigma)), dtype=np.float32)
+        for place in range(len(rows)):
+            np.divide(last.vector(self._rows([place]))[noisy], sigma, out=rows[place], casting="same_kind")
+        seen = (last.releases[0][noisy] / sigma).astype(np.float32)
+        kernel = (rows @ rows.T).astype(np.float64)
         residual = rows @ seen - kernel.sum(axis=1) / 2
         return np.asarray(np.linalg.solve(kernel + 4.0 * np.eye(len(kernel)), residual))
 

@@ -1,4 +1,4 @@
-"""The codec of stored sessions, by declared types; what each session stores is held by ``contracts/test_restarts.py``."""
+"""The codec of stored sessions, by declared types; ``contracts/test_restarts.py`` holds what each session stores."""
 
 from __future__ import annotations
 

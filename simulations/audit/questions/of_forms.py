@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,7 @@ def _of(name: str, learner: Any, clients: list[ClientRows]) -> Iterator[Question
             found += [one.to_bytes() if isinstance(one, Statistics) else one for one in judged]
         return found
 
+    @cache
     def model() -> Any:
         return fit_in_the_clear(learner, clients)
 

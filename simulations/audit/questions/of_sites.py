@@ -676,7 +676,7 @@ def _sites() -> Iterator[Question]:
             budget = SiteFile.read(path).budget
             assert budget is not None
             Ledger.create(trial.site(1) / "ledger", budget)
-            plan = PrivacyPlan(epsilon=of_run, promised_survivors=3)
+            plan = PrivacyPlan(epsilon=of_run, promised_survivors=3, colluders=1)
             private = plan.apply(LEARNER).learner
             for number in (7, 8):
                 values = {**committee, "session": bytes([number]) * 16, "clients": clients, "privacy": plan}
@@ -786,7 +786,7 @@ def _runs() -> Iterator[Question]:
             with TemporaryDirectory() as folder:
                 budget = Budget(epsilon=4.0, delta=1e-5, unit="record", adjacency="add-remove", population="questions")
                 ledger = Ledger.create(Path(folder) / "ledger", budget)
-                plan = PrivacyPlan(epsilon=epsilon, promised_survivors=3)
+                plan = PrivacyPlan(epsilon=epsilon, promised_survivors=3, colluders=1)
                 try:
                     totals = [
                         run_federation(LEARNER, rows, MODES["masked"], privacy=plan, ledger=ledger).totals[-1]

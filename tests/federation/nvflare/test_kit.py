@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,11 +19,14 @@ from flare_deployment import BIN
 from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.workspace import Workspace
 from nvflare.fuel.f3.cellnet.core_cell import Message as CellMessage
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.cellnet.net_agent import NetAgent
 from nvflare.fuel.sec.audit import AuditService
 from nvflare.private.admin_defs import Message
 from nvflare.private.defs import SysCommandTopic, new_cell_message
 from nvflare.private.fed.app.client.client_train import create_admin_agent
 from nvflare.private.fed.app.fl_conf import FLClientStarterConfiger
+from nvflare.private.fed.client.admin_commands import AdminCommands
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from federation.nvflare.__main__ import main
@@ -108,6 +113,13 @@ class Client:
     def new_context(self) -> FLContext:
         return FLContextManager(identity_name="site").new_context()
 
+    def diagnostics(self) -> dict[str, Callable[[CellMessage], CellMessage | None]]:
+        """What a cell of this process answers below requests."""
+        taken: dict[str, Callable[[CellMessage], CellMessage | None]] = {}
+        cell = SimpleNamespace(register_request_cb=lambda channel, topic, cb: taken.update({topic: cb}))
+        NetAgent(cell)
+        return taken
+
     def set_agent(self, agent: object) -> None:
         """Nothing; nor the next two."""
 
@@ -128,14 +140,27 @@ def test_a_server_that_lies_reads_files_where_a_kit_is_open_alone(
     kits: Path, audited: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ClientRequestProcessors, "request_processors", [])
+    monkeypatch.setattr(AdminCommands, "commands", list(AdminCommands.commands))
+    for name in [name for name in vars(NetAgent) if name.startswith("_do_")]:
+        monkeypatch.setattr(NetAgent, name, vars(NetAgent)[name])
     key = kits.parents[2] / "site-3" / "identity.key"
     commands = [f"{command} {key}" for command in ("cat", "head", "tail", "grep -i ''", "ls")]
     kit = shutil.copytree(kits / "site-3", tmp_path / "site-3")
     client = Client(kit)
     for command in commands:
         assert {key.read_text().strip(), str(key)} & {str(client.told(SysCommandTopic.SHELL, command)).strip()}
+    about_the_host = client.diagnostics()["process_info"](CellMessage())
+    assert about_the_host is not None
+    assert str(os.getpid()) in str(about_the_host.payload)
+    assert AdminCommands.get_command("show_errors") is not None
     close_kit(kit)
     client = Client(kit)
+    refused = [answer(CellMessage()) for answer in client.diagnostics().values()]
+    assert len(refused) > 20
+    codes = {one and (one.get_header(MessageHeaderKey.RETURN_CODE), one.payload) for one in refused}
+    assert codes == {(ReturnCode.INVALID_REQUEST, None)}
+    kept = {command.get_command_name() for command in AdminCommands.commands}
+    assert kept == {"check_status", "abort", "abort_task", "shutdown"}
     assert {client.told(SysCommandTopic.SHELL, command) for command in commands} == {"invalid_request"}
     assert client.topics == {
         *("train.deploy", "train.start_job", "train.abort", "train.abort_task", "train.delete_run"),

@@ -59,17 +59,13 @@ def passes(planted: Fresh) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    "planted",
-    [
-        pytest.param(one, id=one.name, marks=[] if one.name in AT_ONCE[:3] else [pytest.mark.slow])
-        for one in FRESH
-        if one.name in AT_ONCE
-    ],
-)
-def test_what_is_asked_before_any_sum_is_noticed(planted: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("planted", [one for one in FRESH if one.name in AT_ONCE], ids=lambda one: one.name)
+def test_small_books_and_what_nobody_may_grant_notice(planted: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the questions, which notice most of these as well."""
+    monkeypatch.setattr("simulations.audit.books.other_answers", lambda: iter(()))
+    monkeypatch.setattr("simulations.audit.refusals.taken_or_said", lambda mode: iter(()))
     planted.plant(monkeypatch)
-    assert wrong_books() or wrong_grants((MODES[planted.mode],)) or known_to_be_wrong()  # books are the quickest
+    assert known_to_be_wrong() or wrong_grants((MODES[planted.mode],))
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,15 @@ def test_noise_for_another_promise_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(PrivacyPlan, "_priced", as_if_added)
     assert setting.promise_epsilon() > 8
+
+
+def test_rows_in_half_precision_are_stretched_beyond_every_bound() -> None:
+    rng, data = np.random.default_rng(0), bundled("digits")
+    half = replace(data, x_train=data.x_train.astype(np.float16))
+    setting = _Setting.of(Population.of(half, rng), 8.0, MODES["masked"], rng)
+    stretched = np.concatenate([rows.features for rows in setting._extreme(1)])
+    assert np.isfinite(stretched).all()
+    assert stretched.max() > 1e6
 
 
 NEVER_DONE = {

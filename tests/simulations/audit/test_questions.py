@@ -18,7 +18,9 @@ def test_every_question_is_answered_as_it_was() -> None:
     names = [name for name, _ in questions()]
     assert len(names) == len(set(names)) > 1000
     assert json.loads(ANSWERS.read_text(encoding="utf-8")).keys() >= set(names)
-    assert list(other_answers()) == []
+    assert list(other_answers()) == [], (
+        "where this is meant, python -m simulations.audit.questions.ask and read the diff"
+    )
 
 
 @pytest.mark.parametrize("mode", ["plain", "masked", "committee", "bfv", "masked+bfv"])
