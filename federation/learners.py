@@ -33,6 +33,9 @@ DEFAULT_ALPHAS = (1.0, 10.0, 30.0)
 WIDEST = 1024
 """DeepAFL's own default of d_phi and d_f, for backbone features; narrower rows get less (see ``_deepafl``)."""
 
+LAW_OF_MAPS = {"projection", "activation", "input_activation", "input_variance", "block_variance"}
+"""DeepAFL's options that say what its random maps are; a stated one leaves the others as the class has them."""
+
 WIDEST_RANDOM = 2048
 """Most columns of random features, where none are stated: 15 MB, where 50 000 rows take 7 bytes an entry."""
 
@@ -351,17 +354,23 @@ def _lda(settings: LearnerSettings) -> AnalyticLearner[Any]:
 
 
 def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
-    """DeepAFL whose d_phi and d_f are, when left out, twice the features rounded up to a power of two, at most 1024."""
+    """DeepAFL whose d_phi and d_f are, when left out, twice the features rounded up to a power of two, at most 1024.
+
+    Where nothing is said of the law of its maps, it is that of its authors' code.
+    """
     if settings.ri_gamma:
         raise UsageError("deepafl has no RI process, so --ri must stay 0; its own penalty is --option gamma=0.01")
     width = min(WIDEST, 1 << (2 * settings.n_features - 1).bit_length())
+    own: dict[str, Option] = {"feature_bound": settings.highest, "d_phi": width, "d_f": width}
+    if not LAW_OF_MAPS & settings.options.keys():
+        own |= {"projection": "affine", "input_activation": "tanh"}
     return DeepAFL(
         n_features=settings.n_features,
         n_targets=settings.n_classes,
         target_format=settings.target_format,
         max_rows=settings.max_rows,
         ridge=_stated_ridge("deepafl", settings),
-        **({"feature_bound": settings.highest, "d_phi": width, "d_f": width} | dict(settings.options)),
+        **(own | dict(settings.options)),
     )
 
 
