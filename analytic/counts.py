@@ -65,6 +65,7 @@ class CountSpec:
         max_rows: largest number of rows that all clients together may hold.
         diagonal_allowance: largest total added to the Gram's diagonal (the RI process).
         target_format: ``LABELS``, or the format of real targets, of which cells then have sums and not counts.
+        fraction_bits: f of the lattice of rows whose ones are 2^f units long, whose number is withheld; 0 for counts.
 
     Raises:
         SpecificationError: E V is too large, or a bound leaves int64.
@@ -76,6 +77,7 @@ class CountSpec:
     max_rows: int
     diagonal_allowance: int = 0
     target_format: RowFormat = LABELS
+    fraction_bits: int = 0
 
     def __post_init__(self) -> None:
         settle_whole_numbers(self, "n_groups", "n_values", "n_classes", "max_rows", "diagonal_allowance")
@@ -86,8 +88,11 @@ class CountSpec:
             )
         if self.n_cells > MAX_CELLS:
             raise too_many_cells(self.n_groups, self.n_values, "use smaller groups or fewer buckets")
-        if self.max_rows + self.diagonal_allowance > INT64_MAX:
-            raise SpecificationError("rows and diagonal allowance must stay below 2^63 together; use a smaller gamma")
+        if (self.max_rows << 2 * self.fraction_bits) + self.diagonal_allowance > INT64_MAX:
+            raise SpecificationError(
+                f"{self.max_rows} rows on a lattice of {self.fraction_bits} fraction bits and the diagonal's allowance "
+                "must stay below 2^63 together; use a smaller gamma, fewer rows or fraction bits"
+            )
         if self.max_rows * self.target_format.magnitude > INT64_MAX:
             raise SpecificationError(
                 f"sums of {self.max_rows} targets in {self.target_format} must stay below 2^63; use fewer bits"
@@ -102,8 +107,16 @@ class CountSpec:
     def segments(self) -> tuple[tuple[str, int, int], ...]:
         """The layout of ``to_vector``: (name, size, bound of the sum) a segment."""
         return (
-            ("gram", self.n_cells * (self.n_cells + 1) // 2, self.max_rows + self.diagonal_allowance),
-            ("cross", self.n_cells * self.n_classes, self.max_rows * self.target_format.magnitude),
+            (
+                "gram",
+                self.n_cells * (self.n_cells + 1) // 2,
+                (self.max_rows << 2 * self.fraction_bits) + self.diagonal_allowance,
+            ),
+            (
+                "cross",
+                self.n_cells * self.n_classes,
+                self.max_rows * self.target_format.magnitude << self.fraction_bits,
+            ),
             count_segment(self.max_rows),
         )
 
@@ -229,6 +242,24 @@ class Counts:
         cross <<= fraction_bits
         vector[-1] = 0
         return Counts(n_cells=self.n_cells, vector=vector)
+
+    def off_lattice(self, fraction_bits: int) -> Counts:
+        """The counts that ``on_lattice`` moved there, or a sum of such.
+
+        Raises:
+            InvalidRowsError: entries that no count has there, as noise makes them.
+        """
+        vector = self.vector.copy()
+        triangle, cross = _parts(self.n_cells, vector)
+        triangle >>= 2 * fraction_bits
+        cross >>= fraction_bits
+        counts = Counts(n_cells=self.n_cells, vector=vector)
+        if counts.on_lattice(fraction_bits).to_bytes() != self.to_bytes():
+            raise InvalidRowsError(
+                "this total of bounded counts holds noise, and the learner has no solver that knows how much: take the "
+                "learner of PrivacyPlan.apply"
+            )
+        return counts
 
     def __add__(self, other: Counts) -> Counts:
         if (self.n_cells, len(self.vector)) != (other.n_cells, len(other.vector)):

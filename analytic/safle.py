@@ -163,9 +163,10 @@ class SAFLe:
             n_groups=self.grouping.n_groups,
             n_values=self.grouping.n_values,
             n_classes=self.n_classes,
-            max_rows=self.max_rows << (0 if self.row_map is None else 2 * self.row_map.fraction_bits),
+            max_rows=self.max_rows,
             diagonal_allowance=self.max_clients * self.ri_gamma,
             target_format=self.target_format,
+            fraction_bits=0 if self.row_map is None else self.row_map.fraction_bits,
         )
 
     def init(self) -> SAFLeModel:
@@ -187,25 +188,27 @@ class SAFLe:
         if isinstance(spec, HistogramSpec):
             return spec.of_rows(rows.features)
         counts = Counts.from_blocks(self.spec, self._blocks(model, rows)).with_diagonal(self.ri_gamma)
-        return counts if self.row_map is None else counts.on_lattice(self.row_map.fraction_bits)
+        return counts if self.row_map is None else counts.on_lattice(self.spec.fraction_bits)
 
     def update(self, model: SAFLeModel, total: Histograms | Counts, survivors: int) -> SAFLeModel:
         """Thresholds from a total of histograms; weights from one of counts, K gamma I taken off exactly (eq. 18).
 
         Raises:
-            InvalidRowsError: more survivors than ``max_clients``, so that the RI process left its room.
+            InvalidRowsError: more survivors than ``max_clients``, so that the RI process left its room; or noise in the
+                total of a bounded learner without a solver.
             SpecificationError: a total of histograms where thresholds are fixed.
         """
         if isinstance(total, Histograms):
             if not isinstance(self.thresholds, QuantileThresholds):
                 raise SpecificationError("fixed thresholds need no histograms; a total of them came")
             return SAFLeModel(thresholds=self.thresholds.table(total, self.bucketing.n_thresholds))
-        if self.solver is not None and self.row_map is not None:
-            bits = self.row_map.fraction_bits
+        bits = self.spec.fraction_bits
+        if self.solver is not None:
             gram = np.ldexp(total.gram(np.arange(self.spec.n_cells)), -2 * bits)
             cross = np.ldexp(total.cross.astype(np.float64), -bits)
             solution = self.solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
             return SAFLeModel(thresholds=_known(model), solution=solution)
+        total = total if self.row_map is None else total.off_lattice(bits)
         restored = ri_taken_off(total, survivors, units=self.ri_gamma, max_clients=self.max_clients)
         return SAFLeModel(thresholds=_known(model), solution=solve_counts(restored, self.spec, ridge=self.ridge))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 import sys
+from functools import cache
 from importlib import import_module
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -123,11 +124,13 @@ def find_by_short_name(app: Sphinx, env: BuildEnvironment, node: Element, shown:
     return make_refnode(app.builder, node["refdoc"], entry.docname, entry.node_id, shown, near[0])
 
 
+@cache
 def is_made_in(package: str, name: str) -> bool:
     """Whether a module of this package that is loaded has this name, such as a type of a private module."""
     return any(hasattr(module, name) for path, module in list(sys.modules.items()) if path.startswith(f"{package}."))
 
 
+@cache
 def exists(name: str) -> bool:
     """Whether one of our modules has this name."""
     module, _, attribute = name.rpartition(".")

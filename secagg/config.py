@@ -14,7 +14,7 @@ from secagg.encoding import length_prefixed
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError, RemoteProtocolError
 from secagg.layout import Layout
-from secagg.primitives.identity import IDENTITY_BYTES, SIGNATURE_BYTES, IdentityKey
+from secagg.primitives.identity import IDENTITY_BYTES, SIGNATURE_BYTES, IdentityKey, has_small_order
 from secagg.sessions import ClientSession, FailureSession, PartyId
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, PartySecrets
 from secagg.wire import MessageType
@@ -216,16 +216,23 @@ class SumConfig:
             raise ConfigurationError("identities of clients and server go together: give both or neither")
         if not self.identities:
             return
-        if len(self.identities) != len(self.clients) or len(set(self.identities)) != len(self.identities):
+        if len(self.identities) != len(self.clients):
             raise ConfigurationError(
-                f"the roster needs one identity key a client, all different: {len(self.clients)} clients, "
-                f"{len(set(self.identities))} different keys"
+                f"the roster needs one identity key a client: {len(self.clients)} clients, {len(self.identities)} keys"
             )
         of_helpers = [self.helper_identity(helper) for helper in self.helpers]
         if not all(of_helpers):
             raise ConfigurationError("where clients and server sign, helpers do: give an identity of each helper too")
-        if any(len(key) != IDENTITY_BYTES for key in (*self.identities, self.server_identity, *of_helpers)):
-            raise ConfigurationError(f"an Ed25519 public key has {IDENTITY_BYTES} bytes")
+        keys = (*self.identities, self.server_identity, *of_helpers)
+        if any(len(key) != IDENTITY_BYTES or has_small_order(key) for key in keys):
+            raise ConfigurationError(
+                f"an Ed25519 public key has {IDENTITY_BYTES} bytes and no small order: else anybody signs for its party"
+            )
+        if len(set(keys)) != len(keys):
+            raise ConfigurationError(
+                "two parties have one identity key, so one of them plays both; give each client and helper, and the "
+                "server, its own"
+            )
 
     def _own_parameters(self) -> tuple[bytes, ...]:
         """What a protocol adds to the digest."""

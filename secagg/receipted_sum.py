@@ -76,7 +76,7 @@ class ReceiptedSum(OverSum):
         signed_by: who signs it beside the server.
 
     Raises:
-        ConfigurationError: a sum in which those who are to sign have no identities.
+        ConfigurationError: a sum in which those who are to sign have no identities, or agree to no total.
     """
 
     SAID: ClassVar[str] = "the server signs a receipt of the total, for every survivor"
@@ -89,6 +89,11 @@ class ReceiptedSum(OverSum):
             raise ConfigurationError(
                 f"a receipt is signed by the server and by {self.signed_by.value}, and {self.name} has no identities "
                 "of these; give identities, or let others sign"
+            )
+        if self.signed_by is SignedBy.HELPERS and self.protocol.guarantee.threshold:
+            raise ConfigurationError(
+                f"in {self.name} clients take the masks off, so a helper agrees to no total that it could sign; let "
+                "clients or the server sign"
             )
 
     @property

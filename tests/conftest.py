@@ -1,11 +1,13 @@
-"""Hypothesis profiles: `dev` while writing, `ci` for every change, `nightly` for long searches; where files lie."""
+"""Hypothesis profiles: `dev` while writing, `ci` for every change, `nightly` for long searches; files and processes."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that every test finds ``support``
@@ -19,3 +21,24 @@ settings.register_profile("dev", max_examples=25, deadline=None, suppress_health
 settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, suppress_health_check=_QUIET)
 settings.register_profile("nightly", max_examples=5000, deadline=None, print_blob=True, suppress_health_check=_QUIET)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Give a file that makes fixtures for all its tests to one process, and every other test to whoever has time.
+
+    xdist's marks for that, `xdist_group`, do nothing under pytest 9.2 and do not say so (pytest-xdist 3.8, issue 1386):
+    every such fixture was made once in each process.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class WholeFiles(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if has_shared_fixtures(file) else nodeid
+
+    @functools.cache
+    def has_shared_fixtures(file: str) -> bool:
+        return 'scope="module"' in (config.rootpath / file).read_text(encoding="utf-8")
+
+    return WholeFiles(config, log) if config.getoption("dist") == "loadgroup" else None

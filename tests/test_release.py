@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -13,7 +12,6 @@ import tarfile
 import tomllib
 import venv
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -24,8 +22,6 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-
-pytestmark = pytest.mark.xdist_group("release")  # one process makes the fixtures, which take long, once
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("secagg", "analytic", "federation", "simulations")
@@ -88,17 +84,6 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
-def once(folder: Path, make: Callable[[Path], None]) -> Path:
-    """The folder, made by the first of the test processes that asks for it."""
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            half_made = folder.with_suffix(".half")
-            make(half_made)
-            half_made.rename(folder)
-    return folder
-
-
 @dataclass(frozen=True)
 class Built:
     """What `python -m build` made, beside the sources that it was made from."""
@@ -120,19 +105,16 @@ class Built:
         return path
 
 
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Built:
-    here = tmp_path_factory.getbasetemp()
-    return Built(once((here if worker_id == "master" else here.parent) / "built", build))
-
-
-def build(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """From a copy, since setuptools leaves folders beside the sources; the wheel is built from the sdist alone."""
+    folder = tmp_path_factory.mktemp("built")
     for name in files_of(ROOT):
         copy = folder / "sources" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, copy)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", cwd=folder / "sources")
+    return Built(folder)
 
 
 def test_the_wheel_holds_the_packages_and_nothing_else(built: Built) -> None:
@@ -206,6 +188,8 @@ def test_locked_versions_are_those_that_the_project_takes(engine: str) -> None:
         bounds = {str(needed.specifier) for needed in all_needed if needed.name == name}
         assert bounds <= {str(SpecifierSet(taken))}
         assert locked.get(name, versions.split(", ")) == versions.split(", ")
+    (page,) = (ROOT / "docs" / "how-to").glob(f"deploy-*-{engine}.md")
+    assert f"pip install --require-hashes -r requirements/{engine}.txt" in page.read_text(encoding="utf-8")
 
 
 def check_imports(bin_: Path, cwd: Path, sources: set[str]) -> None:

@@ -15,6 +15,7 @@ from federation.modes import HelperRole, helper_roles
 from federation.site.strict_models import StrictModel, text
 from secagg import PartyId
 from secagg.encoding import length_prefixed
+from secagg.primitives.identity import has_small_order
 
 
 def _hex(value: object, what: str) -> bytes:
@@ -27,7 +28,10 @@ def _hex(value: object, what: str) -> bytes:
 
 
 def _key(value: object, whose: str = "the server") -> bytes:
-    return _hex(value, f"the public key of {whose}")
+    key = _hex(value, f"the public key of {whose}")
+    if has_small_order(key):
+        raise ValueError(f"the public key of {whose} has small order: anybody signs with it; ask its owner for another")
+    return key
 
 
 def _keys(table: object) -> dict[PartyId, bytes]:
@@ -96,6 +100,12 @@ class Roster(StrictModel):
         numbers = Counter(party for _, keys in self._tables() for party in keys)
         if twice := [party for party, times in numbers.items() if times > 1]:
             raise ValueError(f"every party needs a number of its own; {twice[0]} stands in two tables")
+        named = [("the server", self.server)]
+        named += [(f"party {party}", key) for _, keys in self._tables() for party, key in keys.items()]
+        owner: dict[bytes, str] = {}
+        for name, key in named:
+            if (other := owner.setdefault(key, name)) != name:
+                raise ValueError(f"{other} and {name} have one key, so one of them plays both; give each its own")
         if strangers := sorted({*self.totals} - numbers.keys()):
             raise ValueError(f"totals go to parties of this roster, each named once, and {strangers[0]} is none")
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from secagg.carriers.limbs import LimbPlan
 from secagg.carriers.noise import FAILURE_BITS, MARGIN, bfv_noise, ckks_noise, transform_error
@@ -82,6 +83,7 @@ def choose_parameters(
     return best_candidate(layout, n_clients, scheme=scheme, masked=masked).parameters
 
 
+@lru_cache(maxsize=64)  # a site asks at every message of a run
 def best_candidate(layout: Layout, n_clients: int, *, scheme: Scheme | None = None, masked: bool = False) -> Candidate:
     """The candidate with the smallest upload among those that tell the key holder the total and nothing else.
 

@@ -13,6 +13,10 @@ from secagg.entropy import Entropy, os_entropy
 
 IDENTITY_BYTES = 32
 SIGNATURE_BYTES = 64
+_P = 2**255 - 19
+_ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8})
+"""The y of the eight points of small order: for such a key RFC 8032 verifies signatures that anybody can make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,18 @@ def is_signed(public: bytes, signature: bytes, label: str, *parts: bytes) -> boo
     return verifies(public, signature, statement(label, *parts))
 
 
+def has_small_order(public: bytes) -> bool:
+    """Whether a public key is a point of small order, in any of its encodings (Chalkias et al., SSR 2020, table 1)."""
+    return int.from_bytes(public, "little") % 2**255 % _P in _SMALL
+
+
 def verifies(public: bytes, signature: bytes, said: bytes) -> bool:
-    """Whether the holder of ``public`` signed these bytes, which ``statement`` made; for many signatures on one."""
+    """Whether the holder of ``public`` signed these bytes, which ``statement`` made; for many signatures on one.
+
+    A key of small order has no holder: nothing is signed with it.
+    """
+    if has_small_order(public):
+        return False
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, said)
     except (InvalidSignature, ValueError):

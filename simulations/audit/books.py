@@ -32,6 +32,8 @@ from secagg.layout import Layout
 from secagg.policy import ClientPolicy
 from secagg.primitives.boxes import BoxKey
 from secagg.sums import PartySecrets
+from simulations.audit.held import to_its_end
+from simulations.audit.questions.ask import other_answers
 
 CLIENTS = (1, 2, 3)
 LAYOUT = Layout.of([("few", 3, 1000)])
@@ -40,12 +42,12 @@ VECTORS = {party: np.arange(3) for party in CLIENTS}
 
 @lru_cache(maxsize=1)
 def wrong_books() -> tuple[str, ...]:
-    """Return what does not balance, by name."""
+    """Return what does not balance, and which questions are answered otherwise, by name."""
     plan = PrivacyPlan(epsilon=1.0, promised_survivors=3, colluders=1)
     learner = AFL(n_features=2, n_targets=2, feature_format=RowFormat(integer_bits=2, fraction_bits=4), max_rows=64)
     form = plan.apply(learner)
-    found = (*_bill(plan, learner, form), *_ledger(form), *_noise_of_a_server(), *_receipts(), *_taken())
-    return tuple(dict.fromkeys(found))
+    tried = (_bill(plan, learner, form), _ledger(form), _noise_of_a_server(), _receipts(), _taken(), other_answers())
+    return tuple(dict.fromkeys(what for one in tried for what in to_its_end(one)))
 
 
 def _bill(plan: PrivacyPlan, learner: AFL, form: PrivateForm) -> Iterator[str]:

@@ -304,7 +304,7 @@ class _Setting:
         """Rows that reach far beyond every bound, are almost nothing, or are as they are; so many times each."""
         data = self.population.dataset
         some, d = self.canaries[:20], data.n_features
-        x, y = data.x_train[some], data.y_train[some]
+        x, y = data.x_train[some].astype(np.float64), data.y_train[some]
         extreme = np.concatenate([FAR * x, FAR * np.ones((1, d)), FAR * np.eye(d)[:2], np.ones((1, d)) / FAR, x[:4]])
         extreme = extreme if data.is_nonnegative else np.concatenate([extreme, -extreme])
         labels = np.resize(y, len(extreme))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -23,6 +23,8 @@ from secagg.layout import Layout
 from secagg.masked.messages import UnmaskRequest
 from secagg.sessions import Contribution
 from secagg.wire import MessageType, message_type, payload_of, seal_frame, write_parties
+from simulations.audit.held import held, to_its_end
+from simulations.audit.led_astray import taken_or_said
 
 CLIENTS = (1, 2, 3, 4, 5)
 
@@ -31,9 +33,13 @@ CLIENTS = (1, 2, 3, 4, 5)
 def wrong_grants(modes: tuple[Mode, ...] = tuple(MODES.values())) -> tuple[str, ...]:
     """Return what was granted that must be refused, and what is promised that cannot hold."""
     of_modes = (
-        f"{mode.name}: {what}" for mode in modes if mode.installed for what in (*_in(mode), *_kept_for_later(mode))
+        f"{mode.name}: {what}"
+        for mode in modes
+        if mode.installed
+        for probe in (_in, _kept_for_later, taken_or_said)
+        for what in to_its_end(probe(mode))
     )
-    return (*_by_gates(), *_by_contexts(), *of_modes)
+    return (*to_its_end(_by_gates()), *to_its_end(_by_contexts()), *dict.fromkeys(of_modes))
 
 
 def _by_gates() -> Iterator[str]:
@@ -73,7 +79,7 @@ def _in(mode: Mode) -> Iterator[str]:
         yield "promises more colluders than leave two others in a total"
     run_in_memory(parties, {party: np.arange(3) for party in CLIENTS}, record=heard.append)
     secrets = {*parties.drawn, *parties.secrets_of_helpers}
-    if left := [party for party, session in parties.sessions.items() if secrets & set(_held(session))]:
+    if left := [party for party, session in parties.sessions.items() if secrets & set(held(session))]:
         yield f"{len(left)} of {len(parties.sessions)} parties keep secrets of a sum that is over"
     for one in heard:
         if one.sender != SERVER:
@@ -131,27 +137,6 @@ class _Kept(InOneProcess):
     def fresh(self, party: PartyId) -> ClientSession:
         """A helper that was asked nothing yet."""
         return InOneProcess.helper(self, party)
-
-
-def _held(thing: object, seen: set[int] | None = None) -> Iterator[bytes]:
-    """All bytes that an object's own fields lead to, but for what it calls."""
-    seen = set() if seen is None else seen
-    if id(thing) in seen:
-        return
-    seen.add(id(thing))
-    if isinstance(thing, bytes):
-        yield thing
-        return
-    if isinstance(thing, dict):
-        inner: Iterable[object] = (*thing, *thing.values())
-    elif isinstance(thing, list | tuple | set | frozenset):
-        inner = thing
-    else:
-        slots = (name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ()))
-        inner = (*getattr(thing, "__dict__", {}).values(), *(getattr(thing, name, None) for name in slots))
-    for one in inner:
-        if not callable(one):
-            yield from _held(one, seen)
 
 
 def _framed(parties: InOneProcess, type_: MessageType, payload: bytes, recipient: PartyId) -> bytes:

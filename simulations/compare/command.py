@@ -9,7 +9,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from federation.console.arguments import Configurable, Option, parse_options
-from federation.console.declaration import Command
+from federation.console.declaration import Command, changed
 from federation.console.output_files import OutputFile
 from federation.console.printing import print_tables
 from federation.datasets import Dataset
@@ -21,7 +21,7 @@ from simulations.compare.baselines import BASELINES, Baseline
 from simulations.compare.comparison import CompareSettings, Comparison, compare
 from simulations.compare.dpsgd import DPSGD
 from simulations.compare.options import CompareOptions
-from simulations.compare.private import PRIVATE_FORMS, SHARES, PrivateSettings, settings_from, without_depth
+from simulations.compare.private import PRIVATE_FORMS, PrivateSettings, settings_from, with_shares, without_depth
 from simulations.compare.tuning import read_grids
 from simulations.data.label_noise import with_label_noise
 from simulations.report.document import Mark
@@ -137,8 +137,10 @@ def _private(
     names = [entry.name for entry in options.learning.learner]
     private = [name for name in PRIVATE_FORMS if name in names]
     dpsgd = [entry for entry in options.learning.baselines if isinstance(entry, DPSGD)]
-    tuned = [replace(LEARNERS[name], options={**LEARNERS[name].options, **SHARES}) for name in private]
-    grids = read_grids(options.privacy.tune, (*tuned, *dpsgd))
+    takers = (*(with_shares(LEARNERS[name]) for name in private), *dpsgd)
+    flags = {flag.removeprefix("--").replace("-", "_") for flag in changed(options.privacy)}
+    stated = {name: flags | own[name].keys() for name in private} | {one.name: own[one.name].keys() for one in dpsgd}
+    grids = read_grids(options.privacy.tune, takers, stated)
     beside = tuple(entry.with_values(own[entry.name], grids[entry.name]) for entry in dpsgd)
     if not private:
         raise UsageError(

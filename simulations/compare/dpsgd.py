@@ -84,7 +84,7 @@ class DPSGD:
         batch_size: expected rows in a step.
         learning_rate: of SGD with momentum.
         clip: largest norm of a row's gradient; a row of norm 1, with its bias, has one of at most 2.
-        grid: settings that are tuned, which take the place of those above.
+        grid: settings that are tuned, whose values take the place of those above.
 
     Raises:
         UsageError: a number out of range.
@@ -110,9 +110,9 @@ class DPSGD:
                 )
 
     def with_values(self, values: Mapping[str, Option], grid: Grid) -> Self:
-        """The same with options and a grid that were asked for; a stated option is not tuned."""
-        kept = grid or {name: own for name, own in self.grid.items() if name not in values}
-        return replace(self, **values, grid=kept)
+        """The same with options and grids that were asked for; a stated option is not tuned, others as they were."""
+        kept = {name: own for name, own in self.grid.items() if name not in values}
+        return replace(self, **values, grid={**kept, **grid})
 
     def n_trainings(self, n_seeds: int, tune_seeds: int) -> int:
         """How many heads are trained for one budget."""
@@ -153,7 +153,8 @@ class DPSGD:
         outcomes, started = [], time.perf_counter()
         for seed in seeds:
             tick()
-            outcomes.append(best._train(*splits(seed), dataset.n_classes, epsilon, delta, seed))
+            train, test = splits(seed)
+            outcomes.append(best._train(train, test, dataset.n_classes, epsilon, delta, seed))
         accuracies = tuple(one[0] for one in outcomes)
         _, spent, multiplier, steps = outcomes[-1]
         return PrivateBaseline(
@@ -162,7 +163,7 @@ class DPSGD:
             epsilon=spent,
             noise_multiplier=multiplier,
             rounds=steps,
-            batch_size=min(best.batch_size, len(splits(seeds[0])[0][0])),
+            batch_size=min(best.batch_size, len(train[0])),
             learning_rate=best.learning_rate,
             learning_rates=self.grid.get("learning_rate", (best.learning_rate,)),
             clip=best.clip,

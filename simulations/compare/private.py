@@ -29,7 +29,7 @@ from federation.console.arguments import Reader
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.in_process import Cost, run_federation
-from federation.learners import DEFAULT_ALPHAS
+from federation.learners import DEFAULT_ALPHAS, LearnerEntry
 from federation.modes import Mode
 from federation.privacy import PrivacyPlan, PrivateForm
 from federation.sum_setup import SumSetup
@@ -331,10 +331,10 @@ class PrivateComparison(Record, title="private"):
         default="analytic-secagg/private-compare", serialization_alias="schema"
     )
     """Says what kind of document this is."""
-    schema_version: Literal[6] = 6
+    schema_version: Literal[7] = 7
     """Raised when a name changes its meaning or goes away."""
     dataset: Mapping[str, Any]
-    """Name, digest and number of training rows; all rows are pooled and split anew for each repetition."""
+    """Name, digest and number of training and test rows; all rows are pooled and split anew for each repetition."""
     terms: Annotated[PrivacyTerms, PlainSerializer(asdict, return_type=Mapping[str, Any])]
     """The promise and its budget's division: delta, unit, adjacency, shares of the budget, depth and widths, ridge."""
     partition: str
@@ -393,7 +393,12 @@ def compare_private(
         with_best = replace(settings, terms=replace(settings.terms, **tuned.chosen), grid={}) if tuned else settings
         records += [_record(dataset, with_best, trust, epsilon, tick, tuned) for trust in NOISY]
     return PrivateComparison(
-        dataset={"name": dataset.name, "sha256": dataset.sha256, "train_rows": len(dataset.x_train)},
+        dataset={
+            "name": dataset.name,
+            "sha256": dataset.sha256,
+            "train_rows": len(dataset.x_train),
+            "test_rows": len(dataset.x_test),
+        },
         terms=settings.terms,
         partition=settings.partition.name,
         seeds=settings.n_seeds,
@@ -591,7 +596,8 @@ def _split(dataset: Dataset, rng: np.random.Generator) -> Iterator[tuple[NDArray
 
 def without_depth(settings: PrivateSettings) -> PrivateSettings:
     """The same comparison with T = 0, random features alone: what 2T + 1 releases must beat to be worth it."""
-    return replace(settings, terms=replace(settings.terms, n_layers=0))
+    grid = {name: own for name, own in settings.grid.items() if name not in ("n_layers", "d_f")}
+    return replace(settings, terms=replace(settings.terms, n_layers=0), grid=grid)
 
 
 # From the command line
@@ -607,8 +613,18 @@ PRIVATE_FORMS: Mapping[str, Mapping[str, Any]] = {
 }
 """The learners that have a private form, with the options that it has and their defaults."""
 
+NEVER_CENTRED = ("deepafl", "safle")
+"""The learners whose budget buys no mean."""
+
+
 SHARES: Mapping[str, Reader] = {"gram_share": float, "mean_share": float}
-"""What of the budget's division can be tuned like an option."""
+"""What of the budget's division can be tuned like an option; the second where a mean is bought."""
+
+
+def with_shares(entry: LearnerEntry) -> LearnerEntry:
+    """A learner with what of its budget's division can be tuned like an option."""
+    shares = {name: own for name, own in SHARES.items() if name == "gram_share" or entry.name not in NEVER_CENTRED}
+    return replace(entry, options={**entry.options, **shares})
 
 
 def settings_from(
@@ -649,7 +665,7 @@ def settings_from(
         unit=privacy.unit,
         adjacency=privacy.adjacency,
         gram_share=privacy.gram_share,
-        mean_share=0.0 if learner == "deepafl" else privacy.mean_share,
+        mean_share=0.0 if learner in NEVER_CENTRED else privacy.mean_share,
         client_rows=-(-len(dataset.x_train) // n_clients),
         n_layers=0 if learner == "random" else None,
     )
@@ -712,36 +728,49 @@ def _statement(comparison: PrivateComparison) -> Iterator[str]:
             shown = ", ".join(f"{own:.3f} with alpha {alpha}" for alpha, own in record.personalised_accuracy.items())
             yield f"On clients' own test rows, {of}: {record.local_accuracy:.3f} by the global model, {shown}."
     for one in comparison.baselines:
-        yield difference(comparison.of("distributed", one.target_epsilon), one)
+        yield difference(comparison.of("distributed", one.target_epsilon), one, comparison.dataset)
     yield "Accuracies are on test rows of a public data set and no release; noise is seeded: this is no deployment."
     if found := dict.fromkeys(name for record in comparison.records for name in record.uncertified):
         yield f"Not certified, the bits are this machine's: {', '.join(found)}."
     yield from _depth_advice(comparison)
 
 
-def difference(ours: PrivateRecord, theirs: PrivateBaseline) -> str:
+def difference(ours: PrivateRecord, theirs: PrivateBaseline, sizes: Mapping[str, Any]) -> str:
     """Who is ahead, by how much, and how sure that is: over the same splits, in the error of the mean difference."""
     pairs = [one - other for one, other in zip(ours.accuracies, theirs.accuracies, strict=True)]
-    error = statistics.stdev(pairs) / math.sqrt(len(pairs)) if len(pairs) > 1 else math.nan
+    error = standard_error(pairs, n_train=sizes["train_rows"], n_test=sizes["test_rows"])
     return (
         f"distributed minus {theirs.learner} at epsilon {theirs.target_epsilon:g}: {statistics.fmean(pairs):+.4f}, "
-        f"standard error {error:.4f} over {len(pairs)} splits; {theirs.rounds} rounds and "
+        f"standard error {error:.4f} over {len(pairs)} overlapping splits; {theirs.rounds} rounds and "
         f"{theirs.bytes_up_per_client / 1e6:.3g} MB a client against {ours.releases} sums and "
         f"{ours.bytes_up_per_client / 1e6:.3g} MB."
     )
 
 
+def standard_error(values: Sequence[float], *, n_train: int, n_test: int) -> float:
+    """The standard error of a mean over J splits of one pool of rows: s sqrt(1/J + n_test / n_train); NaN of one split.
+
+    The splits share rows, so that s / sqrt J, the error of independent ones, is too small (Nadeau and Bengio, Machine
+    Learning 2003, eq. 7).
+
+    Args:
+        values: one number for each split.
+        n_train, n_test: rows of each split's two parts.
+    """
+    if len(values) < 2:
+        return math.nan
+    return statistics.stdev(values) * math.sqrt(1.0 / len(values) + n_test / n_train)
+
+
 def _depth_advice(comparison: PrivateComparison) -> Iterator[str]:
     """Whether a deep learner's 2T + 1 releases are expected to be worth it, by the public rule."""
-    terms, n_rows = comparison.terms, comparison.dataset["train_rows"]
-    if not terms.n_layers:
-        return
+    n_rows = comparison.dataset["train_rows"]
     for record in comparison.records:
-        if record.trust == "central" and noise_drowns(
-            n_rows=n_rows,
-            row_norm=1.0,
-            sigma_gram=record.sigma_gram,
-            n_features=terms.d_phi,
+        terms = replace(comparison.terms, **(record.tuned.chosen if record.tuned else {}))
+        if (
+            terms.n_layers
+            and record.trust == "central"
+            and noise_drowns(n_rows=n_rows, row_norm=1.0, sigma_gram=record.sigma_gram, n_features=terms.d_phi)
         ):
             yield (
                 f"At epsilon {record.target_epsilon:g} the noise of each of the {record.releases} sums exceeds the "
@@ -763,7 +792,7 @@ def depth_verdict(deep: PrivateComparison, flat: PrivateComparison) -> Iterator[
     """Where T = 0 really did better with the same budget, in a simulation that ran both."""
     for record in deep.records:
         other = flat.of(record.trust, record.target_epsilon)
-        if record.target_epsilon is not None and other.accuracy_mean > record.accuracy_mean:
+        if record.target_epsilon is not None and record.layers and other.accuracy_mean > record.accuracy_mean:
             yield (
                 f"{record.trust}, epsilon {record.target_epsilon:g}: T = 0 does better ({other.accuracy_mean:.3f}) "
                 f"than T = {record.layers} ({record.accuracy_mean:.3f})."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,25 +34,35 @@ class Tuned(Record, title="tuned"):
     repetitions: Count
     """Of how many repetitions' training rows the last fifth was held out."""
     at_edge: tuple[str, ...]
-    """Settings whose smallest or largest value was chosen: a wider grid may find a better one."""
+    """Settings of three numbers or more of which the smallest or largest was chosen: a wider grid may find a better
+    one."""
+    of_two: tuple[str, ...]
+    """Settings with two numbers to choose from, which have no inside: whether a wider grid finds a better one is not
+    known."""
 
 
-def read_grids(texts: Iterable[str], takers: Iterable[Configurable]) -> dict[str, dict[str, tuple[Option, ...]]]:
-    """For each taker the values of its settings that are tried, out of ``NAME=VALUE,...`` or ``WHOSE.NAME=VALUE,...``.
+def read_grids(
+    texts: Iterable[str], takers: Sequence[Configurable], stated: Mapping[str, Collection[str]]
+) -> dict[str, dict[str, tuple[Option, ...]]]:
+    """For each taker the different values of its settings that are tried.
+
+    Args:
+        texts: ``NAME=VALUE,...`` or ``WHOSE.NAME=VALUE,...``; of one setting all of them count.
+        takers: whose settings there are.
+        stated: by taker the settings that have a value already.
 
     Raises:
-        UsageError: an option that no taker has, or a value that it cannot have.
+        UsageError: an option that no taker has, a value that it cannot have, or a setting that is stated too.
     """
     grids: dict[str, dict[str, tuple[Option, ...]]] = {taker.name: {} for taker in takers}
     for text in texts:
         place, _, values = text.partition("=")
-        found: dict[str, dict[str, tuple[Option, ...]]] = {name: {} for name in grids}
         for value in values.split(","):
-            for name, own in parse_options([f"{place}={value}"], tuple(takers), "--tune").items():
+            for name, own in parse_options([f"{place}={value}"], takers, "--tune").items():
                 for option, one in own.items():
-                    found[name][option] = (*found[name].get(option, ()), one)
-        for name, added in found.items():
-            grids[name] |= added
+                    if option in stated.get(name, ()):
+                        raise UsageError(f"{option} of {name} is both stated and tuned: leave one of the two out")
+                    grids[name][option] = tuple(dict.fromkeys((*grids[name].get(option, ()), one)))
     return grids
 
 
@@ -84,13 +94,13 @@ def tune(grid: Grid, score: Callable[[Mapping[str, Option], int], float], *, rep
         raise UsageError(f"a grid needs a value for each of {', '.join(grid)}")
     found = [statistics.fmean(score(one, seed) for seed in repetitions) for one in every] if len(every) > 1 else [0.0]
     chosen = every[int(np.argmax(found))]
+    numbers = {name: {one for one in own if isinstance(one, (int, float))} for name, own in grid.items()}
     return Tuned(
         chosen=chosen,
         tried=len(every),
         repetitions=len(repetitions),
-        at_edge=tuple(
-            name for name, values in grid.items() if len(set(values)) > 1 and chosen[name] in (min(values), max(values))
-        ),
+        at_edge=tuple(name for name, own in numbers.items() if len(own) > 2 and chosen[name] in (min(own), max(own))),
+        of_two=tuple(name for name, own in numbers.items() if len(own) == 2),
     )
 
 
@@ -101,7 +111,7 @@ def held_out(rows: Rows) -> tuple[Rows, Rows]:
 
 
 def tuning_sentences(label: str, tuned: Iterable[tuple[float, Tuned | None]]) -> Iterator[str]:
-    """What was chosen for each budget, and a warning where that lies at the edge of its grid."""
+    """What was chosen for each budget, what that choice had seen, and where its grid may have been too narrow."""
     for epsilon, one in tuned:
         if one is None or one.tried == 1:
             continue
@@ -110,10 +120,13 @@ def tuning_sentences(label: str, tuned: Iterable[tuple[float, Tuned | None]]) ->
         )
         yield (
             f"{label} at epsilon {epsilon:g}: {shown}, the best of {one.tried} combinations on the held-out fifth of "
-            f"the training rows of {one.repetitions} repetition{'s' if one.repetitions > 1 else ''}."
+            f"the training rows of {one.repetitions} repetition{'s' if one.repetitions > 1 else ''}, which shares rows "
+            "with the test rows of others."
         )
         if one.at_edge:
             yield (
                 f"WARNING: {label} at epsilon {epsilon:g}: {', '.join(one.at_edge)} lies at the edge of what was "
                 "tried, so it may do better with a wider grid."
             )
+        if one.of_two:
+            yield f"{label} at epsilon {epsilon:g}: of {', '.join(one.of_two)} two values were tried, and none between."

@@ -23,8 +23,10 @@ from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
 from analytic.counts import HISTOGRAM_VALUES, Counts, CountSpec
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
 from analytic.learner import ClientRows, fit_pooled
+from analytic.row_map import RowTerms
 from analytic.safle import SAFLe, solve_counts
 from analytic.solve import one_blas_thread
+from federation.federation import Step
 
 QUANTILES = QuantileThresholds(low=0.0, high=4.0, n_bins=32)
 
@@ -221,6 +223,31 @@ def test_bounds_fit_17_bits_and_are_reached() -> None:
     for _, size, bound in spec.segments[:-1]:
         assert vector[start : start + size].max() == bound
         start += size
+
+
+def test_a_bounded_sum_counts_rows_as_rows_and_solves_in_their_units() -> None:
+    """The lattice is the entries', not the rows': limits and weights are what they are without it."""
+    exact = replace(small_learner(Encoding.ONE_HOT, "fixed"), max_rows=30, ridge=0.5)
+    learner = exact.bounded(RowTerms(fraction_bits=5))
+    names, sizes, bounds = zip(*learner.spec.segments, strict=True)
+    assert (names, sizes) == tuple(zip(*((name, size) for name, size, _ in exact.spec.segments), strict=True))
+    assert bounds[:2] == (30 << 10, 30 << 5)
+    assert learner.spec.client_bounds(20) == (20 << 10, 20 << 5, 20)
+    too_many = some_rows(31, 1)
+    with pytest.raises(InvalidRowsError, match="31 rows"):
+        learner.client_statistics(learner.init(), too_many)
+    given = some_rows(30, 1)
+    sent = learner.client_statistics(learner.init(), given)
+    step = Step.of(learner, learner.init(), max_client_rows=30)
+    assert step is not None
+    assert step.vector(given).tobytes() == sent.to_bytes()
+    weights = learner.update(learner.init(), sent, 1).weights
+    assert weights.tobytes() == fit_pooled(exact, given).weights.tobytes()
+    noisy = Counts(n_cells=sent.n_cells, vector=sent.vector + 1)
+    with pytest.raises(InvalidRowsError, match=r"holds noise.* take the learner of PrivacyPlan"):
+        learner.update(learner.init(), noisy, 1)
+    with pytest.raises(SpecificationError, match="5 rows on a lattice of 31 fraction bits"):
+        CountSpec(n_groups=2, n_values=2, n_classes=2, max_rows=5, fraction_bits=31)
 
 
 def test_prediction_needs_a_complete_model_and_finite_rows() -> None:

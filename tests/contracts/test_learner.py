@@ -86,7 +86,7 @@ BUCKETS = tuple(
 )
 COLUMNS = ColumnMap(exponents=tuple(range(3, 3 + D)), intercept=1)
 ALIKE = LINEAR | {"feature_format": Q("Q0.20")}
-FEWER = a_part(8)
+FEWER = a_part(12)
 """A law of every learner in every form, of which there are 26."""
 
 MAP = RandomMap(n_features=D, n_columns=9, feature_bound=32.0, fraction_bits=11, seed=4)

@@ -154,7 +154,7 @@ def test_the_graph_and_the_identities_count_too() -> None:
         "threshold": found.threshold,
         "graph_seed": bytes(16),
     }
-    roster = tuple(IdentityKey(bytes([i]) * 32).public for i in range(4))
+    roster = tuple(IdentityKey(bytes([i]) * 32).public for i in range(6))
     digests = {
         make(MaskedSum, **sparse).digest,
         make(MaskedSum, **sparse | {"graph_seed": bytes(17)}).digest,
@@ -164,8 +164,8 @@ def test_the_graph_and_the_identities_count_too() -> None:
         *(
             make(kind, identities=clients, server_identity=server).digest
             for kind in (MaskedSum, PlainSum)
-            for clients in (roster[:3], roster[1:], roster[2::-1])
-            for server in roster[:2]
+            for clients in (roster[:3], roster[1:4], roster[2::-1])
+            for server in roster[4:]
         ),
     }
     assert len(digests) == 5 + 12
@@ -298,7 +298,7 @@ def test_the_signatures_that_are_needed_are_never_more_than_clients(
                 MaskedSum,
                 clients=tuple(range(1, n + 1)),
                 identities=identities,
-                server_identity=bytes(32),
+                server_identity=b"s" * 32,
                 threshold=threshold,
                 assumptions=promise,
             )

@@ -37,7 +37,7 @@ SIGNED = MaskedSum(
     session_id=bytes(16),
     threshold=4,
     identities=IDENTITIES,
-    server_identity=bytes(32),
+    server_identity=b"t" * 32,
 )
 ROSTER = dict(zip(CLIENTS, IDENTITIES, strict=True))
 NOISE = CoordinateNoise(levels=np.ones(3, dtype=np.uint8), variances=(4,))
@@ -51,7 +51,7 @@ COMMITTEE = CommitteeSum(
 SIGNED_COMMITTEE = replace(
     COMMITTEE,
     identities=IDENTITIES,
-    server_identity=bytes(32),
+    server_identity=b"t" * 32,
     **sealed_to({party: key_of(party) for party in (6, 7)}, dict(COMMITTEE.helper_keys)),
 )
 SERIES = MaskedSeries(clients=CLIENTS, series_id=bytes(16))
@@ -93,8 +93,8 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
     knows_helpers(dict(COMMITTEE.helper_keys)).check(COMMITTEE)
     replace(knows_helpers({**dict(COMMITTEE.helper_keys), 99: bytes(32)}), min_helpers=2).check(COMMITTEE)
     replace(BOUND, noise=DEMAND).check(NOISY, releases=[RELEASE] * 2)
-    ClientPolicy(modes={"committee"}, server_identity=bytes(32)).check(SIGNED_COMMITTEE)  # type: ignore[arg-type]
-    ClientPolicy(helpers={9: bytes(32)}, server_identity=bytes(32)).check(SIGNED)
+    ClientPolicy(modes={"committee"}, server_identity=b"t" * 32).check(SIGNED_COMMITTEE)  # type: ignore[arg-type]
+    ClientPolicy(helpers={9: bytes(32)}, server_identity=b"t" * 32).check(SIGNED)
     replace(knows_helpers({}), min_corrupt_helpers=0).check(replace(COMMITTEE, corrupt_helpers=0))
     knows_helpers(dict(SIGNED_COMMITTEE.helper_identities)).check(SIGNED_COMMITTEE)
 

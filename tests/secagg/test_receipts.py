@@ -15,6 +15,7 @@ from support.memory_store import MemoryStore
 from support.parties import SERVER_KEY, key_of, resealed, signed
 from support.rows import committee, masked, plain, some_vectors
 
+from federation.modes import find_mode
 from secagg import DurableClient, InOneProcess, Layout, Receipt, run_in_memory
 from secagg.errors import (
     ConfigurationError,
@@ -95,6 +96,16 @@ def test_everybody_has_a_receipt_that_verifies_offline(mode: str, by: SignedBy) 
             protocol.verify(receipt, party=next(p for p in CLIENTS if p != party))
         with pytest.raises(ReceiptError, match="take the server's"):
             receipt.verify_total(hand.server.result.total)
+
+
+def test_a_key_holder_that_sees_no_total_countersigns_none() -> None:
+    """It agrees to none, so that no receipt would ever be made."""
+    pytest.importorskip("tenseal")
+    parties = find_mode("masked+bfv").in_one_process(
+        layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), identity_of=key_of
+    )
+    with pytest.raises(ConfigurationError, match="clients take the masks off"):
+        ReceiptedSum(protocol=parties.protocol, signed_by=SignedBy.HELPERS)
 
 
 @pytest.mark.parametrize(("helpers", "corrupt", "away"), [(4, 1, 1), (6, 1, 2), (7, 2, 2)])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 
 P = 2**255 - 19
 A24 = 121665
 
 
+@cache  # the same sessions are played for every bad message
 def x25519(scalar: bytes, u_bytes: bytes) -> bytes:
     """RFC 7748, section 5: the Montgomery ladder."""
     k = int.from_bytes(scalar, "little")
@@ -96,10 +98,12 @@ def _expand(secret: bytes) -> tuple[int, bytes]:
     return (int.from_bytes(digest[:32], "little") & (2**254 - 8)) | 2**254, digest[32:]
 
 
+@cache
 def ed25519_public(secret: bytes) -> bytes:
     return _compress(_times(_expand(secret)[0], BASE))
 
 
+@cache
 def ed25519_sign(secret: bytes, message: bytes) -> bytes:
     """RFC 8032, section 5.1.6."""
     a, prefix = _expand(secret)
@@ -110,6 +114,7 @@ def ed25519_sign(secret: bytes, message: bytes) -> bytes:
     return commitment + s.to_bytes(32, "little")
 
 
+@cache
 def ed25519_verifies(public: bytes, message: bytes, signature: bytes) -> bool:
     """RFC 8032, section 5.1.7."""
     if len(public) != 32 or len(signature) != 64:

@@ -234,8 +234,8 @@ class Row:
 
     @property
     def settings(self) -> settings:
-        """An eighth of the profile's examples for each of more than thirty rows, but for ``max_examples``."""
-        return a_part(8, most=self.max_examples)
+        """A twelfth of the profile's examples for each of eighteen rows, but for ``max_examples``."""
+        return a_part(12, most=self.max_examples)
 
 
 ROWS = {

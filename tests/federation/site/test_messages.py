@@ -28,7 +28,7 @@ from secagg.encoding import length_prefixed, split_parts
 from secagg.errors import ConfigurationError
 
 AFL_OF_TWO = AFL(n_features=2, n_targets=2, feature_format=RowFormat.parse("UQ5.11"), max_rows=10)
-ROSTER = Roster(server=bytes(32), clients={1: b"a" * 32, 2: b"b" * 32, 3: b"c" * 32}, helpers={})
+ROSTER = Roster(server=b"s" * 32, clients={1: b"a" * 32, 2: b"b" * 32, 3: b"c" * 32}, helpers={})
 PARTIES = st.dictionaries(st.integers(1, 2**32 - 1), st.binary(max_size=100), max_size=5)
 
 

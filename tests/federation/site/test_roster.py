@@ -12,7 +12,7 @@ from federation.site.roster import Roster
 from federation.sum_setup import SumSetup
 from secagg import ClientPolicy, Layout, PolicyError, SumProtocol
 
-KEY = "ab" * 32
+KEY, OTHER, SERVER_KEY = "ab" * 32, "cd" * 32, "ef" * 32
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,15 @@ KEY = "ab" * 32
         (f'totals = [2]\n[clients]\n1 = "{KEY}"', "totals go to parties of this roster, .* and 2 is none"),
         ("clients = 7", "needs clients as a table, not a whole number"),
         (f'beacon = "dice"\n[clients]\n1 = "{KEY}"', "beacon must be 64 hexadecimal digits"),
+        (f'[clients]\n1 = "{SERVER_KEY}"', "the server and party 1 have one key"),
+        (f'[clients]\n1 = "{OTHER}"\n[key_holder]\n7 = "{OTHER}"', "party 1 and party 7 have one key"),
+        (f'[clients]\n1 = "01{31 * "00"}"', "public key of party 1 has small order"),
         (f'helpers = 7\n[clients]\n1 = "{KEY}"', "needs helpers as a table, not a whole number"),
     ],
 )
 def test_a_bad_roster_is_refused(tmp_path: Path, tables: str, reason: str) -> None:
     path = tmp_path / "roster.toml"
-    path.write_text(f'server = "{KEY}"\n{tables}\n')
+    path.write_text(f'server = "{SERVER_KEY}"\n{tables}\n')
     with pytest.raises(SiteFileError, match=reason):
         Roster.read(path)
 
@@ -52,7 +55,7 @@ def test_the_server_needs_a_key_too(tmp_path: Path) -> None:
 def test_the_beacon_is_the_operator_s_and_everybody_s(tmp_path: Path) -> None:
     """It stands in the file and in the fingerprint, and two parties with different ones have different graphs."""
     clients = {party: party.to_bytes(32, "big") for party in range(1, 41)}
-    rosters = [Roster(server=bytes(32), clients=clients, beacon=beacon) for beacon in (b"a" * 32, b"b" * 32, b"")]
+    rosters = [Roster(server=b"s" * 32, clients=clients, beacon=beacon) for beacon in (b"a" * 32, b"b" * 32, b"")]
     assert len({roster.fingerprint for roster in rosters}) == 3
     (tmp_path / "roster.toml").write_text(rosters[0].to_toml())
     assert Roster.read(tmp_path / "roster.toml") == rosters[0]
@@ -69,7 +72,7 @@ def test_the_beacon_is_the_operator_s_and_everybody_s(tmp_path: Path) -> None:
 
 def test_the_sums_of_a_series_stand_on_the_beacon_s_graph_too() -> None:
     clients = {party: party.to_bytes(32, "big") for party in range(1, 41)}
-    setup = _setup(Roster(server=bytes(32), clients=clients, beacon=b"a" * 32))
+    setup = _setup(Roster(server=b"s" * 32, clients=clients, beacon=b"a" * 32))
     series, alone = find_mode("masked").series(setup), find_mode("masked").make(setup)
     for number in (0, 1):
         assert series.sum(number, setup.layout, b"").guarantee == alone.guarantee

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from support.by_hand import ByHand
 from support.parties import SERVER_KEY, identified, key_of, resealed
 
@@ -21,6 +23,8 @@ from secagg.errors import (
 )
 from secagg.masked import Assumptions
 from secagg.masked.messages import SurvivorProof, UnmaskRequest
+from secagg.primitives.agreement import BadPublicKeyError, check_public_key
+from secagg.primitives.identity import is_signed, statement
 from secagg.sessions import Contribution
 from secagg.wire import MessageType, payload_of
 
@@ -69,7 +73,7 @@ def test_no_two_survivor_sets_can_both_gather_enough_signatures() -> None:
                 session_id=bytes(16),
                 threshold=threshold,
                 identities=tuple(party.to_bytes(32, "big") for party in clients),
-                server_identity=bytes(32),
+                server_identity=SERVER_KEY.public,
             )
             assert 2 * config.signatures_needed > n + config.corrupt
             assert 2 * config.shares_needed > n + config.corrupt
@@ -164,11 +168,41 @@ def test_a_server_that_hands_out_two_models_gets_noise() -> None:
     assert hand.server.result is None
 
 
+P = 2**255 - 19
+ORDER_8 = int.from_bytes(bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little")
+ANYBODYS = [
+    (y + sign * 2**255).to_bytes(32, "little") for y in (1, 0, P - 1, P, P + 1, ORDER_8, P - ORDER_8) for sign in (0, 1)
+]
+"""Every encoding of the eight points of small order."""
+
+
+@pytest.mark.parametrize("public", ANYBODYS)
+def test_nobody_signs_for_a_key_that_anybody_could_sign_for(public: bytes) -> None:
+    """R = the neutral point, S = 0: RFC 8032's equation asks that h times the key be the neutral point too."""
+    y = int.from_bytes(public, "little") % 2**255
+    with pytest.raises(BadPublicKeyError):  # the same point on Curve25519 (RFC 7748, section 4.1)
+        check_public_key(((1 + y) * pow(1 - y, P - 2, P) % P).to_bytes(32, "little"))
+    forged = ANYBODYS[0] + bytes(32)
+    taken = [number for number in range(64) if openssl_verifies(public, forged, statement("label", bytes([number])))]
+    assert taken or y >= P
+    assert not any(is_signed(public, forged, "label", bytes([number])) for number in taken)
+
+
+def openssl_verifies(public: bytes, signature: bytes, said: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, said)
+    except InvalidSignature:
+        return False
+    return True
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
         ({"identities": CONFIG.identities[:-1]}, "one identity key a client"),
-        ({"identities": (*CONFIG.identities[:-1], CONFIG.identities[0])}, "all different"),
+        ({"identities": (*CONFIG.identities[:-1], CONFIG.identities[0])}, "two parties have one identity key"),
+        ({"server_identity": CONFIG.identities[0]}, "two parties have one identity key"),
+        ({"server_identity": ANYBODYS[0]}, "no small order: else anybody signs"),
         ({"identities": (*CONFIG.identities[:-1], b"short")}, "32 bytes"),
         ({"identities": ()}, "give both or neither"),
         ({"server_identity": b""}, "give both or neither"),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -20,7 +23,7 @@ from federation.errors import UsageError
 from federation.learners import LEARNERS
 from secagg import PlainSum, run_in_memory
 from secagg.dp import PrivacyError, calibrate
-from simulations.compare import private
+from simulations.compare import command, private
 from simulations.compare.dpsgd import DPSGD
 from simulations.compare.dropouts import Dropouts
 from simulations.compare.frontier import frontier
@@ -33,12 +36,13 @@ from simulations.compare.private import (
     compare_private,
     depth_verdict,
     settings_from,
+    standard_error,
+    with_shares,
+    without_depth,
 )
-from simulations.compare.tuning import n_trials, read_grids, tune, tuning_sentences
+from simulations.compare.tuning import Tuned, n_trials, read_grids, tune, tuning_sentences
 from simulations.data.partitions import parse_partition
 from simulations.report.table import accuracy_text, print_private
-
-pytestmark = pytest.mark.xdist_group("private")  # one process makes the fixture, which takes long, once
 
 SMALL = PrivateSettings(epsilons=(1.0, 8.0), terms=PrivacyTerms(), n_clients=20, n_seeds=3)
 KEYS = {"epsilon", "delta", "rho", "sigma_gram", "sigma_cross", "releases", "accuracy_mean", "accuracy_spread"}
@@ -315,28 +319,32 @@ def test_arguments_of_exact_runs_reach_the_private_ones(digits: Dataset) -> None
         settings_from(asked, digits, n_clients=8, partition=iid, learner="deepafl", own={"gamma": 1})
 
 
-def test_softmax_rounds_beat_dp_sgd_for_the_same_budget(digits: Dataset) -> None:
+def test_softmax_rounds_beat_dp_sgd_for_the_same_budget(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two splits, both tuned over two settings; five splits, wide grids and every budget stand in the docs."""
     pytest.importorskip("opacus")
     beside = DPSGD(batch_size=256, grid={"learning_rate": (2.0, 4.0)})
-    terms, seen = PrivacyTerms(n_rounds=5), []
+    terms, seen, drawn, split = PrivacyTerms(n_rounds=5), [], [], private._split
+    monkeypatch.setattr(private, "_split", lambda *given: drawn.append(1) or split(*given))
     settings = replace(SMALL, epsilons=(1.0,), terms=terms, n_seeds=2, n_clients=5, baselines=(beside,))
     settings = replace(settings, grid={"gram_share": (0.3, 0.5)})
     comparison = compare_private(digits, settings, lambda: seen.append(1))
-    assert len(seen) == settings.n_runs
+    assert len(drawn) == len(seen) == settings.n_runs
     (found,), ours = comparison.baselines, comparison.of("distributed", 1.0)
     assert 0.99 < found.epsilon <= 1.0
     for one, setting in ((found, "learning_rate"), (ours, "gram_share")):
         assert one.tuned is not None
-        assert (one.tuned.tried, one.tuned.repetitions, one.tuned.at_edge) == (2, 1, (setting,))
-        assert f"{one.accuracy_spread:.3f}*" in accuracy_text(one)
+        assert (one.tuned.tried, one.tuned.repetitions) == (2, 1)
+        assert (one.tuned.at_edge, one.tuned.of_two) == ((), (setting,))
+        at_edge = one.model_copy(update={"tuned": one.tuned.model_copy(update={"at_edge": (setting,)})})
+        assert f"{one.accuracy_spread:.3f}*" in accuracy_text(at_edge)
     assert (found.rounds, found.bytes_up_per_client) == (56, 56 * 65 * 10 * 4)
     assert 0.7 < found.accuracy_mean < ours.accuracy_mean
     said = "\n".join(comparison.statement)
     for sentence in (
         "dpsgd: a softmax head by Opacus",
         "dpsgd at epsilon 1: learning_rate=",
-        "WARNING: logistic with T = 5 at epsilon 1: gram_share lies at the edge of what was tried",
+        "the training rows of 1 repetition, which shares rows with the test rows of others",
+        "logistic with T = 5 at epsilon 1: of gram_share two values were tried, and none between",
         f"distributed minus dpsgd at epsilon 1: {ours.accuracy_mean - found.accuracy_mean:+.4f}, standard error",
     ):
         assert sentence in said
@@ -355,18 +363,68 @@ def test_a_grid_is_tried_whole_and_its_edges_are_said() -> None:
         return -abs(own["step"] - 8.0) + seed * 0.1 * own["n_rounds"]
 
     found = tune(grid, score, repetitions=range(2))
-    assert (found.chosen, found.tried, found.at_edge) == ({"step": 8.0, "n_rounds": 5}, 6, ("n_rounds",))
+    assert (found.chosen, found.tried) == ({"step": 8.0, "n_rounds": 5}, 6)
+    assert (found.at_edge, found.of_two) == ((), ("n_rounds",))
     assert len(set(asked)) == len(asked) == 12 == n_trials(grid, 2)
+    edges: dict[str, Any] = {"step": (4.0, 8.0), "n_rounds": (3, 5, 7), "activation": ("relu", "gelu", "sine")}
+    at_edge = tune(edges, score, repetitions=range(1, 2))
+    assert (at_edge.at_edge, at_edge.of_two) == (("n_rounds",), ("step",))
+    assert any("WARNING: x at epsilon 1: n_rounds lies" in said for said in tuning_sentences("x", [(1.0, at_edge)]))
     assert (n_trials({}, 2), tune({}, score, repetitions=range(1)).chosen) == (0, {})
     with pytest.raises(UsageError, match="a grid needs a value for each of step"):
         tune({"step": ()}, score, repetitions=range(1))
     assert list(tuning_sentences("x", [(1.0, None), (2.0, tune({"step": (1.0,)}, score, repetitions=range(1)))])) == []
     assert DPSGD().with_values({"learning_rate": 4.0}, {}).grid == {}
     assert DPSGD().with_values({"epochs": 3}, {}).grid == DPSGD().grid
-    assert read_grids(["step=4,8", "logistic.n_rounds=3"], (LEARNERS["logistic"], DPSGD())) == {
-        "logistic": {"step": (4.0, 8.0), "n_rounds": (3,)},
+    assert DPSGD().with_values({}, {"epochs": (3, 4)}).grid == {**DPSGD().grid, "epochs": (3, 4)}
+
+
+def test_grids_are_read_by_their_owners_each_value_once() -> None:
+    takers = (with_shares(LEARNERS["logistic"]), with_shares(LEARNERS["safle"]), DPSGD())
+    asked = ["step=4,8,4.0", "logistic.n_rounds=3", "logistic.step=16", "mean_share=0,0.1"]
+    assert read_grids(asked, takers, {}) == {
+        "logistic": {"step": (4.0, 8.0, 16.0), "n_rounds": (3,), "mean_share": (0.0, 0.1)},
+        "safle": {},
         "dpsgd": {},
     }
+    with pytest.raises(UsageError, match=r"--tune .*safle\.mean_share=0"):
+        read_grids(["safle.mean_share=0,0.1"], takers, {})
+    for line in ("--option logistic.step=4 --tune logistic.step=8,16", "--gram-share 0.5 --tune gram_share=0.3,0.4"):
+        with pytest.raises(UsageError, match=r"of logistic is both stated and tuned: leave one"):
+            command.run(options(f"--epsilon 1 --learner logistic --clients 5 --partition iid --modes plain {line}"))
+    with pytest.raises(UsageError, match="epochs of dpsgd is both stated and tuned"):
+        read_grids(["epochs=2,3"], takers, {"dpsgd": {"epochs"}})
+
+
+def test_errors_over_overlapping_splits_are_those_of_a_pool() -> None:
+    """Means over splits of one pool of 60 rows: the usual formula says far too little, the corrected one enough."""
+    rng = np.random.default_rng(0)
+    spread, naive, corrected = [], [], []
+    for _ in range(400):
+        pool = rng.normal(size=60)
+        found = [float(rng.permutation(pool)[:48].mean()) for _ in range(5)]
+        spread.append(statistics.fmean(found))
+        naive.append(statistics.stdev(found) / 5**0.5)
+        corrected.append(standard_error(found, n_train=48, n_test=12))
+    really = statistics.stdev(spread)
+    assert statistics.fmean(naive) < 0.5 * really
+    assert statistics.fmean(corrected) == pytest.approx(statistics.fmean(naive) * 1.5, rel=1e-12)
+    assert math.isnan(standard_error([0.5], n_train=4, n_test=1))
+
+
+def test_a_tuned_depth_is_judged_as_it_was_chosen(digits: Dataset, comparison: PrivateComparison) -> None:
+    """T = 0 stays T = 0 whatever depths are tried beside it, and advice is about the width that was chosen."""
+    terms = PrivacyTerms(n_layers=1, mean_share=0.0, d_phi=8, d_f=8)
+    grid = {"n_layers": (1, 2), "d_phi": (8, 16), "d_f": (8, 16)}
+    flat = without_depth(replace(SMALL, terms=terms, grid=grid))
+    assert (flat.terms.n_layers, dict(flat.grid)) == (0, {"d_phi": (8, 16)})
+    chosen = Tuned(chosen={"n_layers": 2, "d_phi": 128}, tried=2, repetitions=1, at_edge=(), of_two=())
+    records = [one.model_copy(update={"tuned": chosen, "layers": 2, "sigma_gram": 1.0}) for one in comparison.records]
+    deep = comparison.model_copy(update={"terms": terms, "records": tuple(records)})
+    assert sum("width 128): T = 0 is expected to do better" in sentence for sentence in deep.statement) == 2
+    shallow = deep.model_copy(update={"records": tuple(one.model_copy(update={"layers": 0}) for one in records)})
+    better = [one.model_copy(update={"accuracy_mean": 1.0}) for one in records]
+    assert list(depth_verdict(shallow, deep.model_copy(update={"records": tuple(better)}))) == []
 
 
 def test_a_deep_learner_is_told_when_it_should_be_flat(digits: Dataset) -> None:

@@ -29,8 +29,6 @@ from simulations.report.html_report import sections, to_html
 from simulations.report.plots import BarChart, LineChart, spread
 from simulations.report.table import describe, print_comparison
 
-pytestmark = pytest.mark.xdist_group("page")  # one process makes the fixtures, which take long, once
-
 PARTITIONS = tuple(parse_partition(name) for name in ("iid", "dirichlet:0.1"))
 
 
