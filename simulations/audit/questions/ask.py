@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -40,7 +41,12 @@ def questions() -> Iterator[Question]:
 
 def answers() -> dict[str, str]:
     """Return what the library answers now."""
-    return {name: _answer(ask) for name, ask in questions()}
+    said = logging.root.manager.disable
+    logging.disable()
+    try:
+        return {name: _answer(ask) for name, ask in questions()}
+    finally:
+        logging.disable(said)
 
 
 def other_answers() -> Iterator[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from analytic.afl import AFL
-from analytic.learner import ClientRows
+from analytic.deepafl import DeepAFL
+from analytic.learner import ClientRows, fit_in_the_clear
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.row_format import RowFormat
 from analytic.statistics import Statistics
@@ -23,6 +26,7 @@ from federation.changes import Change, changed, with_classes
 from federation.datasets import Dataset
 from federation.dossier import Sources, problems
 from federation.federation import Federation, Step
+from federation.in_process import run_federation
 from federation.modes import MODES
 from federation.privacy import PrivacyPlan
 from federation.receipts import problems as receipt_problems
@@ -35,6 +39,7 @@ from federation.site.roster import Roster
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.state import FILE, SessionFolder
+from federation.site.table import TableSchema
 from federation.site.terms import Terms
 from federation.totals import differences, totals_from_bytes, totals_to_bytes
 from federation.trial import KEY_HOLDER_PARTY, Trial
@@ -53,6 +58,7 @@ from secagg import (
 )
 from secagg.committee.messages import SET_LABEL, SetCertificate, set_hash
 from secagg.config import SERVER
+from secagg.dp import Budget, Ledger
 from secagg.policy import ClientPolicy
 from secagg.wire import MessageType, seal_frame
 from simulations.audit.questions.of_sums import BOXES, KEYS
@@ -78,6 +84,8 @@ def about_sites() -> Iterator[Question]:
     yield from _plans()
     yield from _terms()
     yield from _sites()
+    yield from _tables()
+    yield from _runs()
     yield from _dossiers()
 
 
@@ -624,6 +632,72 @@ def _sites() -> Iterator[Question]:
         first = site(trial, 5).announce(one)
         return site(trial, 5).announce(one) == first, site(trial, 5).announce(other) != first
 
+    def forgotten(mode: str, **terms: Any) -> Callable[[Trial], object]:
+        """Whatever a client that helps too stored of a session is in no file once it has ended."""
+
+        def then(trial: Trial) -> object:
+            party = 5 if mode == "bfv" else 1
+            proposed = announced(trial, invited(mode=mode, min_survivors=3, **terms))
+            site(trial, party).join(proposed)
+            state = trial.site(party) / "state"
+            with closing(sqlite3.connect(state / FILE)) as opened:
+                kept = opened.execute("SELECT content FROM records WHERE session = ?", (proposed.session,)).fetchall()
+            pieces = [content[at : at + 32] for (content,) in kept for at in range(0, len(content) - 32, 100)]
+            site(trial, party).end(proposed.session)
+            left = sum(piece in path.read_bytes() for path in state.iterdir() for piece in pieces)
+            return len(kept), len(pieces) > 3, left
+
+        return then
+
+    def twice(further: int) -> Callable[[Trial], object]:
+        """The same rows in a second total whose survivors nobody shows."""
+
+        def then(trial: Trial) -> object:
+            path = trial.site(1) / "site.toml"
+            path.write_text(path.read_text() + f"[journal]\nfurther_totals = {further}\n")
+            said = []
+            for number in (7, 8):
+                proposed = announced(trial, invited(**committee, session=bytes([number]) * 16))
+                said.append(sorted(site(trial).join(proposed)))
+                site(trial).end(proposed.session)
+            return said, site(trial).count_totals()
+
+        return then
+
+    def paid(epsilon: float, of_run: float = 8.0) -> Callable[[Trial], object]:
+        """A noisy sum is in a site's ledger before its vector leaves; beyond its budget it is declined."""
+
+        def then(trial: Trial) -> object:
+            path, found = trial.site(1) / "site.toml", []
+            demand = (
+                f'[privacy]\nepsilon = {epsilon}\nrun_epsilon = 8.0\nledger = "ledger"\n[journal]\nfurther_totals = 9\n'
+            )
+            path.write_text(path.read_text() + demand)
+            budget = SiteFile.read(path).budget
+            assert budget is not None
+            Ledger.create(trial.site(1) / "ledger", budget)
+            plan = PrivacyPlan(epsilon=of_run, promised_survivors=3)
+            private = plan.apply(LEARNER).learner
+            for number in (7, 8):
+                values = {**committee, "session": bytes([number]) * 16, "clients": clients, "privacy": plan}
+                proposed = announced(trial, Invitation.make(Terms(**values), private, private.init()))
+                try:
+                    found.append(str(sorted(site(trial).join(proposed))))
+                except Exception as error:  # by its name
+                    found.append(type(error).__name__)
+                found.append(str(len(Ledger.open(trial.site(1) / "ledger").releases)))
+            return found
+
+        return then
+
+    for mode, helpers in (("committee", (101, 102)), ("bfv", (KEY_HOLDER_PARTY,))):
+        if MODES[mode].installed:
+            yield f"site, wiped of {mode}", at_a_trial(forgotten(mode, helpers=helpers))
+    yield "site, its rows in a second total", at_a_trial(twice(0))
+    yield "site, its rows in a second total that is allowed", at_a_trial(twice(9))
+    yield "site, paid", at_a_trial(paid(20.0))
+    yield "site, paid beyond its budget", at_a_trial(paid(8.1))
+    yield "site, less noise than it demands", at_a_trial(paid(20.0, 9.0))
     yield "site, wiped", at_a_trial(wiped)
     yield "site, asked again", at_a_trial(again)
     yield "site, a session that ended", at_a_trial(ended)
@@ -640,6 +714,92 @@ def _sites() -> Iterator[Question]:
     yield "site, epochs", at_a_trial(epochs)
     if MODES["bfv"].installed:
         yield "site, key holder", at_a_trial(key_holder)
+
+
+def _tables() -> Iterator[Question]:
+    columns: dict[str, Any] = {
+        "age": {"scale": 7, "missing": 50.0},
+        "sex": {"categories": ("f", "m"), "missing": "flag"},
+        "outcome": {"role": "target", "categories": ("no", "yes")},
+    }
+    schema = TableSchema(missing_values=frozenset({"", "NA"}), columns=columns)
+    yield "table", lambda: (schema.features, schema.classes, schema.n_targets, schema.fingerprint)
+
+    def rows(text: str) -> Callable[[], object]:
+        def asked() -> object:
+            with TemporaryDirectory() as folder:
+                path = Path(folder) / "rows.csv"
+                path.write_text(text, encoding="utf-8")
+                found = schema.rows(path)
+                return found.features, found.targets
+
+        return asked
+
+    head = "name,outcome,sex,age\n"
+    for name, text in {
+        "rows": head + "A,yes,f,32\nB,no,NA,\n", "an unknown category": head + "A,yes,x,32\n",
+        "an unknown class": head + "A,maybe,f,32\n", "a class that is missing": head + "A,NA,f,32\n",
+        "no number": head + "A,yes,f,old\n", "infinity": head + "A,yes,f,inf\n",
+        "a column less": "outcome,age\nyes,3\n",
+        "a column twice": "age,age,sex,outcome\n1,2,f,no\n", "a short line": head + "A,yes,f\n", "nothing": "",
+    }.items():  # fmt: skip
+        yield f"table of {name}", rows(text)
+    for name, change in {
+        "another scale": {"age": {"scale": 8, "missing": 50.0}}, "another order": {"sex": {"categories": ("m", "f")}},
+        "no target": {"outcome": {"categories": ("no", "yes")}},
+        "a category twice": {"sex": {"categories": ("f", "f")}},
+    }.items():  # fmt: skip
+        yield (
+            f"schema of {name}",
+            lambda c=change: TableSchema(columns={**columns, **c}).fingerprint,
+        )
+
+
+def _runs() -> Iterator[Question]:
+    """Whole runs in one process: totals, models, bills; alone and in series, with clients that vanish."""
+    rng = np.random.default_rng(5)
+    rows = {party: ClientRows(np.round(rng.uniform(-2, 2, (9, 2)), 2), np.arange(9) % 3) for party in range(1, 7)}
+    deep = DeepAFL(n_features=2, n_targets=3, feature_bound=4.0, max_rows=64, n_layers=1, d_phi=4, d_f=4, ridge=1.0)
+
+    def run(learner: Any, mode: str, **options: Any) -> Callable[[], object]:
+        def asked() -> object:
+            found = run_federation(learner, rows, MODES[mode], **options)
+            pooled = [rows[party] for party in found.survivors[0]]
+            same = learner.weights_bytes(found.model) == learner.weights_bytes(fit_in_the_clear(learner, pooled))
+            return found.survivors, same, [found.cost_of(party).messages_by_sum for party in (1, 2)], len(found.totals)
+
+        return asked
+
+    for mode in ("plain", "masked", "committee"):
+        yield f"run over {mode}", run(LEARNER, mode)
+        yield f"run of several sums over {mode}", run(deep, mode)
+        yield f"run over {mode}, one vanishes", run(LEARNER, mode, dropouts=lambda number: {2: 0})
+        yield (
+            f"run over {mode}, many vanish",
+            run(LEARNER, mode, dropouts=lambda number: dict.fromkeys((1, 2, 3, 4, 5), 0)),
+        )
+    yield "run in series", run(deep, "masked", in_series=True)
+    yield "run of clients with too many rows", run(LEARNER, "plain", max_client_rows=8)
+
+    def private(epsilon: float) -> Callable[[], object]:
+        def asked() -> object:
+            with TemporaryDirectory() as folder:
+                budget = Budget(epsilon=4.0, delta=1e-5, unit="record", adjacency="add-remove", population="questions")
+                ledger = Ledger.create(Path(folder) / "ledger", budget)
+                plan = PrivacyPlan(epsilon=epsilon, promised_survivors=3)
+                try:
+                    totals = [
+                        run_federation(LEARNER, rows, MODES["masked"], privacy=plan, ledger=ledger).totals[-1]
+                        for _ in range(2)
+                    ]
+                except Exception as error:  # by its name
+                    return type(error).__name__, len(ledger.releases)
+                return len(ledger.releases), totals[0].total.tolist() != totals[1].total.tolist()
+
+        return asked
+
+    for epsilon in (1.0, 3.0, 5.0):
+        yield f"private runs at {epsilon}", private(epsilon)
 
 
 def _dossiers() -> Iterator[Question]:

@@ -198,7 +198,8 @@ def _promises() -> Iterator[Question]:
         yield f"keys of {name}", lambda own=protocol: own.public_keys
     for n in (3, 4, 7, 20):
         clients = tuple(range(1, n + 1))
-        signed = {"identities": tuple(bytes([p]) * 32 for p in clients), "server_identity": bytes(32)}
+        signers = tuple(IdentityKey(bytes([party]) * 32).public for party in (99, *clients))
+        signed = {"identities": signers[1:], "server_identity": signers[0]}
         for kind, more in (("", {}), (", signed", signed)):
             yield (
                 f"promise to {n} clients{kind}",
@@ -342,7 +343,7 @@ def _configurations() -> Iterator[Question]:
         "a short session": {"session_id": bytes(15)},
         "a long context": {"context": bytes(65)},
         "keys without the server's": signed_for_no_server,
-        "a key twice": {**SIGNERS, "identities": (bytes(32),) * 5},
+        "a key twice": {**SIGNERS, "identities": (KEYS[1].public,) * 5},
         "short keys": {**SIGNERS, "identities": tuple(bytes([p]) * 31 for p in CLIENTS)},
         "few keys": {**SIGNERS, "identities": SIGNERS["identities"][:4]},
         "two clients": {"clients": (1, 2)},

@@ -1,4 +1,4 @@
-"""What is asked of the library beside its sums, and what parties are led to: a fault in it is named, and nothing else."""
+"""What is asked of the library beside sums, and what parties are led to: a fault in it is named, and nothing else."""
 
 from __future__ import annotations
 
