@@ -400,7 +400,7 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     | {"group_size": 4, "seed": 1, "ridge": 0.25, "ri_gamma": 1, "max_clients": 2},
 }
 DIFFERENCES["fedhip"] = DIFFERENCES["lda"] = DIFFERENCES["afl"]
-DIFFERENCES["qda"] = DIFFERENCES["lda"] | {"shrinkage": 0.5}
+DIFFERENCES["qda"] = DIFFERENCES["lda"] | {"shrinkage": 0.25}
 FIXED: dict[str, set[str]] = {"random": {"n_features"}, "lda": {"n_features", "target_format", "target_sums"}}
 FIXED["qda"] = FIXED["lda"]
 """Fields that another field decides."""
