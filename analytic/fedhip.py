@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from analytic.errors import NotReadyError, SpecificationError
 from analytic.learner import ClientRows, canonical_context
 from analytic.model_arrays import ModelFileError, Parts
 from analytic.noisy_solve import NoisySolver
-from analytic.row_map import RowTerms
+from analytic.sensitivity import Adjacency, BoundedSum, Unit
 from analytic.statistics import LABELS, Statistics
 
 LARGEST_ALPHA = 2.0**52
@@ -74,18 +74,10 @@ class FedHiP(AFL):
         """The learner's name on the command line and in reports."""
         return "fedhip"
 
-    def bounded(self, terms: RowTerms) -> Self:
-        """The learner behind the row map of these terms; one that has a row map keeps it.
-
-        Raises:
-            SpecificationError: terms under which a client, to whom the total is given, would see too little noise.
-        """
-        if terms.needs_all_shares:
-            raise SpecificationError(
-                "fedhip gives every client the total, and a client knows its own share of the noise: the others' must "
-                "suffice, so state at least 1 colluder"
-            )
-        return AFL.bounded(self, terms)
+    def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
+        """AFL's sums, of which clients are given the last one's total."""
+        *before, last = AFL.bounded_sums(self, unit, adjacency)
+        return (*before, replace(last, given=True))
 
     def init(self) -> FedHiPModel:
         """The model before its sum."""

@@ -218,8 +218,6 @@ class RowTerms:
         centred: whether a first sum may buy the rows' mean.
         client_rows: for privacy of clients, how many rows a client is expected to hold; None for privacy of records.
         gram_share: part of the statistics' budget that goes to the Gram, which weighs a client's joint bound.
-        needs_all_shares: whether the noise just suffices with the share of every client in a total: for a client that
-            sees the total, and so knows it without its own share, it is then too little.
     """
 
     fraction_bits: int = 16
@@ -227,7 +225,6 @@ class RowTerms:
     centred: bool = False
     client_rows: int | None = None
     gram_share: float = 0.3
-    needs_all_shares: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,8 @@ class BoundedSum:
         fraction_bits: f of the rows' lattice.
         preparatory: whether its total only places the rows of the sums to come.
         weight: its part of the budget beside the other sums' weights.
+        given: whether clients are given its total though no sum follows. What follows from every other sum but the last
+            they are given as well: the next one needs it.
     """
 
     label: str
@@ -102,6 +104,7 @@ class BoundedSum:
     fraction_bits: int
     preparatory: bool = False
     weight: Fraction = Fraction(1)
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

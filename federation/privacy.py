@@ -93,7 +93,8 @@ class PrivacyPlan:
         promised_survivors: fewest clients of any released total, each of which adds its share of the noise; the sum
             under the noise must keep this promise. 1 makes every upload private on its own. None lets the server add
             the noise, for those who trust it with exact totals.
-        colluders: clients among them whose shares count for nothing.
+        colluders: clients among them whose shares count for nothing: at least 1 where clients are given what follows
+            from a total, since each knows its own share.
         gram_share: part of the statistics' budget that goes to the Gram matrix.
         mean_share: part of the whole budget that buys the rows' mean first, where a learner centres; 0 leaves rows
             where they are.
@@ -144,14 +145,14 @@ class PrivacyPlan:
             centred=self.mean_share > 0,
             client_rows=self.client_rows if self.unit == "client" else None,
             gram_share=self.gram_share,
-            needs_all_shares=not self.colluders and (self.promised_survivors or 1) > 1,
         )
 
     def bounded(self, learner: AnalyticLearner[Any]) -> Boundable:
         """The learner with every row inside a public ball, and no noise yet.
 
         Raises:
-            PrivacyError: no noise is known that covers this learner's sums.
+            PrivacyError: no noise is known that covers this learner's sums; or every share counts, and clients, each of
+                whom knows its own, are given what follows from a noisy total.
             analytic.errors.SpecificationError: what of its configuration, or of this plan, stands in the way.
         """
         if not isinstance(learner, Boundable):
@@ -159,7 +160,14 @@ class PrivacyPlan:
                 f"no noise is known that covers the sums of {learner.name}: it has no private form; take afl, "
                 "fedhip, random, logistic, deepafl or safle, or leave the privacy plan out"
             )
-        return learner.bounded(self.row_terms)
+        bounded = learner.bounded(self.row_terms)
+        sums = bounded.bounded_sums(self.unit, self.adjacency)
+        if (len(sums) > 1 or sums[-1].given) and not self.colluders and (self.promised_survivors or 1) > 1:
+            raise PrivacyError(
+                f"{learner.name} gives clients what follows from a noisy total ({sums[0].label}), and each knows its "
+                "own share of the noise: the others' must suffice, so state at least 1 colluder"
+            )
+        return bounded
 
     def apply(self, learner: AnalyticLearner[Any]) -> PrivateForm:
         """The learner's private form, the noise of each of its sums and the bill, before anything is sent.

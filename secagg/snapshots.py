@@ -104,6 +104,7 @@ def _read_fields(reader: Reader, kind: Any, fresh: Any) -> Any:
 
 
 def _write(value: Any, kind: Any) -> bytes:
+    kind = _unaliased(kind)
     origin, of = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return b"\0" if value is None else b"\1" + _write(value, _but_none(of))
@@ -129,6 +130,7 @@ def _write(value: Any, kind: Any) -> bytes:
 
 
 def _read(reader: Reader, kind: Any) -> Any:
+    kind = _unaliased(kind)
     origin, of = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return _read(reader, _but_none(of)) if _flag(reader) else None
@@ -152,6 +154,11 @@ def _read(reader: Reader, kind: Any) -> Any:
 def _but_none(kinds: tuple[Any, ...]) -> Any:
     (kind,) = (kind for kind in kinds if kind is not types.NoneType)
     return kind
+
+
+def _unaliased(kind: Any) -> Any:
+    """What an alias of the type statement stands for: from numpy 2.5 on ``NDArray`` is one."""
+    return getattr(get_origin(kind), "__value__", kind)
 
 
 def _flag(reader: Reader) -> bool:

@@ -6,27 +6,20 @@ often. It starts the warm executor in place of Flower's.
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from collections.abc import Sequence
 from types import SimpleNamespace
 
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli import flower_supernode
 
-from federation.flower.warm import Pace, replace
-
-
-def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start the warm executor."""
-    assert words[0] == "flower-superexec", f"a SuperNode starts no {words[0]}"
-    command = [sys.executable, "-m", "federation.flower.superexec", *words[1:]]
-    return subprocess.Popen(command)  # noqa: S603  the words are Flower's own
+from federation.flower.warm import Pace, log_as_json, replace, start_executor
 
 
 def main() -> None:
     """Run Flower's SuperNode with the flags of this command."""
-    replace(start_client_internal, time=SimpleNamespace(sleep=Pace().sleep), subprocess=SimpleNamespace(Popen=start))
+    log_as_json()
+    replace(start_client_internal, time=SimpleNamespace(sleep=Pace().sleep))
+    replace(start_client_internal, subprocess=SimpleNamespace(Popen=start_executor))
     sys.argv[0] = "flower-supernode"
     flower_supernode()
 

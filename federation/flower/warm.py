@@ -10,24 +10,33 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from types import ModuleType
+from typing import Any
 
 from federation.site.errors import DeploymentError
+from federation.site.json_log import JsonLines
+
+LOG = logging.getLogger("analytic_secagg.flower")
 
 SHORTEST_SECONDS = 0.1
-GROWTH = 1.2
-"""A pause is at most a tenth of a second and a fifth of the time since the last message."""
+GROWTH = 1.1
+"""A pause is at most a tenth of a second and a tenth of the time since the last message."""
 
 SECONDS_OF_THE_DEAD = 5.0
-"""A process that has ended stays listed no longer."""
+"""A process that has ended stays listed, and unmentioned, no longer."""
+
+RESTART_SECONDS = 2.0
+"""Between the end of an executor and the start of the next; whoever ends both ends them within it."""
 
 
 class Pace:
@@ -53,52 +62,68 @@ class Nursery:
     """A process without threads or past, which forks; it ends with the one that made it.
 
     Args:
-        commands: by name, what a fork becomes; another name is a program to execute.
+        commands: by name, what a fork becomes.
+        again: the words of a program that serves orders (``serve``) in place of a nursery that has ended; the number of
+            the file that they come from is added.
     """
 
-    def __init__(self, commands: Mapping[str, Callable[[], int | None]]) -> None:
-        self._commands = commands
+    def __init__(self, commands: Mapping[str, Callable[[], int | None]], again: Sequence[str]) -> None:
+        self._again = again
         orders, self._orders = multiprocessing.Pipe(duplex=False)
         if os.fork() == 0:
             self._orders.close()
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            sys.exit(self._serve(orders))
+            sys.exit(serve(commands, orders))
         orders.close()
 
-    def start(self, words: Sequence[str], *, quiet: bool) -> None:
-        """Run a command in a process of its own; ``quiet`` throws away what it prints."""
-        self._orders.send((list(words), quiet))
-
-    def _serve(self, orders: Connection) -> int | None:
-        gc.freeze()
-        while True:
-            while not orders.poll(SECONDS_OF_THE_DEAD):
-                _forget_the_dead()
-            try:
-                words, quiet = orders.recv()
-            except EOFError:
-                return 0
-            _forget_the_dead()
-            if _fork() == 0:
-                orders.close()
-                return self._become(words, quiet)
-
-    def _become(self, words: list[str], quiet: bool) -> int | None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if quiet:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, 1)
-            os.dup2(nowhere, 2)
-        if words[0] not in self._commands:
-            return subprocess.call(words)  # noqa: S603  Flower's own words
-        sys.argv = words
-        return self._commands[words[0]]()
+    def start(self, words: Sequence[str], *, quiet: bool, task: int) -> None:
+        """Run a command in a process of its own; ``quiet`` throws away what it prints, ``task`` is for the log."""
+        order = (list(words), quiet, task)
+        try:
+            self._orders.send(order)
+        except OSError:
+            LOG.warning("the process that forks for messages has ended; another is started in its place")
+            orders, self._orders = multiprocessing.Pipe(duplex=False)
+            subprocess.Popen([*self._again, str(orders.fileno())], pass_fds=[orders.fileno()])  # noqa: S603  our own
+            orders.close()
+            self._orders.send(order)
 
 
-def _forget_the_dead() -> None:
+def serve(commands: Mapping[str, Callable[[], int | None]], orders: Connection) -> int | None:
+    """Fork for each order, and log which forks ended badly, until nobody can give orders any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.freeze()
+    tasks: dict[int, tuple[str, int]] = {}
+    while True:
+        while not orders.poll(SECONDS_OF_THE_DEAD):
+            _bury(tasks)
+        try:
+            words, quiet, task = orders.recv()
+        except EOFError:
+            return 0
+        _bury(tasks)
+        if (process := _fork()) == 0:
+            orders.close()
+            return _become(commands, words, quiet)
+        tasks[process] = words[0], task
+
+
+def _become(commands: Mapping[str, Callable[[], int | None]], words: list[str], quiet: bool) -> int | None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if quiet:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+    sys.argv = words
+    return commands[words[0]]()
+
+
+def _bury(tasks: dict[int, tuple[str, int]]) -> None:
+    """Forget the forks that have ended."""
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            """Forget a child that has ended."""
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            command, task = tasks.pop(ended[0])
+            if code := os.waitstatus_to_exitcode(ended[1]):
+                LOG.error("%s of task %d, process %d, ended with exit code %d", command, task, ended[0], code)
 
 
 def _fork() -> int:
@@ -108,6 +133,41 @@ def _fork() -> int:
             return os.fork()
         except OSError:
             time.sleep(1.0)
+
+
+def start_executor(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start the warm executor in place of Flower's, and again whenever it ends.
+
+    Args:
+        words: Flower's own command.
+        options: of ``subprocess.Popen``.
+    """
+    assert words[0] == "flower-superexec", f"nothing starts {words[0]}"
+    return start_again([sys.executable, "-m", "federation.flower.superexec", *words[1:]], **options)
+
+
+def start_again(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a program, and again whenever it ends while this process lives."""
+    first = subprocess.Popen(command, **options)  # noqa: S603  the words are ours and Flower's own
+
+    def watch() -> None:
+        process = first
+        while True:
+            code = process.wait()
+            time.sleep(RESTART_SECONDS)
+            LOG.error("the executor, process %d, ended with exit code %d; it is started again", process.pid, code)
+            process = subprocess.Popen(command, **options)  # noqa: S603  as above
+
+    threading.Thread(target=watch, daemon=True).start()
+    return first
+
+
+def log_as_json() -> None:
+    """Write what this package logs of its processes to the standard error, a line of JSON each."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    LOG.addHandler(handler)
+    LOG.propagate = False
 
 
 def replace(module: ModuleType, **names: object) -> None:

@@ -137,7 +137,7 @@ def _private(
     names = [entry.name for entry in options.learning.learner]
     private = [name for name in PRIVATE_FORMS if name in names]
     dpsgd = [entry for entry in options.learning.baselines if isinstance(entry, DPSGD)]
-    takers = (*(with_shares(LEARNERS[name]) for name in private), *dpsgd)
+    takers: tuple[Configurable, ...] = (*(with_shares(LEARNERS[name]) for name in private), *dpsgd)
     flags = {flag.removeprefix("--").replace("-", "_") for flag in changed(options.privacy)}
     stated = {name: flags | own[name].keys() for name in private} | {one.name: own[one.name].keys() for one in dpsgd}
     grids = read_grids(options.privacy.tune, takers, stated)

@@ -198,7 +198,12 @@ them.
         metavar="N",
         shown="all that --dropout leaves",
     )
-    colluders: int = option("survivors whose noise counts for nothing", natural, default=0, metavar="N")
+    colluders: int = option(
+        "survivors whose noise counts for nothing; 0 only where clients are given nothing of a noisy total",
+        natural,
+        default=1,
+        metavar="N",
+    )
     mean_share: float = option(
         "part of the budget that buys the rows' mean, to centre them; 0 for one release less",
         lambda text: number(text, "a number from 0 to below 1", lambda share: 0 <= share < 1),

@@ -193,7 +193,7 @@ class PrivateSettings:
     n_clients: int = 100
     partition: Partition = parse_partition("iid")  # noqa: RUF009  (a frozen value)
     promised_survivors: int | None = None
-    colluders: int = 0
+    colluders: int = 1
     dropouts: Dropouts = NO_DROPOUTS
     n_seeds: int = 5
     seed: int = 0

@@ -80,7 +80,7 @@ def test_a_total_that_the_policy_refuses_changes_nothing_and_a_better_one_is_tak
 
 @pytest.mark.parametrize(
     ("learner", "privacy"),
-    [(DEEP, None), (replace(AFL_, ri_gamma=0.0), PrivacyPlan(epsilon=8.0, promised_survivors=3))],
+    [(DEEP, None), (replace(AFL_, ri_gamma=0.0), PrivacyPlan(epsilon=8.0, promised_survivors=3, colluders=1))],
     ids=["of other features", "noisy"],
 )
 def test_a_total_of_too_few_clients_is_refused_where_its_rows_are_not_judged(
@@ -148,7 +148,7 @@ def test_one_call_names_the_modes_there_are() -> None:
 def test_a_private_run_charges_its_ledger_before_any_vector_is_made(tmp_path: Path) -> None:
     """The first run spends the budget; the second is refused before a client has computed anything."""
     learner = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("UQ1.8"), max_rows=100, ridge=0.01)
-    plan = PrivacyPlan(epsilon=2.0, promised_survivors=3, nonnegative=True)
+    plan = PrivacyPlan(epsilon=2.0, promised_survivors=3, colluders=1, nonnegative=True)
     budget = Budget(epsilon=2.0, delta=1e-5, unit="record", adjacency="add-remove", population="these rows")
     ledger = Ledger.create(tmp_path / "ledger", budget)
     rng = np.random.default_rng(0)
@@ -178,7 +178,7 @@ def test_exact_runs_cost_a_ledger_nothing(tmp_path: Path) -> None:
 
 def test_a_sum_that_cannot_keep_the_plan_s_promise_costs_nothing(tmp_path: Path) -> None:
     learner = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("UQ1.8"), max_rows=100, ridge=0.01)
-    plan = PrivacyPlan(epsilon=2.0, promised_survivors=5, nonnegative=True)
+    plan = PrivacyPlan(epsilon=2.0, promised_survivors=5, colluders=1, nonnegative=True)
     budget = Budget(epsilon=2.0, delta=1e-5, unit="record", adjacency="add-remove", population="these rows")
     ledger = Ledger.create(tmp_path / "ledger", budget)
     clients = {party: ClientRows(np.ones((2, 3)), np.array([0, 1])) for party in range(1, 6)}

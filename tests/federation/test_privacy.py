@@ -16,12 +16,21 @@ from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows
+from analytic.logistic import Logistic
 from analytic.row_format import RowFormat
 from analytic.row_map import RowMap
 from analytic.safle import SAFLe
 from federation.privacy import PrivacyPlan
 from secagg import InsecureSeededEntropy, Layout, PlainSum, new_session_id, run_in_memory
-from secagg.dp import Budget, BudgetExceededError, CoordinateNoise, Ledger, PrivacyError, audit_noise
+from secagg.dp import (
+    Budget,
+    BudgetExceededError,
+    CoordinateNoise,
+    DistributedNoise,
+    Ledger,
+    PrivacyError,
+    audit_noise,
+)
 
 FORMAT = RowFormat.parse("UQ1.8")
 LINEAR = AFL(n_features=6, n_targets=3, feature_format=FORMAT, max_rows=100, ridge=0.01)
@@ -29,7 +38,7 @@ DEEP = DeepAFL(n_features=6, n_targets=3, feature_bound=1.0, max_rows=100, n_lay
 FEDHIP = FedHiP(n_features=6, n_targets=3, feature_format=FORMAT, max_rows=100, ridge=0.01)
 COUNTS = SAFLe(n_features=6, n_classes=3, max_rows=100, thresholds=FixedThresholds.evenly(0.0, 1.0, 8))
 PLAN = PrivacyPlan(epsilon=2.0, promised_survivors=4, colluders=1, nonnegative=True)
-CLIENTS = PrivacyPlan(epsilon=2.0, promised_survivors=4, unit="client", client_rows=20)
+CLIENTS = PrivacyPlan(epsilon=2.0, promised_survivors=4, colluders=1, unit="client", client_rows=20)
 PRICED: list[tuple[PrivacyPlan, Any, list[str]]] = [
     (PLAN, LINEAR, ["mean", "statistics"]),
     (replace(PLAN, mean_share=0.0), LINEAR, ["statistics"]),
@@ -149,6 +158,36 @@ def test_a_sum_that_breaks_the_promise_is_refused() -> None:
             private.over(0, under, layout)
 
 
+@pytest.mark.parametrize(
+    ("learner", "mean_share", "seen"),
+    [
+        (LINEAR, 0.05, "mean"),
+        (LINEAR, 0.0, None),
+        (COUNTS, 0.05, None),
+        (FEDHIP, 0.0, "statistics"),
+        (DEEP, 0.0, "sum 0"),
+        (Logistic(learner=LINEAR, n_rounds=1), 0.0, "statistics"),
+    ],
+)
+def test_a_client_that_is_given_a_noisy_total_takes_its_own_share_off(
+    learner: Any, mean_share: float, seen: str | None
+) -> None:
+    """So what is left must carry the promise: with no colluder it is a quarter too little, and is refused by name."""
+    trusting = replace(PLAN, colluders=0, mean_share=mean_share)
+    if seen is None:  # the one total is the server's
+        assert len(trusting.apply(learner).releases) == 1
+    else:
+        with pytest.raises(PrivacyError, match=rf"a noisy total \({seen}\).* so state at least 1 colluder"):
+            trusting.apply(learner)
+    for alone in (1, None):  # each share suffices, or the server adds the noise
+        replace(trusting, promised_survivors=alone).apply(learner)
+    for noise in replace(trusting, colluders=1).apply(learner).noises:
+        assert isinstance(noise, DistributedNoise)
+        refused = DistributedNoise(total=noise.total, promised_survivors=4)
+        shares = zip(refused.share.variances, noise.total.variances, noise.share.variances, strict=True)
+        assert all(3 * too_small < needed <= 3 * own for too_small, needed, own in shares)
+
+
 def test_a_map_of_the_learners_own_is_kept() -> None:
     """With a bias and another bound, say; the noise is sized for what that map promises."""
     own = RowMap.of(PLAN.row_terms)
@@ -170,7 +209,6 @@ def test_a_map_of_the_learners_own_is_kept() -> None:
         (PLAN, replace(COUNTS, ri_gamma=1), SpecificationError, "without the RI process"),
         (PLAN, replace(COUNTS, thresholds=QuantileThresholds(low=0.0, high=1.0)), SpecificationError, "have no price"),
         (CLIENTS, COUNTS, SpecificationError, "bounded by record only"),
-        (replace(PLAN, colluders=0), FEDHIP, SpecificationError, "at least 1 colluder"),
         (PLAN, replace(FEDHIP, ri_gamma=1.0), SpecificationError, "no RI process"),
         (PLAN, replace(LINEAR, ri_gamma=1.0), SpecificationError, "no RI process"),
         (PLAN, replace(LINEAR, target_format=FORMAT), SpecificationError, "for class labels"),

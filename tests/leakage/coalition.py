@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import combinations, product
 from typing import Any
 
@@ -34,6 +34,11 @@ Once = Callable[[object, Callable[[], Any]], Any]
 def opened(config: Sum, message: bytes, *, sender: int, recipient: int) -> Frame:
     """What a message of a sum says. Nobody's word is needed for it: the coalition reads what it saw."""
     digest, public = config.digest_of(message_type(message)), config.identity_of(sender)
+    return _opened(message, digest, sender, recipient, public)
+
+
+@lru_cache(maxsize=2**15)  # most strategies say most messages of others again
+def _opened(message: bytes, digest: bytes, sender: int, recipient: int, public: bytes | None) -> Frame:
     return open_frame(message, digest=digest, sender=sender, recipient=recipient, public=public)
 
 

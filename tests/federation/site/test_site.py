@@ -165,7 +165,7 @@ def test_a_site_declines_a_private_form_whose_totals_would_be_exact(trial: Trial
     settings = RunSettings.of(template_config() | {"learner": name})
     learner: Any = settings.build_learner(5)
     terms = Terms(mode="masked", session=bytes(16), clients=(1, 2, 3, 4, 5), dropout=0.4)
-    plan = PrivacyPlan(epsilon=8.0, promised_survivors=3)
+    plan = PrivacyPlan(epsilon=8.0, promised_survivors=3, colluders=1)
     for private in (plan.bounded(learner), plan.apply(learner).learner):
         with pytest.raises(DeclinedError, match="maps rows for sums with noise, and this sum has none"):
             site(trial, 1).join(Invitation.make(terms, private, private.init()))

@@ -25,6 +25,7 @@ from simulations.audit.attacks.statistics import LONE_ROWS
 from simulations.audit.audit import PRIVATE_TOTAL, TOTAL, Audit, AuditSettings, Cell, audit
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.evaluate import Score, Verdict
+from simulations.audit.negative_controls import MASK_FAULTS
 from simulations.audit.noisy_totals import NOISE_FAULTS
 from simulations.report.audit_findings import findings, print_audit
 from simulations.report.audit_html import folded, promise, to_html
@@ -90,6 +91,13 @@ def test_plain_loses_masked_holds_and_the_total_still_leaks(report: Audit) -> No
     assert report.cell("dictionary", TOTAL).verdict is Verdict.RECOVERED
     assert report.cell("afl_upload", "masked").verdict is Verdict.DOES_NOT_APPLY
     assert all(one.as_stated for one in report.coalitions)
+    assert [control.name for control in report.controls] == [
+        *(one.name for one in MASK_FAULTS),
+        "mask_reuse",
+        "unbound",
+    ]
+    assert all(control.caught for control in report.controls)
+    assert list(report.controls[0].scores) == ["uniformity", "told_apart"]
     assert all(one.as_expected for one in report.noise)
     assert [one.name for one in report.noise] == ["honest", *(fault.name for fault in NOISE_FAULTS)]
     assert report.noise[-1].canary_epsilon > 3 * report.noise[-1].epsilon  # rows beyond the bound
