@@ -32,6 +32,7 @@ from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
 from analytic.logistic import Logistic
 from analytic.model_files import ModelFileError, load_model, save_model
 from analytic.partial_labels import PartialLabels
+from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe, SAFLeModel
@@ -43,6 +44,7 @@ __all__ = [
     "AFL",
     "LABELS",
     "LDA",
+    "QDA",
     "Agreed",
     "AgreedModel",
     "AnalyticError",

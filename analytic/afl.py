@@ -298,7 +298,7 @@ class AFL:
         pooled = self.without_ri(total, survivors)
         return LinearModel(solution=self.solve(pooled, survivors), centre=model.centre)
 
-    def exact_total(self, model: LinearModel, total: Any, survivors: int) -> Statistics | None:
+    def exact_total(self, model: LinearModel, total: Any, survivors: int) -> Statistics | tuple[Statistics, ...] | None:
         """The survivors' pooled statistics; None where rows went through a row map, or are random features."""
         return None if self.row_map or self.lift else self.without_ri(total, survivors)
 
@@ -364,9 +364,12 @@ class AFL:
         if not np.isfinite(rows).all():
             raise InvalidRowsError("exact scores need finite features, and NaN or infinity came: repair these rows")
         try:
-            return self._in_own_units(exact_product(rows, weights))
+            return self._in_own_units(self._exact(rows, weights))
         except OverflowError as error:
             raise InvalidRowsError("scores of these features leave float64; scale them as in training") from error
+
+    def _exact(self, rows: FloatMatrix, weights: FloatMatrix) -> FloatMatrix:
+        return exact_product(rows, weights)
 
     def _lifted(self, features: NDArray[Any]) -> NDArray[Any]:
         """Random features in place of the rows, where they are asked for."""

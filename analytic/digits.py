@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -133,6 +134,8 @@ class Digits:
         """The matrix times a float, exactly."""
         mantissa, exponent = math.frexp(factor)
         digits, number = [], int(math.ldexp(mantissa, 53))
+        zeros = max(0, (number & -number).bit_length() - 1)
+        number, exponent = number >> zeros, exponent + zeros
         half = 1 << self.bits - 1
         while number:
             digits.append((number + half) % (1 << self.bits) - half)
@@ -172,6 +175,14 @@ class Digits:
                     dtype=np.int64,
                     casting="unsafe",
                 )
+        return self._carried(sums, self.bits, self.exponent + other.exponent)
+
+    def dots(self, other: Digits) -> Digits:
+        """Each row times the same row of another matrix, shape (n, 1)."""
+        sums = np.zeros((len(self.planes) + len(other.planes) - 1, len(self.planes[0]), 1), dtype=np.int64)
+        for place, plane in enumerate(self.planes):
+            for other_place, beside in enumerate(other.planes):
+                sums[place + other_place, :, 0] += np.einsum("ij,ij->i", plane, beside).astype(np.int64)
         return self._carried(sums, self.bits, self.exponent + other.exponent)
 
     def sums_of(self, places: NDArray[Any]) -> Digits:
@@ -255,6 +266,22 @@ def exact_product(rows: FloatMatrix, matrix: FloatMatrix) -> FloatMatrix:
     for start in range(0, len(rows), BLOCK_ROWS):
         place = slice(start, start + BLOCK_ROWS)
         found[place] = (Digits.of(rows[place], bits) @ digits).nearest()
+    return found
+
+
+def exact_forms(rows: FloatMatrix, matrices: Sequence[FloatMatrix]) -> FloatMatrix:
+    """z^T Q z of each row for each matrix, shape (n, c), likewise rounded once.
+
+    Raises:
+        OverflowError: one that leaves float64.
+    """
+    bits, found = digit_bits(rows.shape[1]), np.empty((len(rows), len(matrices)))
+    for column, matrix in enumerate(matrices):
+        digits = Digits.of(np.ascontiguousarray(matrix), bits)
+        for start in range(0, len(rows), BLOCK_ROWS):
+            place = slice(start, start + BLOCK_ROWS)
+            own = Digits.of(rows[place], bits)
+            found[place, column] = own.dots(own @ digits).nearest()[:, 0]
     return found
 
 

@@ -54,11 +54,15 @@ class LDA(AFL):
 
     def __post_init__(self) -> None:
         if self.row_map is not None or self.solver is not None:
-            raise SpecificationError("lda has no private form: its noisy sum would hold no counts of classes; take afl")
+            raise SpecificationError(
+                f"{self.name} has no private form: its noisy sum would hold no counts of classes; take afl"
+            )
         if self.target_format != LABELS or not self.target_sums:
-            raise SpecificationError("lda is for class labels and needs their counts: leave target_sums True")
+            raise SpecificationError(f"{self.name} is for class labels and needs their counts: leave target_sums True")
         if not self.fit_intercept:
-            raise SpecificationError("lda has intercepts: give it columns with one, such as ColumnMap(intercept=0)")
+            raise SpecificationError(
+                f"{self.name} has intercepts: give it columns with one, such as ColumnMap(intercept=0)"
+            )
         AFL.__post_init__(self)
 
     @property
@@ -107,11 +111,21 @@ class LDA(AFL):
             certified=found.certified,
         )
 
+    @property
+    def intercept_unit(self) -> int:
+        """The column of ones is one of 2^-unit."""
+        return 0 if self.columns is None else self.columns.intercept or 0
+
     def _intercepts(self, multipliers: NDArray[np.float64], counts: IntVector) -> list[float]:
         """-m_c . w_c / 2 + log(n_c / N), in units of the intercept's column."""
-        total, unit = int(counts.sum()), 0 if self.columns is None else self.columns.intercept or 0
-        with localcontext(prec=40):  # the logarithm of a float has other bits on other machines
-            logs = [float((Decimal(int(n)) / total).ln()) for n in counts]
+        total = int(counts.sum())
         return [
-            ldexp((v + total / int(n)) / 2.0 + log, unit) for v, n, log in zip(multipliers, counts, logs, strict=True)
+            ldexp((v + total / int(n)) / 2.0 + log, self.intercept_unit)
+            for v, n, log in zip(multipliers, counts, log_shares(counts), strict=True)
         ]
+
+
+def log_shares(counts: IntVector) -> list[float]:
+    """Return log(n_c / N) of classes with rows, the same on every machine, which a float's logarithm is not."""
+    with localcontext(prec=40):
+        return [float((Decimal(int(n)) / int(counts.sum())).ln()) for n in counts]

@@ -198,7 +198,9 @@ class Logistic(AroundLinear):
         solver = self.learner.solver
         return self.learner if solver is None else replace(self.learner, solver=replace(solver, factor=DAMPING))
 
-    def exact_total(self, model: LogisticModel, total: Any, survivors: int) -> Statistics | None:
+    def exact_total(
+        self, model: LogisticModel, total: Any, survivors: int
+    ) -> Statistics | tuple[Statistics, ...] | None:
         """The first sum's statistics, as AFL says; None of a gradient."""
         if model.linear.solution is not None:
             return None

@@ -39,6 +39,7 @@ from analytic.model_arrays import ModelFileError as ModelFileError
 from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
 from analytic.partial_labels import PartialLabels
+from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.row_map import CountMap, JointClip, LayerMap, RowClip, RowMap
@@ -56,6 +57,7 @@ LEARNERS: dict[str, type[Any]] = {
     "safle": SAFLe,
     "logistic": Logistic,
     "lda": LDA,
+    "qda": QDA,
     "chosen-afl": Chosen,
     "chosen-random": Chosen,
     "chosen-fedhip": Chosen,
@@ -84,6 +86,7 @@ PARAMETERS: dict[str, type[Any]] = {
     "fedhip": FedHiP,
     "logistic": Logistic,
     "lda": LDA,
+    "qda": QDA,
     "deepafl": DeepAFL,
     "safle": SAFLe,
     "chosen": Chosen,

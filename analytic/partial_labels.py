@@ -20,7 +20,7 @@ from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.learner import Around, ClientRows, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
 from analytic.parts import PartsSpec, together
-from analytic.statistics import LABELS, IntVector, Statistics
+from analytic.statistics import LABELS, IntVector, Statistics, checked_count
 
 UNKNOWN = -1
 """The entry of a target row for a class that the row says nothing of; 0 says no and 1 says yes."""
@@ -60,6 +60,7 @@ class PatternsSpec:
             InvalidRowsError: another size or type, or counts that no total can have.
         """
         n = len(self.parts.parts)
+        checked_count(vector, self, self.parts.parts[0].max_rows)
         found = self.parts.from_vector(vector[n:])
         return tuple(replace(one, n_clients=count) for one, count in zip(found, vector[:n].tolist(), strict=True))
 

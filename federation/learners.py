@@ -19,6 +19,7 @@ from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.logistic import Logistic
 from analytic.partial_labels import PartialLabels
+from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
@@ -343,14 +344,21 @@ def _logistic(settings: LearnerSettings) -> AnalyticLearner[Any]:
     return Logistic(learner=learner, **own)
 
 
-def _lda(settings: LearnerSettings) -> AnalyticLearner[Any]:
+def _lda(settings: LearnerSettings, name: str = "lda") -> LDA:
     """LDA, whose columns have an intercept; of d_phi columns of random features where that is stated."""
     if settings.target_format != LABELS:
-        raise UsageError("lda is for class labels: leave it out, or take afl")
-    ridge, options = _stated_ridge("lda", settings), dict(settings.options)
+        raise UsageError(f"{name} is for class labels: leave it out, or take afl")
+    ridge, options = _stated_ridge(name, settings), dict(settings.options)
     start = replace(settings, ridge=ridge, options=options | {"intercept": True})
     whole: Any = _random(start) if "d_phi" in options else _afl(start)
     return LDA(**{one.name: getattr(whole, one.name) for one in fields(whole)})
+
+
+def _qda(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    own = {name: value for name, value in settings.options.items() if name == "shrinkage"}
+    rest = {name: value for name, value in settings.options.items() if name != "shrinkage"}
+    whole = _lda(replace(settings, options=rest), "qda")
+    return QDA(**{one.name: getattr(whole, one.name) for one in fields(whole)}, **own)
 
 
 def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
@@ -465,6 +473,13 @@ LEARNERS: Mapping[str, LearnerEntry] = {
             name="lda",
             build=_weighing(_lda),
             options={"d_phi": int, "clip": yes_or_no, **WEIGHING, **AGREEING},
+            n_sums=_balancing,
+            labels_only=True,
+        ),
+        LearnerEntry(
+            name="qda",
+            build=_weighing(_qda),
+            options={"shrinkage": float, "clip": yes_or_no, **WEIGHING, **AGREEING},
             n_sums=_balancing,
             labels_only=True,
         ),

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.learner import AnalyticLearner, ClientRows
+from analytic.parts import together
 from federation.datasets import Dataset
 from federation.errors import UsageError
 from secagg import PartyId
@@ -140,7 +141,12 @@ def _entering(
     learner: AnalyticLearner[Any], model: Any, singles: tuple[ClientRows, ...]
 ) -> Iterator[NDArray[np.int64]]:
     for single in singles:
-        yield learner.client_statistics(model, single).cross.sum(axis=1)
+        yield pooled(learner.client_statistics(model, single)).cross.sum(axis=1)
+
+
+def pooled(statistics: Any) -> Any:
+    """A contribution with one Gram, also where it has several, each of a part of the rows."""
+    return together(statistics) if isinstance(statistics, tuple) else statistics
 
 
 def sizes(rows_per_client: int) -> tuple[int, int]:

@@ -6,7 +6,7 @@ Any vector of the right size is taken for a Gram and a cross-correlation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -328,6 +328,9 @@ class _Taped:
 
 IntMatrix = NDArray[np.int64]
 
+FIRST_CLASS = "gram 1"
+"""The segment of a sum that has each class' statistics apart."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reading:
@@ -338,17 +341,38 @@ class Reading:
         cross: shape (d, c).
         count: number of rows.
         target_sum: the rows of each class, where they are said; None where they are not.
+        classes: the same of each class alone, where a sum has them apart.
     """
 
     gram: IntMatrix = field(repr=False)
     cross: IntMatrix = field(repr=False)
     count: int
     target_sum: IntVector | None = field(default=None, repr=False)
+    classes: tuple[Reading, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, layout: Layout, vector: IntVector) -> Self:
-        """Take a vector of segments gram (upper triangle), cross and count apart."""
+        """Take a vector of segments gram (upper triangle), cross and count apart, or of these for each class."""
         parts = {segment.name: vector[place] for segment, place in layout.slices()}
+        if FIRST_CLASS not in parts:
+            return cls._of(parts)
+        n = sum(name.startswith("gram ") for name in parts)
+        own = [cls._of({name: parts[f"{name} {k}"] for name in ("gram", "cross", "count")}) for k in range(1, n + 1)]
+        counts = np.array([one.count for one in own])
+        classes = tuple(
+            replace(one, cross=one.cross * (np.arange(n) == k), target_sum=counts * (np.arange(n) == k))
+            for k, one in enumerate(own)
+        )
+        return cls(
+            gram=np.sum([one.gram for one in own], axis=0),
+            cross=np.hstack([one.cross for one in own]),
+            count=int(counts.sum()),
+            target_sum=counts,
+            classes=classes,
+        )
+
+    @classmethod
+    def _of(cls, parts: Mapping[str, IntVector]) -> Self:
         d = width_of(len(parts["gram"]))
         gram = np.zeros((d, d), dtype=np.int64)
         gram[np.triu_indices(d)] = parts["gram"]

@@ -19,7 +19,7 @@ from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
 from secagg.primitives.identity import IdentityKey
 from simulations.audit.population import EnteringRows, Indices, Population, SideInformation, Truth, sizes
-from simulations.audit.view import SERVER_ALONE, Overlooked, RecordedSum, record_sum
+from simulations.audit.view import FIRST_CLASS, SERVER_ALONE, Overlooked, RecordedSum, record_sum
 
 Cohort = dict[PartyId, Indices]
 Run = tuple[Cohort, RecordedSum]
@@ -211,7 +211,8 @@ def who_spoke(cohort: Cohort, recorded: RecordedSum) -> Run:
 def _first_gram(learner: AnalyticLearner[Any], population: Population) -> tuple[Any, SumSpec[Any]]:
     data, federation = population.dataset, Federation(learner, release=None)
     while (step := federation.next_sum) is not None:
-        if [segment.name for segment in step.layout.segments[:2]] == ["gram", "cross"]:
+        names = [segment.name for segment in step.layout.segments]
+        if names[:2] == ["gram", "cross"] or FIRST_CLASS in names:
             return step.model, step.spec
         public = ClientRows(data.x_test[population.public], data.y_test[population.public])
         federation.take(SumResult(total=step.vector(public), survivors=(1,)))

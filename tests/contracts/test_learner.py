@@ -32,6 +32,7 @@ from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.logistic import Logistic
 from analytic.model_files import model_from_bytes, model_to_bytes
+from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
@@ -139,6 +140,10 @@ CASES = {
     ),
     "logistic-random": Case(Logistic(learner=AFL(**LINEAR | {"feature_format": MAP.row_format}, lift=MAP), n_rounds=1)),
     "lda": Case(LDA(**LINEAR, ridge=0.5, columns=COLUMNS), tuple(own for own in PENALTIES[::3] if own["ridge"])),
+    "qda": Case(
+        QDA(**LINEAR, ridge=0.5, columns=COLUMNS),
+        ({}, {"shrinkage": 0.0, "ri_gamma": 0.1}, {"shrinkage": 0.3, "ridge": 1e-3}, {"shrinkage": 1.0}),
+    ),
     "deepafl": Case(DEEP, (*DEPTHS, {"ridge": 0.0, "gamma": 0.0, "headroom_bits": 9})),
     "deepafl-real": Case(replace(DEEP, target_format=Q("Q3.8")), real_targets=True),
     "deepafl-clip": Case(replace(DEEP, feature_bound=0.5, headroom_bits=0, clip=True)),
@@ -180,6 +185,11 @@ def exact_terms(learner: Any, model: Any, features: NDArray[Any]) -> tuple[NDArr
         phi = np.zeros((len(features), learner.spec.n_groups, learner.spec.n_values))
         np.put_along_axis(phi, digits[:, :, None].astype(np.intp), 1.0, axis=2)
         return phi.reshape(len(features), -1), model.weights
+    if learner.name == "qda":
+        own = learner.columns.features(features)
+        pairs = [[Fraction(x) * Fraction(y) for x in row for y in row] for row in own.tolist()]
+        forms = np.split(model.weights, C, axis=1)
+        return np.array(pairs), np.stack([form.ravel() for form in forms], axis=1)
     if learner.name != "deepafl":
         lifted = features if learner.lift is None else learner.lift.apply(features).values
         return lifted if learner.columns is None else learner.columns.features(lifted), model.weights
@@ -390,7 +400,9 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     | {"group_size": 4, "seed": 1, "ridge": 0.25, "ri_gamma": 1, "max_clients": 2},
 }
 DIFFERENCES["fedhip"] = DIFFERENCES["lda"] = DIFFERENCES["afl"]
+DIFFERENCES["qda"] = DIFFERENCES["lda"] | {"shrinkage": 0.25}
 FIXED: dict[str, set[str]] = {"random": {"n_features"}, "lda": {"n_features", "target_format", "target_sums"}}
+FIXED["qda"] = FIXED["lda"]
 """Fields that another field decides."""
 DIFFERENCES["logistic"] = {"n_rounds": 3, "step": 2.0, "scale": 1.0, "first_share": 0.5}
 DIFFERENCES["logistic"] |= {"learner": AFL(**LINEAR, ridge=0.25)}

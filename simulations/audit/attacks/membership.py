@@ -27,7 +27,7 @@ from simulations.audit.attack import (
     score_members,
 )
 from simulations.audit.evaluate import Score
-from simulations.audit.population import EnteringRows, Truth
+from simulations.audit.population import EnteringRows, Truth, pooled
 from simulations.audit.view import SERVER_ALONE, AdversaryView, Reading, record_federation, view_of
 from simulations.audit.workbench import Bench
 
@@ -256,7 +256,7 @@ class _FirstSums:
         return score_members(guess, truth, rng)
 
     def _layer(self, model: Any, rows: tuple[ClientRows, ...]) -> Floats:
-        return np.array([_row_of(self.learner.client_statistics(model, row).gram) for row in rows])
+        return np.array([_row_of(pooled(self.learner.client_statistics(model, row)).gram) for row in rows])
 
 
 def _row_of(gram: NDArray[np.int64]) -> Floats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from flint import fmpz_mat, nmod_mat
 from numpy.typing import NDArray
@@ -63,6 +65,18 @@ def rebuild(reading: Reading) -> RebuiltRows | None:
         raise TooLargeError(f"rows from a lattice of {n_rows} rows: they are there, and it takes stronger reduction")
     images = units @ inner[columns].astype(object)  # e_i times every column of [Y, X]
     return _rows_of(images, len(counts), scale, reading)
+
+
+def _class_by_class(read: Callable[[Reading], RebuiltRows | None], reading: Reading) -> RebuiltRows | None:
+    """What there is to be read of each class, where a sum has them apart: fewer rows, and as many features."""
+    if not reading.classes:
+        return read(reading)
+    found = [one for part in reading.classes if part.count and (one := read(part)) is not None]
+    return RebuiltRows(
+        rows=np.concatenate([np.zeros((0, len(reading.gram)), dtype=np.int64), *(one.rows for one in found)]),
+        labels=np.concatenate([np.zeros(0, dtype=np.int64), *(one.labels for one in found)]),
+        certified=bool(found) and all(one.certified for one in found),
+    )
 
 
 def _generators(inner: IntMatrix, n_rows: int) -> NDArray[np.intp] | None:
@@ -192,7 +206,7 @@ LATTICE_ROWS = ReadingAttack(
         "included, as long as there are fewer rows than features. It proves its result: no other rows give the same "
         "sums. Success: a row and its label, every number exact. Chance: naming as many rows of the pool."
     ),
-    read=lambda reading, rows: rebuild(reading),
+    read=lambda reading, rows: _class_by_class(rebuild, reading),
     scored=score_rows,
     on_totals=True,
     by_cohort=True,
@@ -207,7 +221,7 @@ PEELING = ReadingAttack(
         "it uncovers the next. SAFLe's buckets make many rows alone. Success: a row and its label, every number exact. "
         "Chance: naming as many rows of the pool."
     ),
-    read=lambda reading, rows: peel(reading),
+    read=lambda reading, rows: _class_by_class(peel, reading),
     scored=score_rows,
     on_totals=True,
     sure=False,  # even in the clear it needs features that are mostly zero

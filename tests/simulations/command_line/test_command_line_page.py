@@ -18,6 +18,7 @@ from analytic.deepafl import ABLATIONS, DeepAFL
 from analytic.features import PROJECTIONS
 from analytic.integer_maps import ACTIVATIONS
 from analytic.logistic import Logistic
+from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
@@ -72,6 +73,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
         | {"row_bits": 16, "d_phi": None, "format": None, "intercept": None},
         "logistic": defaults(Logistic) | defaults(AFL) | {"d_phi": None, "intercept": None},
         "lda": defaults(AFL) | {"d_phi": None},
+        "qda": defaults(QDA),
         "deepafl": defaults(DeepAFL),
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},
     }
@@ -96,7 +98,7 @@ def test_every_option_stands_there_with_its_default(heading: str) -> None:
 
 
 def test_every_learner_and_baseline_is_covered() -> None:
-    known = {"afl", "fedhip", "random", "logistic", "lda", "deepafl", "safle"}
+    known = {"afl", "fedhip", "random", "logistic", "lda", "qda", "deepafl", "safle"}
     assert {name for name, entry in LEARNERS.items()} == known
     assert set(BASELINES) == {"fedavg", "fedprox"}
     assert set(BASELINES["fedavg"].options) == set(BASELINES["fedprox"].options) - {"mu"}

@@ -199,7 +199,7 @@ WRONG = [
     ("audit --dataset diabetes", "attacks look for rows of classes; diabetes has real targets"),
     (
         "compare --learner svm",
-        "a learner is one of afl, fedhip, random, logistic, lda, deepafl, safle, or all of them",
+        "a learner is one of afl, fedhip, random, logistic, lda, qda, deepafl, safle, or all of them",
     ),
     ("compare --learner afl,all", "or all of them as all, not 'all'"),
     ("compare --baselines sgd", "argument --baselines: a baseline is one of fedavg, fedprox"),
