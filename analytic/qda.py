@@ -53,11 +53,9 @@ class QDA(LDA):
     """Quadratic discriminant analysis; a model is a symmetric matrix a class, with z^T Q_c z the score of a row z.
 
     A row z has the intercept's column last. A total is one of each class, and of how many sites have rows of it: gates
-    judge every class by itself.
+    judge every class by itself. What is not said here is as in ``LDA``.
 
     Args:
-        n_features, n_targets, feature_format, max_rows, max_clients, ri_gamma, clip, columns, target_format,
-            target_sums, row_map, solver: as in ``LDA``.
         ridge: what is added to every K_c, in the mapped features' own units squared.
         shrinkage: lambda, 0 to 1. Above 0 a class may have fewer rows than features. Columns of zeros weigh nothing.
         lift: must be None.

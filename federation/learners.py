@@ -34,6 +34,9 @@ DEFAULT_ALPHAS = (1.0, 10.0, 30.0)
 WIDEST = 1024
 """DeepAFL's own default of d_phi and d_f, for backbone features; narrower rows get less (see ``_deepafl``)."""
 
+AUTHORS_LAW: dict[str, Option] = {"projection": "affine", "input_activation": "tanh"}
+"""Of DeepAFL's maps, as its authors' code has them; ``reproduce-the-papers.md`` has it beside others."""
+
 LAW_OF_MAPS = {"projection", "activation", "input_activation", "input_variance", "block_variance"}
 """DeepAFL's options that say what its random maps are; a stated one leaves the others as the class has them."""
 
@@ -371,7 +374,7 @@ def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
     width = min(WIDEST, 1 << (2 * settings.n_features - 1).bit_length())
     own: dict[str, Option] = {"feature_bound": settings.highest, "d_phi": width, "d_f": width}
     if not LAW_OF_MAPS & settings.options.keys():
-        own |= {"projection": "affine", "input_activation": "tanh"}
+        own |= AUTHORS_LAW
     return DeepAFL(
         n_features=settings.n_features,
         n_targets=settings.n_classes,

@@ -24,7 +24,7 @@ from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 from analytic.weighted import Weighted
 from federation.console.process import EXIT_CODES
-from federation.learners import DEFAULT_ALPHAS, LEARNERS, WIDEST, LearnerSettings, Thresholds
+from federation.learners import AUTHORS_LAW, DEFAULT_ALPHAS, LEARNERS, WIDEST, LearnerSettings, Thresholds
 from simulations.compare.baselines import BASELINES
 from simulations.compare.dpsgd import DPSGD
 from simulations.compare.private import PRIVATE_FORMS
@@ -34,7 +34,7 @@ from simulations.report.table import COLUMNS
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
 FROM_DATA = {"d_phi": "from the features", "d_f": "from the features", "low": "lowest", "high": "highest"}
 FROM_DATA |= {"ridges": "the mean diagonal"}
-FROM_DATA |= {"format": "proven", "feature_bound": "from the format", "input_activation": "as the blocks'"}
+FROM_DATA |= {"format": "proven", "feature_bound": "from the format"}
 FROM_DATA |= {"intercept": "real targets", "input_variance": "`1`", "block_variance": "`1`", "ablation": "none"}
 FROM_DATA |= {"class_weights": "none", "patterns": "none"}
 """Defaults that are no numbers, by what the page says of them."""
@@ -74,7 +74,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
         "logistic": defaults(Logistic) | defaults(AFL) | {"d_phi": None, "intercept": None},
         "lda": defaults(AFL) | {"d_phi": None},
         "qda": defaults(QDA),
-        "deepafl": defaults(DeepAFL),
+        "deepafl": defaults(DeepAFL) | AUTHORS_LAW,
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},
     }
     weighing = defaults(Weighted) | {"patterns": None, "headroom": defaults(Agreed)["headroom"]}
