@@ -300,7 +300,7 @@ class PrivateForm:
         Raises:
             secagg.dp.BudgetExceededError, secagg.dp.LedgerError, PrivacyError: it must not be made.
         """
-        return ledger.charge(self.releases[number], session_id=session_id)
+        return ledger.charge(self.releases[self._priced(number)], session_id=session_id)
 
     def due(self, model: Any) -> int:
         """The number of the sum that a model asks for next, from 0.
@@ -308,9 +308,14 @@ class PrivateForm:
         Raises:
             PrivacyError: it asks for none.
         """
-        number = cast("Boundable", self.learner).sums_made(model)
+        return self._priced(cast("Boundable", self.learner).sums_made(model))
+
+    def _priced(self, number: int) -> int:
         if not 0 <= number < len(self.releases):
-            raise PrivacyError("this model has all its sums behind it; no further one has a price")
+            raise PrivacyError(
+                f"sum {number} has no price: there are {len(self.releases)}, from 0, and a model that has all its sums "
+                "behind it asks for no further one"
+            )
         return number
 
     def room(self, number: int, layout: Layout, n_clients: int) -> Layout:

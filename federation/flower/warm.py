@@ -70,7 +70,8 @@ class Nursery:
     def __init__(self, commands: Mapping[str, Callable[[], int | None]], again: Sequence[str]) -> None:
         self._again = again
         orders, self._orders = multiprocessing.Pipe(duplex=False)
-        if os.fork() == 0:
+        self._first = os.fork()
+        if self._first == 0:
             self._orders.close()
             sys.exit(serve(commands, orders))
         orders.close()
@@ -82,6 +83,8 @@ class Nursery:
             self._orders.send(order)
         except OSError:
             LOG.warning("the process that forks for messages has ended; another is started in its place")
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._first, os.WNOHANG)
             orders, self._orders = multiprocessing.Pipe(duplex=False)
             subprocess.Popen([*self._again, str(orders.fileno())], pass_fds=[orders.fileno()])  # noqa: S603  our own
             orders.close()
@@ -156,7 +159,10 @@ def start_again(command: Sequence[str], **options: Any) -> subprocess.Popen[byte
             code = process.wait()
             time.sleep(RESTART_SECONDS)
             LOG.error("the executor, process %d, ended with exit code %d; it is started again", process.pid, code)
-            process = subprocess.Popen(command, **options)  # noqa: S603  as above
+            try:
+                process = subprocess.Popen(command, **options)  # noqa: S603  as above
+            except OSError:  # the system has no room for it now; the next turn finds the same one ended
+                LOG.exception("the executor was not started")
 
     threading.Thread(target=watch, daemon=True).start()
     return first

@@ -114,7 +114,7 @@ def test_every_sum_is_noisy_and_the_noise_is_the_one_on_the_bill(
         assert not found.too_much
         model = private.learner.update(model, spec.from_vector(total), 4)
     assert private.learner.next_sum(model) is None
-    with pytest.raises(PrivacyError, match="all its sums behind it"):
+    with pytest.raises(PrivacyError, match="has all its sums behind it"):
         private.due(model)
     assert private.learner.decision_function(model, rng.random((2, 6))).shape == (2, 3)
 

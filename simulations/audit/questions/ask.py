@@ -15,6 +15,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,13 @@ def answers() -> dict[str, str]:
 
 
 def other_answers() -> Iterator[str]:
-    """Yield which questions are answered otherwise than they were; what needs an extra that is missing is not asked."""
+    """Yield which questions are answered otherwise than they were; what needs an extra that is missing is not asked.
+
+    Raises:
+        OSError: there is no folder for temporary files, without which most answers would be others.
+    """
+    with TemporaryDirectory():
+        pass
     known: Mapping[str, str] = json.loads(ANSWERS.read_text(encoding="utf-8"))
     try:
         yield from (name for name, answer in answers().items() if answer != known.get(name))

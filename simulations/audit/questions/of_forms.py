@@ -326,16 +326,13 @@ def _solved() -> Iterator[Question]:
 def _files() -> Iterator[Question]:
     learner = AFL(**LINEAR, ridge=0.5)
     content = model_to_bytes(learner, fit_in_the_clear(learner, _clients()), classes=("a", "b", "c"))
-    yield "model file", lambda: (content, model_from_bytes(content).classes)
+    read = model_from_bytes(content)  # its bytes also name an estimate of the condition, which differs by machine
+    yield "model file", lambda: (read.learner.weights_bytes(read.model), read.classes)
     for name, bad in {
         "cut": content[:-1], "empty": b"", "of another version": content.replace(b"version", b"versiom", 1),
         "longer": content + b"\0", "of another learner": content.replace(b"afl", b"xyz"),
     }.items():  # fmt: skip
         yield f"model file {name}", lambda bad=bad: model_from_bytes(bad).classes
-    yield (
-        "model file of few classes",
-        lambda: model_to_bytes(learner, fit_in_the_clear(learner, _clients()), classes=("a", "b")),
-    )
     yield "model file of no model", lambda: model_to_bytes(learner, learner.init())
 
 

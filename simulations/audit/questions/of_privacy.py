@@ -295,8 +295,14 @@ def _forms() -> Iterator[Question]:
             spent = ledger.spent()
             return spent == form.guarantee, len(ledger.releases), form.due(form.learner.init())
 
+    def charged_for_no_sum(number: int) -> object:
+        with TemporaryDirectory() as folder:
+            budget = Budget(epsilon=2.0, delta=1e-5, unit="record", adjacency="add-remove", population="questions")
+            return form.charge(number, Ledger.create(Path(folder) / "ledger", budget), session_id=bytes(16))
+
     yield "private form charged", charged
-    yield "private form of no price", lambda: form.charge(7, None, session_id=b"")
+    yield "private form charged for a sum too many", lambda: charged_for_no_sum(len(form.releases))
+    yield "private form charged for a sum before the first", lambda: charged_for_no_sum(-1)
 
 
 def _priced(form: PrivateForm) -> object:
