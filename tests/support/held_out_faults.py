@@ -31,12 +31,20 @@ class Fresh:
 FRESH: list[Fresh] = []
 
 
-def fault(says: str, mode: str = "masked", *, noisy: bool = False, gives: bool = False) -> Any:
-    def keep(plant: Callable[[Any], None]) -> Callable[[Any], None]:
-        FRESH.append(Fresh(plant.__name__, says, mode, plant, noisy, gives))
-        return plant
+def into(faults: list[Fresh]) -> Any:
+    """The decorator that puts a fault among others."""
 
-    return keep
+    def fault(says: str, mode: str = "masked", *, noisy: bool = False, gives: bool = False) -> Any:
+        def keep(plant: Callable[[Any], None]) -> Callable[[Any], None]:
+            faults.append(Fresh(plant.__name__, says, mode, plant, noisy, gives))
+            return plant
+
+        return keep
+
+    return fault
+
+
+fault = into(FRESH)
 
 
 def _sha(*parts: bytes) -> bytes:

@@ -12,7 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from federation.sum_setup import SumSetup
 from secagg import (
     Assumptions,
     CommitteeSum,
@@ -22,6 +24,7 @@ from secagg import (
     InsecureSeededEntropy,
     Layout,
     MaskedSum,
+    PartyId,
     PartySecrets,
     PlainSum,
     Receipt,
@@ -36,16 +39,19 @@ from secagg.carriers.encrypted import Encrypted, check_key_holder, fingerprint, 
 from secagg.carriers.parameters import EncryptionParameters
 from secagg.committee import SealingKey
 from secagg.committee.epochs import AcceptedEpochs, OwnEpochs
+from secagg.committee.messages import SET_LABEL, SetCertificate, set_hash
 from secagg.committee.replication import Replication, believed
 from secagg.config import SERVER, SumConfig
 from secagg.differencing import fewest_left
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, Release, make_room
 from secagg.durable import DurableClient, DurableServer
 from secagg.entropy import os_entropy
+from secagg.errors import ConfigurationError
 from secagg.layout import Segment
 from secagg.masked.assumptions import plan
 from secagg.masked.expander import expander, is_certified
 from secagg.masked.graph import expander_neighbours, fewest_holders, harary_neighbours
+from secagg.masked.messages import AdvertisedKeys, Roster
 from secagg.masked.series import MaskedSeries
 from secagg.policy import ClientPolicy, NoiseDemand
 from secagg.primitives import shamir
@@ -56,6 +62,7 @@ from secagg.primitives.identity import is_signed
 from secagg.primitives.sealing import open_sealed, seal
 from secagg.receipts import check_evidence, commitment, opening_of, quorum, tree_of
 from secagg.ring import RingVector
+from secagg.wire import MessageType, seal_frame, signed_statement
 
 Question = tuple[str, Callable[[], object]]
 
@@ -262,9 +269,46 @@ def _graphs() -> Iterator[Question]:
         "numbers of a signed sum",
         lambda: (SIGNED.shares_needed, SIGNED.corrupt, SIGNED.harmless_colluders, SIGNED.signatures_needed),
     )
+    yield "keys of strangers and of others", lambda: [SIGNED.identity_of(party) for party in range(8)]
+    yield "keys of helpers and of strangers", lambda: [FOUR.identity_of(party) for party in (4, 5, 6, 9, 10, 99)]
+    setup = SumSetup(layout=LAYOUT, clients=CLIENTS, session_id=SESSION)
+    yield (
+        "survivors where nobody says otherwise",
+        lambda: [replace(setup, clients=tuple(range(1, n + 1))).survivors for n in range(2, 30)],
+    )
+    for signed in range(4):
+        proof = {party: KEYS[party].sign(SET_LABEL, set_hash(FOUR.digest, {})) for party in list(BOXES)[:signed]}
+        yield (
+            f"a failure that {signed} helpers signed",
+            lambda own=proof: FOUR.check_failure(SetCertificate(survivors=(), signatures=own).to_payload()),
+        )
+    for name, signer in (("its own", 2), ("the server's", SERVER), ("another client's", 3)):
+        yield f"client 2's keys under {name} signature", lambda own=signer: _told_keys_signed_by(own)
     yield "whose secrets few hold", lambda: (DRAWN.lonely(FORTY), DRAWN.lonely(FORTY[:4]))
     yield "assumptions beyond all", lambda: Assumptions(corruption=1.0)
     yield "assumptions of no bits", lambda: Assumptions(security_bits=0)
+
+
+def _told_keys_signed_by(signer: PartyId) -> object:
+    """What client 1 answers to a roster with fresh keys for client 2, under somebody's signature."""
+    own, vector = PartySecrets(identity=KEYS[1]), np.zeros(3, dtype=np.int64)
+    client = SIGNED.client(1, vector, secrets=own, entropy=InsecureSeededEntropy(1))
+    client.start()
+    keys = {}
+    for party in CLIENTS:
+        fresh = [KeyPair(bytes([number + party]) * 32).public for number in (50, 60)]
+        said = AdvertisedKeys(sealing_key=fresh[0], masking_key=fresh[1])
+        statement = signed_statement(
+            MessageType.ADVERTISED_KEYS, said.to_payload(), digest=SIGNED.setup_digest, sender=party, recipient=SERVER
+        )
+        by = KEYS[signer if party == 2 else party]
+        keys[party] = replace(said, signature=Ed25519PrivateKey.from_private_bytes(by.secret).sign(statement))
+    del keys[1]
+    digest = SIGNED.digest_of(MessageType.ROSTER)
+    payload = Roster(keys=keys).to_payload()
+    return client.receive(
+        seal_frame(MessageType.ROSTER, payload, digest=digest, sender=SERVER, recipient=1, identity=KEYS[SERVER])
+    )
 
 
 def _policies() -> Iterator[Question]:
@@ -304,6 +348,12 @@ def _policies() -> Iterator[Question]:
         ("no epoch asked", only, ALL_FOUR, ()),
         ("no identities", known, MASKED, ()),
         ("another client's key", replace(known, identities=ROSTER | {2: bytes(32)}), SIGNED, ()),
+        (
+            "two clients' keys in each other's place",
+            replace(known, identities=ROSTER | {1: ROSTER[2], 2: ROSTER[1]}),
+            SIGNED,
+            (),
+        ),
         ("a client less in the roster", replace(known, identities={1: ROSTER[1]}), SIGNED, ()),
         ("another server", replace(known, server_identity=KEYS[9].public), SIGNED, ()),
         ("noise kept", private, NOISY, [release]),
@@ -458,6 +508,11 @@ def _layouts() -> Iterator[Question]:
 
 
 def _primitives() -> Iterator[Question]:
+    for kind in (KeyPair, BoxKey, IdentityKey):
+        yield (
+            f"{kind.__name__} of drawn bytes",
+            lambda k=kind: [k.generate(lambda n, b=b: b * n).public for b in (b"a", b"b")],
+        )
     one, other = KeyPair(bytes(range(32))), KeyPair(bytes(range(1, 33)))
     for label, context in (("a", ()), ("b", ()), ("a", (b"c",)), ("a", (b"c", b"d")), ("a", (b"cd",))):
         yield f"key of {label} {context}", lambda a=label, c=context: derive_key(bytes(32), a, *c)
@@ -709,11 +764,23 @@ def _encrypted() -> Iterator[Question]:
     yield "pinned context", lambda: pin_context(b"context", fingerprint(b"context"))
     yield "pinned context, another", lambda: pin_context(b"other", fingerprint(b"context"))
     carrier = Encrypted(parameters=good, public_context=b"context", key_holder=6)
+    yield (
+        "context that its holder did not sign",
+        lambda: _refused_for_its_signature(replace(carrier, holder_identity=KEYS[6].public)),
+    )
     yield "what a digest takes of a context", lambda: carrier.digested
     yield (
         "security by degree",
         lambda: [EncryptionParameters.__module__, *(choose_parameters(LAYOUT, n).all_prime_bits for n in (3, 30, 300))],
     )
+
+
+def _refused_for_its_signature(carrier: Encrypted) -> bool:
+    try:
+        PlainSum(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, carrier=carrier)
+    except ConfigurationError as error:
+        return "is not signed by key holder" in str(error)
+    return False
 
 
 def _differences() -> Iterator[Question]:
