@@ -156,7 +156,7 @@ def test_one_hash_whatever_the_mode_partition_and_cohort(learner: str) -> None:
 
 def test_what_is_this_machines_alone_is_named() -> None:
     """Digits have columns of zeros: without gamma nothing proves a transform."""
-    chosen = ChosenLearner(entry=LEARNERS["deepafl"], options=SMALL["deepafl"] | {"gamma": 0.0})
+    chosen = ChosenLearner(entry=LEARNERS["deepafl"], options=SMALL["deepafl"] | {"gamma": 0.0, "projection": "nin"})
     (run,) = (comparison := compare(small_digits(), settings(learners=(chosen,), modes=choose_modes(["plain"])))).runs
     assert not run.certified
     assert run.uncertified == ("transform.0 by eigenvectors in float64",)
