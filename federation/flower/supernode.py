@@ -18,8 +18,11 @@ from federation.flower.warm import Pace, log_as_json, replace, start_executor
 def main() -> None:
     """Run Flower's SuperNode with the flags of this command."""
     log_as_json()
-    replace(start_client_internal, time=SimpleNamespace(sleep=Pace().sleep))
-    replace(start_client_internal, subprocess=SimpleNamespace(Popen=start_executor))
+    replace(
+        start_client_internal,
+        time=SimpleNamespace(sleep=Pace().sleep),
+        subprocess=SimpleNamespace(Popen=start_executor),
+    )
     sys.argv[0] = "flower-supernode"
     flower_supernode()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from secagg.errors import ConfigurationError, ConsentRefusedError, SecureSumErro
 from secagg.in_memory import Envelope, run_in_memory
 from secagg.layout import IntVector, Layout
 from secagg.receipted_sum import ReceiptedSum, SignedBy
-from secagg.sessions import Contribution
+from secagg.sessions import Contribution, Session
 from secagg.sums import NO_SECRETS, PartySecrets, SumProtocol, Upload
 from secagg.wire import MessageType, carries_vector, message_type
 from simulations.audit.held import held
@@ -38,6 +38,7 @@ HEADER = (3, 35, 45, 50, 300, 307, 335, 339, 367, 370)
 IS_DRAWN = (MessageType.ADVERTISED_KEYS, MessageType.SEALED_SHARES)
 """Whose bytes are drawn: two copies of one session do not say the same."""
 
+_Session = TypeVar("_Session", bound=Session)
 
 OWN_MODES = ("plain", "masked", "committee", "ckks", "bfv", "masked+ckks", "masked+bfv")
 """Those of this library; what others promise, their contracts say (``tests/contracts``)."""
@@ -248,15 +249,12 @@ def _changed(message: bytes) -> Iterator[bytes]:
     yield message[:-1]
 
 
-class _LedParty:
-    """A client's or helper's session."""
+class _LedSession(Generic[_Session]):
+    """One side's session, of which copies are restored."""
 
-    def __init__(self, led: _Led, party: PartyId, make: Callable[[], ClientSession]) -> None:
-        self._led, self._party, self._make, self.session = led, party, make, make()
-
-    @property
-    def party(self) -> PartyId:
-        return self._party
+    def __init__(self, led: _Led, make: Callable[[], _Session]) -> None:
+        self._led, self._make = led, make
+        self.session = make()
 
     @property
     def bound_to(self) -> bytes:
@@ -268,10 +266,22 @@ class _LedParty:
     def restore(self, snapshot: bytes) -> None:
         self.session.restore(snapshot)
 
-    def _restored(self) -> ClientSession:
+    def _restored(self) -> _Session:
         own = self._make()
         own.restore(self.session.snapshot())
         return own
+
+
+class _LedParty(_LedSession[ClientSession]):
+    """A client's or helper's session."""
+
+    def __init__(self, led: _Led, party: PartyId, make: Callable[[], ClientSession]) -> None:
+        super().__init__(led, make)
+        self._party = party
+
+    @property
+    def party(self) -> PartyId:
+        return self._party
 
     def start(self) -> bytes | None:
         said = self.session.start()
@@ -311,37 +321,19 @@ def _again(copy: ClientSession, message: bytes) -> bytes | None:
         return None
 
 
-class _LedServer:
+class _LedServer(_LedSession[ServerSession]):
     """The server's session."""
-
-    def __init__(self, led: _Led, make: Callable[[], ServerSession]) -> None:
-        self._led, self._make, self._session = led, make, make()
 
     @property
     def result(self) -> Any:
-        return self._session.result
+        return self.session.result
 
     @property
     def waiting_for(self) -> frozenset[PartyId]:
-        return self._session.waiting_for
-
-    @property
-    def bound_to(self) -> bytes:
-        return self._session.bound_to
-
-    def snapshot(self) -> bytes:
-        return self._session.snapshot()
-
-    def restore(self, snapshot: bytes) -> None:
-        self._session.restore(snapshot)
-
-    def _go_on(self) -> None:
-        own = self._make()
-        own.restore(self._session.snapshot())
-        self._session = own
+        return self.session.waiting_for
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        led, kind, own = self._led, message_type(message), self._session
+        led, kind, own = self._led, message_type(message), self.session
         name = kind.name if kind else "a message"
         for changed in _changed(message):
             led.refuse(f"{name} is taken with a bit changed", lambda changed=changed: own.receive(sender, changed))  # type: ignore[misc]
@@ -356,12 +348,12 @@ class _LedServer:
             led.refuse(f"{name} of another session is taken", lambda: own.receive(sender, yesterday))
         own.receive(sender, message)
         led.refuse(f"{name} is taken twice", lambda: own.receive(sender, message))
-        self._go_on()
-        led.refuse(f"{name} is taken again by a restored server", lambda: self._session.receive(sender, message))
+        self.session = self._restored()
+        led.refuse(f"{name} is taken again by a restored server", lambda: self.session.receive(sender, message))
 
     def close_round(self) -> Mapping[PartyId, bytes]:
-        asked = self._session.close_round()
-        self._go_on()
-        if self._session.result is not None:
-            self._led.refuse("a sum that is over is closed again", self._session.close_round)
+        asked = self.session.close_round()
+        self.session = self._restored()
+        if self.session.result is not None:
+            self._led.refuse("a sum that is over is closed again", self.session.close_round)
         return asked

@@ -20,12 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from simulations.audit.questions import Question
 from simulations.audit.questions.of_forms import about_forms
 from simulations.audit.questions.of_privacy import about_privacy
 from simulations.audit.questions.of_sites import about_sites
 from simulations.audit.questions.of_sums import about_sums
-
-Question = tuple[str, Callable[[], object]]
 
 ANSWERS = Path(__file__).with_name("answers.json")
 SHORT = 48

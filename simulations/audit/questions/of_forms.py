@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -29,8 +29,7 @@ from analytic.statistics import Statistics, StatisticsSpec
 from analytic.weighted import Weighted
 from federation.federation import Federation, Step
 from secagg import SumResult
-
-Question = tuple[str, Callable[[], object]]
+from simulations.audit.questions import Question
 
 D, C = 5, 3
 SIZES: dict[str, Any] = {"n_features": D, "max_rows": 1000}

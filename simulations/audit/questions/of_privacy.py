@@ -22,15 +22,14 @@ from analytic.sensitivity import NoiseScales, gradient_sensitivity, noise_levels
 from federation.federation import Federation, Step
 from federation.privacy import PrivacyPlan, PrivateForm, reach_beyond
 from secagg import InsecureSeededEntropy, Layout, SumResult
-from secagg.dp import Budget, CoordinateNoise, DistributedNoise, Ledger, Release, guarantee
+from secagg.dp import Budget, CoordinateNoise, DistributedNoise, Ledger, PrivacyGuarantee, Release, guarantee
 from secagg.dp.accountant import calibrate, rounding_log_ratio
 from secagg.dp.audit import audit_noise
 from secagg.dp.conversions import gdp_delta, gdp_epsilon, gdp_rho, zcdp_delta, zcdp_epsilon, zcdp_rho
 from secagg.dp.discrete_gaussian import DiscreteGaussian, discrete_gaussian
 from secagg.dp.noise import convolution_log_ratio
+from simulations.audit.questions import Question
 from simulations.audit.questions.of_sums import numbers_of
-
-Question = tuple[str, Callable[[], object]]
 
 LEVELS = np.array([0, 1, 2, 1, 2], dtype=np.uint8)
 NOISE = CoordinateNoise(levels=LEVELS, variances=(400, 90_000))
@@ -286,23 +285,21 @@ def _forms() -> Iterator[Question]:
 
     yield "statistics beyond their bound", lambda: [beyond(1), beyond(3)]
 
-    def charged() -> object:
+    def booked(*numbers: int) -> tuple[PrivacyGuarantee | None, int]:
         with TemporaryDirectory() as folder:
             budget = Budget(epsilon=2.0, delta=1e-5, unit="record", adjacency="add-remove", population="questions")
             ledger = Ledger.create(Path(folder) / "ledger", budget)
-            for number in range(len(form.releases)):
+            for number in numbers:
                 form.charge(number, ledger, session_id=bytes(16))
-            spent = ledger.spent()
-            return spent == form.guarantee, len(ledger.releases), form.due(form.learner.init())
+            return ledger.spent(), len(ledger.releases)
 
-    def charged_for_no_sum(number: int) -> object:
-        with TemporaryDirectory() as folder:
-            budget = Budget(epsilon=2.0, delta=1e-5, unit="record", adjacency="add-remove", population="questions")
-            return form.charge(number, Ledger.create(Path(folder) / "ledger", budget), session_id=bytes(16))
+    def charged() -> object:
+        spent, n_releases = booked(*range(len(form.releases)))
+        return spent == form.guarantee, n_releases, form.due(form.learner.init())
 
     yield "private form charged", charged
-    yield "private form charged for a sum too many", lambda: charged_for_no_sum(len(form.releases))
-    yield "private form charged for a sum before the first", lambda: charged_for_no_sum(-1)
+    yield "private form charged for a sum too many", lambda: booked(len(form.releases))
+    yield "private form charged for a sum before the first", lambda: booked(-1)
 
 
 def _priced(form: PrivateForm) -> object:

@@ -61,9 +61,8 @@ from secagg.config import SERVER
 from secagg.dp import Budget, Ledger
 from secagg.policy import ClientPolicy
 from secagg.wire import MessageType, seal_frame
+from simulations.audit.questions import Question
 from simulations.audit.questions.of_sums import BOXES, KEYS
-
-Question = tuple[str, Callable[[], object]]
 
 TEN = tuple(range(1, 11))
 LAYOUT = Layout.of([("sum", 2, 100)])

@@ -63,8 +63,7 @@ from secagg.primitives.sealing import open_sealed, seal
 from secagg.receipts import check_evidence, commitment, opening_of, quorum, tree_of
 from secagg.ring import RingVector
 from secagg.wire import MessageType, seal_frame, signed_statement
-
-Question = tuple[str, Callable[[], object]]
+from simulations.audit.questions import Question
 
 LAYOUT = Layout.of([("counts", 3, 10)])
 CLIENTS = (1, 2, 3, 4, 5)

@@ -33,9 +33,10 @@ def alarmed(attack: Attack, bench: Bench, mode: Mode) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def five_clients_collude(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every coalition of five clients, and not of seven: a third of the time."""
-    monkeypatch.setattr("simulations.audit.attacks.collusion.COHORT", 5)
+def five_clients_collude(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every coalition of five clients, and not of seven: a third of the time. Slow tests take the seven of a report."""
+    if request.node.get_closest_marker("slow") is None:
+        monkeypatch.setattr("simulations.audit.attacks.collusion.COHORT", 5)
 
 
 def fresh(bench: Bench, entropy: Entropy = os_entropy) -> Bench:
