@@ -64,6 +64,7 @@ from secagg.receipts import check_evidence, commitment, opening_of, quorum, tree
 from secagg.ring import RingVector
 from secagg.wire import MessageType, seal_frame, signed_statement
 from simulations.audit.questions import Question
+from simulations.audit.questions.changed import changed, parts
 
 LAYOUT = Layout.of([("counts", 3, 10)])
 CLIENTS = (1, 2, 3, 4, 5)
@@ -148,34 +149,26 @@ def about_sums() -> Iterator[Question]:
 
 def _digests() -> Iterator[Question]:
     """A digest depends on all that parties agree on."""
-    changes: dict[str, Any] = {
-        "": {},
-        "session": {"session_id": bytes(16)},
-        "context": {"context": b"model"},
-        "clients": {"clients": (1, 2, 3, 4, 6)},
-        "layout, name": {"layout": Layout.of([("count", 3, 10)])},
-        "layout, size": {"layout": Layout.of([("counts", 4, 10)])},
-        "layout, bound": {"layout": Layout.of([("counts", 3, 11)])},
-        "layout, one client's bound": {"layout": Layout.of([("counts", 3, 10, 2)])},
-        "layout, agreed": {"layout": Layout(LAYOUT.segments, b"agreed")},
-        "signers": {**SIGNERS},
-        "a server's key": {**SIGNERS, "server_identity": KEYS[9].public},
-    }
-    own: dict[str, Any] = {
-        "threshold": {"threshold": 5},
-        "degree without assumptions": {"degree": 2, "threshold": 3, "graph_seed": bytes(32)},
-        "assumptions": {"assumptions": Assumptions(corruption=0.1, dropout=0.2)},
-    }
-    for name, change in {**changes, **own}.items():
-        yield f"digest of masked, {name}", lambda change=change: replace(MASKED, **change).digest
-        yield (
-            f"set-up digest of masked, {name}",
-            lambda change=change: replace(MASKED, **change).setup_digest,
+    agreed: dict[str, Any] = {"layout": LAYOUT, "clients": CLIENTS, "session_id": SESSION, "context": b"model"}
+    yield from changed("plain sum", lambda **own: PlainSum(**own).digest, **agreed, min_survivors=4, **SIGNERS)
+    for what in ("digest", "setup_digest"):
+        yield from changed(
+            f"{what} of a masked sum",
+            lambda what=what, **own: getattr(MaskedSum(**own), what),
+            **agreed,
+            threshold=4,
+            **SIGNERS,
         )
-    for name, change in {**changes, "survivors": {"min_survivors": 3}}.items():
-        yield f"digest of plain, {name}", lambda change=change: replace(PLAIN, **change).digest
-        if "key" not in name and "signers" not in name:
-            yield f"digest of committee, {name}", lambda c=change: replace(COMMITTEE, **c).digest
+        yield from changed(
+            f"{what} of a drawn sum",
+            lambda what=what, **own: getattr(MaskedSum(**own), what),
+            **parts(DRAWN),
+        )
+    yield from changed(
+        "committee's sum",
+        lambda **own: CommitteeSum(**own).digest,
+        **parts(FOUR),
+    )
     yield "digest of committee, corrupt", lambda: replace(COMMITTEE, corrupt_helpers=0).digest
     yield "digest of committee, one helper", lambda: replace(COMMITTEE, helper_keys=COMMITTEE.helper_keys[:1]).digest
     for name, protocol in SUMS.items():
