@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas
 
 from analytic.bucketing import Digits
+from analytic.checked_products import GramSum
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.statistics import INT64_MAX, LABELS, IntMatrix, IntVector, checked_count, count_segment, too_many_rows
@@ -364,7 +364,7 @@ class _IndicatorProducts:
 
     def _start(self) -> None:
         size = self._spec.n_groups * (self._spec.n_values - 1)
-        self._inner = np.zeros((size, size), dtype=np.float32, order="F")
+        self._inner = GramSum(size, np.float32)
         self._margins = np.zeros(size, dtype=np.int64)
         self._rows = 0
 
@@ -380,13 +380,13 @@ class _IndicatorProducts:
         columns = columns.reshape(len(indices), len(self._margins))
         self._margins += np.count_nonzero(columns, axis=0)
         self._rows += len(indices)
-        floats = columns.astype(np.float32)
-        self._inner = blas.ssyrk(1.0, floats.T, beta=1.0, c=self._inner, overwrite_c=True)
+        self._inner.add(columns.astype(np.float32))
 
     def finish(self) -> None:
         """Move what is pending to the triangle."""
         n_groups, n_values = self._spec.n_groups, self._spec.n_values
-        inner = self._inner.reshape(n_groups, n_values - 1, n_groups, n_values - 1)
+        self._inner.check()
+        inner = self._inner.matrix.reshape(n_groups, n_values - 1, n_groups, n_values - 1)
         margins = np.empty((n_groups, n_values), dtype=np.int64)
         margins[:, 1:] = self._margins.reshape(n_groups, -1)
         margins[:, 0] = self._rows - margins[:, 1:].sum(axis=1)
@@ -397,7 +397,7 @@ class _IndicatorProducts:
             _add_strip(self._triangle, self._spec.n_cells, i * n_values, strip)
 
 
-def _completed(inner: NDArray[np.float32], left: IntMatrix, right: IntMatrix) -> NDArray[np.int64]:
+def _completed(inner: NDArray[Any], left: IntMatrix, right: IntMatrix) -> NDArray[np.int64]:
     """Contingency tables (groups, values, groups, values) from their entries for values >= 1 and their margins."""
     table = np.empty((len(left), left.shape[1], len(right), right.shape[1]), dtype=np.int64)
     table[:, 1:, :, 1:] = inner

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.checked_products import digit_product
 from analytic.row_format import FloatMatrix
 
 Planes = NDArray[np.float64]
@@ -166,7 +167,7 @@ class Digits:
         right = np.ascontiguousarray(other.planes.transpose(1, 0, 2)).reshape(inner, m * columns)
         sums = np.zeros((n + m - 1, rows, columns), dtype=np.int64)
         for place, plane in enumerate(self.planes):
-            products = (plane @ right).reshape(rows, m, columns)
+            products = digit_product(plane, right).reshape(rows, m, columns)
             for other_place in range(m):
                 np.add(
                     sums[place + other_place],

@@ -32,5 +32,9 @@ class NotPositiveDefiniteError(AnalyticError):
     """G + ridge I has no Cholesky factor and G is no Gram matrix: noise in the sum, or a wrong total."""
 
 
+class WrongProductError(AnalyticError):
+    """The BLAS of a machine multiplied whole numbers wrongly; what it computed is not to be trusted."""
+
+
 class NotReadyError(AnalyticError):
     """A model was asked for something before the total it needs has arrived."""

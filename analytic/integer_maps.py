@@ -29,6 +29,7 @@ from flint import arb, ctx
 from numpy.typing import NDArray
 from scipy.special import erf
 
+from analytic.checked_products import check_product
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import FloatMatrix, refuse_mask
 
@@ -131,6 +132,11 @@ class FixedMatrix:
         return np.ldexp(biases, self.fraction_bits).astype(np.int64)
 
     @property
+    def units(self) -> IntMatrix:
+        """The entries in units of 2^-fraction_bits."""
+        return np.ldexp(self.values, self.fraction_bits).astype(np.int64)
+
+    @property
     def limb_bits(self) -> int:
         """How many bits a row's entry may have in one product that is exact in float64."""
         return self.limb_bits_of(self.sums)
@@ -200,6 +206,8 @@ def _product(values: FloatMatrix, fraction_bits: int, matrix: FixedMatrix) -> tu
     )
     if reach <= 2**EXACT_BITS:
         found = values @ matrix.values
+        product = np.ldexp(found, fraction_bits + matrix.fraction_bits).astype(np.int64)
+        check_product(np.ldexp(values, fraction_bits).astype(np.int64), matrix.units, product)
         return found if matrix.biases is None else np.add(found, matrix.biases, out=found), None
     if reach > 2**WIDEST_BITS:
         raise RowsOutsideFormatError(
@@ -210,7 +218,9 @@ def _product(values: FloatMatrix, fraction_bits: int, matrix: FixedMatrix) -> tu
         )
     total = np.zeros((len(values), matrix.values.shape[1]), dtype=np.int64)
     for shift, limb in _limbs(np.ldexp(values, fraction_bits).astype(np.int64), matrix.limb_bits):
-        total += np.ldexp(limb @ matrix.values, matrix.fraction_bits).astype(np.int64) << shift
+        product = np.ldexp(limb @ matrix.values, matrix.fraction_bits).astype(np.int64)
+        check_product(limb.astype(np.int64), matrix.units, product)
+        total += product << shift
     if matrix.biases is not None:
         total += biases << fraction_bits
     return np.ldexp(total.astype(np.float64), -fraction_bits - matrix.fraction_bits), total
@@ -234,7 +244,9 @@ def quadratic_forms(gram: IntMatrix, matrix: FixedMatrix) -> list[int]:
     units, width = np.ldexp(matrix.values, matrix.fraction_bits), matrix.limb_bits
     totals = [0] * units.shape[1]
     for shift, limb in _limbs(gram, width):
-        for more, part in _limbs((limb @ units).astype(np.int64), width):
+        product = (limb @ units).astype(np.int64)
+        check_product(limb.astype(np.int64), matrix.units, product)
+        for more, part in _limbs(product, width):
             sums = np.einsum("ij,ij->j", units, part).tolist()
             totals = [total + (int(found) << shift + more) for total, found in zip(totals, sums, strict=True)]
     return totals

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.afl import AFL, LinearModel
+from analytic.checked_products import check_product
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.evaluation import TallySpec
 from analytic.integer_maps import EXACT_BITS, FixedRows, scores, softmax
@@ -301,5 +302,8 @@ def _product(rows: FixedRows, residuals: FloatMatrix) -> NDArray[np.int64]:
     step = max(1, min(4096, (1 << EXACT_BITS) // largest))
     for start in range(0, len(units), step):
         place = slice(start, start + step)
-        total += (units[place].T @ goals[place]).astype(np.int64)
+        left, right = units[place].T, goals[place]
+        product = (left @ right).astype(np.int64)
+        check_product(left.astype(np.int64), right.astype(np.int64), product)
+        total += product
     return total

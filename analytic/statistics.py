@@ -8,9 +8,9 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas
 from scipy.sparse import csr_array
 
+from analytic.checked_products import GramSum, check_product, digit_product
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat, refuse_mask
 from analytic.whole_numbers import settle_whole_numbers
@@ -303,10 +303,10 @@ class _Accumulator:
         self._appended = c <= APPENDED_TARGETS
         width = d + c if self._appended else d
         self._block = np.empty((min(BLOCK_ROWS, spec.exact_rows), width))
-        self._product = np.zeros((width, width), order="F")
-        self._gram, self._float_gram = np.zeros((d, d), dtype=np.int64), self._product.T[:d, :d]
+        self._product = GramSum(width, np.float64, n_exact=d)
+        self._gram = np.zeros((d, d), dtype=np.int64)
         self._cross = np.zeros((c, d), dtype=np.int64)
-        self._float_cross = self._product.T[d:, :d] if self._appended else np.zeros((c, d))
+        self._float_cross = np.zeros((c, d))
         self._float_rows = 0
         self._count = 0
         self._target_sum = np.zeros(c, dtype=np.int64) if spec.target_sums else None
@@ -326,8 +326,8 @@ class _Accumulator:
             if self._appended:
                 beside[...] = cast(FloatMatrix, goals)
             else:
-                self._float_cross += goals.T @ rows
-            blas.dsyrk(1.0, block.T, beta=1.0, c=self._product, overwrite_c=True)
+                self._float_cross += _cross(goals, rows)
+            self._product.add(block)
         self._count += len(features)
 
     def finish(self) -> Statistics:
@@ -349,9 +349,10 @@ class _Accumulator:
         if self._target_gram is not None:
             high = np.floor(cast(FloatMatrix, goals) * 2.0**-HALF)
             low = goals - high * 2.0**HALF
-            beside = (high.T @ low).astype(np.int64)
-            self._target_gram += ((high.T @ high).astype(np.int64) << 2 * HALF) + ((beside + beside.T) << HALF)
-            self._target_gram += (low.T @ low).astype(np.int64)
+            upper, beside, lower = (
+                digit_product(left.T, right).astype(np.int64) for left, right in ((high, high), (high, low), (low, low))
+            )
+            self._target_gram += (upper << 2 * HALF) + ((beside + beside.T) << HALF) + lower
 
     def _check(self, features: NDArray[Any], targets: NDArray[Any]) -> None:
         spec = self._spec
@@ -402,10 +403,22 @@ class _Accumulator:
         self._float_rows += n_rows
 
     def _flush(self) -> None:
-        for total, pending in ((self._gram, self._float_gram), (self._cross, self._float_cross)):
+        self._product.check()
+        d, lower = len(self._gram), self._product.matrix.T
+        cross = lower[d:, :d] if self._appended else self._float_cross
+        for total, pending in ((self._gram, lower[:d, :d]), (self._cross, cross)):
             np.add(total, pending, out=total, dtype=np.int64, casting="unsafe")
-            pending.fill(0.0)
+        self._product.clear()
+        self._float_cross.fill(0.0)
         self._float_rows = 0
+
+
+def _cross(goals: FloatMatrix | csr_array, rows: FloatMatrix) -> FloatMatrix:
+    """Y^T X of one block, shape (c, d)."""
+    found: FloatMatrix = goals.T @ rows
+    if isinstance(goals, np.ndarray):  # a product with a sparse matrix is scipy's own
+        check_product(*(matrix.astype(np.int64) for matrix in (goals.T, rows, found)))
+    return found
 
 
 def count_segment(max_rows: int) -> tuple[str, int, int]:

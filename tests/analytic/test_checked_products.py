@@ -1,0 +1,128 @@
+"""A BLAS that multiplies wrongly is found out, whatever it does wrong, and one whose syrk is wrong is worked around."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.linalg import blas
+
+from analytic import AFL, ClientRows, RowFormat, SAFLe, checked_products
+from analytic.bucketing import FixedThresholds
+from analytic.checked_products import GramSum, check_product, digit_product
+from analytic.digits import Digits, digit_bits
+from analytic.errors import WrongProductError
+from analytic.learner import fit_in_the_clear
+
+ROWS = ClientRows(np.random.default_rng(3).integers(-4, 5, size=(90, 6)).astype(float), np.arange(90) % 3)
+LEARNERS: dict[str, Any] = {
+    "dsyrk": AFL(
+        n_features=6, n_targets=3, feature_format=RowFormat(integer_bits=4, fraction_bits=2), max_rows=90, max_clients=1
+    ),
+    "ssyrk": SAFLe(n_features=6, n_classes=3, max_rows=90, thresholds=FixedThresholds.evenly(-4.5, 4.5, 8)),
+}
+
+
+@pytest.fixture(autouse=True)
+def tried_anew() -> Iterator[None]:
+    checked_products._syrk_works.cache_clear()
+    yield
+    checked_products._syrk_works.cache_clear()
+
+
+def fitted(name: str) -> bytes:
+    learner = LEARNERS[name]
+    found: bytes = learner.weights_bytes(fit_in_the_clear(learner, [ROWS]))
+    return found
+
+
+def zeros_as_on_the_m4(right: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *said, **more: 0.0 * right(*said, **more)
+
+
+@pytest.mark.parametrize("kernel", LEARNERS)
+def test_a_wrong_syrk_is_replaced(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = fitted(kernel)
+    monkeypatch.setattr(blas, kernel, zeros_as_on_the_m4(getattr(blas, kernel)))
+    checked_products._syrk_works.cache_clear()
+    assert fitted(kernel) == expected
+
+
+@pytest.mark.parametrize("kernel", LEARNERS)
+@pytest.mark.parametrize("wrong", ["all", "one entry"])
+def test_a_syrk_that_is_wrong_later_is_found_out(kernel: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = getattr(blas, kernel)
+
+    def off_by_one(*said: Any, **more: Any) -> Any:
+        found = right(*said, **more)
+        found[2, 5] += 1
+        return found
+
+    fitted(kernel)
+    monkeypatch.setattr(blas, kernel, zeros_as_on_the_m4(right) if wrong == "all" else off_by_one)
+    with pytest.raises(WrongProductError, match=r"BLAS of this machine .* multiplies whole numbers wrongly"):
+        fitted(kernel)
+
+
+@given(st.data())
+def test_no_entry_of_a_gram_can_be_wrong(data: st.DataObject) -> None:
+    n, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 30))
+    exact = data.draw(st.integers(1, width))
+    kind: Any = data.draw(st.sampled_from([np.float32, np.float64]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    sums = GramSum(width, kind, exact)
+    for _ in range(3):
+        sums.add(rng.integers(-8, 9, size=(n, width)).astype(kind))
+    sums.check()
+    row = data.draw(st.integers(0, exact - 1))
+    sums.matrix[row, data.draw(st.integers(row, width - 1))] += data.draw(st.sampled_from([-1, 1, 1000]))
+    with pytest.raises(WrongProductError):
+        sums.check()
+    sums.clear()
+    sums.check()
+
+
+def test_the_largest_entries_are_checked_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked_products, "CHECKED_ENTRIES", 300)
+    block = np.full((2, 100), 2.0**26 - 1)
+    sums = GramSum(100, np.float64)
+    sums.add(block)
+    sums.check()
+    many = GramSum(3, np.float32)
+    many.add(np.ones((5000, 3), dtype=np.float32))
+    many.check()
+
+
+class WronglyMultiplied(np.ndarray[Any, Any]):
+    """Rows whose product with a matrix is wrong in one entry; with a vector it is right."""
+
+    def __matmul__(self, other: Any) -> Any:
+        found = np.asarray(self) @ other
+        if found.ndim == 2:
+            found[-1, -1] += 1
+        return found
+
+
+def test_a_wrong_product_of_digits_is_found_out() -> None:
+    values = np.random.default_rng(1).integers(-(2**40), 2**40, size=(7, 9))
+    left = Digits.of(values, digit_bits(9))
+    assert (left @ left.T).integers()[0][:1] == [sum(int(value) ** 2 for value in values[0])]
+    with pytest.raises(WrongProductError, match=r"shapes \(7, 9\)"):
+        _ = Digits(left.planes.view(WronglyMultiplied), left.bits, left.exponent) @ left.T
+    with pytest.raises(WrongProductError):
+        digit_product(np.eye(4).view(WronglyMultiplied), np.ones((4, 1)))
+
+
+def test_a_wrong_product_of_any_integers_is_found_out() -> None:
+    left, right = np.arange(12).reshape(3, 4) << 40, np.arange(8).reshape(4, 2) << 20
+    product = left @ right
+    check_product(left, right, product)
+    for place in np.ndindex(product.shape):
+        wrong = product.copy()
+        wrong[place] -= 1
+        with pytest.raises(WrongProductError):
+            check_product(left, right, wrong)
