@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -63,6 +64,7 @@ def test_a_deployment_from_start_to_end(deployment: Deployment, command: str) ->
 def test_the_dossier_of_a_run_verifies_in_a_process_that_has_nothing_else(
     deployment: Deployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """``ELSEWHERE`` may name another machine's Python, as ``.ci/elsewhere`` does."""
     deployment.start_superlink()
     deployment.register(deployment.sites)
     for site in deployment.sites:
@@ -78,7 +80,8 @@ def test_the_dossier_of_a_run_verifies_in_a_process_that_has_nothing_else(
     command = capsys.readouterr().out.splitlines()[-1].split()
     with tempfile.TemporaryDirectory() as other:
         elsewhere = shutil.move(dossier, Path(other) / "filed")
-        check = [sys.executable, *command[1:4], str(elsewhere), *command[5:]]
+        python = shlex.split(os.environ.get("ELSEWHERE", sys.executable))
+        check = [*python, *command[1:4], str(elsewhere), *command[5:]]
         environment = {"PYTHONPATH": ENVIRONMENT["PYTHONPATH"], "PATH": ""}
         found = subprocess.run(check, cwd=other, env=environment, capture_output=True, text=True, check=False)
         assert (found.returncode, found.stderr) == (0, ""), found.stdout
