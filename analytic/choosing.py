@@ -190,7 +190,7 @@ class Chosen(AroundLinear):
         settle_whole_numbers(self, "n_folds", "seed")
         object.__setattr__(self, "rule", Rule(self.rule))
         object.__setattr__(self, "criterion", Criterion(self.criterion))
-        object.__setattr__(self, "ridges", tuple(sorted(set(map(float, self.ridges)))))
+        object.__setattr__(self, "ridges", tuple(map(float, self.ridges)))
         inner = self.learner
         if type(inner) not in (AFL, FedHiP):
             raise SpecificationError(f"a penalty is chosen for afl, random or fedhip, and {inner.name} states its own")
@@ -205,6 +205,7 @@ class Chosen(AroundLinear):
             raise SpecificationError(
                 f"choosing needs at least 2 folds and finite penalties >= 0, not {self.n_folds} and {self.ridges}"
             )
+        object.__setattr__(self, "ridges", tuple(sorted(set(self.ridges))))
 
     @property
     def name(self) -> str:

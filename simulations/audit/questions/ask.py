@@ -17,6 +17,7 @@ from simulations.audit.questions.of_forms import about_forms
 from simulations.audit.questions.of_privacy import about_privacy
 from simulations.audit.questions.of_sites import about_sites
 from simulations.audit.questions.of_sums import about_sums
+from simulations.audit.questions.of_values import about_values
 from simulations.audit.questions.said import answer
 
 ANSWERS = Path(__file__).with_name("answers.json")
@@ -28,6 +29,7 @@ def questions() -> Iterator[Question]:
     yield from about_privacy()
     yield from about_forms()
     yield from about_sites()
+    yield from about_values()
 
 
 def answers() -> dict[str, str]:

@@ -20,7 +20,7 @@ STRANGER = 1 << 40
 """A number that nobody expects: too large for a party, a size, a bound and a version."""
 
 
-def changed(name: str, ask: Callable[..., object], **good: Any) -> Iterator[Question]:
+def changed(name: str, ask: Callable[..., object], /, **good: Any) -> Iterator[Question]:
     """Yield what ``ask`` makes of good arguments, and for each argument what it makes of every change to it."""
     yield name, lambda: ask(**good)
     for argument, value in good.items():

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 from federation.modes import MODES
+from secagg import Layout, SignedBy
 from secagg.errors import RemoteProtocolError
 from simulations.audit.held import to_its_end
 from simulations.audit.led_astray import taken_or_said
 from simulations.audit.questions.ask import ANSWERS, other_answers, questions
+from simulations.audit.questions.changed import other_values
+from simulations.audit.questions.said import answer
 
 
 def test_every_question_is_answered_as_it_was() -> None:
@@ -52,7 +57,7 @@ def test_what_leads_a_party_astray_is_named(
 
 
 def test_another_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for others in ("privacy", "forms", "sites"):
+    for others in ("privacy", "forms", "sites", "values"):
         monkeypatch.setattr(f"simulations.audit.questions.ask.about_{others}", lambda: iter(()))
     monkeypatch.setattr("secagg.policy.ClientPolicy._at_least", lambda *asked: None)
     assert {"policy, cohort", "policy, survivors"} <= set(other_answers())
@@ -66,3 +71,42 @@ def test_a_probe_that_does_not_come_to_its_end_says_so() -> None:
         raise RemoteProtocolError("broken", peer=1)
 
     assert list(to_its_end(probe())) == ["first", "probe ended in RemoteProtocolError"]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "secagg.masked.series.MaskedSeries.__post_init__",
+        "analytic.counts.CountSpec.__post_init__",
+        "analytic.weighted.Weighted.__post_init__",
+        "federation.release.ReleasePolicy.__post_init__",
+    ],
+)
+def test_a_check_that_is_gone_is_named_though_nobody_asked_for_it(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for others in ("sums", "privacy", "forms", "sites"):
+        monkeypatch.setattr(f"simulations.audit.questions.ask.about_{others}", lambda: iter(()))
+    assert list(other_answers()) == []
+    monkeypatch.setattr(place, lambda own: None)
+    assert any(name.startswith("value, ") for name in other_answers())
+
+
+def test_every_way_to_be_wrong_is_the_same_each_time() -> None:
+    layout = Layout.of([("counts", 3, 10)])
+    values: list[Any] = [
+        True,
+        3,
+        2.5,
+        Fraction(1, 3),
+        b"ab",
+        "ab",
+        (1, 2),
+        frozenset({1}),
+        {1: b"x"},
+        np.eye(2),
+        layout,
+    ]
+    for value in [*values, SignedBy.SERVER]:
+        others = [answer(lambda other=other: other) for other in other_values(value)]  # type: ignore[misc]
+        assert others == [answer(lambda other=other: other) for other in other_values(value)]  # type: ignore[misc]
+        assert len(set(others)) > 1 or isinstance(value, bool)
+    assert not list(other_values(None))
