@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from simulations.audit.questions import Question
 from simulations.audit.questions.of_forms import about_forms
 from simulations.audit.questions.of_privacy import about_privacy
+from simulations.audit.questions.of_sessions import about_sessions
 from simulations.audit.questions.of_sites import about_sites
 from simulations.audit.questions.of_sums import about_sums
 from simulations.audit.questions.of_values import about_values
@@ -26,6 +27,7 @@ ANSWERS = Path(__file__).with_name("answers.json")
 def questions() -> Iterator[Question]:
     """Return all of them by name."""
     yield from about_sums()
+    yield from about_sessions()
     yield from about_privacy()
     yield from about_forms()
     yield from about_sites()

@@ -57,12 +57,28 @@ def test_what_leads_a_party_astray_is_named(
 
 
 def test_another_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for others in ("privacy", "forms", "sites", "values"):
+    for others in ("privacy", "sessions", "forms", "sites", "values"):
         monkeypatch.setattr(f"simulations.audit.questions.ask.about_{others}", lambda: iter(()))
     monkeypatch.setattr("secagg.policy.ClientPolicy._at_least", lambda *asked: None)
     assert {"policy, cohort", "policy, survivors"} <= set(other_answers())
     monkeypatch.setattr("simulations.audit.questions.ask.about_sums", lambda: 1 / 0)
     assert list(other_answers()) == ["questions end in ZeroDivisionError"]
+
+
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [
+        ("secagg.committee.server.is_signed", "SET_SIGNATURE of 6"),
+        ("secagg.receipted_sum.verifies", "COUNTERSIGNATURE of 1"),
+    ],
+)
+def test_what_a_session_takes_from_its_sender_is_an_answer(
+    where: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for others in ("sums", "privacy", "forms", "sites", "values"):
+        monkeypatch.setattr(f"simulations.audit.questions.ask.about_{others}", lambda: iter(()))
+    monkeypatch.setattr(where, lambda *said: True)
+    assert any(named in name for name in other_answers())
 
 
 def test_a_probe_that_does_not_come_to_its_end_says_so() -> None:
@@ -83,7 +99,7 @@ def test_a_probe_that_does_not_come_to_its_end_says_so() -> None:
     ],
 )
 def test_a_check_that_is_gone_is_named_though_nobody_asked_for_it(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for others in ("sums", "privacy", "forms", "sites"):
+    for others in ("sums", "sessions", "privacy", "forms", "sites"):
         monkeypatch.setattr(f"simulations.audit.questions.ask.about_{others}", lambda: iter(()))
     assert list(other_answers()) == []
     monkeypatch.setattr(place, lambda own: None)
