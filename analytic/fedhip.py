@@ -168,10 +168,13 @@ class FedHiP(AFL):
         linear, total = AFL.put_together(self, parts), None
         if "total.gram" in parts:
             d, c = self.spec.n_features, self.n_targets
+            count = int(parts.integers("total.count", (1,))[0])
+            if count < 0:
+                raise ModelFileError(f"{parts.source}: a total is of no rows or of more, and {count} came")
             total = Statistics(
                 gram=parts.integers("total.gram", (d, d)),
                 cross=parts.integers("total.cross", (d, c)),
-                count=int(parts.integers("total.count", (1,))[0]),
+                count=count,
                 target_sum=parts.integers("total.target_sum", (c,)) if self.spec.target_sums else None,
                 target_gram=parts.integers("total.target_gram", (c, c))
                 if self.spec.target_sums and self.target_format != LABELS

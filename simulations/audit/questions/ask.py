@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from simulations.audit.questions import Question
+from simulations.audit.questions.of_documents import about_documents
 from simulations.audit.questions.of_forms import about_forms
 from simulations.audit.questions.of_privacy import about_privacy
 from simulations.audit.questions.of_sessions import about_sessions
@@ -32,6 +33,7 @@ def questions() -> Iterator[Question]:
     yield from about_forms()
     yield from about_sites()
     yield from about_values()
+    yield from about_documents()
 
 
 def answers() -> dict[str, str]:

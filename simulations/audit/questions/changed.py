@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,18 +20,35 @@ from simulations.audit.questions.said import answer
 STRANGER = 1 << 40
 """A number that nobody expects: too large for a party, a size, a bound and a version."""
 
+MOST_ENTRIES = 24
+"""Of a mapping that are changed, each by itself."""
+
 
 def changed(name: str, ask: Callable[..., object], /, **good: Any) -> Iterator[Question]:
     """Yield what ``ask`` makes of good arguments, and for each argument what it makes of every change to it."""
     yield name, lambda: ask(**good)
-    for argument, value in good.items():
-        yield (
-            f"{name}: {argument}",
-            lambda argument=argument, value=value: [
-                answer(lambda other=other: ask(**{**good, argument: other}))  # type: ignore[misc]
-                for other in other_values(value)
-            ],
-        )
+    for argument in good:
+        yield f"{name}: {argument}", partial(_in_place, ask, good, argument)
+
+
+def _in_place(ask: Callable[..., object], good: Mapping[str, Any], argument: str) -> list[str]:
+    return _each(lambda other: ask(**{**good, argument: other}), other_values(good[argument]))
+
+
+def _each(ask: Callable[[Any], object], others: Iterable[Any]) -> list[str]:
+    return [answer(partial(ask, other)) for other in others]
+
+
+def changed_lines(name: str, read: Callable[[str], object], text: str) -> Iterator[Question]:
+    """Yield what ``read`` makes of a text, and of the text with each line left out, twice, or with another value."""
+    lines = text.splitlines(keepends=True)
+    yield name, lambda: read(text)
+    for place, line in enumerate(lines):
+        head, sign, _ = line.partition("= ")
+        values = ("0", "-1", "3", "1e9", "true", "[]", '"other"', "{}") if sign else ()
+        others = ["", 2 * line, *(f"{head}= {value}\n" for value in values)]
+        texts = ["".join([*lines[:place], other, *lines[place + 1 :]]) for other in others]
+        yield f"{name}: {line.strip()}", partial(_each, read, texts)
 
 
 def other_values(value: Any) -> Iterator[Any]:
@@ -99,7 +117,8 @@ def _mappings(value: dict[Any, Any]) -> Iterator[dict[Any, Any]]:
         yield {name: value[name] for name in names[1:]}
         yield {**value, (STRANGER if isinstance(last, int) else f"{last}s"): value[last]}
         yield {**value, first: value[last], last: value[first]}
-        yield from ({**value, first: other} for other in other_values(value[first]))
+        for name in names[:MOST_ENTRIES]:
+            yield from ({**value, name: other} for other in other_values(value[name]))
 
 
 def _arrays(value: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:

@@ -71,7 +71,9 @@ LABELLED: dict[str, Any] = {
         agreement="standardised",
     ),
     "weighted": Weighted(learner=AFL(**LINEAR), max_weight=5),
-    "balanced": Weighted(learner=AFL(**LINEAR), max_weight=5, class_weights="balanced", denominator=1024),
+    "balanced": Weighted(
+        learner=AFL(**{**LINEAR, "max_rows": 40_000}), max_weight=5, class_weights="balanced", denominator=1024
+    ),
     "weighted classes": Weighted(learner=AFL(**LINEAR), class_weights=(1, 2, 3)),
     "deepafl": DEEP,
     "safle": COUNTS,
@@ -89,7 +91,7 @@ REAL_TARGETS: dict[str, Any] = {
 def about_forms() -> Iterator[Question]:
     """Return all of them."""
     for name, learner in {**LABELLED, **REAL_TARGETS}.items():
-        yield from _of(name, learner, _clients(real=name in REAL_TARGETS))
+        yield from _of(name, learner, clients_of(real=name in REAL_TARGETS))
     yield from _formats()
     yield from _statistics()
     yield from _rows()
@@ -98,7 +100,7 @@ def about_forms() -> Iterator[Question]:
     yield from _further()
 
 
-def _clients(*, real: bool = False, n: int = 3) -> list[ClientRows]:
+def clients_of(*, real: bool = False, n: int = 3) -> list[ClientRows]:
     """Rows of a few clients, one of whom has none."""
     rng = np.random.default_rng(7)
     clients = []
@@ -283,7 +285,7 @@ def _rows() -> Iterator[Question]:
     }.items():
         yield f"rows of {name}", make
     for most in (13, 14, 15):
-        rows = _clients()[0]
+        rows = clients_of()[0]
         yield (
             f"rows of a client that may have {most}",
             lambda most=most, rows=rows: Step.of(AFL(**LINEAR), AFL(**LINEAR).init(), max_client_rows=most).vector(
@@ -324,7 +326,7 @@ def _solved() -> Iterator[Question]:
 
 def _files() -> Iterator[Question]:
     learner = AFL(**LINEAR, ridge=0.5)
-    content = model_to_bytes(learner, fit_in_the_clear(learner, _clients()), classes=("a", "b", "c"))
+    content = model_to_bytes(learner, fit_in_the_clear(learner, clients_of()), classes=("a", "b", "c"))
     read = model_from_bytes(content)  # its bytes also name an estimate of the condition, which differs by machine
     yield "model file", lambda: (read.learner.weights_bytes(read.model), read.classes)
     for name, bad in {
@@ -337,7 +339,7 @@ def _files() -> Iterator[Question]:
 
 def _further() -> Iterator[Question]:
     """What only some learners do."""
-    clients = _clients()
+    clients = clients_of()
     fedhip = FedHiP(**LINEAR, ridge=0.1)
     yield (
         "personal models",

@@ -29,13 +29,15 @@ def answer(ask: Callable[[], object]) -> str:
     return said if len(said) <= SHORT else hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
-def _refusal(error: Exception) -> str:
-    """An error's type, and a mark of its words where they are ours and no path of this machine is among them."""
-    kind = type(error)
-    if kind.__module__.partition(".")[0] not in OURS:
-        return kind.__name__
-    words = re.sub(r"/\S+", "", str(error))
-    return f"{kind.__name__} {hashlib.sha256(words.encode()).hexdigest()[:6]}"
+def _refusal(error: BaseException) -> str:
+    """An error's type, and a mark of its words where all of them are ours and none is a path of this machine."""
+    kind, words = type(error).__name__, re.sub(r"/\S+", "", str(error))
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__module__.partition(".")[0] not in OURS:
+            return kind  # of Python or another library, which has other words in another release
+        cause = cause.__cause__ or cause.__context__
+    return f"{kind} {hashlib.sha256(words.encode()).hexdigest()[:6]}"
 
 
 def _said(value: Any) -> str:

@@ -57,7 +57,7 @@ def test_what_leads_a_party_astray_is_named(
 
 
 def test_another_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for others in ("privacy", "sessions", "forms", "sites", "values"):
+    for others in ("privacy", "sessions", "forms", "sites", "values", "documents"):
         monkeypatch.setattr(f"simulations.audit.questions.ask.about_{others}", lambda: iter(()))
     monkeypatch.setattr("secagg.policy.ClientPolicy._at_least", lambda *asked: None)
     assert {"policy, cohort", "policy, survivors"} <= set(other_answers())
@@ -99,7 +99,7 @@ def test_a_probe_that_does_not_come_to_its_end_says_so() -> None:
     ],
 )
 def test_a_check_that_is_gone_is_named_though_nobody_asked_for_it(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for others in ("sums", "sessions", "privacy", "forms", "sites"):
+    for others in ("sums", "sessions", "privacy", "forms", "sites", "documents"):
         monkeypatch.setattr(f"simulations.audit.questions.ask.about_{others}", lambda: iter(()))
     assert list(other_answers()) == []
     monkeypatch.setattr(place, lambda own: None)
