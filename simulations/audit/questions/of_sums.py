@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from federation.sum_setup import SumSetup
 from secagg import (
@@ -37,6 +39,7 @@ from secagg.beacon import DrawnGraph, grinding_bits
 from secagg.carriers import choose_parameters
 from secagg.carriers.encrypted import Encrypted, check_key_holder, fingerprint, pin_context
 from secagg.carriers.parameters import EncryptionParameters
+from secagg.carriers.residues import CiphertextSum, pack, read_ciphertexts
 from secagg.committee import SealingKey
 from secagg.committee.epochs import AcceptedEpochs, OwnEpochs
 from secagg.committee.messages import SET_LABEL, SetCertificate, set_hash
@@ -524,9 +527,9 @@ def _primitives() -> Iterator[Question]:
     yield "box to zeros", lambda: seal_box(bytes(1216), b"said", "label")
     yield "two boxes of one text differ", lambda: box != seal_box(BOXES[6].public, b"said", "label", b"context")
     sealed = seal(bytes(32), b"said", b"associated", entropy=InsecureSeededEntropy(1))
-    yield "sealed", lambda: (sealed, open_sealed(bytes(32), sealed, b"associated"))
-    yield "sealed for another", lambda: open_sealed(bytes(32), sealed, b"other")
-    yield "sealed under another key", lambda: open_sealed(b"\1" * 32, sealed, b"associated")
+    yield "sealed bytes", lambda: sealed
+    yield from changed("sealed", open_sealed, key=bytes(32), sealed=sealed, associated=b"associated")
+    yield "sealed under half a key", lambda: open_sealed(bytes(16), AESGCM(bytes(16)).encrypt(bytes(12), b"", b""), b"")
     yield "sealed under a short key", lambda: seal(bytes(31), b"said", b"", entropy=os_entropy)
     signature = KEYS[1].sign("label", b"a", b"b")
     yield "signature", lambda: (signature, is_signed(KEYS[1].public, signature, "label", b"a", b"b"))
@@ -538,6 +541,15 @@ def _primitives() -> Iterator[Question]:
     points = (1, 2, 3, 4, 5, 6, 7)
     shares = shamir.split(bytes(range(32)), threshold=3, points=points, entropy=InsecureSeededEntropy(5))
     yield "shares", lambda: shares
+    yield from changed(
+        "secret that is shared",
+        lambda **own: shamir.split(**own, entropy=InsecureSeededEntropy(5)),
+        secret=bytes(range(32)),
+        threshold=3,
+        points=points,
+    )
+    yield from changed("shares combined", shamir.combine, shares={p: shares[p] for p in (2, 4, 7)})
+    yield "shares of nothing", lambda: shamir.combine({})
     yield "shares together", lambda: shamir.combine({p: shares[p] for p in (2, 4, 7)})
     few = {p: shares[p] for p in (2, 4)}
     yield "shares, too few", lambda: shamir.combine(few) != bytes(range(32))
@@ -755,6 +767,21 @@ def _encrypted() -> Iterator[Question]:
     yield "fingerprint", lambda: fingerprint(b"context")
     yield "pinned context", lambda: pin_context(b"context", fingerprint(b"context"))
     yield "pinned context, another", lambda: pin_context(b"other", fingerprint(b"context"))
+    residues = np.arange(2 * len(good.primes) * good.degree, dtype=np.uint64).reshape(2, -1, good.degree)
+    packed = pack(residues, good)
+    yield "residues packed", lambda: packed
+    yield from changed("ciphertexts read", partial(read_ciphertexts, parameters=good), data=packed, n_ciphertexts=1)
+    yield "ciphertexts beyond the modulus", lambda: read_ciphertexts(b"\xff" * len(packed), good, 1)
+
+    def added(*many: bytes) -> bytes:
+        own = CiphertextSum(good, 1)
+        for one in many:
+            own.add(one, peer=1)
+        return own.to_bytes()
+
+    other = pack(residues[:, :, ::-1], good)
+    for name, many in {"one": (packed,), "two": (packed, other), "one twice": (packed, packed)}.items():
+        yield f"ciphertexts added, {name}", lambda many=many: added(*many)
     carrier = Encrypted(parameters=good, public_context=b"context", key_holder=6)
     yield (
         "context that its holder did not sign",
