@@ -48,7 +48,7 @@ def changed_lines(name: str, read: Callable[[str], object], text: str) -> Iterat
         values = ("0", "-1", "3", "1e9", "true", "[]", '"other"', "{}") if sign else ()
         others = ["", 2 * line, *(f"{head}= {value}\n" for value in values)]
         texts = ["".join([*lines[:place], other, *lines[place + 1 :]]) for other in others]
-        yield f"{name}: {line.strip()}", partial(_each, read, texts)
+        yield f"{name}, line {place + 1}: {line.strip()}", partial(_each, read, texts)
 
 
 def other_values(value: Any) -> Iterator[Any]:
