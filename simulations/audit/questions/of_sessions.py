@@ -259,9 +259,9 @@ class _Story:
             return self._known(own.close_round()), self._known(own.result)
 
         parties = list(said)
-        for sender in parties[:1] + parties[-1:] * (len(parties) > 2):
+        for sender in parties[-1:]:
             kind = _name(said[sender])
-            peer = said[parties[1 if sender == parties[0] else 0]] if len(parties) > 1 else b""
+            peer = said[parties[0]] if len(parties) > 1 else b""
             variants = list(_otherwise(said[sender], payload_of(peer), self._others, self._key(sender)))
             rounds = [partial(round_with, sender, one) for one in (None, *variants)]
             yield f"{name}: {kind} of {sender} otherwise, to the server", partial(_all, rounds)

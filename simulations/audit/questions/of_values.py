@@ -9,9 +9,9 @@ import inspect
 import tomllib
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from importlib import resources
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -80,14 +80,23 @@ def _made(kind: type, kept: dict[str, Any], /, **own: Any) -> list[str]:
 
 def _says(value: Any) -> list[str]:
     """What a value's public properties, and its methods that need nothing, answer."""
-    kind, said = type(value), []
-    for name in sorted(dir(kind)):
-        found = inspect.getattr_static(kind, name)
-        if name in SPOKEN and callable(getattr(value, name, None)):
-            said.append(f"{name} {answer(getattr(value, name))}")
-        elif isinstance(found, property) and not name.startswith(("_", "model_")):
-            said.append(f"{name} {answer(lambda name=name: getattr(value, name))}")  # type: ignore[misc]
+    said, kind = list[str](), cast(Any, type(value))
+    for name, is_method in _spoken(kind):
+        found = partial(getattr, value, name)
+        said.append(f"{name} {answer(found() if is_method else found)}")
     return said
+
+
+@cache
+def _spoken(kind: type) -> list[tuple[str, bool]]:
+    """The names, and whether each is a method."""
+    found = [(name, inspect.getattr_static(kind, name)) for name in sorted(dir(kind))]
+    return [
+        (name, name in SPOKEN)
+        for name, own in found
+        if (name in SPOKEN and callable(getattr(kind, name)))
+        or (isinstance(own, property) and not name.startswith(("_", "model_")))
+    ]
 
 
 def _values() -> dict[str, Any]:
