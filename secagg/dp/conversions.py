@@ -63,13 +63,12 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """The smallest epsilon that this conversion gives for rho-zCDP at ``delta``, the upper end of a bisection."""
+    _check(rho, delta)
     low, high = 0.0, 1.0
     if zcdp_delta(rho, low) <= delta:
         return low
     while zcdp_delta(rho, high) > delta:
-        low, high = high, 2.0 * high
-        if high > 2**20:
-            raise PrivacyError("no epsilon below 2^20 gives this delta: there is next to no noise")
+        low, high = _doubled(high)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2.0
         low, high = (low, middle) if zcdp_delta(rho, middle) <= delta else (middle, high)
@@ -106,13 +105,29 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
 def gdp_epsilon(mu: float, delta: float) -> float:
     """The epsilon at which ``gdp_delta`` is ``delta``, to a thousandth; 0 where a delta so large needs none."""
+    _check(mu, delta)
     low, high = 0.0, 1.0
     while gdp_delta(mu, high) > delta:
-        low, high = high, 2.0 * high
+        low, high = _doubled(high)
     while high - low > 1e-3 and gdp_delta(mu, low) > delta:
         middle = (low + high) / 2.0
         low, high = (middle, high) if gdp_delta(mu, middle) > delta else (low, middle)
     return low
+
+
+def _check(loss: float, delta: float) -> None:
+    """Refuse what no comparison would: a loss or a delta that is no number, or out of range."""
+    if not (math.isfinite(loss) and loss >= 0 and 0 < delta <= 1):
+        raise PrivacyError(
+            f"epsilon is of a finite loss >= 0 and a delta above 0, up to 1, not {loss} and {delta}"
+        )
+
+
+def _doubled(high: float) -> tuple[float, float]:
+    """The next interval of a search for epsilon."""
+    if high >= 2**20:
+        raise PrivacyError("no epsilon below 2^20 gives this delta: there is next to no noise")
+    return high, 2.0 * high
 
 
 def _normal_cdf(x: float) -> float:

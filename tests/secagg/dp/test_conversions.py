@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from support.examples import a_part
 
 from secagg.dp import PrivacyError
-from secagg.dp.conversions import gdp_delta, zcdp_delta, zcdp_epsilon, zcdp_rho
+from secagg.dp.conversions import gdp_delta, gdp_epsilon, zcdp_delta, zcdp_epsilon, zcdp_rho
 
 # sigma / sensitivity at delta 1e-5: zCDP with the conversion of CKS 2020, and the exact Gaussian (Balle and Wang 2018)
 TABLE = {
@@ -84,3 +85,23 @@ def test_no_cost_is_no_delta_and_no_epsilon() -> None:
 def test_next_to_no_noise_has_no_epsilon() -> None:
     with pytest.raises(PrivacyError, match="next to no noise"):
         zcdp_epsilon(2.0**21, 1e-5)
+
+
+@pytest.mark.parametrize("epsilon_of", [gdp_epsilon, zcdp_epsilon])
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -0.5])
+def test_a_loss_that_is_none_has_no_epsilon(epsilon_of: Callable[[float, float], float], loss: float) -> None:
+    with pytest.raises(PrivacyError, match="finite loss"):
+        epsilon_of(loss, 1e-5)
+
+
+@pytest.mark.parametrize("epsilon_of", [gdp_epsilon, zcdp_epsilon])
+@pytest.mark.parametrize("delta", [math.nan, 0.0, -1e-5, 1.5])
+def test_a_delta_that_is_none_has_no_epsilon(epsilon_of: Callable[[float, float], float], delta: float) -> None:
+    with pytest.raises(PrivacyError, match="a delta above 0"):
+        epsilon_of(0.7, delta)
+
+
+@pytest.mark.parametrize("epsilon_of", [gdp_epsilon, zcdp_epsilon])
+def test_next_to_no_noise_ends_in_an_error(epsilon_of: Callable[[float, float], float]) -> None:
+    with pytest.raises(PrivacyError, match="next to no noise"):
+        epsilon_of(1e9, 1e-5)
