@@ -118,9 +118,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 def _check(loss: float, delta: float) -> None:
     """Refuse what no comparison would: a loss or a delta that is no number, or out of range."""
     if not (math.isfinite(loss) and loss >= 0 and 0 < delta <= 1):
-        raise PrivacyError(
-            f"epsilon is of a finite loss >= 0 and a delta above 0, up to 1, not {loss} and {delta}"
-        )
+        raise PrivacyError(f"epsilon is of a finite loss >= 0 and a delta above 0, up to 1, not {loss} and {delta}")
 
 
 def _doubled(high: float) -> tuple[float, float]:
