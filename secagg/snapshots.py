@@ -12,7 +12,7 @@ import struct
 import types
 from collections.abc import Iterable
 from enum import Enum
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -104,8 +104,7 @@ def _read_fields(reader: Reader, kind: Any, fresh: Any) -> Any:
 
 
 def _write(value: Any, kind: Any) -> bytes:
-    kind = _unaliased(kind)
-    origin, of = get_origin(kind), get_args(kind)
+    kind, origin, of = _parts(kind)
     if origin in (Union, types.UnionType):
         return b"\0" if value is None else b"\1" + _write(value, _but_none(of))
     if origin is dict:
@@ -130,8 +129,7 @@ def _write(value: Any, kind: Any) -> bytes:
 
 
 def _read(reader: Reader, kind: Any) -> Any:
-    kind = _unaliased(kind)
-    origin, of = get_origin(kind), get_args(kind)
+    kind, origin, of = _parts(kind)
     if origin in (Union, types.UnionType):
         return _read(reader, _but_none(of)) if _flag(reader) else None
     if origin is dict:
@@ -156,9 +154,11 @@ def _but_none(kinds: tuple[Any, ...]) -> Any:
     return kind
 
 
-def _unaliased(kind: Any) -> Any:
-    """What an alias of the type statement stands for: from numpy 2.5 on ``NDArray`` is one."""
-    return getattr(get_origin(kind), "__value__", kind)
+@cache
+def _parts(kind: Any) -> tuple[Any, Any, tuple[Any, ...]]:
+    """A type, its origin and arguments; of an alias of the type statement, as numpy's is from 2.5 on, what it names."""
+    kind = getattr(get_origin(kind), "__value__", kind)
+    return kind, get_origin(kind), get_args(kind)
 
 
 def _flag(reader: Reader) -> bool:

@@ -20,22 +20,31 @@ from secagg.ring import RingVector
 Floats = NDArray[np.float64]
 
 
-def leaning(cipher: VectorCipher, encrypted_sum: bytes | memoryview, secret_context: bytes, guess: RingVector) -> float:
-    """By how many standard deviations the noise of a sum leans towards the rounding errors of a guessed vector.
+class NoiseOfSum:
+    """The noise of one encrypted sum, as who holds its secret context sees it.
 
-    Normal with mean 0 and deviation 1 where the noise knows nothing of the guess. Under BFV the noise is computed
-    from the secret polynomial, under CKKS it is what a slot is away from an integer.
+    Under BFV it is computed from the secret polynomial, under CKKS it is what a slot is away from an integer.
     """
-    decryptor = SlotDecryptor(cipher.parameters, secret_context)
-    bfv = cipher.parameters.scheme == "bfv"
-    noise_of, rounding_of = (_bfv_noise, _bfv_rounding) if bfv else (_ckks_noise, _ckks_rounding)
-    limbs, slots, lean, spread = cipher.plan.split(guess), cipher.parameters.slots, 0.0, 0.0
-    for place, ciphertext in enumerate(read_ciphertexts(encrypted_sum, cipher.parameters, cipher.n_ciphertexts)):
-        noise = noise_of(decryptor, cipher.parameters, ciphertext)
-        rounding = rounding_of(decryptor, cipher.parameters, limbs[place * slots : (place + 1) * slots])
-        lean += float(rounding @ noise)
-        spread += float(rounding @ rounding) * float(noise.var())
-    return lean / math.sqrt(spread)
+
+    def __init__(self, cipher: VectorCipher, encrypted_sum: bytes | memoryview, secret_context: bytes) -> None:
+        self._cipher = cipher
+        self._decryptor = SlotDecryptor(cipher.parameters, secret_context)
+        noise_of = _bfv_noise if cipher.parameters.scheme == "bfv" else _ckks_noise
+        ciphertexts = read_ciphertexts(encrypted_sum, cipher.parameters, cipher.n_ciphertexts)
+        self._noise = [noise_of(self._decryptor, cipher.parameters, ciphertext) for ciphertext in ciphertexts]
+
+    def leaning(self, guess: RingVector) -> float:
+        """By how many standard deviations the noise leans towards the rounding errors of a guessed vector.
+
+        Normal with mean 0 and deviation 1 where the noise knows nothing of the guess.
+        """
+        parameters, limbs, lean, spread = self._cipher.parameters, self._cipher.plan.split(guess), 0.0, 0.0
+        rounding_of, slots = _bfv_rounding if parameters.scheme == "bfv" else _ckks_rounding, parameters.slots
+        for place, noise in enumerate(self._noise):
+            rounding = rounding_of(self._decryptor, parameters, limbs[place * slots : (place + 1) * slots])
+            lean += float(rounding @ noise)
+            spread += float(rounding @ rounding) * float(noise.var())
+        return lean / math.sqrt(spread)
 
 
 def _ckks_noise(decryptor: SlotDecryptor, parameters: EncryptionParameters, ciphertext: Residues) -> Floats:

@@ -202,7 +202,7 @@ class MessageAttack(SentAttack, Guesser[G]):
                 yield view, party, bench.truth(indices, recorded.inputs[party])
 
     def _totals(self, bench: Bench) -> Iterator[_Target]:
-        for cohort, recorded in bench.runs(MASKED):
+        for cohort, recorded in bench.runs(bench.totals_of):
             released = recorded.released()
             truth = bench.truth(np.concatenate([cohort[party] for party in released.survivors]), released.total)
             yield view_of((recorded,), SERVER_ALONE, bench.known()), None, truth

@@ -463,9 +463,9 @@ def _cohort_curve(report: Audit, bench: Bench, attacks: list[Attack], tick: Tick
     """What stays in a total as the cohort grows."""
     for n_clients in report.settings.cohorts:
         tick(f"totals of {n_clients} clients")
-        point = replace(bench, clients=n_clients, sessions=1)
+        point = replace(bench, clients=n_clients, sessions=1, totals_of=MODES["committee"])  # grows as n, not n^2
         try:
-            ((cohort, _),) = point.runs(MASKED)
+            ((cohort, _),) = point.runs(point.totals_of)
         except UsageError as error:
             report.not_tested.append(f"totals of {n_clients} clients: {error}")
             continue

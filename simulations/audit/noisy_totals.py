@@ -39,8 +39,12 @@ from simulations.audit.view import record_sum
 from simulations.report.document import Natural, NotNegative, Part, Positive, Record, computed
 
 CLIENTS, COLLUDERS, MAX_CANARIES = 10, 1, 600
+CANARIES_OF_FAULTS = 150
+"""How many of them are guessed where a fault was planted, which other numbers give away."""
 DRAWS = 25_000
 """Noisy coordinates over all rehearsals: enough that one missing share of ten stands out by ten standard deviations."""
+DRAWS_OF_FAULTS = DRAWS // 2
+"""Where a fault was planted: still seven, and harder to see than where none was."""
 DRAWS_OF_MEAN = 1_000
 """Fewer for the release that only places rows; a third of its noise missing stands out."""
 GUESSED = 0.25
@@ -224,9 +228,10 @@ class _Setting:
         """Every sum of the run rehearsed several times and compared with its exact sum; the last one attacked."""
         mean, (last, found) = self._rehearsed(fault)
         plan, noise = self.form.plan, last.noise
-        scores = self._scores(last)
+        guessed = slice(CANARIES_OF_FAULTS if fault else None)
+        scores, included = self._scores(last, self.canaries[guessed]), self.included[guessed]
         guesses = round(GUESSED * len(scores)) // 2 * 2
-        correct = guess_canaries(scores, self.included, guesses)
+        correct = guess_canaries(scores, included, guesses)
         sums = [*([mean] if mean else []), (last, found)]
         assert plan.promised_survivors is not None
         return NoiseEvidence(
@@ -261,7 +266,7 @@ class _Setting:
             noise_high=found.interval[1],
             too_little=any(one.too_little for _, one in sums),
             lattice_p_value=lattice_p_value(last.residuals[:, noise.total.levels > 0].ravel()),
-            membership=paired(list(scores[self.included]), list(scores[~self.included]), self.rng),
+            membership=paired(list(scores[included]), list(scores[~included]), self.rng),
         )
 
     def _rehearsed(
@@ -276,19 +281,19 @@ class _Setting:
             model = learner.update(model, step.spec.from_vector(one.releases[0]), len(self.parts))
         return (sums[0] if len(sums) > 1 else None), sums[-1]
 
-    def _rows(self, places: list[int] | NDArray[np.intp]) -> ClientRows:
+    def _rows(self, places: NDArray[np.intp]) -> ClientRows:
         return self.population.rows(self.canaries[places])
 
-    def _scores(self, last: _Rehearsals) -> Floats:
+    def _scores(self, last: _Rehearsals, canaries: NDArray[np.intp]) -> Floats:
         """The mean of each canary's coin given the release, coins taken for normal: the best linear guess.
 
         Wide contributions are kept in float32: a guess needs no more, and all of them are in memory at once.
         """
         noisy = last.noise.total.levels > 0
         sigma = last.sigmas[noisy]
-        rows = np.empty((len(self.canaries), len(sigma)), dtype=np.float32)
-        for place in range(len(rows)):
-            np.divide(last.vector(self._rows([place]))[noisy], sigma, out=rows[place], casting="same_kind")
+        rows = np.empty((len(canaries), len(sigma)), dtype=np.float32)
+        for row, canary in zip(rows, canaries, strict=True):
+            np.divide(last.vector(self.population.rows(canary[None]))[noisy], sigma, out=row, casting="same_kind")
         seen = (last.releases[0][noisy] / sigma).astype(np.float32)
         kernel = (rows @ rows.T).astype(np.float64)
         residual = rows @ seen - kernel.sum(axis=1) / 2
@@ -366,7 +371,8 @@ class _Rehearsals:
         vectors = {party: one.vector(setting._rows(part)) for party, part in setting.parts.items()}
         exact = np.sum(list(vectors.values()), axis=0)
         spoil = fault.spoil(noise, step.number) if fault and fault.spoil else None
-        draws = DRAWS if step.number == len(setting.form.noises) - 1 else DRAWS_OF_MEAN
+        is_last = step.number == len(setting.form.noises) - 1
+        draws = (DRAWS_OF_FAULTS if fault else DRAWS) if is_last else DRAWS_OF_MEAN
         n_rehearsals = max(3, min(MOST_REHEARSALS, -(-draws // noise.total.dimension)))
         sessions = [new_session_id() for _ in range(n_rehearsals - 1)]
         releases = [

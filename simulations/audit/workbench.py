@@ -13,7 +13,7 @@ from analytic.errors import SpecificationError
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.row_format import RowFormat
 from federation.federation import Federation
-from federation.modes import Mode
+from federation.modes import MODES, Mode
 from secagg import InOneProcess, Layout, PartyId, SumResult, new_session_id
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
@@ -42,6 +42,7 @@ class Bench:
         sessions: how many such cohorts there are in a mode.
         coalitions: how many clients collude, each number a coalition; None for every number.
         rng: deals rows and tosses the attackers' coins.
+        totals_of: the mode whose totals are attacked; the same rows have the same total in each.
         entropy: where keys and masks come from.
     """
 
@@ -56,6 +57,7 @@ class Bench:
     clients: int = 20
     sessions: int = 1
     coalitions: tuple[int, ...] | None = None
+    totals_of: Mode = MODES["masked"]
     entropy: Entropy = field(default=os_entropy)
     _runs: dict[str, list[Run]] = field(default_factory=dict, init=False, repr=False)
 

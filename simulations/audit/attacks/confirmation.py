@@ -7,7 +7,7 @@ from scipy import stats
 
 from federation.modes import Mode
 from secagg import PartyId
-from secagg.carriers.adversary import leaning
+from secagg.carriers.adversary import NoiseOfSum
 from secagg.carriers.carrier import CarriedSum
 from secagg.carriers.encrypted import Encrypted
 from secagg.config import free_numbers
@@ -23,9 +23,9 @@ from simulations.audit.workbench import Bench
 LEVEL = 0.01
 """How often a guess is called right whatever was sent."""
 
-SUMS, ENTRIES = 16, 2_731
+SUMS, ENTRIES = 12, 2_731
 """Sums of the same vectors that a trial looks at, of vectors of so many entries (digits): they show what one sum of
-vectors sixteen times as long does, so of longer ones fewer are made."""
+vectors twelve times as long does, so of longer ones fewer are made."""
 
 
 class Confirmation(Attack):
@@ -35,7 +35,7 @@ class Confirmation(Attack):
     title = "Whether a guess of all that a client sent is right, asked of the key holder"
     explanation = (
         "The key holder of an encrypted sum is handed what a client sent, as a guess, and looks for traces of rounding "
-        "it in the noise of up to sixteen sums that it decrypts. Success: the noise confirms the guess. Chance: a "
+        "it in the noise of up to twelve sums that it decrypts. Success: the noise confirms the guess. Chance: a "
         "guess is confirmed by accident in one of a hundred cases at most."
     )
     if_open = "the noise of a CKKS sum confirms a guess; BFV and masks prevent it"
@@ -58,30 +58,27 @@ class Confirmation(Attack):
             n_sums = min(SUMS, -(-SUMS * ENTRIES // bench.layout.size))
             sums = tuple(bench.run(mode, vectors) for _ in range(n_sums))
             view = view_of(sums, holder, bench.known({party: (one, one) for party, one in vectors.items()}))
-            scores += [
-                attacked(self, view, party, bench.truth(indices, vectors[party]), bench.rng)
-                for party, indices in cohort.items()
-            ]
+            truth = bench.truth(np.concatenate(list(cohort.values())), sums[-1].released().total)
+            scores.append(attacked(self, view, None, truth, bench.rng))
         return Outcome(score=Score.pooled(scores))
 
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> bool:
-        """Whether the noise of all sums together leans towards the vector it was handed."""
-        assert target is not None
-        vector, _ = view.known.worlds[target]
-        together = sum(_leaning(one, vector) for one in view.sums) / len(view.sums) ** 0.5
-        return bool(stats.norm.sf(together) < LEVEL)
+    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> list[bool]:
+        """Whether the noise of all sums together leans towards each of the vectors that it was handed."""
+        vectors = [vector for vector, _ in view.known.worlds.values()]
+        leanings = np.array([_leanings(one, vectors) for one in view.sums])
+        return [bool(stats.norm.sf(one) < LEVEL) for one in leanings.sum(axis=0) / len(leanings) ** 0.5]
 
-    def score(self, guess: bool, truth: Truth, rng: np.random.Generator) -> Score:
+    def score(self, guess: list[bool], truth: Truth, rng: np.random.Generator) -> Score:
         """One trial a client."""
-        return Score(hits=int(guess), trials=1, chance=LEVEL)
+        return Score(hits=sum(guess), trials=len(guess), chance=LEVEL)
 
 
-def _leaning(one: SumView, vector: IntVector) -> float:
-    """How far the noise of what the key holder was asked to decrypt leans towards a vector."""
+def _leanings(one: SumView, vectors: list[IntVector]) -> list[float]:
+    """How far the noise of what the key holder was asked to decrypt leans towards each of some vectors."""
     protocol = one.protocol
     assert isinstance(protocol, CarriedSum)
     assert isinstance(protocol.carrier, Encrypted)
     ((_, request),) = one.knowledge.payloads(MessageType.DECRYPTION_REQUEST)
     cipher, (secrets,) = protocol.carrier.cipher(protocol), one.secrets.values()
-    ciphertexts = request[-cipher.upload_bytes :]
-    return leaning(cipher, ciphertexts, secrets.decryption, RingVector.encode(one.layout, vector))
+    noise = NoiseOfSum(cipher, request[-cipher.upload_bytes :], secrets.decryption)
+    return [noise.leaning(RingVector.encode(one.layout, vector)) for vector in vectors]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,9 +103,7 @@ def _p_values(layout: Layout, data: Bytes) -> Iterator[float]:
         end = start + segment.size * segment.wire_bytes
         places = data[start:end].reshape(segment.size, segment.wire_bytes)
         if segment.size >= 320:  # chi-square needs five a cell; here cells are a byte's high and low halves
-            for place in places.T:
-                yield _halves(place >> 4)
-                yield _halves(place & 15)
+            yield from _halves(places)
             yield _serial(places[:, -1].astype(np.float64))
             yield _repeated(places)
         start = end
@@ -122,8 +119,10 @@ def _zeros(data: Bytes) -> float:
     return float(stats.binom.sf(int(np.count_nonzero(data == 0)) - 1, len(data), 1 / 256))
 
 
-def _halves(values: NDArray[Any]) -> float:
-    return float(stats.chisquare(np.bincount(values, minlength=16)).pvalue)
+def _halves(places: Bytes) -> list[float]:
+    """Counts of each place's high halves and low halves."""
+    counts = [np.bincount(half, minlength=16) for place in places.T for half in (place >> 4, place & 15)]
+    return [float(one) for one in np.asarray(stats.chisquare(counts, axis=1).pvalue)]
 
 
 def _repeated(entries: Bytes) -> float:

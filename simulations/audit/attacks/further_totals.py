@@ -21,7 +21,6 @@ from secagg import ClientPolicy, InOneProcess, PartyId
 from secagg.layout import IntVector
 from secagg.sums import PartySecrets
 from simulations.audit.attack import (
-    MASKED,
     PROBE,
     VICTIM,
     Attack,
@@ -142,7 +141,7 @@ class _OfParts(Attack):
     def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
         """Attack the parts of the cohorts whose totals the others attack."""
         scores, too_large = list[Score](), list[TooLargeError]()
-        for cohort, _ in bench.runs(MASKED):
+        for cohort, _ in bench.runs(bench.totals_of):
             for part in self.parts(bench, cohort):
                 try:
                     guess = rebuild(part.reading)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -215,15 +215,13 @@ def by_number_of_sums(bench: Bench, deep: AnalyticLearner[Any], n_clients: int) 
     truth = bench.truth(np.concatenate(list(cohort.values())), sums[0].inputs[1])
     view = view_of(sums, SERVER_ALONE, bench.known())
     candidates, public = bench.population.single_candidates(), bench.population.single_public()
-    return {
-        n: attacked(_FirstSums(deep, candidates, public, n), view, None, truth, bench.rng)
-        for n in range(1, len(sums) + 1, 2)
-    }
+    known = _Layers(deep, candidates, public)
+    return {n: attacked(_FirstSums(known, n), view, None, truth, bench.rng) for n in range(1, len(sums) + 1, 2)}
 
 
 @dataclass(frozen=True, slots=True)
-class _FirstSums:
-    """Adds up the membership evidence of the first sums: each is about another layer of the same rows.
+class _Layers:
+    """What each sum says of each candidate: a sum is about another layer of the same rows.
 
     Everything that a client does with a row is public, so the adversary runs the client's code on one candidate; the
     Gram of one row is its outer product, and any column of that is the row of that layer, up to a factor.
@@ -232,31 +230,42 @@ class _FirstSums:
         learner: the public learner.
         candidates: the candidates' inputs, one client's rows with one row each, in the order of the side information.
         public: inputs of rows that nobody used.
-        n_sums: how many of the sums are used.
+        evidence: what was worked out, by a sum's number.
     """
 
     learner: AnalyticLearner[Any]
     candidates: tuple[ClientRows, ...]
     public: tuple[ClientRows, ...]
+    evidence: dict[int, Floats] = field(default_factory=dict)
+
+    def of(self, view: AdversaryView, number: int) -> Floats:
+        """Membership evidence of one sum, a number for each candidate."""
+        if number not in self.evidence:
+            one = view.sums[number]
+            vector = one.read_rest()
+            assert vector is not None
+            layers = self._layer(one.model, self.candidates), self._layer(one.model, self.public)
+            self.evidence[number] = np.maximum(_evidence(Reading.of(one.layout, vector), *layers), -1e6)
+        return self.evidence[number]
+
+    def _layer(self, model: Any, rows: tuple[ClientRows, ...]) -> Floats:
+        return np.array([_row_of(pooled(self.learner.client_statistics(model, row)).gram) for row in rows])
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstSums:
+    """Adds up the membership evidence of the first sums."""
+
+    known: _Layers
     n_sums: int
 
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Floats:
         """A score for each candidate."""
-        total = np.zeros(len(self.candidates))
-        for one in view.sums[: self.n_sums]:
-            vector = one.read_rest()
-            assert vector is not None
-            reading = Reading.of(one.layout, vector)
-            layers = self._layer(one.model, self.candidates), self._layer(one.model, self.public)
-            total += np.maximum(_evidence(reading, *layers), -1e6)
-        return total
+        return np.asarray(sum(self.known.of(view, number) for number in range(self.n_sums)))
 
     def score(self, guess: Floats, truth: Truth, rng: np.random.Generator) -> Score:
         """Pairs of a row that was used and one that was not."""
         return score_members(guess, truth, rng)
-
-    def _layer(self, model: Any, rows: tuple[ClientRows, ...]) -> Floats:
-        return np.array([_row_of(pooled(self.learner.client_statistics(model, row)).gram) for row in rows])
 
 
 def _row_of(gram: NDArray[np.int64]) -> Floats:

@@ -59,31 +59,32 @@ SPARSE = MaskedSum.planned(
     assumptions=Assumptions(corruption=0.1, dropout=0.1, security_bits=10.0),
     graph_seed=bytes(32),
 )
-SUMS: dict[str, tuple[SumProtocol, int]] = {
-    "plain, signed": (replace(PLAIN, **SIGNERS), 0),
-    "masked": (MASKED, 2),
-    "masked, signed": (SIGNED, 3),
-    "masked, sparse": (SPARSE, 3),
-    "masked, noise": (NOISY, 9),
-    "committee": (COMMITTEE, 0),
-    "committee of four": (FOUR, 0),
-    "committee of all four": (ALL_FOUR, 9),
-    "receipts of a server": (ReceiptedSum(protocol=replace(PLAIN, **SIGNERS), signed_by=SignedBy.SERVER), 9),
-    "receipts of clients": (ReceiptedSum(protocol=SIGNED, signed_by=SignedBy.CLIENTS), 4),
-    "receipts of helpers": (ReceiptedSum(protocol=FOUR, signed_by=SignedBy.HELPERS), 0),
+SUMS: dict[str, tuple[SumProtocol, int, int]] = {
+    "plain, signed": (replace(PLAIN, **SIGNERS), 0, 0),
+    "masked": (MASKED, 2, 0),
+    "masked, signed": (SIGNED, 3, 0),
+    "masked, sparse": (SPARSE, 3, 0),
+    "masked, noise": (NOISY, 9, 0),
+    "committee": (COMMITTEE, 0, 0),
+    "committee of four": (FOUR, 0, 0),
+    "committee of all four": (ALL_FOUR, 9, 0),
+    "receipts of a server": (ReceiptedSum(protocol=replace(PLAIN, **SIGNERS), signed_by=SignedBy.SERVER), 9, 0),
+    "receipts of clients": (ReceiptedSum(protocol=SIGNED, signed_by=SignedBy.CLIENTS), 4, 4),
+    "receipts of helpers": (ReceiptedSum(protocol=FOUR, signed_by=SignedBy.HELPERS), 0, 4),
 }
-"""Each with how many messages client 5 sends before it vanishes."""
+"""Each with how many messages client 5 sends before it vanishes, and from which round on it is asked: the sum within a
+receipted one is asked by itself."""
 
 Others = dict[tuple[PartyId, PartyId, MessageType | None], bytes]
 
 
 def about_sessions() -> Iterator[Question]:
     """Return all of them."""
-    for name, (protocol, sent) in SUMS.items():
+    for name, (protocol, sent, first) in SUMS.items():
         said: Others = {}
         for _ in _Story(name, _Alone(protocol), others=said).questions(note=said, lost_after=99):
             pass
-        yield from _Story(name, _Alone(protocol), others=said).questions(lost_after=sent)
+        yield from _Story(name, _Alone(protocol), others=said).questions(lost_after=sent, first=first)
     series = _InSeries(MaskedSeries(clients=CLIENTS, series_id=SESSION, threshold=4, **SIGNERS))
     for number in range(2):
         story = _Story(f"series, sum {number}", series, others={})
@@ -176,15 +177,16 @@ class _Story:
         self._sessions = {party: cast.client(party, self._asked[party]) for party in cast.parties}
         self._server, self._draws = cast.server(), bool(set(cast.parties) - set(cast.protocol.clients))
 
-    def questions(self, *, lost_after: int, note: Others | None = None) -> Iterator[Question]:
-        """Yield them as the sum goes on; to ``note`` only what is said is given."""
-        heard, asks = note if note is not None else {}, note is None
+    def questions(self, *, lost_after: int, first: int = 0, note: Others | None = None) -> Iterator[Question]:
+        """Yield them as the sum goes on, from a round on; to ``note`` only what is said is given."""
+        heard = note if note is not None else {}
         uploads = {party: session.start() for party, session in self._sessions.items()}
         uploads = {
             party: said for party, said in uploads.items() if said is not None and (party, lost_after) != (LOST, 0)
         }
         for number in range(12):
             name, said = f"{self._name}, round {number}", dict(uploads)
+            asks = note is None and number >= first
             heard |= {(party, SERVER, message_type(one)): payload_of(one) for party, one in said.items()}
             if asks:
                 yield f"{name}: what is said", partial(self._known, said)
@@ -208,7 +210,7 @@ class _Story:
                     uploads[party] = own
             if self._server.result is not None:
                 break
-        if asks:
+        if note is None:
             result = self._server.result
             yield f"{self._name}: what comes out", partial(self._known, result)
             yield f"{self._name}: what consent is asked for", lambda: self._asked

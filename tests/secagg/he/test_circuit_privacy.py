@@ -8,7 +8,7 @@ from scipy import stats
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum, PlainSum
 from secagg.carriers import choose_parameters, dither, encrypted, generate_contexts, seal
-from secagg.carriers.adversary import leaning
+from secagg.carriers.adversary import NoiseOfSum
 from secagg.carriers.noise import ROUNDING_WIDTH
 from secagg.carriers.parameters import Scheme
 from secagg.carriers.vector_cipher import VectorCipher
@@ -35,7 +35,8 @@ def played(scheme: Scheme, sums: int, *, layout: Layout = LAYOUT) -> list[list[f
         expected = right.copy()
         expected.add(other)
         assert cipher.decrypt(encrypted_sum, keys.secret_context).vector.to_bytes() == expected.to_bytes()
-        found.append([leaning(cipher, encrypted_sum, keys.secret_context, guess) for guess in (right, wrong)])
+        noise = NoiseOfSum(cipher, encrypted_sum, keys.secret_context)
+        found.append([noise.leaning(guess) for guess in (right, wrong)])
     return found
 
 
