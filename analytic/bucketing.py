@@ -20,7 +20,7 @@ Digits = NDArray[np.uint16]
 
 BLOCK_ROWS = 4096
 """Rows that a histogram takes at a time, so that memory does not grow with the number of rows."""
-MAX_BUCKETS = 2**14
+MAX_BUCKETS, MAX_BINS = 2**14, 2**16
 SHUFFLE_LABEL = b"analytic.bucketing shuffle v1"
 
 
@@ -185,11 +185,10 @@ class QuantileThresholds:
     n_bins: int = 1024
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high and self.n_bins >= 2):
-            raise SpecificationError(
-                f"a histogram needs a finite range and at least 2 bins, not {self.low:g} to {self.high:g} and "
-                f"{self.n_bins}"
-            )
+        if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
+            raise SpecificationError(f"a histogram needs a finite range, not {self.low:g} to {self.high:g}")
+        if not 2 <= self.n_bins <= MAX_BINS:
+            raise SpecificationError(f"a histogram has 2 to {MAX_BINS} bins, not {self.n_bins}")
         if not (np.diff(self.edges) > 0).all():
             raise SpecificationError(
                 f"{self.n_bins} bins from {self.low:g} to {self.high:g} are narrower than float64 can tell apart: "
@@ -303,16 +302,20 @@ def public_shuffle(seed: int, n: int) -> tuple[int, ...]:
     Raises:
         SpecificationError: a seed outside 0 to 2^64 - 1.
     """
-    if not (0 <= seed < 2**64 and 1 <= n < 2**32):
-        raise SpecificationError(
-            f"a shuffle needs a seed from 0 to 2^64 - 1 and 1 to 2^32 - 1 places, not {seed} and {n}"
-        )
+    _check_shuffle(seed, n)
     places, words = list(range(n)), _public_words(SHUFFLE_LABEL + seed.to_bytes(8, "big") + n.to_bytes(4, "big"))
     for p in range(n - 1, 0, -1):
         limit = 2**32 - 2**32 % (p + 1)
         j = next(word for word in words if word < limit) % (p + 1)
         places[p], places[j] = places[j], places[p]
     return tuple(places)
+
+
+def _check_shuffle(seed: int, n: int) -> None:
+    if not (0 <= seed < 2**64 and 1 <= n < 2**32):
+        raise SpecificationError(
+            f"a shuffle needs a seed from 0 to 2^64 - 1 and 1 to 2^32 - 1 places, not {seed} and {n}"
+        )
 
 
 def _public_words(prefix: bytes) -> Iterator[int]:
@@ -350,12 +353,12 @@ class Grouping:
                 f"{self.n_digits} digits do not fit into groups of {self.group_size}, since E G must be "
                 f"{self.n_digits}: use a group size of {', '.join(map(str, fitting))}"
             )
-        if self.n_values > 2**16:
+        if self.group_size > 16 or self.n_values > 2**16:
             raise SpecificationError(
                 f"groups of {self.group_size} digits in base {self.base} have more than 2^16 values: use "
                 "smaller groups or fewer buckets"
             )
-        public_shuffle(self.seed, self.n_digits)
+        _check_shuffle(self.seed, self.n_digits)
 
     @property
     def n_groups(self) -> int:

@@ -33,6 +33,7 @@ from analytic.statistics import LABELS, Statistics, check_labels
 from analytic.total_error import squared_errors
 from analytic.whole_numbers import settle_whole_numbers
 
+MAX_FOLDS = 1000
 GRID = tuple(8.0**power for power in range(-8, 1))
 """Penalties that are tried where none are stated, in units of the total Gram's mean diagonal entry."""
 
@@ -201,9 +202,9 @@ class Chosen(AroundLinear):
             )
         if self.criterion is Criterion.CLASSES and inner.target_format != LABELS:
             raise SpecificationError("errors are counted for class labels; choose by squares for real targets")
-        if self.n_folds < 2 or not all(math.isfinite(ridge) and ridge >= 0 for ridge in self.ridges):
+        if not 2 <= self.n_folds <= MAX_FOLDS or not all(math.isfinite(ridge) and ridge >= 0 for ridge in self.ridges):
             raise SpecificationError(
-                f"choosing needs at least 2 folds and finite penalties >= 0, not {self.n_folds} and {self.ridges}"
+                f"choosing needs 2 to {MAX_FOLDS} folds and finite penalties >= 0, not {self.n_folds} and {self.ridges}"
             )
         object.__setattr__(self, "ridges", tuple(sorted(set(self.ridges))))
 

@@ -79,6 +79,7 @@ from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit,
 from analytic.solve import ResidualBlock, Solution, sandwiched_least_squares, solve_ridge
 from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec, one_hot
 
+MAX_LAYERS = 1000
 MAPS_VERSION = 2
 """Of the public maps: 1 drew ``analytic/projection/v1`` and multiplied in float64. Weights belong to one version."""
 
@@ -141,7 +142,7 @@ class DeepAFL:
         feature_bound: public bound on |x| over all input entries; it sizes the format of Phi_0.
         target_format: ``LABELS`` for class labels, else the format of real targets.
         max_rows: largest number of rows that all clients together may hold.
-        n_layers: T, residual blocks, at least one; 2T + 1 sums.
+        n_layers: T, residual blocks, 1 to ``MAX_LAYERS``; 2T + 1 sums.
         d_phi: columns of Phi_t.
         d_f: columns of F_t.
         ridge: lambda, the penalty of each W_t.
@@ -199,6 +200,8 @@ class DeepAFL:
                 "DeepAFL needs at least one feature, target, d_phi, d_f and layer, and headroom_bits >= 0, not "
                 f"{', '.join(map(str, sizes))} and {self.headroom_bits}; without layers it is AFL of random features"
             )
+        if self.n_layers > MAX_LAYERS:
+            raise SpecificationError(f"DeepAFL has at most {MAX_LAYERS} layers, not {self.n_layers}")
         for name in ("ridge", "gamma"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise SpecificationError(f"{name} must be a finite number >= 0, not {getattr(self, name)}")

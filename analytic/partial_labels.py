@@ -84,15 +84,17 @@ class PartialLabels(Around):
     patterns: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
-        inner, classes = self.learner, range(self.learner.n_targets)
+        inner = self.learner
         object.__setattr__(self, "patterns", tuple(tuple(map(int, pattern)) for pattern in self.patterns))
         if type(inner) is not AFL or inner.target_format != LABELS or inner.row_map is not None or inner.ri_gamma:
             raise SpecificationError(
                 "partial labels are for AFL of class labels in exact sums, without an RI process: leave gamma, row map "
                 "and the format of real targets out"
             )
-        proper = all(pattern and tuple(sorted(set(pattern) & set(classes))) == pattern for pattern in self.patterns)
-        if not proper or len(set(self.patterns)) < len(self.patterns) or set().union(*self.patterns) != set(classes):
+        ascending = all(pattern and tuple(sorted(set(pattern))) == pattern for pattern in self.patterns)
+        labelled = set().union(*self.patterns)
+        whole = len(labelled) == inner.n_targets and 0 <= min(labelled) <= max(labelled) < inner.n_targets
+        if not (ascending and whole) or len(set(self.patterns)) < len(self.patterns):
             raise SpecificationError(
                 f"patterns are different ascending sets of classes 0 to {inner.n_targets - 1} with every class in one, "
                 f"not {self.patterns}"

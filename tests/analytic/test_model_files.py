@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -17,6 +21,7 @@ from safetensors.numpy import load, save
 from analytic import model_files
 from analytic.afl import AFL, LinearModel
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
+from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
 from analytic.fedhip import FedHiP
@@ -28,6 +33,7 @@ from analytic.model_files import (
     model_to_bytes,
     save_model,
 )
+from analytic.partial_labels import PartialLabels
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
@@ -245,6 +251,49 @@ def test_a_rewritten_file_is_read(content):
 def test_files_that_contradict_themselves_are_refused(content, change, message):
     with pytest.raises(ModelFileError, match=message):
         model_from_bytes(_rewritten(content, change))
+
+
+OF_PARTS: dict[str, Any] = {
+    "chosen": Chosen(
+        learner=AFL(n_features=D, n_targets=C, feature_format=Q("Q2.14"), max_rows=N), n_folds=3, ridges=(0.5, 2.0)
+    ),
+    "partial": PartialLabels(
+        learner=AFL(n_features=D, n_targets=C, feature_format=Q("Q2.14"), max_rows=N), patterns=((0, 1, 2),)
+    ),
+}
+
+
+def _whole_numbers(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, entry in entries:
+        yield from _whole_numbers(entry, (*place, name))
+    if type(value) is int:
+        yield place
+
+
+@pytest.mark.parametrize("size", [2**31, 2**62, 10**30])
+@pytest.mark.parametrize("name", [*LEARNERS, *OF_PARTS])
+def test_a_size_that_no_machine_has_costs_no_time_and_no_memory(name, size):
+    """Whatever number of a file is huge: it is refused, or nothing is as large as it."""
+    learner = OF_PARTS.get(name) or LEARNERS[name]
+    content = model_to_bytes(learner, learner.init() if name in OF_PARTS else histories(name)[-1])
+    tracemalloc.start()
+    try:
+        for place in _whole_numbers(_header(content)["configuration"]):
+
+            def enlarge(description, arrays, place=place):
+                inner = description["configuration"]
+                for part in place[:-1]:
+                    inner = inner[part]
+                inner[place[-1]] = size
+
+            begun, changed = time.process_time(), _rewritten(content, enlarge)
+            with suppress(ModelFileError):
+                model_from_bytes(changed)
+            assert time.process_time() - begun < 2, place
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
 
 
 def test_every_changed_byte_is_noticed(content):
