@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -11,21 +11,25 @@ import numpy as np
 
 from analytic.afl import AFL, absolute_aggregation
 from analytic.agreeing import Agreed
+from analytic.array_file import ArrayFile
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
+from analytic.checked_products import GramSum, check_product
 from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
+from analytic.errors import WrongProductError
 from analytic.evaluation import ClassEvaluation
 from analytic.fedhip import FedHiP
 from analytic.lda import LDA
 from analytic.learner import ClientRows, fit_in_the_clear, fit_pooled
 from analytic.logistic import Logistic
-from analytic.model_files import model_from_bytes, model_to_bytes
+from analytic.model_files import ModelFileError, model_from_bytes, model_to_bytes
 from analytic.partial_labels import PartialLabels
+from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
 from analytic.solve import solve_ridge
-from analytic.statistics import Statistics, StatisticsSpec
+from analytic.statistics import Statistics, StatisticsSpec, one_hot
 from analytic.weighted import Weighted
 from federation.federation import Federation, Step
 from secagg import SumResult
@@ -55,6 +59,7 @@ LABELLED: dict[str, Any] = {
     "afl, random features": AFL(**{**LINEAR, "feature_format": LIFT.row_format}, lift=LIFT, ridge=1.0),
     "fedhip": FedHiP(**LINEAR, ridge=0.1),
     "lda": LDA(**LINEAR, ridge=0.5, columns=COLUMNS),
+    "qda": QDA(**LINEAR, ridge=0.5, columns=COLUMNS),
     "logistic": Logistic(learner=AFL(**LINEAR, ridge=0.5), n_rounds=2),
     "chosen": Chosen(learner=FedHiP(**LINEAR), n_folds=2, ridges=(0.25, 4.0)),
     "chosen by one error": Chosen(
@@ -81,6 +86,7 @@ LABELLED: dict[str, Any] = {
     "safle, one-hot": replace(COUNTS, encoding=Encoding.ONE_HOT),
     "safle, gamma": replace(COUNTS, ri_gamma=3, max_clients=8),
 }
+PARTIAL = PartialLabels(learner=AFL(**LINEAR, ridge=1.0), patterns=((0, 1), (1, 2)))
 REAL_TARGETS: dict[str, Any] = {
     "afl, real": AFL(**LINEAR, target_format=REAL, ridge=0.5),
     "deepafl, real": replace(DEEP, target_format=REAL),
@@ -92,6 +98,8 @@ def about_forms() -> Iterator[Question]:
     """Return all of them."""
     for name, learner in {**LABELLED, **REAL_TARGETS}.items():
         yield from _of(name, learner, clients_of(real=name in REAL_TARGETS))
+    yield from _of("partial labels", PARTIAL, [_partial(rows, place) for place, rows in enumerate(clients_of(n=4))])
+    yield from _products()
     yield from _formats()
     yield from _statistics()
     yield from _rows()
@@ -109,6 +117,14 @@ def clients_of(*, real: bool = False, n: int = 3) -> list[ClientRows]:
         targets = np.round(rng.uniform(-7, 7, (size, C)), 3) if real else rng.integers(0, C, size)
         clients.append(ClientRows(features, targets))
     return clients
+
+
+def _partial(rows: ClientRows, place: int) -> ClientRows:
+    """The same rows, labelled for the classes of the first pattern, of the second, or of both in turn."""
+    targets = one_hot(rows.targets, C).astype(np.int64)
+    pattern = np.full(len(rows), place) if place < 2 else np.arange(len(rows)) % 2
+    targets[pattern == 0, 2] = targets[pattern == 1, 0] = -1
+    return ClientRows(rows.features, targets)
 
 
 def _of(name: str, learner: Any, clients: list[ClientRows]) -> Iterator[Question]:
@@ -178,6 +194,30 @@ def _of(name: str, learner: Any, clients: list[ClientRows]) -> Iterator[Question
                 f"{name}, {what}",
                 lambda labels=labels: fit_pooled(learner, ClientRows(clients[0].features[:2], np.array(labels))),
             )
+
+
+def _products() -> Iterator[Question]:
+    """Products that a machine got wrong in one entry."""
+    left, right = np.arange(12).reshape(4, 3) - 5, np.arange(6).reshape(3, 2) - 2
+    wrong = left @ right
+    wrong[2, 1] += 1
+
+    def is_refused(check: Callable[[], None]) -> bool:
+        """Whether it was; the words name this machine's libraries."""
+        try:
+            check()
+        except WrongProductError:
+            return True
+        return False
+
+    for name, product in {"right": left @ right, "wrong": wrong}.items():
+        yield f"integers multiplied, {name}", lambda own=product: is_refused(lambda: check_product(left, right, own))
+
+    for off in (0, 1):
+        own = GramSum(3, np.float64)
+        own.add(left.astype(np.float64))
+        own.matrix[0, 2] += off
+        yield f"Gram with {off} too many", lambda own=own: is_refused(own.check)
 
 
 def _formats() -> Iterator[Question]:
@@ -334,6 +374,12 @@ def _files() -> Iterator[Question]:
         "longer": content + b"\0", "of another learner": content.replace(b"afl", b"xyz"),
     }.items():  # fmt: skip
         yield f"model file {name}", lambda bad=bad: model_from_bytes(bad).classes
+    wide = ArrayFile(entry="questions", version=1, what="numbers", remedy="ask again", error=ModelFileError)
+    large = wide.to_bytes({"numbers": np.arange(5000)}, {})
+    other = bytearray(large)
+    other[-8] ^= 1
+    yield "array file", lambda: wide.from_bytes(large, "it")[0]["numbers"].sum()
+    yield "array file, its last number another", lambda: wide.from_bytes(bytes(other), "it")[0]["numbers"].sum()
     yield "model file of no model", lambda: model_to_bytes(learner, learner.init())
 
 
@@ -368,15 +414,23 @@ def _further() -> Iterator[Question]:
         "weights beyond the largest",
         lambda: weighing.client_statistics(weighing.init(), ClientRows(heavy.features, heavy.targets, np.full(14, 6))),
     )
-    partial = PartialLabels(learner=AFL(**LINEAR, ridge=1.0), patterns=((0, 1), (1, 2)))
-    known = np.array([[1, 0, -1], [-1, 1, 0], [0, 1, -1], [-1, 0, 1]] * 3)
-    yield (
-        "partial labels",
-        lambda: partial.weights_bytes(fit_pooled(partial, ClientRows(clients[0].features[:12], known))),
-    )
     yield (
         "partial labels of no pattern",
-        lambda: fit_pooled(partial, ClientRows(clients[0].features[:1], np.array([[1, -1, 0]]))),
+        lambda: fit_pooled(PARTIAL, ClientRows(clients[0].features[:1], np.array([[1, -1, 0]]))),
+    )
+    mine, others = clients[0], replace(DEEP, seed=1)
+
+    def trained_again(rows: ClientRows) -> bytes:
+        """What a client with rows that it used for another learner puts into the sums."""
+        fit_in_the_clear(DEEP, [rows])
+        return others.weights_bytes(fit_in_the_clear(others, [rows]))
+
+    yield (
+        "rows that another learner used",
+        lambda: (
+            trained_again(mine)
+            == others.weights_bytes(fit_in_the_clear(others, [ClientRows(mine.features, mine.targets)]))
+        ),
     )
     inner = AFL(**LINEAR, ridge=0.5)
     judged = ClassEvaluation(learner=inner, model=fit_in_the_clear(inner, clients), max_rows=100, n_classes=C)

@@ -277,6 +277,19 @@ def _forms() -> Iterator[Question]:
     yield "rows that are no numbers", lambda: step.vector(ClientRows(np.full((1, 3), np.nan), np.array([1])))
     yield "targets that are a matrix", lambda: step.vector(ClientRows(np.ones((1, 3)), np.ones((1, 2))))
 
+    def wrongly_classified() -> object:
+        """A round's contribution of records of which the model is sure, and wrong: as long as it may be."""
+        private: Any = PLANS["no mean"].apply(LEARNERS["logistic"]).learner
+        first, model = private.next_sum(private.init()), private.init()
+        model = private.update(
+            model, first.from_vector(20 * first.to_vector(private.client_statistics(model, rows))), 4
+        )
+        sure = replace(model.linear.solution, weights=np.array([[64.0, -64.0], [0.0, 0.0], [0.0, 0.0]]))
+        model = replace(model, linear=replace(model.linear, solution=sure))
+        return private.client_statistics(model, ClientRows(np.eye(3)[:1], np.array([1])))["gradient"]
+
+    yield "private residual of a record that is wrong for sure", wrongly_classified
+
     def beyond(factor: int) -> object:
         no_mean = PLANS["no mean"].apply(LEARNERS["afl"]).learner
         spec: Any = no_mean.next_sum(no_mean.init())

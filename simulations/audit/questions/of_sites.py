@@ -434,6 +434,8 @@ def _plans() -> Iterator[Question]:
     for verdict in ("recovered", "leaks", "no evidence of leakage at this power", "not tried", ""):
         report = {"settings": {"alpha": 0.01}, "cells": [{"attack": "a", "mode": "masked", "verdict": verdict}]}
         yield f"decided by {verdict!r}", lambda r=report: plan.decide(r)["decision"]
+    silent = {"settings": {"alpha": 0.01}, "cells": [{"attack": "b", "mode": "masked", "verdict": "leaks"}]}
+    yield "decided by no word of it", lambda: plan.decide(silent)["decision"]
     yield "decided by other settings", lambda: plan.decide({"settings": {"alpha": 0.5}, "cells": []})["decision"]
     bound = BoundPlan(content=text.encode(), nonce=bytes(32))
     yield "bound plan", lambda: (bound.session, replace(bound, nonce=b"1" * 32).session, bound.public)

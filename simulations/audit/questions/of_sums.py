@@ -37,7 +37,8 @@ from secagg import (
 )
 from secagg.beacon import DrawnGraph, grinding_bits
 from secagg.carriers import choose_parameters
-from secagg.carriers.encrypted import Encrypted, check_key_holder, fingerprint, pin_context
+from secagg.carriers.dither import gaussian_rounding
+from secagg.carriers.encrypted import Encrypted, check_key_holder, fingerprint, pin_context, sign_context
 from secagg.carriers.parameters import EncryptionParameters
 from secagg.carriers.residues import CiphertextSum, pack, read_ciphertexts
 from secagg.committee import SealingKey
@@ -455,12 +456,21 @@ def _configurations() -> Iterator[Question]:
             "beyond its bound": np.array([0, 11, 0]),
         }.items():
             yield f"{name}, a vector {what}", lambda s=protocol, v=vector: s.client(1, v).start()
+            yield (
+                f"{name}, a vector {what}, made when it is due",
+                lambda s=protocol, v=vector: _summed_of_calls(s, v),
+            )
     for protocol in (MASKED, COMMITTEE, FOUR, PLAIN):
         assert isinstance(protocol, SumConfig)
         yield (
             f"{protocol.name} of {len(protocol.helpers)}, a failure nobody signed",
             lambda s=protocol: s.check_failure(b""),
         )
+
+
+def _summed_of_calls(protocol: Any, vector: np.ndarray[Any, Any]) -> object:
+    parties = InOneProcess(protocol=protocol, secrets={party: PartySecrets(boxes=BOXES[party]) for party in BOXES})
+    return run_in_memory(parties, {party: lambda: vector for party in CLIENTS}).result.total
 
 
 def _layouts() -> Iterator[Question]:
@@ -674,6 +684,13 @@ def _stored() -> Iterator[Question]:
                 path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1]))
             return sorted(DurableServer(store(folder), MASKED.server()).waiting_for)
 
+    def sealed() -> bytes:
+        with TemporaryDirectory() as folder:
+            client = MASKED.client(1, vector, entropy=InsecureSeededEntropy(1, "questions"))
+            DurableClient(store(folder), key, client).start()
+            return (Path(folder) / "session").read_bytes()
+
+    yield "stored twice, the same bytes", lambda: sealed() == sealed()
     yield "stored, the same", lambda: elsewhere(MASKED, 1)
     yield "stored, another party", lambda: elsewhere(MASKED, 2)
     yield "stored, another session", lambda: elsewhere(replace(MASKED, session_id=bytes(16)), 1)
@@ -782,10 +799,23 @@ def _encrypted() -> Iterator[Question]:
     other = pack(residues[:, :, ::-1], good)
     for name, many in {"one": (packed,), "two": (packed, other), "one twice": (packed, packed)}.items():
         yield f"ciphertexts added, {name}", lambda many=many: added(*many)
+    drawn = gaussian_rounding(np.arange(0, 97, 12), 97, InsecureSeededEntropy(2, "questions"))
+    yield "rounding at random", lambda: drawn
     carrier = Encrypted(parameters=good, public_context=b"context", key_holder=6)
     yield (
         "context that its holder did not sign",
         lambda: _refused_for_its_signature(replace(carrier, holder_identity=KEYS[6].public)),
+    )
+    signed = {
+        "signature": sign_context(KEYS[6], b"context", parameters=good, session_id=SESSION, key_holder=6),
+        "holder_identity": KEYS[6].public,
+    }
+    yield (
+        "context that was signed for another session, or for this",
+        lambda: [
+            _refused_for_its_signature(replace(carrier, **signed), session)
+            for session in (bytes(len(SESSION)), SESSION)
+        ],
     )
     yield "what a digest takes of a context", lambda: carrier.digested
     yield (
@@ -794,9 +824,9 @@ def _encrypted() -> Iterator[Question]:
     )
 
 
-def _refused_for_its_signature(carrier: Encrypted) -> bool:
+def _refused_for_its_signature(carrier: Encrypted, session_id: bytes = SESSION) -> bool:
     try:
-        PlainSum(layout=LAYOUT, clients=CLIENTS, session_id=SESSION, carrier=carrier)
+        PlainSum(layout=LAYOUT, clients=CLIENTS, session_id=session_id, carrier=carrier)
     except ConfigurationError as error:
         return "is not signed by key holder" in str(error)
     return False

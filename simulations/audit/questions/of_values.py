@@ -19,7 +19,6 @@ from analytic.bucketing import Bucketing, Encoding, FixedThresholds, Grouping, H
 from analytic.counts import CountSpec
 from analytic.evaluation import TallySpec
 from analytic.noisy_solve import NoisySolver
-from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_bounds import RowBounds
 from analytic.row_format import ColumnMap, RowFormat
@@ -46,7 +45,7 @@ from secagg.masked.series import MaskedSeries
 from secagg.policy import ClientPolicy, NoiseDemand
 from simulations.audit.questions import Question
 from simulations.audit.questions.changed import changed, parts
-from simulations.audit.questions.of_forms import LABELLED, LINEAR, REAL_TARGETS, C, D
+from simulations.audit.questions.of_forms import LABELLED, REAL_TARGETS, C, D
 from simulations.audit.questions.of_sums import BOXES, KEYS, LAYOUT, ROSTER, SESSION, SHARES, SIGNERS, SUMS
 from simulations.audit.questions.said import answer
 
@@ -129,11 +128,9 @@ def _of_learners() -> dict[str, Any]:
     """Of formats, shapes, maps and learners."""
     form = RowFormat.parse("Q5.11")
     clip = RowClip(bound=2.0, row_format=form)
-    wide = {**LINEAR, "feature_format": form}
     return {
         **LABELLED,
         **REAL_TARGETS,
-        "qda": QDA(**wide, shrinkage=0.5, columns=ColumnMap(exponents=(3,) * D, intercept=1)),
         "format": form,
         "unsigned format": RowFormat(integer_bits=1, fraction_bits=7, signed=False),
         "columns": ColumnMap(exponents=(3, 4, 5), target_exponents=(1,), intercept=1),

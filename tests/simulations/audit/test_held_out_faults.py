@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from support.blind_faults import BLIND
 from support.further_faults import FURTHER
 from support.held_out_faults import FRESH, Fresh
 
@@ -67,7 +68,7 @@ def test_small_books_and_what_nobody_may_grant_notice(planted: Fresh, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("planted", [*FRESH, *FURTHER], ids=lambda one: one.name)
+@pytest.mark.parametrize("planted", [*FRESH, *FURTHER, *BLIND], ids=lambda one: one.name)
 def test_a_default_audit_notices(planted: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     planted.plant(monkeypatch)
     assert not passes(planted)
