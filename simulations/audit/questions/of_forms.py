@@ -420,18 +420,16 @@ def _further() -> Iterator[Question]:
     )
     mine, others = clients[0], replace(DEEP, seed=1)
 
-    def trained_again(rows: ClientRows) -> bytes:
-        """What a client with rows that it used for another learner puts into the sums."""
-        fit_in_the_clear(DEEP, [rows])
-        return others.weights_bytes(fit_in_the_clear(others, [rows]))
+    def first_sum(learner: DeepAFL, rows: ClientRows) -> bytes:
+        spec: Any = learner.next_sum(learner.init())
+        return bytes(spec.to_vector(learner.client_statistics(learner.init(), rows)))
 
-    yield (
-        "rows that another learner used",
-        lambda: (
-            trained_again(mine)
-            == others.weights_bytes(fit_in_the_clear(others, [ClientRows(mine.features, mine.targets)]))
-        ),
-    )
+    def after_another(rows: ClientRows) -> bool:
+        """Whether a client's rows give the same where they went into another learner's sum before."""
+        fresh = first_sum(others, ClientRows(rows.features, rows.targets))
+        return first_sum(DEEP, rows) != fresh == first_sum(others, rows)
+
+    yield "rows that another learner used", lambda: after_another(mine)
     inner = AFL(**LINEAR, ridge=0.5)
     judged = ClassEvaluation(learner=inner, model=fit_in_the_clear(inner, clients), max_rows=100, n_classes=C)
     yield "evaluation", lambda: judged.weights_bytes(fit_in_the_clear(judged, clients))
