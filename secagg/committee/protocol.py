@@ -91,6 +91,8 @@ class CommitteeSum(SumConfig):
                 "where clients and server have identities each helper has one of its own, and elsewhere none does; the "
                 f"helpers are {parties[:10]}, identities came for {signing[:10]}"
             )
+        if len({key for _, key in self.helper_identities}) != len(signing):
+            raise ConfigurationError("two helpers with one identity are one party: give each helper one of its own")
         for party, key in self.helper_keys:
             self._check_key(party, key)
 

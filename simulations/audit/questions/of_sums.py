@@ -68,7 +68,7 @@ from secagg.receipts import check_evidence, commitment, opening_of, quorum, tree
 from secagg.ring import RingVector
 from secagg.wire import MessageType, seal_frame, signed_statement
 from simulations.audit.questions import Question
-from simulations.audit.questions.changed import changed, parts
+from simulations.audit.questions.changed import changed
 
 LAYOUT = Layout.of([("counts", 3, 10)])
 CLIENTS = (1, 2, 3, 4, 5)
@@ -152,31 +152,11 @@ def about_sums() -> Iterator[Question]:
 
 
 def _digests() -> Iterator[Question]:
-    """A digest depends on all that parties agree on."""
+    """A digest depends on all that parties agree on; of_values changes each part of the other sums."""
     agreed: dict[str, Any] = {"layout": LAYOUT, "clients": CLIENTS, "session_id": SESSION, "context": b"model"}
     yield from changed("plain sum", lambda **own: PlainSum(**own).digest, **agreed, min_survivors=4, **SIGNERS)
-    for what in ("digest", "setup_digest"):
-        yield from changed(
-            f"{what} of a masked sum",
-            lambda what=what, **own: getattr(MaskedSum(**own), what),
-            **agreed,
-            threshold=4,
-            **SIGNERS,
-        )
-        yield from changed(
-            f"{what} of a drawn sum",
-            lambda what=what, **own: getattr(MaskedSum(**own), what),
-            **parts(DRAWN),
-        )
-    yield from changed(
-        "committee's sum",
-        lambda **own: CommitteeSum(**own).digest,
-        **parts(FOUR),
-    )
     yield "digest of committee, corrupt", lambda: replace(COMMITTEE, corrupt_helpers=0).digest
     yield "digest of committee, one helper", lambda: replace(COMMITTEE, helper_keys=COMMITTEE.helper_keys[:1]).digest
-    for name, protocol in SUMS.items():
-        yield f"digest of {name}", lambda protocol=protocol: protocol.digest
     series = MaskedSeries(clients=CLIENTS, series_id=SESSION)
     yield "digest of series", lambda: series.digest
     for number in range(3):
@@ -193,12 +173,6 @@ def _digests() -> Iterator[Question]:
 
 def _promises() -> Iterator[Question]:
     """What each sum promises, costs and says of itself."""
-    for name, protocol in SUMS.items():
-        yield f"promise of {name}", lambda own=protocol: own.guarantee
-        yield f"survivors of {name}", lambda own=protocol: own.survivors_needed
-        yield f"costs of {name}", lambda own=protocol: own.costs
-        yield f"explanation of {name}", lambda own=protocol: numbers_of(own.explain())
-        yield f"keys of {name}", lambda own=protocol: own.public_keys
     for n in (3, 4, 7, 20):
         clients = tuple(range(1, n + 1))
         signers = tuple(IdentityKey(bytes([party]) * 32).public for party in (99, *clients))

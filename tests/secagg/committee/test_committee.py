@@ -199,7 +199,7 @@ def test_as_many_helpers_as_stated_see_noise_and_one_more_sees_the_vector(n_help
                 **SIGNERS,
                 "helper_identities": tuple((party, SERVER_KEY.public) for party in HELPERS),
             },
-            "two parties have one identity key",
+            "two helpers with one identity",
         ),
     ],
 )
