@@ -100,6 +100,8 @@ class ClientPolicy:
         noise: the least noise; such a site takes part in sums only whose clients add noise, sized for
             ``min_corruption`` colluders at least. None asks for none.
         server_identity: the key with which the server signs. Empty accepts any.
+        max_entries: most numbers of a vector, at 8 bytes each here: a server that proposes a layout beyond it asks for
+            this site's memory.
         total_holders: clients that are given the total, beside the server: it must hold at least two others, as beside
             colluders.
         accept_confirmed_guesses: whether a key holder may be able to confirm a guess of this site's whole vector, as in
@@ -124,6 +126,7 @@ class ClientPolicy:
     key_holders: Mapping[PartyId, bytes] = field(default_factory=dict)
     server_identity: bytes = b""
     noise: NoiseDemand | None = None
+    max_entries: int = 2**28
     total_holders: int = 0
     accept_confirmed_guesses: bool = False
     receipts: str = "none"
@@ -138,6 +141,8 @@ class ClientPolicy:
             )
         if self.min_clients < 1 or self.min_survivors < 1 or not 0 <= self.min_corruption < 1:
             raise ConfigurationError("a policy needs cohorts and survivors of at least 1 and a corruption below 1")
+        if self.max_entries < 1:
+            raise ConfigurationError(f"a policy takes vectors of at least 1 entry, not {self.max_entries}")
         if self.total_holders < 0:
             raise ConfigurationError(
                 f"a policy reckons with 0 clients or more that hold totals, not {self.total_holders}"
@@ -167,6 +172,11 @@ class ClientPolicy:
         """
         if protocol.name not in self.modes:
             raise PolicyError(f"this site takes part in {', '.join(sorted(self.modes))} only, not in {protocol.name}")
+        if protocol.layout.size > self.max_entries:
+            raise PolicyError(
+                f"this site makes vectors of at most {self.max_entries} entries, and this sum's have "
+                f"{protocol.layout.size}: take fewer features or classes, or raise max_entries where memory allows it"
+            )
         self._at_least("a cohort", self.min_clients, len(protocol.clients))
         self._at_least("survivors in a total", self.min_survivors, protocol.survivors_needed)
         guarantee = protocol.guarantee

@@ -178,6 +178,7 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
             r"1 of the 2 helpers have another key in this site's roster, or none: \[7\]",
         ),
         (knows_helpers(dict(SIGNED_COMMITTEE.helper_identities)), COMMITTEE, "2 of the 2 helpers have another key"),
+        (ClientPolicy(max_entries=LAYOUT.size - 1), SEMI_HONEST, "this site makes vectors of at most"),
         (
             ClientPolicy(modes=frozenset({"committee"}), min_epoch=2),
             SIGNED_COMMITTEE,

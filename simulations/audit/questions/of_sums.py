@@ -315,6 +315,8 @@ def _policies() -> Iterator[Question]:
         ("number of helpers", replace(only, min_helpers=3), COMMITTEE, ()),
         ("another helper", replace(helped, helpers={6: listed[6], 7: bytes(32)}), COMMITTEE, ()),
         ("epoch", replace(only, min_epoch=2), ALL_FOUR, ()),
+        ("as long a vector", replace(known, max_entries=LAYOUT.size), SIGNED, ()),
+        ("a longer vector", replace(known, max_entries=LAYOUT.size - 1), SIGNED, ()),
         ("no epoch asked", only, ALL_FOUR, ()),
         ("no identities", known, MASKED, ()),
         ("another client's key", replace(known, identities=ROSTER | {2: bytes(32)}), SIGNED, ()),
@@ -345,6 +347,7 @@ def _policies() -> Iterator[Question]:
         {"modes": "masked"}, {"min_clients": 0}, {"min_survivors": 0}, {"min_corruption": 1.0}, {"total_holders": -1},
         {"min_security_bits": 0}, {"min_correctness_bits": math.nan}, {"min_helpers": 0}, {"min_corrupt_helpers": -1},
         {"min_epoch": 0}, {"graphs": 0}, {"graphs": 1025}, {"receipts": "clients"}, {"beacon": b"short"},
+        {"max_entries": 0},
     ):  # fmt: skip
         yield f"policy of {bad}", lambda bad=bad: ClientPolicy(**bad)
     yield "policy that nobody stated", ClientPolicy
