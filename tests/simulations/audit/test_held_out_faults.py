@@ -14,6 +14,7 @@ import pytest
 from support.blind_faults import BLIND
 from support.further_faults import FURTHER
 from support.held_out_faults import FRESH, Fresh
+from support.last_faults import BLIND as LAST
 
 from analytic.errors import AnalyticError
 from federation.datasets import bundled
@@ -68,7 +69,7 @@ def test_small_books_and_what_nobody_may_grant_notice(planted: Fresh, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("planted", [*FRESH, *FURTHER, *BLIND], ids=lambda one: one.name)
+@pytest.mark.parametrize("planted", [*FRESH, *FURTHER, *BLIND, *LAST], ids=lambda one: one.name)
 def test_a_default_audit_notices(planted: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     planted.plant(monkeypatch)
     assert not passes(planted)
