@@ -9,9 +9,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, cast
 
+from analytic.model_files import LEARNERS as STORED
+from federation.learners import LEARNERS, LearnerEntry
+from federation.modes import MODES, Mode
 from simulations.audit.questions import Question
 from simulations.audit.questions.of_documents import about_documents
 from simulations.audit.questions.of_forms import about_forms
@@ -20,7 +25,7 @@ from simulations.audit.questions.of_sessions import about_sessions
 from simulations.audit.questions.of_sites import about_sites
 from simulations.audit.questions.of_sums import about_sums
 from simulations.audit.questions.of_values import about_values
-from simulations.audit.questions.said import answer
+from simulations.audit.questions.said import OURS, answer
 
 ANSWERS = Path(__file__).with_name("answers.json")
 
@@ -41,9 +46,33 @@ def answers() -> dict[str, str]:
     said = logging.root.manager.disable
     logging.disable()
     try:
-        return {name: answer(ask) for name, ask in questions()}
+        with _ours_alone():
+            return {name: answer(ask) for name, ask in questions()}
     finally:
         logging.disable(said)
+
+
+@contextmanager
+def _ours_alone() -> Iterator[None]:
+    """Hide modes and learners that a program added to ours: refusals list all names."""
+    registries: tuple[dict[str, Any], ...] = (MODES, cast("dict[str, Any]", LEARNERS), STORED)
+    whole = [dict(registry) for registry in registries]
+    try:
+        for registry, known in zip(registries, whole, strict=True):
+            for name, entry in known.items():
+                if not _is_ours(entry):
+                    del registry[name]
+        yield
+    finally:
+        for registry, known in zip(registries, whole, strict=True):
+            registry.clear()
+            registry.update(known)
+
+
+def _is_ours(entry: Any) -> bool:
+    """Whether a learner, or what makes one or a mode's sum, is of these packages."""
+    made = entry.make if isinstance(entry, Mode) else entry.build if isinstance(entry, LearnerEntry) else entry
+    return getattr(made, "func", made).__module__.partition(".")[0] in OURS
 
 
 def other_answers() -> Iterator[str]:
