@@ -353,7 +353,7 @@ class Grouping:
                 f"{self.n_digits} digits do not fit into groups of {self.group_size}, since E G must be "
                 f"{self.n_digits}: use a group size of {', '.join(map(str, fitting))}"
             )
-        if self.group_size > 16 or self.n_values > 2**16:
+        if self.group_size > 16 or self.n_values > 2**16:  # a base has two digits at least
             raise SpecificationError(
                 f"groups of {self.group_size} digits in base {self.base} have more than 2^16 values: use "
                 "smaller groups or fewer buckets"

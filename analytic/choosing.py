@@ -170,7 +170,7 @@ class Chosen(AroundLinear):
 
     Args:
         learner: the closed form, without a penalty, an RI process (which would be in every fold) or a row map.
-        n_folds: k; each fold is a total of its own, so it must have rows and sites enough.
+        n_folds: k, 2 to ``MAX_FOLDS``; each fold is a total of its own, so it must have rows and sites enough.
         ridges: penalties to try; none takes ``GRID`` times a power of two near the total Gram's mean diagonal entry.
         rule: which of them is taken.
         criterion: by which error; that of classes asks for a second sum.

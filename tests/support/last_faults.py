@@ -9,8 +9,8 @@ import numpy as np
 
 from support.held_out_faults import Fresh, into
 
-BLIND: list[Fresh] = []
-fault = into(BLIND)
+LAST: list[Fresh] = []
+fault = into(LAST)
 
 
 # Those that give a vector: the server alone, or with whom the mode is sold against

@@ -98,6 +98,8 @@ def _gates() -> Iterator[Question]:
         gram[2, 2] = 100
         return Statistics(gram=gram, cross=np.zeros((4, 2), np.int64), count=count, n_clients=clients)
 
+    rows = np.random.default_rng(6).integers(-(2**15), 2**15, (20, 40))
+    few = Statistics(gram=np.zeros((40, 40), np.int64), cross=np.zeros((40, 1), np.int64), count=20)
     asked: dict[str, Callable[[], object]] = {
         "many clients": lambda: policy.before_release(None, range(5)),
         "few clients": lambda: policy.before_release(None, range(4)),
@@ -119,6 +121,7 @@ def _gates() -> Iterator[Question]:
             statistics(3), range(4)
         ),
         "rank": lambda: [gram_rank(statistics(rank)) for rank in (3, 4)],
+        "rank of fewer rows than features": lambda: gram_rank(replace(few, gram=rows.T @ rows)),
         "guessed membership": lambda: [predicted_membership_auc(n, d) for n, d in ((500, 256), (3, 4), (10**6, 64))],
         "a policy of one": lambda: ReleasePolicy(min_survivors=1),
         "a policy of every guess": lambda: ReleasePolicy(highest_auc=0.5),

@@ -14,7 +14,7 @@ import pytest
 from support.blind_faults import BLIND
 from support.further_faults import FURTHER
 from support.held_out_faults import FRESH, Fresh
-from support.last_faults import BLIND as LAST
+from support.last_faults import LAST
 
 from analytic.errors import AnalyticError
 from federation.datasets import bundled

@@ -68,8 +68,8 @@ def test_another_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("where", "named"),
     [
-        ("secagg.committee.server.is_signed", "SET_SIGNATURE of"),
-        ("secagg.receipted_sum.verifies", "COUNTERSIGNATURE of"),
+        ("secagg.committee.server.is_signed", "SET_SIGNATURE of 9"),
+        ("secagg.receipted_sum.verifies", "COUNTERSIGNATURE of 4"),
     ],
 )
 def test_what_a_session_takes_from_its_sender_is_an_answer(
