@@ -266,8 +266,8 @@ def _about_run(
         weights = hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest()
         if said["weights_sha256"] != weights:
             yield summary, f"it names weights {said['weights_sha256']}, and the model has {weights}"
-        if said.get("roster", roster.fingerprint) != roster.fingerprint:
-            yield ROSTER, f"{run} was of the roster {said['roster']}, and this is {roster.fingerprint}"
+        if (of := said.get("roster", "(none is named)")) != roster.fingerprint:
+            yield ROSTER, f"{run} was of the roster {of}, and this is {roster.fingerprint}"
         if totals in files:
             results = totals_from_bytes(files[totals], source=totals)
             yield from ((totals, f"the model does not follow from it: {line}") for line in differences(saved, results))

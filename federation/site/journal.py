@@ -169,10 +169,14 @@ class Journal:
         Raises:
             ConsentRefusedError: says what was needed, what came and what the owner can do.
         """
+        if not survivors:
+            raise ConsentRefusedError(
+                "a helper agrees to a total by its survivors, and none were named; ask with those that it is of"
+            )
         keys, unknown = protocol.public_keys.get(CLIENT_ROLE, {}), _cohort(protocol)[:ROWS_BYTES]
         owners = {
             party: hashlib.sha256(keys.get(party, unknown + _number(party))).digest()[:_OWNER_BYTES]
-            for party in survivors or ()
+            for party in survivors
         }
         known = frozenset[_Vector]((owner, (rows or {}).get(party, unknown)) for party, owner in owners.items())
         new = _Entry(subject=_HELPED, cohort=b"", run=b"", grown=0, survivors=known)

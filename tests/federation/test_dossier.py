@@ -220,6 +220,7 @@ def test_whoever_signs_cannot_make_what_is_recomputed_hold(ran: Trial, sources: 
     of_summary = {
         "it names other survivors than the totals": {**summary, "survivors": [[1, 2]]},
         "was of the roster another one": {**summary, "roster": "another one"},
+        "was of the roster (none is named)": {name: said for name, said in summary.items() if name != "roster"},
         "it is no summary of a run (AttributeError)": [],
     }
     of_manifest = {

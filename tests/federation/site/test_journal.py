@@ -32,7 +32,7 @@ from secagg import (
 from secagg.committee.messages import SET_LABEL, SetCertificate, set_hash
 from secagg.errors import ConsentRefusedError, RemoteProtocolError
 from secagg.policy import ClientPolicy
-from secagg.sums import Consent
+from secagg.sums import Consent, Survivors
 
 LAYOUT = Layout.of([("sum", 2, 100)])
 CLIENTS = tuple(range(1, 11))
@@ -328,6 +328,14 @@ def test_a_helper_knows_rows_again_in_any_cohort_and_lets_new_ones_pass(tmp_path
         assert own.count() == (4, 0)
     with journal(tmp_path) as own, pytest.raises(ConsentRefusedError, match="these leave 1"):
         own.consent_to_help(masked(), without(7), old)
+
+
+@pytest.mark.parametrize("nobody", [None, ()])
+def test_a_helper_that_is_not_told_whose_total_it_is_does_not_help(nobody: Survivors | None, tmp_path: Path) -> None:
+    with journal(tmp_path) as own:
+        with pytest.raises(ConsentRefusedError, match="none were named"):
+            own.consent_to_help(committee(), nobody)
+        assert own.count() == (0, 0)
 
 
 def test_helpers_see_through_two_sums_over_the_same_rows(tmp_path: Path) -> None:
