@@ -172,7 +172,7 @@ class Encrypted:
             secret = self.public_context
         if payload is None or not secret:
             return knowledge.upload_as_sent(target, config.layout)
-        return self.cipher(config).decrypt(payload[-self.vector_bytes(config) :], secret).vector.copy()
+        return _decrypted(self.cipher(config), payload[-self.vector_bytes(config) :], secret).copy()
 
     def explain(self, config: CarriedSum) -> list[str]:
         """The parameters, limbs, margin, failure probability, bytes and carries; whom it trusts; whose context."""
@@ -216,6 +216,12 @@ class Encrypted:
                 f"the public context is not signed by key holder {self.key_holder} for this session: somebody swapped "
                 "the key, or the signature is of another session; encrypt nothing under it, and ask the operator"
             )
+
+
+@lru_cache(maxsize=32)
+def _decrypted(cipher: VectorCipher, upload: bytes, secret_context: bytes) -> RingVector:
+    """An upload that one coalition after another opens, in an audit."""
+    return cipher.decrypt(upload, secret_context).vector
 
 
 class EncryptedSum:

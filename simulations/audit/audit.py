@@ -389,6 +389,7 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
     rng = np.random.default_rng(settings.seed)
     feature_format = settings.feature_format or RowFormat.covering(np.concatenate([dataset.x_train, dataset.x_test]))
     population = Population.of(dataset, rng)
+    population.deal(settings.clients, settings.rows_per_client, np.random.default_rng(settings.seed))  # or refuse
     learner = settings.learner.build(_learner_settings(dataset, settings, feature_format, len(population.candidates)))
     bench = Bench.of(
         learner,

@@ -165,6 +165,7 @@ def noise_evidence(
     for place, epsilon in enumerate(epsilons):
         setting = _Setting.of(population, epsilon, modes[place % len(modes)], rng)
         yield setting.evidence("honest", f"noise for epsilon {epsilon:g}", None)
+    setting = replace(setting, mode=modes[0])  # what was planted is the same in every mode
     for fault in NOISE_FAULTS:
         yield setting.evidence(fault.name, f"noise for epsilon {epsilon:g}", fault)
 

@@ -429,6 +429,7 @@ def test_streams_that_are_full_closed_narrow_or_poor(folder: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_signal_while_the_program_loads(number: signal.Signals, tmp_path: Path) -> None:
     """Loading takes a second and more; -X importtime tells when it has begun."""
     with subprocess.Popen(
@@ -459,6 +460,7 @@ def is_gone(group: int) -> bool:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_signal_while_a_benchmark_waits_for_its_child(number: signal.Signals, tmp_path: Path) -> None:
     """One process is told, twice; it and the session that it started are gone, and no file is there."""
     with subprocess.Popen(
@@ -482,7 +484,7 @@ def test_a_signal_while_a_benchmark_waits_for_its_child(number: signal.Signals, 
 
 @pytest.fixture
 def ctrl_c() -> Iterator[Callable[..., None]]:
-    """What stops this process as Ctrl-C does, whether or not it runs in a shell's background, where that is ignored."""
+    """What stops this process as Ctrl-C does, which it and its children hear even in a shell's background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield lambda *ignored: os.kill(os.getpid(), signal.SIGINT)
     signal.signal(signal.SIGINT, before)
