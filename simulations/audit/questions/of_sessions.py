@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -28,10 +30,12 @@ from secagg import (
 )
 from secagg.config import SERVER
 from secagg.dp import NoisySum
+from secagg.durable import DurableClient, FileStore
 from secagg.errors import SecureSumError
 from secagg.layout import Layout
+from secagg.masked.bundles import write_bundle
 from secagg.masked.series import MaskedSeries
-from secagg.wire import MessageType, digest_in, message_type, payload_of, seal_frame
+from secagg.wire import PART_SIZE_BYTES, MessageType, digest_in, message_type, payload_of, seal_frame
 from simulations.audit.questions import Question
 from simulations.audit.questions.of_sums import (
     ALL_FOUR,
@@ -85,6 +89,7 @@ def about_sessions() -> Iterator[Question]:
         for _ in _Story(name, _Alone(protocol), others=said).questions(note=said, lost_after=99):
             pass
         yield from _Story(name, _Alone(protocol), others=said).questions(lost_after=sent, first=first)
+    yield "masked, stored and asked otherwise", _stored_and_asked
     series = _InSeries(MaskedSeries(clients=CLIENTS, series_id=SESSION, threshold=4, **SIGNERS))
     for number in range(2):
         story = _Story(f"series, sum {number}", series, others={})
@@ -295,6 +300,36 @@ class _Story:
         return KEYS[sender] if self._cast.secrets(sender).identity else None
 
 
+def _stored_and_asked() -> list[list[str]]:
+    """What a client makes of other requests that begins anew from what was stored with its last answer."""
+    found = []
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "session"
+
+        def own() -> DurableClient:
+            client = MASKED.client(1, vector_of(1), entropy=InsecureSeededEntropy(1, "questions"))
+            return DurableClient(FileStore(path), bytes(range(32)), client)
+
+        others = {
+            party: MASKED.client(party, vector_of(party), entropy=InsecureSeededEntropy(party, "questions"))
+            for party in CLIENTS[1:]
+        }
+        server, said = MASKED.server(), {party: client.start() for party, client in others.items()}
+        said[1] = own().start()
+        while server.result is None:
+            for party, message in said.items():
+                server.receive(party, message or b"")
+            if not (requests := server.close_round()):
+                break
+            said = {party: others[party].receive(requests[party]) for party in requests if party in others}
+            said[1] = own().receive(requests[1])
+            kept = path.read_bytes()
+            for request in (requests[1], *_otherwise(requests[1], b"", {}, None)):
+                found.append([answer(partial(own().receive, request))])
+                path.write_bytes(kept)
+    return found
+
+
 def _all(asks: Iterable[Callable[[], list[str]]]) -> list[list[str]]:
     return [ask() for ask in asks]
 
@@ -315,11 +350,11 @@ def _name(message: bytes) -> str:
 def _otherwise(message: bytes, peer: bytes, others: Others, key: Any) -> Iterator[bytes]:
     """The same message with another content or type, as its sender would send it."""
     payload, type_ = payload_of(message), message_type(message)
-    sender, recipient = (int.from_bytes(message[place : place + 4], "big") for place in (38, 42))
+    sender, recipient = _from_and_to(message)
     assert type_ is not None
 
     def sealed(type_: MessageType, payload: bytes) -> bytes:
-        return seal_frame(type_, payload, digest=digest_in(message), sender=sender, recipient=recipient, identity=key)
+        return _sealed_again(message, payload, key, type_)
 
     for other in _payloads(payload):
         yield sealed(type_, other)
@@ -330,6 +365,33 @@ def _otherwise(message: bytes, peer: bytes, others: Others, key: Any) -> Iterato
     for other_type in list(MessageType)[::6]:
         if other_type is not type_:
             yield sealed(other_type, b"")
+    if type_ is MessageType.BUNDLE:
+        parts = _parts(payload)
+        for place, part in enumerate(parts):
+            for other in _payloads(payload_of(part)):
+                again = _sealed_again(part, other, key)
+                yield sealed(type_, write_bundle([*parts[:place], again, *parts[place + 1 :]]))
+
+
+def _parts(bundle: bytes) -> list[bytes]:
+    found = []
+    while bundle:
+        size = PART_SIZE_BYTES + int.from_bytes(bundle[:PART_SIZE_BYTES], "big")
+        found.append(bundle[PART_SIZE_BYTES:size])
+        bundle = bundle[size:]
+    return found
+
+
+def _from_and_to(message: bytes) -> tuple[PartyId, PartyId]:
+    return int.from_bytes(message[38:42], "big"), int.from_bytes(message[42:46], "big")
+
+
+def _sealed_again(message: bytes, payload: bytes, key: Any, other_type: MessageType | None = None) -> bytes:
+    """The message with another payload, and maybe of another type, by its sender."""
+    sender, recipient = _from_and_to(message)
+    type_ = other_type or message_type(message)
+    assert type_ is not None
+    return seal_frame(type_, payload, digest=digest_in(message), sender=sender, recipient=recipient, identity=key)
 
 
 def _payloads(payload: bytes) -> Iterator[bytes]:

@@ -1,0 +1,79 @@
+"""Questions about what is large: a rule that a library keeps in small sums may have an end somewhere."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from secagg import InsecureSeededEntropy, MaskedSum
+from secagg.dp.discrete_gaussian import DiscreteGaussian
+from secagg.layout import Layout
+from secagg.primitives.mask_stream import add_masks
+from secagg.ring import RingVector
+from secagg.wire import MessageType, seal_frame
+from simulations.audit.questions import Question
+from simulations.audit.questions.of_sums import KEYS, LAYOUT, SESSION
+
+BYTES = 5 << 20
+"""Of a vector: more than a thread's part, and than many a piece."""
+
+BOUNDS = (100, 10_000, 2**30, 2**60)
+"""Words of one, two, four and eight bytes."""
+
+COHORT = tuple(range(1, 71))
+
+COORDINATES = 20_000
+
+
+def about_sizes() -> Iterator[Question]:
+    """Return all of them."""
+    for bound in BOUNDS:
+        yield f"masks of {BYTES} bytes, of words up to {bound}", partial(_masked, bound)
+    yield "a cohort of seventy", _shared
+    for size in (1 << 10, 1 << 18, 1 << 23):
+        yield f"frame of {size} bytes", partial(_frame, size)
+    yield "noise that comes again along a vector", _repeats
+
+
+def _masked(bound: int) -> tuple[str, ...]:
+    """Quarters of a vector of noughts under two masks."""
+    words = np.dtype(Layout.of([("one", 1, bound)]).segments[0].word).itemsize
+    vector = RingVector.zeros(Layout.of([("long", BYTES // words, bound)]))
+    add_masks(vector, [(bytes(range(32)), 1), (bytes(range(1, 33)), -1)], bytes(32))
+    return tuple(_hash(quarter.tobytes()) for quarter in np.array_split(vector.words[0], 4))
+
+
+def _shared() -> list[str]:
+    """What a client of a large cohort says, shares and all."""
+    protocol = MaskedSum(layout=LAYOUT, clients=COHORT, session_id=SESSION)
+    clients = {
+        party: protocol.client(party, np.zeros(3, dtype=np.int64), entropy=InsecureSeededEntropy(party, "questions"))
+        for party in COHORT
+    }
+    server, said = protocol.server(), {party: client.start() or b"" for party, client in clients.items()}
+    for party, message in said.items():
+        server.receive(party, message)
+    answer = clients[1].receive(server.close_round()[1]) or b""
+    return [_hash(said[1]), _hash(answer)]
+
+
+def _frame(size: int) -> str:
+    identity = KEYS[1]
+    frame = seal_frame(
+        MessageType.MASKED_INPUT, bytes(size), digest=bytes(32), sender=1, recipient=0, identity=identity
+    )
+    return _hash(frame)
+
+
+def _repeats() -> list[int]:
+    """How far apart coordinates have the same noise, of so wide a law that by chance none have."""
+    drawn = DiscreteGaussian(10**30).draw(COORDINATES, InsecureSeededEntropy(1, "questions"))
+    shifts = [2**place + more for place in range(14) for more in (-1, 0)]
+    return [shift for shift in shifts if shift and (drawn[shift:] == drawn[:-shift]).any()]
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
