@@ -6,8 +6,9 @@ one (OpenBLAS issue 5873), and a statistic that is wrong by a kernel is wrong in
 (A B) r = A (B r) for small random r (Freivalds, 1977), computed by products of matrices with vectors: another kernel,
 and a d-th of the work. Both sides are integers modulo P or 2^64, compared with ``==``.
 
-What is left to chance: rows whose entries are all right but one are always found out. A row of several wrong ones
-passes for at most one r in ``LARGEST_FACTOR``, and a kernel that is wrong is wrong in many rows of many products.
+What is left to chance: rows whose entries are all right but one are always found out, unless that one is off by a
+multiple of P where sums are taken modulo it. A row of several wrong ones passes for at most one r in
+``LARGEST_FACTOR``, and a kernel that is wrong is wrong in many rows of many products.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ class Path:
         values: what was tried, ascending: penalties, or weights of a client's own rows.
         errors: mean error a row in each fold, shape (values, folds); NaN in a fold without rows.
         mean: mean error a row over all folds, shape (values,).
-        standard_error: of that mean, from how folds differ, weighted by their rows.
+        standard_error: of that mean, from how the folds that have rows differ, weighted by these; 0 where there is but
+            one, which does not say.
         least, chosen: which value has the least error, and which was taken.
     """
 
@@ -81,11 +82,11 @@ class Path:
     @classmethod
     def of(cls, values: Sequence[float], sums: Sequence[Sequence[Fraction]], rows: Sequence[int], rule: Rule) -> Path:
         """The path of exact sums of errors, by values and folds, with the rows of each fold."""
-        n_rows, n_folds = max(1, sum(rows)), len(rows)
+        n_rows, n_folds = max(1, sum(rows)), sum(1 for n in rows if n)
         means = [sum(own, Fraction(0)) / n_rows for own in sums]
         variances = [
             sum((n * (total / n - mean) ** 2 for total, n in zip(own, rows, strict=True) if n), Fraction(0))
-            / (n_rows * (n_folds - 1))
+            / (n_rows * max(1, n_folds - 1))
             for own, mean in zip(sums, means, strict=True)
         ]
         best = max(place for place, mean in enumerate(means) if mean == min(means))
@@ -206,6 +207,8 @@ class Chosen(AroundLinear):
             raise SpecificationError(
                 f"choosing needs 2 to {MAX_FOLDS} folds and finite penalties >= 0, not {self.n_folds} and {self.ridges}"
             )
+        if not -(2**63) <= self.seed < 2**63:
+            raise SpecificationError(f"the folds' seed is a whole number of 64 bits, not {self.seed}")
         object.__setattr__(self, "ridges", tuple(sorted(set(self.ridges))))
 
     @property

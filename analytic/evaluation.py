@@ -2,7 +2,9 @@
 
 An evaluation is a learner of one sum: any mode, ``federate`` and ``fit_pooled`` take it as they take AFL, and a site
 has its own report, which it tells nobody, from ``fit_pooled(evaluation, own_rows)``. All that is summed are whole
-numbers, so the report of a federation equals that of the pooled rows, bit for bit. They must not be the model's rows.
+numbers, so the report of a federation equals that of the pooled rows, bit for bit: rows are scored exactly, and rounded
+once. (A learner with a row map scores in float64, where a tie may fall as BLAS adds.) They must be other rows than the
+model's.
 """
 
 from __future__ import annotations
@@ -668,7 +670,11 @@ def _known(figure: float) -> float | None:
 
 
 def _scores(evaluation: Evaluation[Any], rows: ClientRows, n_outputs: int) -> FloatMatrix:
-    scores = evaluation.learner.decision_function(evaluation.model, rows.features)
+    if bad := len(rows) - int(np.isfinite(rows.features).all(axis=1).sum()):
+        raise InvalidRowsError(f"{bad} of {len(rows)} rows have features that are NaN or infinite; leave them out")
+    learner, is_exact = evaluation.learner, getattr(evaluation.learner, "row_map", None) is None
+    score = getattr(learner, "exact_scores", learner.decision_function) if is_exact else learner.decision_function
+    scores: FloatMatrix = score(evaluation.model, rows.features)
     if scores.shape != (len(rows), n_outputs):
         raise InvalidRowsError(
             f"the evaluation is of {n_outputs} outputs and this model has {scores.shape[1]}; state as many"

@@ -47,6 +47,9 @@ from analytic.row_format import FloatMatrix
 from analytic.solve import Solution, solve_ridge
 from analytic.statistics import IntMatrix, Statistics, check_labels
 
+MAX_CLASSES = 10_000
+"""A learner that a server proposes with more would have a site write them all out before it can refuse."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QDA(LDA):
@@ -69,6 +72,10 @@ class QDA(LDA):
     def __post_init__(self) -> None:
         if not 0 <= self.shrinkage <= 1:
             raise SpecificationError(f"a shrinkage is a number from 0 to 1, not {self.shrinkage}")
+        if self.n_targets > MAX_CLASSES:
+            raise SpecificationError(
+                f"qda sums a Gram a class, of at most {MAX_CLASSES} classes and not {self.n_targets}; take lda for more"
+            )
         if self.lift is not None:
             raise SpecificationError("qda takes rows as they are, with one Gram a class: leave random features out")
         LDA.__post_init__(self)

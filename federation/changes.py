@@ -21,7 +21,7 @@ from analytic.learner import AnalyticLearner
 from analytic.statistics import Statistics
 from federation.errors import FederationError
 from federation.federation import Federation
-from federation.release import Gate, ReleasePolicy
+from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
 from secagg import PartyId, SumResult
 
 M = TypeVar("M")
@@ -104,7 +104,10 @@ def changed(
     total = SumResult(total=before.total + sign * batch.total, survivors=survivors)
     # The RI process stands in a total once for each vector that was added, and off it goes as often.
     n_vectors = len(before.survivors) + sign * len(batch.survivors)
+    gates = replace(policy, allow=policy.allow | {Gate.SURVIVORS}) if reason else policy
+    _judge_parts(learner, batch, len(batch.survivors), gates)
     model = _model_of(learner, total, n_vectors)
+    _judge_parts(learner, total, n_vectors, gates)
     return Changed(model=model, total=total, change=change, batch=batch.survivors, reason=reason, revealed=revealed)
 
 
@@ -121,6 +124,8 @@ def with_classes(learner: L, total: SumResult, n_targets: int) -> tuple[L, SumRe
     """
     if n_targets < learner.n_targets:
         raise ChangeRefusedError(f"{learner.n_targets} classes are in the total, and {n_targets} cannot hold them")
+    if sum(size for _, size, _ in learner.spec.segments) != len(total.total):
+        raise ChangeRefusedError(f"classes come to afl and fedhip, whose totals have one Gram; not to {learner.name}")
     wider = replace(learner, n_targets=n_targets)
     seen = learner.spec.from_vector(total.total)
     more = n_targets - learner.n_targets
@@ -160,6 +165,23 @@ def _revealed(
     if len(batch.survivors) < policy.min_survivors:
         return batch.survivors
     return survivors if 0 < len(survivors) < policy.min_survivors else ()
+
+
+def _judge_parts(learner: AnalyticLearner[M], total: SumResult, n_vectors: int, policy: ReleasePolicy) -> None:
+    """Hold the totals that are within a total (a class', a pattern's) to a run's gates, one by one."""
+    step = Federation(learner, release=None).next_sum
+    if step is None or step.layout.size != len(total.total):
+        return  # refused below, by name
+    parts = learner.exact_total(learner.init(), step.spec.from_vector(total.total), n_vectors)
+    if not isinstance(parts, tuple):
+        return
+    try:
+        policy.before_release(parts, range(policy.min_survivors))  # whole cohorts were looked at
+    except ReleaseRefusedError as error:
+        raise ChangeRefusedError(
+            f"a part of this {learner.name} would give its sites away: {error}; wait for a larger batch, start again "
+            "with everybody, or state a reason for the record"
+        ) from error
 
 
 def _model_of(learner: AnalyticLearner[M], total: SumResult, n_vectors: int) -> M:

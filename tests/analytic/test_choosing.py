@@ -202,3 +202,19 @@ def test_an_estimator_chooses_and_says_so() -> None:
     assert fitted.learner_.weights_bytes(fitted.model_) == by_hand.learner_.weights_bytes(by_hand.model_)
     with pytest.raises(SpecificationError, match="not 'best'"):
         AFLRegressor(ridge="best").fit(X, Y)
+
+
+def test_folds_without_rows_say_nothing_of_the_error() -> None:
+    """Two folds of means 1 and 3 have a standard error of 1, whatever stands empty beside them."""
+    sums = [[Fraction(10), Fraction(30)]]
+    two, among = (
+        Path.of([1.0], [own + [Fraction(0)] * n for own in sums], [10, 10] + [0] * n, Rule.LEAST) for n in (0, 3)
+    )
+    assert two.standard_error == among.standard_error == (1.0,)
+    assert Path.of([1.0], [[Fraction(10), Fraction(0)]], [10, 0], Rule.LEAST).standard_error == (0.0,)
+
+
+def test_a_seed_of_more_than_64_bits_is_refused() -> None:
+    learner = AFL(n_features=2, n_targets=2, feature_format=RowFormat.parse("Q3.8"), max_rows=100)
+    with pytest.raises(SpecificationError, match="64 bits"):
+        Chosen(learner=learner, ridges=(1.0,), seed=2**63)

@@ -105,6 +105,32 @@ def test_a_federation_reports_what_pooled_rows_do(
         assert evaluation.next_sum(report) is None
 
 
+def test_a_tie_falls_the_same_way_however_rows_are_dealt() -> None:
+    """Twice the same columns, and no class is favoured: float64 products of one row and of many break ties apart."""
+    rng = np.random.default_rng(3)
+    half = np.trunc(rng.normal(size=(400, 64)).clip(-7, 7) * 1024) / 1024
+    y = rng.integers(0, 2, 400)
+    rows = ClientRows(np.vstack([half, np.roll(half, 32, axis=1)]), np.concatenate([y, 1 - y]))
+    learner = AFL(n_features=64, n_targets=2, feature_format=Q("Q3.10"), max_rows=5000, ridge=1.0)
+    model = fit_pooled(learner, rows)
+    features = np.tile(half[:40, :32], 2)
+    exact = learner.exact_scores(model, features)
+    assert np.array_equal(exact[:, 0], exact[:, 1])
+    evaluation = ClassEvaluation(learner=learner, model=model, n_classes=2, max_rows=1000)
+    judged, labels = ClientRows(features, np.zeros(40, dtype=np.int64)), [slice(1), slice(1, 2), slice(2, 40)]
+    dealt = {party: judged.taken(np.arange(40)[part]) for party, part in enumerate(labels, start=1)}
+    found = federate(evaluation, dealt, mode="masked")
+    assert evaluation.weights_bytes(found) == evaluation.weights_bytes(fit_pooled(evaluation, judged))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_rows_that_are_not_finite_are_refused(bad: float, classifier: ClassEvaluation) -> None:
+    features = DIGITS.x_test[:5].astype(np.float64)
+    features[2, 3] = bad
+    with pytest.raises(InvalidRowsError, match="1 of 5 rows have features that are NaN or infinite"):
+        fit_pooled(classifier, ClientRows(features, DIGITS.y_test[:5]))
+
+
 def test_a_classifier_is_judged_as_scikit_learn_does(classifier: ClassEvaluation) -> None:
     rows = ClientRows(DIGITS.x_test, DIGITS.y_test)
     report = fit_pooled(classifier, rows)

@@ -169,6 +169,7 @@ def test_a_class_of_one_client_is_that_clients_own_statistics_and_is_refused() -
         ({"shrinkage": float("nan")}, "from 0 to 1"),
         ({"lift": RandomMap(n_features=D, n_columns=9, feature_bound=8.0)}, "leave random features out"),
         ({"columns": None}, "qda has intercepts"),
+        ({"n_targets": 10**12}, "at most 10000 classes and not 1000000000000"),
         ({"target_format": FORMAT}, "qda is for class labels"),
     ],
 )

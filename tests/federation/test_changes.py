@@ -15,7 +15,9 @@ import pytest
 
 from analytic import (
     AFL,
+    QDA,
     ClientRows,
+    ColumnMap,
     DeepAFL,
     FedHiP,
     FixedThresholds,
@@ -155,6 +157,20 @@ def test_the_few_who_stay_are_shown_as_well() -> None:
     with pytest.raises(ChangeRefusedError, match="sum of 3 sites' vectors"):
         changed(learner, before, batch, Change.LEAVE)
     assert changed(learner, before, batch, Change.LEAVE, reason="merger").revealed == tuple(OLD[9:])
+
+
+def test_the_few_who_stay_with_a_class_are_shown_as_well() -> None:
+    """Each class of a QDA is a total of its own: one whose sites leave but for one is that one's statistics."""
+    learner = QDA(**LINEAR | {"n_targets": 2}, columns=ColumnMap(exponents=(0,) * 6, intercept=0))
+    clients = {party: site(party, 40, 2) for party in range(1, 13)}
+    for party in range(7, 13):
+        clients[party] = ClientRows(clients[party].features, np.zeros(40, dtype=np.int64))
+    before, batch = (total_of(learner, {one: clients[one] for one in some}) for some in (range(1, 13), range(2, 7)))
+    with pytest.raises(ChangeRefusedError, match=r"part 2 of 2 .* needs at least 5 clients and has 1"):
+        changed(learner, before, batch, Change.LEAVE)
+    assert changed(learner, before, batch, Change.LEAVE, reason="the trial ends").reason
+    with pytest.raises(ChangeRefusedError, match="not to qda"):
+        with_classes(learner, before, 3)
 
 
 def test_what_does_not_belong_together_is_refused() -> None:
