@@ -29,7 +29,7 @@ from analytic.array_file import ArrayFile
 from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
-from analytic.errors import SpecificationError
+from analytic.errors import AnalyticError, SpecificationError
 from analytic.evaluation import ClassEvaluation, LabelsEvaluation, RegressionEvaluation
 from analytic.fedhip import FedHiP
 from analytic.lda import LDA
@@ -184,7 +184,12 @@ def model_from_bytes(content: bytes, *, source: str = "the model") -> SavedModel
     learner = _learner(description, source, evaluated)
     parts = Parts(arrays, description["conditioning"], source=source)
     parts.check_finite()
-    model = learner.put_together(parts)
+    try:
+        model = learner.put_together(parts)
+    except ModelFileError:
+        raise
+    except (AnalyticError, ArithmeticError, TypeError, ValueError, AttributeError, LookupError) as error:
+        raise ModelFileError(f"{source}: what it holds makes no model of {learner.name}: {error}") from error
     parts.check_all_taken()
     classes = description["classes"]
     return SavedModel(learner=learner, model=model, classes=None if classes is None else tuple(classes))
@@ -309,7 +314,7 @@ def _learner(description: Mapping[str, Any], source: str, evaluated: Mapping[str
         if found.name != name:
             raise SpecificationError(f"it is of {found.name}")
         return found
-    except (SpecificationError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (AnalyticError, ArithmeticError, TypeError, ValueError, AttributeError) as error:
         raise ModelFileError(f"{source}: the configuration of {name} cannot be used: {error}") from error
 
 

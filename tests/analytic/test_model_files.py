@@ -296,6 +296,23 @@ def test_a_size_that_no_machine_has_costs_no_time_and_no_memory(name, size):
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("size", [0, 1.5, 1e308, True])
+@pytest.mark.parametrize("name", [*LEARNERS, *OF_PARTS])
+def test_a_number_that_cannot_be_is_refused_as_the_files_fault(name, size):
+    learner = OF_PARTS.get(name) or LEARNERS[name]
+    content = model_to_bytes(learner, learner.init() if name in OF_PARTS else histories(name)[-1])
+    for place in _whole_numbers(_header(content)["configuration"]):
+
+        def changed(description, arrays, place=place):
+            inner = description["configuration"]
+            for part in place[:-1]:
+                inner = inner[part]
+            inner[place[-1]] = size
+
+        with suppress(ModelFileError):
+            model_from_bytes(_rewritten(content, changed))
+
+
 def test_every_changed_byte_is_noticed(content):
     for place in range(0, len(content), max(1, len(content) // 120)):
         with pytest.raises(ModelFileError):
