@@ -362,33 +362,32 @@ def _results() -> Iterator[Question]:
     yield "receipts of two totals", lambda: list(_told(totals, 1))
 
 
-def _learned(clients: tuple[int, ...] = TEN, seed: int = 2) -> tuple[AFL, Any, list[SumResult]]:
-    rng, federation, totals = np.random.default_rng(seed), Federation(LEARNER, release=None), list[SumResult]()
+def _learned(clients: tuple[int, ...] = TEN, seed: int = 2, learner: AFL = LEARNER) -> tuple[AFL, Any, list[SumResult]]:
+    rng, federation, totals = np.random.default_rng(seed), Federation(learner, release=None), list[SumResult]()
     rows = [ClientRows(np.round(rng.normal(size=(9, 2)), 2), np.arange(9) % 3) for _ in clients]
     while (step := federation.next_sum) is not None:
         total = np.sum([step.vector(own) for own in rows], axis=0)
         totals.append(SumResult(total=total, survivors=clients))
         federation.take(totals[-1])
-    return LEARNER, federation.model, totals
+    return learner, federation.model, totals
 
 
 def _told(totals: list[SumResult], shift: int = 0) -> Iterator[str]:
     """What a roster says of receipts of one or of two totals."""
     roster = Roster(server=KEYS[SERVER].public, clients={party: KEYS[party].public for party in TEN})
-    protocol = ReceiptedSum(
-        protocol=MaskedSum(
-            layout=LAYOUT, clients=TEN, session_id=bytes(16), threshold=8,
-            identities=tuple(KEYS[party].public for party in TEN), server_identity=KEYS[SERVER].public,
-        ),
-        signed_by=SignedBy.SERVER,
+    inner = MaskedSum(
+        layout=LAYOUT, clients=TEN, session_id=bytes(16), threshold=8,
+        identities=tuple(KEYS[party].public for party in TEN), server_identity=KEYS[SERVER].public,
     )  # fmt: skip
+    protocol = ReceiptedSum(protocol=inner, signed_by=SignedBy.SERVER)
+    elsewhere = replace(protocol, protocol=replace(inner, session_id=bytes([1]) * 16))
     secrets = {party: PartySecrets(identity=KEYS[party]) for party in (SERVER, *TEN)}
     found = list[SumResult]()
-    for place in range(2):
+    for place, own in enumerate((protocol, protocol, elsewhere)):
         vectors = {party: np.array([party, shift * place]) for party in TEN}
-        found.append(run_in_memory(InOneProcess(protocol=protocol, secrets=secrets), vectors).result)
+        found.append(run_in_memory(InOneProcess(protocol=own, secrets=secrets), vectors).result)
     wrong = [replace(found[0], total=found[0].total + 1), replace(found[0], survivors=TEN[1:])]
-    for results in (found, wrong[:1], wrong[1:]):
+    for results in (found[:2], [found[0], found[2], found[1]], wrong[:1], wrong[1:]):
         yield str(len(list(receipt_problems((), results, roster))))
 
 
@@ -408,6 +407,16 @@ def _changes() -> Iterator[Question]:
             lambda o=other, c=change: (lambda f: (f.total.total, f.total.survivors, f.revealed))(
                 changed(learner, before, o, c)
             ),
+        )
+    _, _, (most,) = _learned(tuple(range(1, 8)), 2)
+    yield "change, few stay", lambda: changed(learner, before, most, Change.LEAVE).revealed
+    yield "change, few stay for a reason", lambda: changed(learner, before, most, Change.LEAVE, reason="over").revealed
+    ri = replace(learner, ri_gamma=1.0)
+    (_, _, (whole,)), (_, _, (part,)) = _learned(learner=ri), _learned((1, 2, 3, 4, 5), 2, ri)
+    for change in (Change.REMOVE_ROWS, Change.LEAVE):
+        yield (
+            f"change under an RI process, {change.value}",
+            lambda c=change: ri.weights_bytes(changed(ri, whole, part, c).model),
         )
     yield "change, few with a reason", lambda: changed(learner, before, few, Change.JOIN, reason="asked for").revealed
     short = replace(batch, total=batch.total[:-1])
@@ -668,6 +677,23 @@ def _sites() -> Iterator[Question]:
 
         return then
 
+    def in_series(trial: Trial) -> object:
+        """A sum of a series stands in its sites' journals as one by itself does."""
+        proposed, identity = invited(place=1), IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
+        mode, setup = proposed.setup(Roster.read(trial.site(1) / "roster.toml"))
+        server = mode.series(setup).server(secrets=PartySecrets(identity=identity))
+        session = server.begin_sum(setup.layout, setup.context)
+        said = {party: site(trial, party).join(proposed)[party] for party in clients}
+        while session.result is None:
+            for party, message in said.items():
+                session.receive(party, message)
+            requests = session.close_round()
+            said = {
+                party: site(trial, party).answer(setup.session_id, {party: request})[party]
+                for party, request in requests.items()
+            }
+        return session.result.survivors, [site(trial, party).count_totals() for party in clients]
+
     def paid(epsilon: float, of_run: float = 8.0) -> Callable[[Trial], object]:
         """A noisy sum is in a site's ledger before its vector leaves; beyond its budget it is declined."""
 
@@ -699,6 +725,7 @@ def _sites() -> Iterator[Question]:
             yield f"site, wiped of {mode}", at_a_trial(forgotten(mode, helpers=helpers))
     yield "site, its rows in a second total", at_a_trial(twice(0))
     yield "site, its rows in a second total that is allowed", at_a_trial(twice(9))
+    yield "site, in a series", at_a_trial(in_series)
     yield "site, paid", at_a_trial(paid(20.0))
     yield "site, paid beyond its budget", at_a_trial(paid(8.1))
     yield "site, less noise than it demands", at_a_trial(paid(20.0, 9.0))

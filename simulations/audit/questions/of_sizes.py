@@ -8,7 +8,11 @@ from functools import partial
 
 import numpy as np
 
+from federation.modes import MODES
 from secagg import InsecureSeededEntropy, MaskedSum
+from secagg.carriers.carrier import CarriedSum
+from secagg.carriers.encrypted import Encrypted
+from secagg.carriers.residues import read_ciphertexts
 from secagg.dp.discrete_gaussian import DiscreteGaussian
 from secagg.layout import Layout
 from secagg.primitives.mask_stream import add_masks
@@ -35,6 +39,9 @@ def about_sizes() -> Iterator[Question]:
     yield "a cohort of seventy", _shared
     for size in (1 << 10, 1 << 18, 1 << 23):
         yield f"frame of {size} bytes", partial(_frame, size)
+    if MODES["bfv"].installed:
+        for mode in ("bfv", "ckks"):
+            yield f"halves that ciphertexts of {mode} share", partial(_shared_halves, mode)
     yield "noise that comes again along a vector", _repeats
 
 
@@ -58,6 +65,18 @@ def _shared() -> list[str]:
         server.receive(party, message)
     answer = clients[1].receive(server.close_round()[1]) or b""
     return [_hash(said[1]), _hash(answer)]
+
+
+def _shared_halves(mode: str) -> int:
+    """How many ciphertexts of one vector have their randomness from another one."""
+    layout = Layout.of([("long", 20_000, 2**40)])
+    protocol = MODES[mode].in_one_process(layout=layout, clients=COHORT[:5], session_id=SESSION).protocol
+    assert isinstance(protocol, CarriedSum)
+    assert isinstance(protocol.carrier, Encrypted)
+    cipher = protocol.carrier.cipher(protocol)
+    upload = cipher.encrypt(RingVector.zeros(layout), protocol.carrier.public_context)
+    found = read_ciphertexts(upload, cipher.parameters, cipher.n_ciphertexts)
+    return len(found) - len({residues[1].tobytes() for residues in found}) if len(found) > 2 else -1
 
 
 def _frame(size: int) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from federation.modes import MODES, Mode
 from federation.sum_setup import SumSetup
 from secagg import (
     Assumptions,
@@ -254,9 +255,21 @@ def _graphs() -> Iterator[Question]:
         )
     for name, signer in (("its own", 2), ("the server's", SERVER), ("another client's", 3)):
         yield f"client 2's keys under {name} signature", lambda own=signer: _told_keys_signed_by(own)
+    for name in ("committee", *(["bfv"] if MODES["bfv"].installed else [])):
+        yield (
+            f"what a helper of {name} announces is drawn",
+            partial(_drawn_anew, MODES[name], replace(setup, helper_keys={6: KEYS[6].public})),
+        )
     yield "whose secrets few hold", lambda: (DRAWN.lonely(FORTY), DRAWN.lonely(FORTY[:4]))
     yield "assumptions beyond all", lambda: Assumptions(corruption=1.0)
     yield "assumptions of no bits", lambda: Assumptions(security_bits=0)
+
+
+def _drawn_anew(mode: Mode, setup: SumSetup) -> bool:
+    """Whether a helper that is asked twice for one sum has other secrets, which nobody can work out then."""
+    assert mode.announce is not None
+    one, other = (mode.announce(setup, PartySecrets(identity=KEYS[6]))[1] for _ in range(2))
+    return (one.boxes, one.decryption) != (other.boxes, other.decryption)
 
 
 def _told_keys_signed_by(signer: PartyId) -> object:
