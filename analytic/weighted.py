@@ -310,7 +310,8 @@ class Weighted(Around):
         """What the learner's own total shows, with the rows that its weights are worth as their count.
 
         Weights w are worth (sum w)^2 / sum w^2 equal ones (Kish): a heavy row hides behind the others no better than
-        one among so many.
+        one among so many. The squares are of the whole total: of several parts (a QDA's classes, folds) each is
+        counted by the figure of all, which is too many rows where its own weights are heavier than the others'.
         """
         if self._awaits_counts(model):
             return None

@@ -121,7 +121,7 @@ class KeyHolder(Party, Stored[KeyHolderKept]):
         """Return the total of a sum over enough clients, once.
 
         Raises:
-            MalformedMessageError: foreign bytes; nothing changes.
+            MalformedMessageError: foreign bytes, and nothing changes; or a request that does not parse, which aborts.
             RepeatedMessageError: this request was answered.
             LocalProtocolError: the session is over.
             RemoteProtocolError: too few survivors, strangers, or no sum of honest ciphertexts; the session is aborted.
