@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 import queue
 import select
 import socket
@@ -51,15 +52,16 @@ class SocketTransport:
         self.port: int = self._listening.getsockname()[1]
         self._lock = threading.Lock()
         self._letters: dict[NodeId, queue.SimpleQueue[_Letter]] = {}
+        self._connections: dict[NodeId, ssl.SSLSocket] = {}
         self._number, self._open = 0, set[str]()
         self._answers: dict[str, bytes | Lost] = {}
         self._tickets = itertools.count(1)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def nodes(self) -> list[NodeId]:
-        """Return whose connections stand."""
+        """Return whose connections stand: one that its node has closed does not, whether its thread saw that or not."""
         with self._lock:
-            return list(self._letters)
+            return [node for node, connection in self._connections.items() if _stands(connection)]
 
     def send(self, kind: str, contents: Mapping[NodeId, bytes], *, seconds: float, number: int) -> dict[str, NodeId]:
         """Hand each connected node its letter; its thread sends it. What is late for earlier exchanges is dropped."""
@@ -98,7 +100,7 @@ class SocketTransport:
                 connection.settimeout(None)
                 node = _name_of(connection)
                 with self._lock:
-                    self._letters[node] = letters
+                    self._letters[node], self._connections[node] = letters, connection
                 while (letter := self._next(node, letters, connection)) is not None:
                     self._deliver(letter, connection)
         except (OSError, WireError, ValueError):
@@ -106,7 +108,7 @@ class SocketTransport:
         finally:
             with self._lock:
                 if node is not None and self._letters.get(node) is letters:
-                    del self._letters[node]
+                    del self._letters[node], self._connections[node]
             while not letters.empty():  # nobody puts one there any more
                 self._settle(letters.get()[0], _GONE)
 
@@ -140,6 +142,17 @@ class SocketTransport:
             if ticket in self._open:
                 self._open.discard(ticket)
                 self._answers[ticket] = answer
+
+
+def _stands(connection: ssl.SSLSocket) -> bool:
+    """Whether its other end is open, as far as this host knows; nothing is read."""
+    try:
+        with socket.socket(fileno=os.dup(connection.fileno())) as raw:
+            return raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def _name_of(connection: ssl.SSLSocket) -> NodeId:

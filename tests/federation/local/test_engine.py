@@ -160,6 +160,19 @@ def test_who_comes_while_no_descriptor_is_free_gets_in_afterwards(deployment: Lo
             assert [transport.receive(one) for one in (first, second, third)] == [None, None, b"in time"]
 
 
+def test_a_node_whose_process_ended_is_not_there_from_then_on(deployment: LocalDeployment) -> None:
+    """Else a run counts the process that was there before a party was started anew, and begins without the new one."""
+    folder = deployment.trial.folder
+    transport = SocketTransport(server_tls(folder / "server" / "tls"))
+    tls = ssl.create_default_context(cafile=folder / "server" / "tls" / "ca.crt")
+    tls.load_cert_chain(*(folder / "site-1" / "tls" / f"own.{half}" for half in ("crt", "key")))
+    for _ in range(5):
+        with tls.wrap_socket(socket.create_connection((HOST, transport.port)), server_hostname=HOST) as node:
+            wait_for(lambda: transport.nodes() == [1])
+            assert transport.nodes() == [1]
+        assert transport.nodes() == []
+
+
 def wait_for(is_so: Callable[[], object]) -> None:
     ends = time.monotonic() + 10
     while not is_so():
