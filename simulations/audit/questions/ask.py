@@ -18,6 +18,7 @@ from analytic.model_files import LEARNERS as STORED
 from federation.learners import LEARNERS, LearnerEntry
 from federation.modes import MODES, Mode
 from simulations.audit.questions import Question
+from simulations.audit.questions.of_deployments import about_deployments
 from simulations.audit.questions.of_documents import about_documents
 from simulations.audit.questions.of_forms import about_forms
 from simulations.audit.questions.of_privacy import about_privacy
@@ -26,6 +27,7 @@ from simulations.audit.questions.of_sites import about_sites
 from simulations.audit.questions.of_sizes import about_sizes
 from simulations.audit.questions.of_sums import about_sums
 from simulations.audit.questions.of_values import about_values
+from simulations.audit.questions.of_variants import about_variants
 from simulations.audit.questions.said import OURS, answer
 
 ANSWERS = Path(__file__).with_name("answers.json")
@@ -41,6 +43,8 @@ def questions() -> Iterator[Question]:
     yield from about_sizes()
     yield from about_values()
     yield from about_documents()
+    yield from about_variants()
+    yield from about_deployments()
 
 
 def answers() -> dict[str, str]:

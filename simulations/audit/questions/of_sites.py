@@ -62,6 +62,7 @@ from secagg.dp import Budget, Ledger
 from secagg.policy import ClientPolicy
 from secagg.wire import MessageType, seal_frame
 from simulations.audit.questions import Question
+from simulations.audit.questions.changed import changed as asked_changed
 from simulations.audit.questions.of_sums import BOXES, KEYS
 
 TEN = tuple(range(1, 11))
@@ -99,7 +100,8 @@ def _gates() -> Iterator[Question]:
         return Statistics(gram=gram, cross=np.zeros((4, 2), np.int64), count=count, n_clients=clients)
 
     rows = np.random.default_rng(6).integers(-(2**15), 2**15, (20, 40))
-    few = Statistics(gram=np.zeros((40, 40), np.int64), cross=np.zeros((40, 1), np.int64), count=20)
+    few = Statistics(gram=rows.T @ rows, cross=np.zeros((40, 1), np.int64), count=20)
+    wide = Statistics(gram=np.diag(range(1, 41)), cross=np.zeros((40, 1), np.int64), count=0)
     asked: dict[str, Callable[[], object]] = {
         "many clients": lambda: policy.before_release(None, range(5)),
         "few clients": lambda: policy.before_release(None, range(4)),
@@ -121,7 +123,11 @@ def _gates() -> Iterator[Question]:
             statistics(3), range(4)
         ),
         "rank": lambda: [gram_rank(statistics(rank)) for rank in (3, 4)],
-        "rank of fewer rows than features": lambda: gram_rank(replace(few, gram=rows.T @ rows)),
+        "rank of fewer rows than features": lambda: gram_rank(few),
+        "fewer rows than features": lambda: policy.before_release(few, range(5)),
+        "fewer rows than features, in one of two parts": lambda: policy.before_release((statistics(4), few), range(5)),
+        "hardly more rows than features": lambda: policy.before_release(replace(wide, count=45), range(5)),
+        "more rows than features": lambda: policy.before_release(replace(wide, count=4000), range(5)),
         "guessed membership": lambda: [predicted_membership_auc(n, d) for n, d in ((500, 256), (3, 4), (10**6, 64))],
         "a policy of one": lambda: ReleasePolicy(min_survivors=1),
         "a policy of every guess": lambda: ReleasePolicy(highest_auc=0.5),
@@ -192,6 +198,7 @@ def _journals() -> Iterator[Question]:
     features, labels = ROWS.features, ROWS.targets
     less = ClientRows(features[:-1], labels[:-1])
     other = ClientRows(features + 100.0, labels)
+    shared = ClientRows(np.vstack([features[:3], features[:3] + 50.0]), labels)
     turned = ClientRows(features[::-1].astype(np.float32), labels[::-1])
     old, new = ({party: bytes([which, party]) * 8 for party in TEN} for which in (1, 2))
     asked: dict[str, Callable[[], object]] = {
@@ -204,6 +211,11 @@ def _journals() -> Iterator[Question]:
         "three that leave one": lambda: entered(({1, 2, 3, 4, 5},), ({1, 6, 7, 8, 9},), (everybody - {10},)),
         "the rows in another order": lambda: entered((everybody,), (everybody, {"rows": turned})),
         "a row less": lambda: entered((everybody,), (everybody, {"rows": less})),
+        "a row more": lambda: entered((everybody, {"rows": less}), (everybody,)),
+        "half of the rows": lambda: entered((everybody,), (everybody, {"rows": shared})),
+        "a row of the first total, in the third": lambda: entered(
+            (everybody,), (everybody, {"rows": other}), (everybody, {"rows": shared})
+        ),
         "another label": lambda: entered((everybody,), (everybody, {"rows": ClientRows(features, labels[::-1])})),
         "weights": lambda: entered((everybody,), (everybody, {"rows": ClientRows(features, labels, np.full(6, 2))})),
         "other rows": lambda: entered((everybody,), (everybody - {1}, {"rows": other})),
@@ -449,6 +461,11 @@ def _plans() -> Iterator[Question]:
     silent = {"settings": {"alpha": 0.01}, "cells": [{"attack": "b", "mode": "masked", "verdict": "leaks"}]}
     yield "decided by no word of it", lambda: plan.decide(silent)["decision"]
     yield "decided by other settings", lambda: plan.decide({"settings": {"alpha": 0.5}, "cells": []})["decision"]
+    cells = [{"attack": name, "mode": "masked", "verdict": "leaks"} for name in ("b", "a")]
+    cells[1]["verdict"] = "no evidence of leakage at this power"
+    report = {"settings": {"alpha": 0.01, "modes": "masked"}, "cells": cells}
+    stated = plan.model_copy(update={"settings": {"modes": "masked"}})
+    yield from asked_changed("decided", lambda audit: stated.decide(audit), audit=report)
     bound = BoundPlan(content=text.encode(), nonce=bytes(32))
     yield "bound plan", lambda: (bound.session, replace(bound, nonce=b"1" * 32).session, bound.public)
 

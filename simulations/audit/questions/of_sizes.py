@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
+from analytic.afl import AFL
+from analytic.learner import ClientRows
+from analytic.weighted import Weighted
 from federation.modes import MODES
 from secagg import InsecureSeededEntropy, MaskedSum
 from secagg.carriers.carrier import CarriedSum
@@ -19,6 +23,7 @@ from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
 from secagg.wire import MessageType, seal_frame
 from simulations.audit.questions import Question
+from simulations.audit.questions.of_forms import LINEAR, clients_of
 from simulations.audit.questions.of_sums import KEYS, LAYOUT, SESSION
 
 BYTES = 5 << 20
@@ -30,6 +35,8 @@ BOUNDS = (100, 10_000, 2**30, 2**60)
 COHORT = tuple(range(1, 71))
 
 COORDINATES = 20_000
+
+WEIGHTS = (0, 1, 255, 256, 2**16, 2**20 + 3)
 
 
 def about_sizes() -> Iterator[Question]:
@@ -43,6 +50,8 @@ def about_sizes() -> Iterator[Question]:
         for mode in ("bfv", "ckks"):
             yield f"halves that ciphertexts of {mode} share", partial(_shared_halves, mode)
     yield "noise that comes again along a vector", _repeats
+    for weight in WEIGHTS:
+        yield f"rows of weight {weight}", partial(_weighed, weight)
 
 
 def _masked(bound: int) -> tuple[str, ...]:
@@ -92,6 +101,21 @@ def _repeats() -> list[int]:
     drawn = DiscreteGaussian(10**30).draw(COORDINATES, InsecureSeededEntropy(1, "questions"))
     shifts = [2**place + more for place in range(14) for more in (-1, 0)]
     return [shift for shift in shifts if shift and (drawn[shift:] == drawn[:-shift]).any()]
+
+
+def _weighed(weight: int) -> object:
+    """Statistics of rows of which one has this weight, and whether they are the sum of so many copies'."""
+    learner = Weighted(learner=AFL(**{**LINEAR, "max_rows": 2**22}), max_weight=2**21)
+    rows = clients_of()[0].taken(np.arange(3))
+
+    def added(*weights: int) -> Any:
+        return learner.client_statistics(learner.init(), ClientRows(rows.features, rows.targets, np.array(weights)))[1]
+
+    found, light, one = added(1, weight, 2), added(1, 0, 2), added(0, 1, 0)
+    return found, [
+        bool(np.all(getattr(found, part) == getattr(light, part) + weight * getattr(one, part)))
+        for part in ("gram", "cross", "count")
+    ]
 
 
 def _hash(data: bytes) -> str:

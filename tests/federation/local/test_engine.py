@@ -167,7 +167,7 @@ def test_a_node_whose_process_ended_is_not_there_from_then_on(deployment: LocalD
     tls = ssl.create_default_context(cafile=folder / "server" / "tls" / "ca.crt")
     tls.load_cert_chain(*(folder / "site-1" / "tls" / f"own.{half}" for half in ("crt", "key")))
     for _ in range(5):
-        with tls.wrap_socket(socket.create_connection((HOST, transport.port)), server_hostname=HOST) as node:
+        with tls.wrap_socket(socket.create_connection((HOST, transport.port)), server_hostname=HOST):
             wait_for(lambda: transport.nodes() == [1])
             assert transport.nodes() == [1]
         assert transport.nodes() == []

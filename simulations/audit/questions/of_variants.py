@@ -1,0 +1,216 @@
+"""What every option of every learner makes of the same rows: sums, models, scores, files, evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from analytic.afl import AFL
+from analytic.agreeing import Agreed, Agreement
+from analytic.fedhip import FedHiP
+from analytic.learner import ClientRows, fit_in_the_clear, fit_pooled
+from analytic.model_files import model_from_bytes, model_to_bytes
+from analytic.row_format import ColumnMap
+from analytic.statistics import one_hot
+from analytic.weighted import Weighted
+from federation.federation import Federation
+from federation.server.run_settings import RunSettings, template_settings
+from secagg import SumResult
+from simulations.audit.questions import Question
+from simulations.audit.questions.of_forms import ALIKE, COLUMNS, LABELLED, C, D, clients_of
+from simulations.audit.questions.said import answer
+
+DEEP = "d_phi=8 d_f=6 n_layers=2"
+WIDE = {"feature-format": "Q3.12"}
+REAL = {"target-format": "Q4.8"}
+ALL_ALIKE = {"feature-format": "standardised", "target-format": "agreed"}
+
+VARIANTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "afl": [
+        ("", {}),
+        ("intercept=yes", {"ridge": 0.5}),
+        ("intercept=no", {**REAL, "ridge": 0.5}),
+        ("clip=yes", {"feature-format": "Q1.6"}),
+        ("", {"ri": 0.125}),
+        ("patterns=0+1,1+2", {"ridge": 1.0}),
+        ("patterns=0+1,1+2 intercept=yes", {"ridge": 1.0, "feature-format": "agreed"}),
+        ("folds=3 ridges=0.1,1,10 rule=one-standard-error fold_seed=7", {"ridge": "cv"}),
+        ("folds=2 ridges=0.1,1,10 criterion=classes", {"ridge": "cv"}),
+        ("folds=2", {"ridge": "cv", **REAL}),
+        ("folds=2 criterion=classes class_weights=balanced denominator=8", {"ridge": "cv"}),
+        ("max_weight=7", {"ridge": 0.5}),
+        ("max_weight=3 class_weights=3,1,2 denominator=2 intercept=yes", {"ridge": 0.5}),
+        ("class_weights=balanced denominator=64", {"ridge": 0.5, "feature-format": "agreed"}),
+        ("headroom=4", {"ridge": 0.5, "feature-format": "agreed"}),
+        ("folds=2 ridges=0.1,1", {**ALL_ALIKE, "ridge": "cv"}),
+    ],
+    "fedhip": [
+        ("alphas=0,5 intercept=yes", {"ridge": 0.5}),
+        ("", {"ridge": 0.5, "ri": 2.0}),
+        ("folds=2 ridges=0.1,5 max_weight=3", {"ridge": "cv"}),
+        ("", {**ALL_ALIKE, "ridge": 0.25}),
+    ],
+    "random": [
+        ("d_phi=9 seed=3 variance=0.5", {"ridge": 0.5}),
+        ("d_phi=9 activation=sine", {"ridge": 0.5}),
+        ("d_phi=9 activation=tanh projection=affine format=Q1.8 clip=yes", {"ridge": 0.5}),
+        ("d_phi=9 row_bits=9 intercept=yes", {"ridge": 0.5}),
+        ("d_phi=9 folds=2 ridges=0.1,10", {"ridge": "cv"}),
+        ("d_phi=9", {**REAL, "ridge": 0.5}),
+        ("d_phi=9 class_weights=balanced denominator=16", {"ridge": 0.5, "feature-format": "standardised"}),
+        ("", {"ridge": 0.5}),
+    ],
+    "logistic": [
+        ("n_rounds=1 step=4 scale=5", {"ridge": 0.5}),
+        ("n_rounds=2 intercept=yes", {"ridge": 0.5, "feature-format": "standardised"}),
+        ("n_rounds=1 d_phi=9 max_weight=3", {"ridge": 0.5}),
+    ],
+    "lda": [
+        ("d_phi=9", {"ridge": 0.5}),
+        ("class_weights=balanced denominator=16", {"ridge": 0.5, "feature-format": "agreed"}),
+        ("clip=yes", {"ridge": 0.5, "ri": 1.0, "feature-format": "Q1.6"}),
+    ],
+    "qda": [
+        ("shrinkage=0", {"ridge": 0.5}),
+        ("shrinkage=1 max_weight=4", {"ridge": 0.5}),
+        ("shrinkage=0.25", {"ridge": 0.5, "feature-format": "standardised"}),
+    ],
+    "deepafl": [
+        (DEEP, {"ridge": 0.5}),
+        (f"{DEEP} activation=relu projection=nin seed=5", {"ridge": 0.5}),
+        (f"{DEEP} activation=leaky_relu fed_by_first=yes", {"ridge": 0.5}),
+        (f"{DEEP} activation=hardswish input_activation=none input_variance=2 block_variance=0.5", {"ridge": 0.5}),
+        (f"{DEEP} activation=softshrink row_bits=9", {"ridge": 0.5}),
+        (f"{DEEP} feature_bound=1 headroom_bits=1 clip=yes gamma=0.5", {"ridge": 0.5}),
+        ("d_phi=6 d_f=6 n_layers=2 ablation=no-transform", {"ridge": 0.5}),
+        (f"{DEEP} ablation=no-skip", {"ridge": 0.5}),
+        (f"{DEEP} ablation=same-projection", {"ridge": 0.5}),
+        (f"{DEEP} activation=tanh", {**ALL_ALIKE, "ridge": 0.5}),
+        (f"{DEEP} class_weights=balanced denominator=16", {"ridge": 0.5}),
+    ],
+    "safle": [
+        ("n_buckets=4 group_size=1 seed=3", {"ridge": 0.5}),
+        ("n_buckets=8 encoding=one-hot thresholds=even low=-2 high=2 group_size=1", {"ridge": 0.0}),
+        ("n_buckets=4 n_bins=64 low=-3 high=3", {"ridge": 0.5, "ri": 2}),
+        ("n_buckets=4 max_weight=3", {"ridge": 0.5}),
+        ("n_buckets=4", {**REAL, "ridge": 0.5}),
+        ("n_buckets=4 thresholds=even", {**ALL_ALIKE, "ridge": 0.5}),
+    ],
+}
+
+
+def about_variants() -> Iterator[Question]:
+    """Return all of them."""
+    for name, variants in VARIANTS.items():
+        for options, more in variants:
+            said = " ".join([options, *(f"{key}={value}" for key, value in more.items())])
+            yield f"variant, {name} {said}", partial(_of_settings, name, options, more)
+    filling = Agreed(
+        learner=AFL(**ALIKE, ridge=0.5, columns=replace(COLUMNS, exponents=(0,) * D)),
+        headroom=3,
+        fill=True,
+    )
+    for agreement in Agreement:
+        yield (
+            f"variant, missing values that are filled, {agreement}",
+            partial(_gaps_filled, replace(filling, agreement=agreement)),
+        )
+    centred = ColumnMap(
+        exponents=(3, 4, 5, 3, 4), intercept=1, centres=(0.5, 0.0, -0.25, 0.0, 1.0), factors=(0.5, 1.0, 0.5, 1.0, 0.25)
+    )
+    yield "variant, columns that are centred", partial(_labelled, replace(LABELLED["afl, ridge"], columns=centred))
+    filled = replace(LABELLED["afl, ridge"], columns=replace(centred, fill=True))
+    yield "variant, columns that are filled", partial(_gaps_filled, filled)
+    nested = Weighted(learner=LABELLED["chosen"], max_weight=9)
+    yield "variant, weighted choice", partial(_labelled, nested, weights=True)
+    yield "variant, personal models with an intercept", lambda: _personal(replace(LABELLED["fedhip"], columns=COLUMNS))
+
+
+def _of_settings(name: str, options: str, more: dict[str, Any]) -> object:
+    """All that a run of these settings shows, and what they are themselves."""
+    sizes = {"n-features": D, "n-classes": C, "max-rows": 1000, "learner": name, "options": options}
+    settings = RunSettings.of({**template_settings(), **sizes, "mode": "masked", **WIDE, **more})
+    learner: Any = settings.build_learner(8)
+    is_real = settings.target_format != "labels"
+    clients = clients_of(real=is_real, n=4)
+    features = clients[0].features[:6]
+    if "patterns" in options:
+        clients = [_for_some(rows, place) for place, rows in enumerate(clients)]
+    weighed = "max_weight" in options
+    if weighed:
+        clients = [ClientRows(rows.features, rows.targets, np.arange(len(rows)) % 4) for rows in clients]
+    judging = partial(settings.evaluation, learner)
+    return learner.context_bytes(learner.init()), settings.in_series, _told(learner, clients, features, judging)
+
+
+def _told(
+    learner: Any, clients: list[ClientRows], features: Any, judging: Callable[[Any], Any] | None = None
+) -> list[str]:
+    """Each sum's layout and vectors, the model, its scores, its file; what an evaluation of it says."""
+    federation, found = Federation(learner, release=None), list[str]()
+    while (step := federation.next_sum) is not None:
+        vectors = [step.vector(rows) for rows in clients]
+        shown = [step.layout.canonical(), step.context, *vectors]
+        found.append(answer(partial(list, shown)))
+        total = np.sum(vectors, axis=0)
+        federation.take(SumResult(total=total, survivors=tuple(range(1, len(clients) + 1))))
+    model = federation.model
+    score = getattr(learner, "exact_scores", learner.decision_function)
+
+    def written() -> object:
+        saved = model_from_bytes(model_to_bytes(learner, model))
+        return saved.learner == learner, saved.learner.weights_bytes(saved.model) == learner.weights_bytes(model)
+
+    def judged(judging: Callable[[Any], Any]) -> object:
+        own = judging(model)
+        report = fit_pooled(own, ClientRows.pool([ClientRows(rows.features, rows.targets) for rows in clients]))
+        return own.tallies(report), report.figures, own.weights_bytes(report), own.spec.client_bounds(7)
+
+    return [
+        *found,
+        *([] if judging is None else [answer(partial(judged, judging))]),
+        answer(lambda: learner.weights_bytes(model)),
+        answer(lambda: np.round(score(model, features), 9) + 0.0),
+        answer(lambda: learner.weights_bytes(fit_pooled(learner, ClientRows.pool(clients)))),
+        answer(written),
+    ]
+
+
+def _labelled(learner: Any, *, weights: bool = False) -> list[str]:
+    clients = clients_of(n=4)
+    if weights:
+        clients = [ClientRows(rows.features, rows.targets, np.arange(len(rows)) % 9) for rows in clients]
+    return _told(learner, clients, clients[0].features[:6])
+
+
+def _gaps_filled(learner: Any) -> list[str]:
+    clients = _with_gaps()
+    return _told(learner, clients, clients[0].features)
+
+
+def _personal(learner: FedHiP) -> list[bytes]:
+    clients = clients_of(n=4)
+    model = fit_in_the_clear(learner, clients)
+    return [learner.weights_bytes(one) for one in learner.personalise(model, clients[0], [0.0, 0.5, 20.0])]
+
+
+def _for_some(rows: ClientRows, place: int) -> ClientRows:
+    """The same rows, labelled for the classes of one pattern, or of both in turn."""
+    targets = one_hot(rows.targets, C).astype(np.int64)
+    pattern = np.full(len(rows), place) if place < 2 else np.arange(len(rows)) % 2
+    targets[pattern == 0, 2] = targets[pattern == 1, 0] = -1
+    return ClientRows(rows.features, targets)
+
+
+def _with_gaps() -> list[ClientRows]:
+    """Rows of which every seventh number is missing."""
+    clients = []
+    for rows in clients_of(n=4):
+        features = rows.features.copy()
+        features.ravel()[::7] = np.nan
+        clients.append(ClientRows(features, rows.targets))
+    return clients
