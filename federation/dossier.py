@@ -111,11 +111,12 @@ class Sources:
         try:
             roster = _roster(found[ROSTER])
             facts = _facts(found, {signer, roster.server, *roster.clients.values()})
-        except (ValueError, KeyError, TypeError, SecureSumError, PrivacyError) as error:
-            raise DossierError(f"no dossier can be made of these files: {error}") from error
+            written = {name: text.encode() for name, text in annexes(facts).items()}
+        except (ValueError, KeyError, TypeError, AttributeError, SecureSumError, PrivacyError) as error:
+            raise DossierError(f"no dossier can be made of these files: {type(error).__name__}: {error}") from error
         if facts["decision"] is not None:
             found[DECISION] = _json(facts["decision"])
-        return found | {name: text.encode() for name, text in annexes(facts).items()}
+        return found | written
 
     def _policy(self, site: Path) -> dict[str, bytes]:
         said = read_toml(site)

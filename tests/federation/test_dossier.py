@@ -48,7 +48,7 @@ PLAN = AuditPlan.model_validate(
 NOTHING = "no evidence of leakage at this power"
 
 
-def audit(**verdicts: str) -> dict[str, object]:
+def audit(**verdicts: str) -> dict[str, Any]:
     """What an audit's report says, as far as a dossier reads it."""
     score = {"rate": 0.1, "auc": None, "p_value": 0.5}
     cells = [
@@ -148,6 +148,7 @@ NO_REPORT = "audit/audit.json is no report of an audit"
         ({"audit": "nowhere.json"}, "cannot read .*nowhere.json: No such file or directory; name a file that is"),
         ({"audit": None}, "an audit plan without the audit's report decides nothing; add the report"),
         ({"audit": "list.json"}, f"{NO_REPORT} .AttributeError"),
+        ({"audit": "unscored.json"}, "no dossier can be made of these files: TypeError"),
         ({"plan": "spaced.json"}, "this is no signed audit plan .ValueError.; sign one with audit-plan"),
         ({"plan": "bytes"}, "this is no signed audit plan"),
         ({"out": "list.json"}, "cannot write .*list.json: File exists; name a new folder"),
@@ -160,6 +161,8 @@ def test_it_is_not_made_of_what_it_cannot_be_made_of(
         shutil.copytree(sources.runs[0], tmp_path / run)
     (tmp_path / "unfinished").mkdir()
     (tmp_path / "list.json").write_text("[]")
+    unscored = {**audit(), "cells": [{**cell, "score": 1} for cell in audit()["cells"]]}
+    (tmp_path / "unscored.json").write_text(json.dumps(unscored))
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     (tmp_path / "spaced.json").write_text(signed_plan(PLAN, identity_of(ran), BEFORE).replace(",", ", ", 1))
     out = tmp_path / str(change.pop("out", "dossier"))

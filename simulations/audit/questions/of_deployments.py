@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +19,9 @@ import numpy as np
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import FILE as MODELS
 from analytic.model_files import model_from_bytes
+from federation.audit_plan import AuditPlan, Hypothesis, signed_plan
 from federation.datasets import Dataset
+from federation.dossier import DossierError, Sources, problems
 from federation.federation import Federation
 from federation.server.exchange import Lost
 from federation.server.run_settings import RunSettings, template_settings
@@ -24,16 +29,18 @@ from federation.server.server_file import ServerFile
 from federation.server.training import train
 from federation.site.errors import REASONS, Refusal
 from federation.site.journal import Journal
+from federation.site.key_files import read_secret
 from federation.site.reception import respond
 from federation.site.roster import Roster
 from federation.site.site_file import SiteFile
-from federation.site.state import SessionFolder
+from federation.site.state import FILE, SessionFolder
 from federation.totals import FILE as TOTALS
 from federation.totals import totals_from_bytes
 from federation.trial import Trial
-from secagg import SumResult
-from secagg.dp import Ledger
+from secagg import IdentityKey, SumResult
+from secagg.dp import Budget, Ledger
 from simulations.audit.questions import Question
+from simulations.audit.questions.of_sums import KEYS
 
 SITES = (1, 2, 3, 4, 5)
 TOLD = {
@@ -128,6 +135,7 @@ def about_deployments() -> Iterator[Question]:
     yield "deployed, the same rows again", partial(_deployed, {}, runs=2)
     yield "deployed, with one who gets totals", partial(_deployed, {"evaluate": True}, totals=(2,))
     yield "deployed, of another kind, with one who gets totals", partial(_deployed, {"learner": "fedhip"}, totals=(2,))
+    yield "deployed, a dossier", _evidence
     yield "deployed, with clients who hold little", partial(_deployed, {}, max_client_rows=8)
 
 
@@ -136,11 +144,24 @@ def _deployed(
     *,
     between: Between = lambda node, kind, number, content: content,
     runs: int = 1,
+    **options: Any,
+) -> object:
+    """What the server and each site have of it afterwards."""
+    with _deployment(settings, between=between, **options) as (config, server, nodes, trial):
+        found = [_run(config, server, nodes, server.output / f"{number}", trial) for number in range(runs)]
+        return found, nodes.said, [_left(trial.site(party)) for party in SITES]
+
+
+@contextmanager
+def _deployment(
+    settings: Mapping[str, Any],
+    *,
+    between: Between = lambda node, kind, number, content: content,
     n_rows: int = 9,
     n_features: int = 2,
     **roster: Any,
-) -> object:
-    """What the server and each site have of it afterwards."""
+) -> Iterator[tuple[dict[str, Any], ServerFile, Nodes, Trial]]:
+    """A run's settings, the server, its nodes and all their files, while it stands."""
     rng = np.random.default_rng(5)
     data = Dataset(
         name="questions",
@@ -169,11 +190,7 @@ def _deployed(
             if budget is not None:
                 Ledger.create(path.with_name("ledger"), budget)
         nodes = Nodes(files, lambda node, *told: between(node // 10, *told))
-        server = ServerFile.read(trial.folder / "server" / "server.toml")
-        found = []
-        for number in range(runs):
-            found.append(_run(config, server, nodes, server.output / f"{number}", trial))
-        return found, nodes.said, [_left(trial.site(party)) for party in SITES]
+        yield config, ServerFile.read(trial.folder / "server" / "server.toml"), nodes, trial
 
 
 def _run(config: Mapping[str, Any], server: ServerFile, nodes: Nodes, folder: Path, trial: Trial) -> object:
@@ -235,3 +252,98 @@ def _kept(path: Path) -> list[object]:
         return [path.suffix]
     arrays, _ = (TOTALS if kind == "totals" else MODELS).from_bytes(path.read_bytes(), "it")
     return [kind, *sorted(arrays)]
+
+
+def _evidence() -> object:
+    """What a dossier of a run with a plan, receipts, a ledger and a report names, whatever of it is another."""
+    claimed = Hypothesis(attack="lone_rows", mode="masked", expected="hidden")
+    plan = AuditPlan(alpha=0.01, hypotheses=(claimed,))
+    cell = {
+        "attack": "lone_rows", "mode": "masked", "verdict": "no evidence of leakage at this power",
+        "expectation": "hidden", "score": {"rate": 0.1, "auc": None, "p_value": 0.5},
+    }  # fmt: skip
+    report = {"date": "2025-01-01", "settings": {"alpha": 0.01}, "cells": [cell], "noise": []}
+    budget = Budget(epsilon=2.0, delta=1e-5, unit="record", adjacency="add-remove", population="questions")
+    early, late = datetime(2025, 1, 2, tzinfo=UTC), datetime(2099, 1, 2, tzinfo=UTC)
+    with _deployment({"receipts": "clients"}) as (config, plain_server, nodes, trial):
+        folder, own = trial.folder / "evidence", plain_server.identity
+        folder.mkdir()
+        server = plain_server.model_copy(update={"plan": folder / "plan.json"})
+        (folder / "plan.json").write_text(signed_plan(plan, own, early))
+        (folder / "audit.json").write_text(json.dumps(report))
+        (folder / "other.json").write_text(json.dumps({**report, "cells": [{**cell, "verdict": "leaks"}]}))
+        (folder / "cut.json").write_text(json.dumps({**report, "cells": [{**cell, "score": 1}]}))
+        Ledger.create(folder / "ledger", budget)
+        for name, used in (("bound", server), ("free", plain_server)):
+            clock = itertools.count(0.0, 0.01)
+            train(config, used, nodes, folder / name, clock=partial(next, clock), sleep=lambda seconds: None)
+            for path in nodes.files.values():  # the rows are public, and other ones each time
+                (path.parent / "state" / FILE).unlink()
+        for name, signer, when in (
+            ("stranger", KEYS[1], early),
+            ("client", _identity(trial, 1), early),
+            ("late", own, late),
+        ):
+            (folder / f"{name}.json").write_text(signed_plan(plan, signer, when))
+        good = Sources(
+            runs=[folder / "bound"],
+            roster=trial.folder / "server" / "roster.toml",
+            sites=[trial.site(1) / "site.toml"],
+            receipts=sorted((trial.site(1) / "results").glob("*.receipt")),
+            ledgers=[folder / "ledger"],
+            plan=folder / "plan.json",
+            audit=folder / "audit.json",
+            now=datetime(2100, 1, 2, tzinfo=UTC),
+        )
+        (folder / "roster.toml").write_text(
+            Roster.read(good.roster).model_copy(update={"max_client_rows": 9}).to_toml()
+        )
+        others: dict[str, dict[str, Any]] = {
+            "": {},
+            "a run that was bound to no plan": {"runs": [folder / "free"]},
+            "two runs": {"runs": [folder / "bound", folder / "free"]},
+            "another report": {"audit": folder / "other.json"},
+            "a report without scores": {"audit": folder / "cut.json"},
+            "no report": {"audit": None},
+            "no plan": {"plan": None},
+            "a stranger's plan": {"plan": folder / "stranger.json"},
+            "a client's plan": {"plan": folder / "client.json"},
+            "a late plan": {"plan": folder / "late.json"},
+            "a late plan of a free run": {"plan": folder / "late.json", "runs": [folder / "free"]},
+            "another roster": {"roster": folder / "roster.toml"},
+            "no totals": {"with_totals": False},
+            "the same policy twice": {"sites": [trial.site(1) / "site.toml"] * 2},
+        }
+        found: dict[str, object] = {}
+        for number, (name, other) in enumerate(others.items()):
+            found[name] = _named(replace(good, **other), folder / str(number), own)
+        for path in sorted((folder / "0").rglob("*")):
+            if path.is_file():
+                content = path.read_bytes()
+                path.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
+                found[_plain(str(path.relative_to(folder / "0")))] = sorted(
+                    {_plain(file) for file, _ in problems(folder / "0", own.public)}
+                )
+                path.write_bytes(content)
+        return found
+
+
+def _named(sources: Sources, place: Path, identity: IdentityKey) -> object:
+    """The files of a dossier, its decision, and what does not hold; or that there is none."""
+    try:
+        files = sources.write(place, identity)
+    except DossierError as error:
+        return type(error).__name__
+    decision = place / "audit" / "decision.json"
+    said = json.loads(decision.read_text()) if decision.exists() else {}
+    wrong = sorted({_plain(file) for file, _ in problems(place, identity.public)})
+    return sorted(map(_plain, files)), said.get("decision"), said.get("before"), wrong
+
+
+def _plain(name: str) -> str:
+    """A name without what differs from run to run."""
+    return re.sub(r"[0-9a-f]{16}", "", name)
+
+
+def _identity(trial: Trial, party: int) -> IdentityKey:
+    return IdentityKey(read_secret(trial.site(party) / "identity.key"))
