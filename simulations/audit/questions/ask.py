@@ -25,6 +25,7 @@ from simulations.audit.questions.of_privacy import about_privacy
 from simulations.audit.questions.of_sessions import about_sessions
 from simulations.audit.questions.of_sites import about_sites
 from simulations.audit.questions.of_sizes import about_sizes
+from simulations.audit.questions.of_stores import about_stores
 from simulations.audit.questions.of_sums import about_sums
 from simulations.audit.questions.of_values import about_values
 from simulations.audit.questions.of_variants import about_variants
@@ -41,6 +42,7 @@ def questions() -> Iterator[Question]:
     yield from about_forms()
     yield from about_sites()
     yield from about_sizes()
+    yield from about_stores()
     yield from about_values()
     yield from about_documents()
     yield from about_variants()

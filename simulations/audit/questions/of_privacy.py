@@ -31,6 +31,7 @@ from secagg.dp.discrete_gaussian import DiscreteGaussian, discrete_gaussian
 from secagg.dp.noise import convolution_log_ratio
 from simulations.audit.questions import Question
 from simulations.audit.questions.of_sums import numbers_of
+from simulations.audit.questions.said import answer
 
 LEVELS = np.array([0, 1, 2, 1, 2], dtype=np.uint8)
 NOISE = CoordinateNoise(levels=LEVELS, variances=(400, 90_000))
@@ -208,6 +209,13 @@ def _ledgers() -> Iterator[Question]:
         own.charge(RELEASE, session_id=bytes(16))
         return Ledger.open(path).charge(RELEASE, session_id=bytes([1]) * 16)
 
+    def many(own: Ledger, path: Path) -> object:
+        """Each time it is opened anew, until nothing is left."""
+        small, found = replace(RELEASE, rho=Fraction(1, 2000)), list[str]()
+        for number in range(30):
+            found.append(answer(lambda n=number: Ledger.open(path).charge(small, session_id=bytes([n]) * 16)))
+        return found, Ledger.open(path).spent(), len(Ledger.open(path).releases)
+
     def refused(own: Ledger, path: Path) -> object:
         before = path.read_bytes()
         try:
@@ -219,6 +227,7 @@ def _ledgers() -> Iterator[Question]:
     yield "ledger, spent", kept(lambda own, path: own.spent())
     yield "ledger, a session twice", kept(again)
     yield "ledger, beyond its budget", kept(thrice)
+    yield "ledger, many releases", kept(many)
     yield "ledger, a refusal writes nothing", kept(refused)
     yield "ledger, asked for room", kept(lambda own, path: (own.check([RELEASE]), len(own.releases)))
     yield "ledger, asked for too much", kept(lambda own, path: own.check([RELEASE] * 2))

@@ -222,6 +222,9 @@ def _journals() -> Iterator[Question]:
         "another roster": lambda: entered((everybody,), (everybody, {"keys": 99})),
         "survivors that are not shown": lambda: entered((everybody,), (None,)),
         "after survivors that were not shown": lambda: entered((None,), (everybody,)),
+        "the first rows after many others": lambda: entered(
+            *[(everybody, {"rows": ClientRows(features + 100.0 * n, labels)}) for n in range(40)], (everybody - {1},)
+        ),
         "an allowance": lambda: entered((everybody,), (everybody - {1},), (everybody - {2},), further=2),
         "an allowance that is used up": lambda: entered(
             (everybody,), (everybody - {1},), (everybody - {2},), further=1

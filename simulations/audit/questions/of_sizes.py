@@ -50,6 +50,8 @@ def about_sizes() -> Iterator[Question]:
         for mode in ("bfv", "ckks"):
             yield f"halves that ciphertexts of {mode} share", partial(_shared_halves, mode)
     yield "noise that comes again along a vector", _repeats
+    for variance in (4, 10**6, 10**30):
+        yield f"noise of variance {variance} along a vector", partial(_drawn, variance)
     for weight in WEIGHTS:
         yield f"rows of weight {weight}", partial(_weighed, weight)
 
@@ -101,6 +103,11 @@ def _repeats() -> list[int]:
     drawn = DiscreteGaussian(10**30).draw(COORDINATES, InsecureSeededEntropy(1, "questions"))
     shifts = [2**place + more for place in range(14) for more in (-1, 0)]
     return [shift for shift in shifts if shift and (drawn[shift:] == drawn[:-shift]).any()]
+
+
+def _drawn(variance: int) -> str:
+    drawn = DiscreteGaussian(variance).draw(COORDINATES, InsecureSeededEntropy(1, "questions"))
+    return _hash(repr(drawn.tolist()).encode())
 
 
 def _weighed(weight: int) -> object:

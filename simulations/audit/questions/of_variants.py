@@ -102,6 +102,31 @@ VARIANTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     ],
 }
 
+MANY: list[tuple[str, str, dict[str, Any]]] = [
+    ("afl", "max_weight=3 class_weights=balanced denominator=4", {"feature-format": "standardised"}),
+    ("afl", "folds=3 criterion=classes ridges=0.1,10", {"ridge": "cv"}),
+    ("afl", "", {**ALL_ALIKE, "ridge": 0.5}),
+    ("random", "d_phi=9", {"ridge": 0.5}),
+    ("logistic", "n_rounds=1", {"ridge": 0.5}),
+    ("qda", "", {"ridge": 0.5}),
+    ("deepafl", "d_phi=8 d_f=6 n_layers=1", {"ridge": 0.5}),
+    ("safle", "n_buckets=4", {"ridge": 0.5}),
+    ("safle", "n_buckets=4 thresholds=even", {**REAL, "ridge": 0.5}),
+]
+"""Over clients of whom one has more rows than any product takes at once."""
+
+BROAD: list[tuple[str, str, dict[str, Any]]] = [
+    ("afl", "", {"allow-low-rank": True}),
+    ("afl", "intercept=yes", {"ridge": 0.5}),
+    ("fedhip", "", {"feature-format": "agreed", "ridge": 0.25}),
+    ("random", "d_phi=96", {"ridge": 0.5}),
+    ("deepafl", "n_layers=1 d_phi=48 d_f=40", {"ridge": 0.5}),
+    ("safle", "n_buckets=2 group_size=1", {"ridge": 0.5}),
+]
+"""Over clients whose rows have more columns and classes than there are rows of some."""
+
+N_MANY, N_BROAD, MANY_CLASSES = 9001, 70, 12
+
 
 def about_variants() -> Iterator[Question]:
     """Return all of them."""
@@ -109,6 +134,10 @@ def about_variants() -> Iterator[Question]:
         for options, more in variants:
             said = " ".join([options, *(f"{key}={value}" for key, value in more.items())])
             yield f"variant, {name} {said}", partial(_of_settings, name, options, more)
+    for kind, sizes in {"many rows": MANY, "many columns": BROAD}.items():
+        for name, options, more in sizes:
+            said = " ".join([options, *(f"{key}={value}" for key, value in more.items())])
+            yield f"{kind}, {name} {said}", partial(_of_settings, name, options, more, kind)
     filling = Agreed(
         learner=AFL(**ALIKE, ridge=0.5, columns=replace(COLUMNS, exponents=(0,) * D)),
         headroom=3,
@@ -130,13 +159,22 @@ def about_variants() -> Iterator[Question]:
     yield "variant, personal models with an intercept", lambda: _personal(replace(LABELLED["fedhip"], columns=COLUMNS))
 
 
-def _of_settings(name: str, options: str, more: dict[str, Any]) -> object:
+def _of_settings(name: str, options: str, more: dict[str, Any], kind: str = "") -> object:
     """All that a run of these settings shows, and what they are themselves."""
-    sizes = {"n-features": D, "n-classes": C, "max-rows": 1000, "learner": name, "options": options}
+    n_features, n_classes = (N_BROAD, MANY_CLASSES) if kind == "many columns" else (D, C)
+    sizes = {
+        "n-features": n_features,
+        "n-classes": n_classes,
+        "max-rows": 20_000 if kind == "many rows" else 1000,
+        "learner": name,
+        "options": options,
+    }
     settings = RunSettings.of({**template_settings(), **sizes, "mode": "masked", **WIDE, **more})
     learner: Any = settings.build_learner(8)
     is_real = settings.target_format != "labels"
     clients = clients_of(real=is_real, n=4)
+    if kind:
+        clients = list(_broad()) if kind == "many columns" else _many(real=is_real)
     features = clients[0].features[:6]
     if "patterns" in options:
         clients = [_for_some(rows, place) for place, rows in enumerate(clients)]
@@ -178,6 +216,20 @@ def _told(
         answer(lambda: learner.weights_bytes(fit_pooled(learner, ClientRows.pool(clients)))),
         answer(written),
     ]
+
+
+def _many(*, real: bool) -> list[ClientRows]:
+    few, more = clients_of(real=real, n=3)[:2]
+    drawn = np.random.default_rng(11).integers(0, len(more), N_MANY)
+    shift = np.round(np.linspace(-0.5, 0.5, N_MANY), 4)[:, None]
+    return [few, ClientRows(more.features[drawn] + shift, more.targets[drawn])]
+
+
+def _broad() -> Iterator[ClientRows]:
+    drawn = np.random.default_rng(12)
+    for size in (20, 36, 0):
+        features = np.round(drawn.uniform(-3, 3, (size, N_BROAD)), 3)
+        yield ClientRows(features, drawn.integers(0, MANY_CLASSES, size))
 
 
 def _labelled(learner: Any, *, weights: bool = False) -> list[str]:
