@@ -20,6 +20,7 @@ from federation.modes import MODES, Mode
 from simulations.audit.questions import Question
 from simulations.audit.questions.of_deployments import about_deployments
 from simulations.audit.questions.of_documents import about_documents
+from simulations.audit.questions.of_draws import about_draws
 from simulations.audit.questions.of_forms import about_forms
 from simulations.audit.questions.of_privacy import about_privacy
 from simulations.audit.questions.of_sessions import about_sessions
@@ -43,6 +44,7 @@ def questions() -> Iterator[Question]:
     yield from about_sites()
     yield from about_sizes()
     yield from about_stores()
+    yield from about_draws()
     yield from about_values()
     yield from about_documents()
     yield from about_variants()

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from analytic.afl import AFL
+from analytic.bucketing import FixedThresholds
 from analytic.deepafl import DeepAFL
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows
 from analytic.logistic import Logistic
 from analytic.row_format import RowFormat
+from analytic.safle import SAFLe
 from analytic.sensitivity import NoiseScales, gradient_sensitivity, noise_levels
 from federation.federation import Federation, Step
 from federation.modes import MODES
@@ -46,6 +48,9 @@ LEARNERS: dict[str, Any] = {
     "logistic": Logistic(learner=AFL(**LINEAR, ridge=1.0), n_rounds=1),
     "deepafl": DeepAFL(
         n_features=3, n_targets=2, feature_bound=4.0, max_rows=64, n_layers=1, d_phi=6, d_f=4, ridge=1.0
+    ),
+    "safle": SAFLe(
+        n_features=3, n_classes=2, max_rows=64, thresholds=FixedThresholds.evenly(-4, 4, 4), n_buckets=4, group_size=1
     ),
 }
 PLAN = PrivacyPlan(epsilon=2.0, promised_survivors=4, colluders=1)

@@ -15,13 +15,15 @@ from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, fit_in_the_clear, fit_pooled
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.row_format import ColumnMap
-from analytic.statistics import one_hot
+from analytic.statistics import Statistics, one_hot
+from analytic.total_error import r2, squared_errors, target_spreads
 from analytic.weighted import Weighted
 from federation.federation import Federation
+from federation.learners import LEARNERS
 from federation.server.run_settings import RunSettings, template_settings
 from secagg import SumResult
 from simulations.audit.questions import Question
-from simulations.audit.questions.of_forms import ALIKE, COLUMNS, LABELLED, C, D, clients_of
+from simulations.audit.questions.of_forms import ALIKE, COLUMNS, LABELLED, REAL_TARGETS, C, D, clients_of
 from simulations.audit.questions.said import answer
 
 DEEP = "d_phi=8 d_f=6 n_layers=2"
@@ -125,7 +127,7 @@ BROAD: list[tuple[str, str, dict[str, Any]]] = [
 ]
 """Over clients whose rows have more columns and classes than there are rows of some."""
 
-N_MANY, N_BROAD, MANY_CLASSES = 9001, 70, 12
+N_MANY, N_BROAD, MANY_CLASSES = 9001, 70, 40
 
 
 def about_variants() -> Iterator[Question]:
@@ -156,6 +158,7 @@ def about_variants() -> Iterator[Question]:
     yield "variant, columns that are filled", partial(_gaps_filled, filled)
     nested = Weighted(learner=LABELLED["chosen"], max_weight=9)
     yield "variant, weighted choice", partial(_labelled, nested, weights=True)
+    yield "variant, what real targets leave over", _left_over
     yield "variant, personal models with an intercept", lambda: _personal(replace(LABELLED["fedhip"], columns=COLUMNS))
 
 
@@ -181,8 +184,24 @@ def _of_settings(name: str, options: str, more: dict[str, Any], kind: str = "") 
     weighed = "max_weight" in options
     if weighed:
         clients = [ClientRows(rows.features, rows.targets, np.arange(len(rows)) % 4) for rows in clients]
-    judging = partial(settings.evaluation, learner)
-    return learner.context_bytes(learner.init()), settings.in_series, _told(learner, clients, features, judging)
+    judging, entry = partial(settings.evaluation, learner), LEARNERS[name]
+    told = _told(learner, clients, features, judging)
+    model = fit_pooled(learner, ClientRows.pool(clients))
+    shown: list[Callable[[], object]] = [
+        lambda: learner.layers(model),
+        lambda: entry.linear_weights and np.round(entry.linear_weights(learner, model), 9) + 0.0,
+        lambda: (
+            entry.personalise
+            and [
+                np.round(learner.decision_function(one, features), 9) + 0.0
+                for one in entry.personalise(learner, model, clients[0], [0.0, 0.5, 20.0])
+            ]
+        ),
+        lambda: hasattr(learner, "choose_alpha") and learner.choose_alpha(model, clients[0], (0.0, 1.0, 10.0)),
+        lambda: hasattr(learner, "coarse_columns") and learner.coarse_columns(model, clients[0]),
+        lambda: hasattr(learner, "losses") and learner.losses(model),
+    ]
+    return learner.context_bytes(learner.init()), settings.in_series, told, [*map(answer, shown)]
 
 
 def _told(
@@ -242,6 +261,15 @@ def _labelled(learner: Any, *, weights: bool = False) -> list[str]:
 def _gaps_filled(learner: Any) -> list[str]:
     clients = _with_gaps()
     return _told(learner, clients, clients[0].features)
+
+
+def _left_over() -> object:
+    """Squared errors, spreads and R^2 of a total, from it alone."""
+    learner, clients = REAL_TARGETS["afl, real"], clients_of(real=True, n=4)
+    rows = ClientRows.pool(clients)
+    total = Statistics.from_rows(learner.spec, rows.features, rows.targets)
+    weights = fit_pooled(learner, rows).weights
+    return squared_errors(learner, weights, total), target_spreads(learner, total), r2(learner, weights, total)
 
 
 def _personal(learner: FedHiP) -> list[bytes]:
