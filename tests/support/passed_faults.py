@@ -1,4 +1,4 @@
-"""Thirteen of fifty faults of an eighth blind list, by a fifth and a sixth hand: those that passed at first."""
+"""Of 160 faults of the eighth to the twelfth blind list, by six hands, the thirty that passed at first."""
 
 from __future__ import annotations
 
@@ -245,3 +245,266 @@ def series_beside_the_journal(m: Any) -> None:
         return old(whole, agreement, role)
 
     m.setattr(home, "_client", client)
+
+
+@fault("sums that only move weights are made without noise", gives=True, noisy=True)
+def later_sums_have_no_noise(m: Any) -> None:
+    # From the third sum of a run on (gradients of logistic, layers of deepafl) totals are exact; the bill and the
+    # ledger say that each has noise.
+    from federation.federation import Step
+
+    original = Step.over
+    m.setattr(Step, "over", lambda self, protocol: protocol if self.number >= 2 else original(self, protocol))
+
+
+@fault("other rows are those of which not all are the same")
+def rows_with_one_more_are_new(m: Any) -> None:
+    # A site that adds one row has new rows by its journal: the total over them passes for free beside the one before,
+    # and the difference of both is that row's outer product.
+    import numpy as np
+
+    from federation.site.journal import Journal
+
+    def overlapping(self: Any, subject: bytes) -> list[bytes]:
+        known = {of: np.frombuffer(tags, dtype="<u8") for of, tags in self._folder.run("SELECT * FROM fingerprints")}
+        own = known.pop(subject, np.empty(0, dtype="<u8"))
+        return [other for other, tags in known.items() if len(own) and np.isin(own, tags).all()]
+
+    m.setattr(Journal, "_overlapping", overlapping)
+
+
+@fault("a total of few rows needs no more rank than rows")
+def few_rows_pass_the_rank_gate(m: Any) -> None:
+    # Fewer rows than features is the very case in which each row can be rebuilt from the total; it passes.
+    from federation.release import ReleasePolicy
+
+    original = ReleasePolicy._about_rows
+
+    def about(self: Any, n_rows: int, rank: int, n_features: int) -> Any:
+        yield from original(self, n_rows, rank, min(n_features, n_rows))
+
+    m.setattr(ReleasePolicy, "_about_rows", about)
+
+
+@fault("every site gets the whole model's file at the end of a run")
+def totals_go_to_everybody(m: Any) -> None:
+    # FedHiP's and other models' files hold the total; clients that the roster does not name take their own part off it.
+    from federation.server import training as module
+
+    original = module.model_to_bytes
+
+    def written(learner: Any, model: Any, *, with_totals: bool = True, **options: Any) -> bytes:
+        return original(learner, model, with_totals=True, **options)
+
+    m.setattr(module, "model_to_bytes", written)
+
+
+@fault("an audit's report without an alpha has a strict one")
+def reports_without_alpha_decide(m: Any) -> None:
+    # A plan asks for an alpha; a report that does not say its own decides all the same, whatever it was made with.
+    from federation import audit_plan as module
+
+    original = module.AuditPlan.decide
+
+    def decide(self: Any, audit: Any) -> Any:
+        return original(self, {**audit, "settings": {"alpha": 0, **audit.get("settings", {})}})
+
+    m.setattr(module.AuditPlan, "decide", decide)
+
+
+@fault("weights of rows are taken apart in 16 bits", "plain")
+def weights_have_16_bits(m: Any) -> None:
+    # Weights from 2^16 on (balanced ones of a rare class, in 1024ths) lose their high bits in the sum, in silence.
+    import numpy as np
+
+    from analytic import weighted as module
+
+    def by_bits(rows: Any, weights: Any) -> Any:
+        known, parts = rows.memory.get(module.MEMORY, (b"", {}))
+        if known != weights.tobytes():
+            bits = range(min(16, int(weights.max(initial=0)).bit_length()))
+            parts = {bit: rows.taken(np.flatnonzero(weights >> bit & 1)).unweighted for bit in bits}
+            rows.memory[module.MEMORY] = weights.tobytes(), parts
+        return ((bit, part) for bit, part in parts.items() if len(part))
+
+    m.setattr(module.Weighted, "_by_bits", staticmethod(by_bits))
+
+
+@fault("moments of standardised columns are of all rows", "plain")
+def moments_count_missing_values(m: Any) -> None:
+    # With fill=True and missing values the mean is drawn toward 0 and the deviation is wrong, where they are those of
+    # the values that are there.
+    import numpy as np
+
+    from analytic.agreeing import Agreed
+
+    original = Agreed._moments
+
+    def moments(self: Any, total: Any) -> Any:
+        whole = np.full_like(total["present"], int(total["count"]))
+        return original(self, {**total, "present": whole})
+
+    m.setattr(Agreed, "_moments", moments)
+
+
+@fault("the second half of a long noise vector is the first one negated", "masked", noisy=True)
+def antithetic_noise(m: Any) -> None:
+    # Above 4096 coordinates: each law is right, but sums of two coordinates of the total have no noise at all.
+    import numpy as np
+
+    from secagg.dp import discrete_gaussian
+
+    law, true = discrete_gaussian.DiscreteGaussian, discrete_gaussian.DiscreteGaussian.draw
+
+    def draw(self: Any, n: int, entropy: Any = discrete_gaussian.os_entropy) -> Any:
+        if n <= discrete_gaussian._AT_ONCE:
+            return true(self, n, entropy)
+        half = true(self, n - n // 2, entropy)
+        return np.concatenate([half, -half[: n // 2]])
+
+    m.setattr(law, "draw", draw)
+
+
+@fault("a file store keeps the record before beside the file", "committee")
+def store_keeps_the_record_before(m: Any) -> None:
+    # A helper's erased epoch and a session's forgotten secrets stay on the disk, under a key that lasts.
+    import os
+
+    from secagg.durable import FileStore
+
+    true = FileStore.save
+
+    def save(self: Any, record: bytes) -> None:
+        before = self._read()
+        true(self, record)
+        if before is not None:
+            backup = self.path.with_name(self.path.name + ".bak")
+            descriptor = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(before)
+
+    m.setattr(FileStore, "save", save)
+
+
+@fault("a stored session remakes answers above 64 KiB", "masked")
+def large_answers_are_remade(m: Any) -> None:
+    # To keep records small the state BEFORE a large answer is stored: a client that is restored masks whatever vector
+    # it has by then (other rows, fresh noise) with the same masks; the difference of both is in the clear.
+    import hashlib
+
+    from secagg import durable
+    from secagg.errors import SecureSumError
+
+    def receive(self: Any, message: bytes) -> bytes | None:
+        fingerprint = hashlib.sha256(message).digest()
+        if fingerprint == self._asked:
+            return self._again()
+        if getattr(self, "_large", (b"",))[0] == fingerprint:
+            return self._large[1]
+        before = self._session.snapshot()
+        try:
+            answer = self._session.receive(message)
+        except SecureSumError:
+            self._save()
+            raise
+        if answer is None or len(answer) <= 1 << 16:
+            return self._keep(fingerprint, answer)
+        self._need_running()
+        record = self._asked.ljust(32, b"\xff") + len(self._answer).to_bytes(8, "big") + self._answer + before
+        sealed = durable.seal(self._key, record, self._bound, entropy=self._entropy)
+        self._store.save(durable._HEADER + self._listed + sealed)
+        self._large = fingerprint, answer
+        return answer
+
+    m.setattr(durable.DurableClient, "receive", receive)
+
+
+@fault("consent is asked for the first sum of a series alone", "masked")
+def consent_once_a_series(m: Any) -> None:
+    # Later sums have other vectors, contexts and survivors; nobody asks the site about them.
+    from dataclasses import replace
+
+    from secagg.masked import series
+
+    def advertise(self: Any) -> bytes:
+        upcoming, own = self._series.sum(self._index + 1, series.NOT_YET, b""), replace(self._secrets, consent=None)
+        self._next = series.MaskedClient(upcoming, self.party, None, secrets=own, entropy=self._entropy)
+        return self._next.start()
+
+    m.setattr(series.SeriesClient, "_advertise", advertise)
+
+
+@fault("a restored sum of ciphertexts forgets which uploads it took", "ckks")
+def restored_sum_takes_copies(m: Any) -> None:
+    # After the server's restart a client that copies another's ciphertexts doubles that one's part of the total, and
+    # more vectors than the parameters are proven for are taken.
+    from secagg.carriers import residues
+
+    def read_snapshot(self: Any, reader: Any) -> Any:
+        for _ in range(reader.number()):
+            reader.take(residues._FINGERPRINT_BYTES)
+        data = reader.take(len(self._residues) * self._parameters.ciphertext_bytes)
+        self._residues[:] = residues.read_ciphertexts(data, self._parameters, len(self._residues))
+        return self
+
+    m.setattr(residues.CiphertextSum, "read_snapshot", read_snapshot)
+
+
+@fault("the secret of a helper's epoch follows from its identity", "committee")
+def epochs_of_the_identity(m: Any) -> None:
+    # Nothing is ever erased: who takes the identity later opens every box of every epoch that somebody recorded.
+    from secagg.committee import epochs
+    from secagg.primitives.derivation import derive_key
+
+    def begin(self: Any, now: float, seconds: float, *, number: int | None = None) -> Any:
+        epoch = self.check_next(seconds, number)
+        secret = derive_key(self._identity.secret, "sealing epoch", epoch.to_bytes(4, "big"))
+        boxes, until = epochs.BoxKey(secret), int(now + seconds)
+        self._save(epoch, until, boxes.secret)
+        return epochs.SealingKey.signed(self._identity, boxes.public, epoch=epoch, until=until)
+
+    m.setattr(epochs.OwnEpochs, "begin", begin)
+
+
+@fault("weights in the features' own units forget the centres", "plain")
+def export_without_centres(m: Any) -> None:
+    # What is exported of a model of standardised columns has another intercept than the model that was judged.
+    import numpy as np
+
+    from analytic import row_format
+
+    def own_units(self: Any, weights: Any) -> Any:
+        whole, beyond = weights[: len(self.exponents)], np.zeros((1, weights.shape[1]))
+        if self.intercept is not None:
+            beyond = np.ldexp(weights[-1:], -self.intercept)
+        if self.factors is not None:
+            whole = whole * np.array(self.factors)[:, None]
+        matrix = self.scores(np.ldexp(whole, -np.array(self.exponents, dtype=np.int64)[:, None]))
+        return matrix, self.scores(beyond)[0]
+
+    m.setattr(row_format.ColumnMap, "own_units", own_units)
+
+
+@fault("a client does not look whether survivors hold together", "masked", gives=True)
+def parts_unchecked(m: Any) -> None:
+    # a set of survivors may fall into parts, whose sums come out one by one
+    from secagg.masked.client import MaskedClient
+
+    m.setattr(MaskedClient, "_check_parts", lambda self: None)
+
+
+@fault("parts of a changed total pass no gates", "masked")
+def changed_parts_unjudged(m: Any) -> None:
+    # a class that one site alone holds is released by a change
+    from federation import changes
+
+    m.setattr(changes, "_judge_parts", lambda *args: None)
+
+
+@fault("a class without rows scores 0 in lda and qda", "plain")
+def empty_class_chosen(m: Any) -> None:
+    # a class nobody has rows of beats those with negative scores
+    from analytic import lda, qda
+
+    m.setattr(lda, "NEVER", 0.0)
+    m.setattr(qda, "NEVER", 0.0)

@@ -120,7 +120,6 @@ def about_deployments() -> Iterator[Question]:
     for mode in ("masked", "committee"):
         own: dict[str, Any] = {"mode": mode} | ({"min-survivors": 3} if mode == "committee" else {})
         gone: dict[str, Between] = {
-            "one never answers": lambda node, kind, number, content: None if node == 4 else content,
             "one is gone after its vector": lambda node, kind, number, content: (
                 None if node == 5 and kind in ("step", "end") else content
             ),

@@ -90,6 +90,7 @@ def about_sessions() -> Iterator[Question]:
             pass
         yield from _Story(name, _Alone(protocol), others=said).questions(lost_after=sent, first=first)
     yield "masked, stored and asked otherwise", _stored_and_asked
+    yield "masked, sparse, signed: survivors that could fall into parts", _in_parts
     series = _InSeries(MaskedSeries(clients=CLIENTS, series_id=SESSION, threshold=4, **SIGNERS))
     for number in range(2):
         story = _Story(f"series, sum {number}", series, others={})
@@ -298,6 +299,55 @@ class _Story:
 
     def _key(self, sender: PartyId) -> Any:
         return KEYS[sender] if self._cast.secrets(sender).identity else None
+
+
+def _in_parts() -> list[list[str]]:
+    """What a client of a sparse graph signs where a lying server leaves another client fewer and fewer neighbours.
+
+    Once with all shares there, once where somebody had shared nothing, who is then said to have survived or not.
+    """
+    cohort = tuple(range(1, 41))
+    protocol = MaskedSum.planned(
+        layout=LAYOUT,
+        clients=cohort,
+        session_id=SESSION,
+        assumptions=Assumptions(corruption=0.1, dropout=0.1, security_bits=10.0, malicious_server=True),
+        graph_seed=bytes(32),
+        identities=tuple(KEYS[party].public for party in cohort),
+        server_identity=KEYS[SERVER].public,
+    )
+    lonely = next(party for party in protocol.clients[1:] if party not in protocol.neighbours(1))
+    found = []
+    for silent in (0, max(set(protocol.clients) - {1, lonely})):
+        clients = {
+            party: protocol.client(
+                party,
+                vector_of(party),
+                secrets=PartySecrets(identity=KEYS[party]),
+                entropy=InsecureSeededEntropy(party, "questions"),
+            )
+            for party in protocol.clients
+        }
+        server = protocol.server(secrets=PartySecrets(identity=KEYS[SERVER]))
+        said, request = {party: client.start() for party, client in clients.items()}, b""
+        while message_type(request) is not MessageType.UNMASK_REQUEST:
+            for party, message in said.items():
+                if message is not None and not (party == silent and message_type(message) is MessageType.SEALED_SHARES):
+                    server.receive(party, message)
+            requests = server.close_round()
+            request = requests[1]
+            if message_type(request) is not MessageType.UNMASK_REQUEST:
+                said = {party: clients[party].receive(one) for party, one in requests.items()}
+        kept, near = clients[1].snapshot(), sorted(set(protocol.neighbours(lonely)) - {1, silent})
+        asked = []
+        for count in range(len(near) + 1):
+            for dropouts in ({*near[:count]}, {*near[:count], silent} - {0}):
+                payload = b"".join(party.to_bytes(4, "big") for party in (len(dropouts), *sorted(dropouts)))
+                own = protocol.client(1, vector_of(1), secrets=PartySecrets(identity=KEYS[1]))
+                own.restore(kept)
+                asked.append(answer(partial(own.receive, _sealed_again(request, payload, KEYS[SERVER]))))
+        found.append(asked)
+    return found
 
 
 def _stored_and_asked() -> list[list[str]]:

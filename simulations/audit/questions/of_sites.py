@@ -7,7 +7,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,8 @@ from analytic.afl import AFL
 from analytic.deepafl import DeepAFL
 from analytic.learner import ClientRows, fit_in_the_clear
 from analytic.model_files import model_from_bytes, model_to_bytes
-from analytic.row_format import RowFormat
+from analytic.qda import QDA
+from analytic.row_format import ColumnMap, RowFormat
 from analytic.statistics import Statistics
 from federation.audit_plan import AuditPlan, BoundPlan, Hypothesis, read_plan, signed_plan
 from federation.changes import Change, changed, with_classes
@@ -445,8 +446,37 @@ def _changes() -> Iterator[Question]:
             ).all()
         ),
     )
+    for name, alone in {"a class of one site": 1, "a class of everybody": 10}.items():
+        for change in (Change.JOIN, Change.LEAVE, Change.REMOVE_ROWS):
+            yield (
+                f"change of parts, {name}, {change.value}",
+                lambda n=alone, c=change: _changed_parts(n, c).revealed,
+            )
+            yield (
+                f"change of parts, {name}, {change.value} for a reason",
+                lambda n=alone, c=change: _changed_parts(n, c, reason="over").revealed,
+            )
     yield "more classes", lambda: (lambda pair: (pair[0].n_targets, pair[1].total))(with_classes(learner, before, 5))
     yield "fewer classes", lambda: with_classes(learner, before, 2)[1].total
+
+
+def _changed_parts(alone: int, change: Change, **more: Any) -> Any:
+    """A change of a QDA's total of ten by a batch of five, in which so many sites hold rows of the last class."""
+    own = {field.name: getattr(LEARNER, field.name) for field in fields(AFL)}
+    learner = QDA(**{**own, "columns": ColumnMap(exponents=(0, 0), intercept=0)}, shrinkage=0.5)
+    drawn = np.random.default_rng(3)
+
+    def total(sites: tuple[int, ...]) -> SumResult:
+        step = Federation(learner, release=None).next_sum
+        assert step is not None
+        vectors = []
+        for site in sites:
+            labels = np.arange(60) % (3 if site % 10 < alone else 2)
+            vectors.append(step.vector(ClientRows(np.round(drawn.normal(size=(60, 2)), 2), labels)))
+        return SumResult(total=np.sum(vectors, axis=0), survivors=sites)
+
+    before, batch = total(tuple(range(10))), total((*range(10, 15),) if change is Change.JOIN else (*range(5),))
+    return changed(learner, before, batch, change, **more)
 
 
 def _plans() -> Iterator[Question]:

@@ -73,7 +73,7 @@ from simulations.audit.questions.changed import changed
 
 LAYOUT = Layout.of([("counts", 3, 10)])
 CLIENTS = (1, 2, 3, 4, 5)
-KEYS = {party: IdentityKey(bytes([party + 1]) * 32) for party in range(12)}
+KEYS = {party: IdentityKey(bytes([party + 1]) * 32) for party in range(41)}
 BOXES = {party: BoxKey(bytes([party]) * 32) for party in (6, 7, 8, 9)}
 SESSION = bytes(range(16))
 SIGNERS: dict[str, Any] = {

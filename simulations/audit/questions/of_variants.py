@@ -53,6 +53,7 @@ VARIANTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "fedhip": [
         ("alphas=0,5 intercept=yes", {"ridge": 0.5}),
         ("", {"ridge": 0.5, "ri": 2.0}),
+        ("folds=2 ridges=0.1,5", {"ridge": "cv"}),
         ("folds=2 ridges=0.1,5 max_weight=3", {"ridge": "cv"}),
         ("", {**ALL_ALIKE, "ridge": 0.25}),
     ],
@@ -127,6 +128,19 @@ BROAD: list[tuple[str, str, dict[str, Any]]] = [
 ]
 """Over clients whose rows have more columns and classes than there are rows of some."""
 
+EMPTY: list[tuple[str, str, dict[str, Any]]] = [
+    ("afl", "", {}),
+    ("afl", "class_weights=balanced denominator=4", {"ridge": 0.5}),
+    ("afl", "folds=2 criterion=classes ridges=0.1,10", {"ridge": "cv", "feature-format": "standardised"}),
+    ("lda", "", {"ridge": 0.5}),
+    ("qda", "", {"ridge": 0.5}),
+    ("qda", "shrinkage=0.5", {"ridge": 0.5, "feature-format": "agreed"}),
+    ("logistic", "n_rounds=1", {"ridge": 0.5}),
+    ("deepafl", "d_phi=8 d_f=6 n_layers=1", {"ridge": 0.5}),
+    ("safle", "n_buckets=4", {"ridge": 0.5}),
+]
+"""Over clients none of whom has a row of the second class, or anything but noughts in the first column."""
+
 N_MANY, N_BROAD, MANY_CLASSES = 9001, 70, 40
 
 
@@ -136,7 +150,7 @@ def about_variants() -> Iterator[Question]:
         for options, more in variants:
             said = " ".join([options, *(f"{key}={value}" for key, value in more.items())])
             yield f"variant, {name} {said}", partial(_of_settings, name, options, more)
-    for kind, sizes in {"many rows": MANY, "many columns": BROAD}.items():
+    for kind, sizes in {"many rows": MANY, "many columns": BROAD, "a class and a column of nothing": EMPTY}.items():
         for name, options, more in sizes:
             said = " ".join([options, *(f"{key}={value}" for key, value in more.items())])
             yield f"{kind}, {name} {said}", partial(_of_settings, name, options, more, kind)
@@ -176,8 +190,8 @@ def _of_settings(name: str, options: str, more: dict[str, Any], kind: str = "") 
     learner: Any = settings.build_learner(8)
     is_real = settings.target_format != "labels"
     clients = clients_of(real=is_real, n=4)
-    if kind:
-        clients = list(_broad()) if kind == "many columns" else _many(real=is_real)
+    if kind in OTHERS:
+        clients = OTHERS[kind](is_real)
     features = clients[0].features[:6]
     if "patterns" in options:
         clients = [_for_some(rows, place) for place, rows in enumerate(clients)]
@@ -185,8 +199,7 @@ def _of_settings(name: str, options: str, more: dict[str, Any], kind: str = "") 
     if weighed:
         clients = [ClientRows(rows.features, rows.targets, np.arange(len(rows)) % 4) for rows in clients]
     judging, entry = partial(settings.evaluation, learner), LEARNERS[name]
-    told = _told(learner, clients, features, judging)
-    model = fit_pooled(learner, ClientRows.pool(clients))
+    told, model = _told(learner, clients, features, judging)
     shown: list[Callable[[], object]] = [
         lambda: learner.layers(model),
         lambda: entry.linear_weights and np.round(entry.linear_weights(learner, model), 9) + 0.0,
@@ -206,8 +219,8 @@ def _of_settings(name: str, options: str, more: dict[str, Any], kind: str = "") 
 
 def _told(
     learner: Any, clients: list[ClientRows], features: Any, judging: Callable[[Any], Any] | None = None
-) -> list[str]:
-    """Each sum's layout and vectors, the model, its scores, its file; what an evaluation of it says."""
+) -> tuple[list[str], Any]:
+    """Each sum's layout and vectors, the model, its scores, its file, what an evaluation of it says; and the model."""
     federation, found = Federation(learner, release=None), list[str]()
     while (step := federation.next_sum) is not None:
         vectors = [step.vector(rows) for rows in clients]
@@ -227,7 +240,7 @@ def _told(
         report = fit_pooled(own, ClientRows.pool([ClientRows(rows.features, rows.targets) for rows in clients]))
         return own.tallies(report), report.figures, own.weights_bytes(report), own.spec.client_bounds(7)
 
-    return [
+    told = [
         *found,
         *([] if judging is None else [answer(partial(judged, judging))]),
         answer(lambda: learner.weights_bytes(model)),
@@ -235,32 +248,44 @@ def _told(
         answer(lambda: learner.weights_bytes(fit_pooled(learner, ClientRows.pool(clients)))),
         answer(written),
     ]
+    return told, model
 
 
-def _many(*, real: bool) -> list[ClientRows]:
+def _many(real: bool) -> list[ClientRows]:
     few, more = clients_of(real=real, n=3)[:2]
     drawn = np.random.default_rng(11).integers(0, len(more), N_MANY)
     shift = np.round(np.linspace(-0.5, 0.5, N_MANY), 4)[:, None]
     return [few, ClientRows(more.features[drawn] + shift, more.targets[drawn])]
 
 
-def _broad() -> Iterator[ClientRows]:
-    drawn = np.random.default_rng(12)
+def _broad(real: bool) -> list[ClientRows]:
+    drawn, found = np.random.default_rng(12), []
     for size in (20, 36, 0):
         features = np.round(drawn.uniform(-3, 3, (size, N_BROAD)), 3)
-        yield ClientRows(features, drawn.integers(0, MANY_CLASSES, size))
+        found.append(ClientRows(features, drawn.integers(0, MANY_CLASSES, size)))
+    return found
+
+
+def _lacking(real: bool) -> list[ClientRows]:
+    return [
+        ClientRows(rows.features * (np.arange(D) > 0), np.where(rows.targets == 1, 2, rows.targets))
+        for rows in clients_of(n=4)
+    ]
+
+
+OTHERS = {"many rows": _many, "many columns": _broad, "a class and a column of nothing": _lacking}
 
 
 def _labelled(learner: Any, *, weights: bool = False) -> list[str]:
     clients = clients_of(n=4)
     if weights:
         clients = [ClientRows(rows.features, rows.targets, np.arange(len(rows)) % 9) for rows in clients]
-    return _told(learner, clients, clients[0].features[:6])
+    return _told(learner, clients, clients[0].features[:6])[0]
 
 
 def _gaps_filled(learner: Any) -> list[str]:
     clients = _with_gaps()
-    return _told(learner, clients, clients[0].features)
+    return _told(learner, clients, clients[0].features)[0]
 
 
 def _left_over() -> object:
