@@ -14,6 +14,7 @@ from secagg import Layout, SignedBy
 from secagg.errors import RemoteProtocolError
 from simulations.audit.held import to_its_end
 from simulations.audit.led_astray import taken_or_said
+from simulations.audit.questions import ask
 from simulations.audit.questions.ask import ANSWERS, other_answers, questions
 from simulations.audit.questions.changed import other_values
 from simulations.audit.questions.said import answer
@@ -56,9 +57,15 @@ def test_what_leads_a_party_astray_is_named(
     assert any(named in line for line in to_its_end(taken_or_said(MODES[mode])))
 
 
+def ask_only(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out all questions but those of one kind."""
+    for name in vars(ask):
+        if name.startswith("about_") and name != kept:
+            monkeypatch.setattr(ask, name, lambda: iter(()))
+
+
 def test_another_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for others in ("privacy", "sessions", "forms", "sites", "values", "documents"):
-        monkeypatch.setattr(f"simulations.audit.questions.ask.about_{others}", lambda: iter(()))
+    ask_only("about_sums", monkeypatch)
     monkeypatch.setattr("secagg.policy.ClientPolicy._at_least", lambda *asked: None)
     assert {"policy, cohort", "policy, survivors"} <= set(other_answers())
     monkeypatch.setattr("simulations.audit.questions.ask.about_sums", lambda: 1 / 0)
@@ -75,8 +82,7 @@ def test_another_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_session_takes_from_its_sender_is_an_answer(
     where: str, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for others in ("sums", "privacy", "forms", "sites", "values", "documents"):
-        monkeypatch.setattr(f"simulations.audit.questions.ask.about_{others}", lambda: iter(()))
+    ask_only("about_sessions", monkeypatch)
     monkeypatch.setattr(where, lambda *said: True)
     assert any(named in name for name in other_answers())
 
@@ -99,8 +105,7 @@ def test_a_probe_that_does_not_come_to_its_end_says_so() -> None:
     ],
 )
 def test_a_check_that_is_gone_is_named_though_nobody_asked_for_it(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for others in ("sums", "sessions", "privacy", "forms", "sites", "documents"):
-        monkeypatch.setattr(f"simulations.audit.questions.ask.about_{others}", lambda: iter(()))
+    ask_only("about_values", monkeypatch)
     assert list(other_answers()) == []
     monkeypatch.setattr(place, lambda own: None)
     assert any(name.startswith("value, ") for name in other_answers())
