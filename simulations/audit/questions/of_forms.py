@@ -98,7 +98,9 @@ def about_forms() -> Iterator[Question]:
     """Return all of them."""
     for name, learner in {**LABELLED, **REAL_TARGETS}.items():
         yield from _of(name, learner, clients_of(real=name in REAL_TARGETS))
-    yield from _of("partial labels", PARTIAL, [_partial(rows, place) for place, rows in enumerate(clients_of(n=4))])
+    yield from _of(
+        "partial labels", PARTIAL, [partly_labelled(rows, place) for place, rows in enumerate(clients_of(n=4))]
+    )
     yield from _products()
     yield from _formats()
     yield from _statistics()
@@ -119,7 +121,7 @@ def clients_of(*, real: bool = False, n: int = 3) -> list[ClientRows]:
     return clients
 
 
-def _partial(rows: ClientRows, place: int) -> ClientRows:
+def partly_labelled(rows: ClientRows, place: int) -> ClientRows:
     """The same rows, labelled for the classes of the first pattern, of the second, or of both in turn."""
     targets = one_hot(rows.targets, C).astype(np.int64)
     pattern = np.full(len(rows), place) if place < 2 else np.arange(len(rows)) % 2

@@ -15,7 +15,7 @@ from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, fit_in_the_clear, fit_pooled
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.row_format import ColumnMap
-from analytic.statistics import Statistics, one_hot
+from analytic.statistics import Statistics
 from analytic.total_error import r2, squared_errors, target_spreads
 from analytic.weighted import Weighted
 from federation.federation import Federation
@@ -23,7 +23,16 @@ from federation.learners import LEARNERS
 from federation.server.run_settings import RunSettings, template_settings
 from secagg import SumResult
 from simulations.audit.questions import Question
-from simulations.audit.questions.of_forms import ALIKE, COLUMNS, LABELLED, REAL_TARGETS, C, D, clients_of
+from simulations.audit.questions.of_forms import (
+    ALIKE,
+    COLUMNS,
+    LABELLED,
+    REAL_TARGETS,
+    C,
+    D,
+    clients_of,
+    partly_labelled,
+)
 from simulations.audit.questions.said import answer
 
 DEEP = "d_phi=8 d_f=6 n_layers=2"
@@ -194,7 +203,7 @@ def _of_settings(name: str, options: str, more: dict[str, Any], kind: str = "") 
         clients = OTHERS[kind](is_real)
     features = clients[0].features[:6]
     if "patterns" in options:
-        clients = [_for_some(rows, place) for place, rows in enumerate(clients)]
+        clients = [partly_labelled(rows, place) for place, rows in enumerate(clients)]
     weighed = "max_weight" in options
     if weighed:
         clients = [ClientRows(rows.features, rows.targets, np.arange(len(rows)) % 4) for rows in clients]
@@ -301,14 +310,6 @@ def _personal(learner: FedHiP) -> list[bytes]:
     clients = clients_of(n=4)
     model = fit_in_the_clear(learner, clients)
     return [learner.weights_bytes(one) for one in learner.personalise(model, clients[0], [0.0, 0.5, 20.0])]
-
-
-def _for_some(rows: ClientRows, place: int) -> ClientRows:
-    """The same rows, labelled for the classes of one pattern, or of both in turn."""
-    targets = one_hot(rows.targets, C).astype(np.int64)
-    pattern = np.full(len(rows), place) if place < 2 else np.arange(len(rows)) % 2
-    targets[pattern == 0, 2] = targets[pattern == 1, 0] = -1
-    return ClientRows(rows.features, targets)
 
 
 def _with_gaps() -> list[ClientRows]:
