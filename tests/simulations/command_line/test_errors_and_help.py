@@ -362,7 +362,7 @@ def test_the_example_works(
     monkeypatch.chdir(workbench)
     assert main(words) == 0
     output = capsys.readouterr()
-    assert output.err == ""
+    assert re.sub(r"audit, after \d+ s: .*\n", "", output.err) == ""  # what a slow machine is told meanwhile
     assert output.out
     named = [words[place + 1] for place, word in enumerate(words) if word in ("--json", "--html", "--plot", "--out")]
     assert all((workbench / name).stat().st_size > 0 for name in named)
