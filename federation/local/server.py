@@ -51,8 +51,7 @@ class SocketTransport:
         self._listening = socket.create_server((HOST, 0))
         self.port: int = self._listening.getsockname()[1]
         self._lock = threading.Lock()
-        self._letters: dict[NodeId, queue.SimpleQueue[_Letter]] = {}
-        self._connections: dict[NodeId, ssl.SSLSocket] = {}
+        self._connected: dict[NodeId, tuple[queue.SimpleQueue[_Letter], ssl.SSLSocket]] = {}
         self._number, self._open = 0, set[str]()
         self._answers: dict[str, bytes | Lost] = {}
         self._tickets = itertools.count(1)
@@ -61,7 +60,7 @@ class SocketTransport:
     def nodes(self) -> list[NodeId]:
         """Return whose connections stand: one that its node has closed does not, whether its thread saw that or not."""
         with self._lock:
-            return [node for node, connection in self._connections.items() if _stands(connection)]
+            return [node for node, (_, connection) in self._connected.items() if _stands(connection)]
 
     def send(self, kind: str, contents: Mapping[NodeId, bytes], *, seconds: float, number: int) -> dict[str, NodeId]:
         """Hand each connected node its letter; its thread sends it. What is late for earlier exchanges is dropped."""
@@ -70,9 +69,9 @@ class SocketTransport:
         with self._lock:
             if number != self._number:
                 self._number, self._open, self._answers = number, set(), {}
-            for node in contents.keys() & self._letters.keys():
+            for node in contents.keys() & self._connected.keys():
                 ticket = str(next(self._tickets))
-                self._letters[node].put((ticket, kind, contents[node]))
+                self._connected[node][0].put((ticket, kind, contents[node]))
                 taken[ticket] = node
             self._open.update(taken)
         return taken
@@ -100,15 +99,15 @@ class SocketTransport:
                 connection.settimeout(None)
                 node = _name_of(connection)
                 with self._lock:
-                    self._letters[node], self._connections[node] = letters, connection
+                    self._connected[node] = letters, connection
                 while (letter := self._next(node, letters, connection)) is not None:
                     self._deliver(letter, connection)
         except (OSError, WireError, ValueError):
             pass  # a stranger, or a node that is gone
         finally:
             with self._lock:
-                if node is not None and self._letters.get(node) is letters:
-                    del self._letters[node], self._connections[node]
+                if node is not None and self._is_newest(node, letters):
+                    del self._connected[node]
             while not letters.empty():  # nobody puts one there any more
                 self._settle(letters.get()[0], _GONE)
 
@@ -119,8 +118,12 @@ class SocketTransport:
                 return letters.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
                 has_spoken = connection.pending() or select.select([connection], [], [], 0)[0]
-                if has_spoken or self._letters.get(node) is not letters:
+                if has_spoken or not self._is_newest(node, letters):
                     return None
+
+    def _is_newest(self, node: NodeId, letters: queue.SimpleQueue[_Letter]) -> bool:
+        """Whether this is how the node is spoken to; no newer connection of its name stands in the place."""
+        return self._connected.get(node, (None,))[0] is letters
 
     def _deliver(self, letter: _Letter, connection: ssl.SSLSocket) -> None:
         ticket, kind, content = letter
