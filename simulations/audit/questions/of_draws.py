@@ -61,7 +61,6 @@ def about_draws() -> Iterator[Question]:
         "noise of many numbers": lambda: DiscreteGaussian(10**12).draw(5000).tolist(),
         "noise that a client adds": lambda: _client(noised).start(),
         "noise that a server adds": _noise_of_server,
-        "all noise of a sum": lambda: NOISE.draw().tolist(),
         "a helper's epoch": _epoch,
         "a helper's epoch of a stated number": partial(_epoch, 7),
         "a stored session": _record,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -25,6 +24,7 @@ from secagg.wire import MessageType, seal_frame
 from simulations.audit.questions import Question
 from simulations.audit.questions.of_forms import LINEAR, clients_of
 from simulations.audit.questions.of_sums import KEYS, LAYOUT, SESSION
+from simulations.audit.questions.said import hashed
 
 BYTES = 5 << 20
 """Of a vector: more than a thread's part, and than many a piece."""
@@ -61,7 +61,7 @@ def _masked(bound: int) -> tuple[str, ...]:
     words = np.dtype(Layout.of([("one", 1, bound)]).segments[0].word).itemsize
     vector = RingVector.zeros(Layout.of([("long", BYTES // words, bound)]))
     add_masks(vector, [(bytes(range(32)), 1), (bytes(range(1, 33)), -1)], bytes(32))
-    return tuple(_hash(quarter.tobytes()) for quarter in np.array_split(vector.words[0], 4))
+    return tuple(hashed(quarter.tobytes()) for quarter in np.array_split(vector.words[0], 4))
 
 
 def _shared() -> list[str]:
@@ -75,7 +75,7 @@ def _shared() -> list[str]:
     for party, message in said.items():
         server.receive(party, message)
     answer = clients[1].receive(server.close_round()[1]) or b""
-    return [_hash(said[1]), _hash(answer)]
+    return [hashed(said[1]), hashed(answer)]
 
 
 def _shared_halves(mode: str) -> int:
@@ -95,7 +95,7 @@ def _frame(size: int) -> str:
     frame = seal_frame(
         MessageType.MASKED_INPUT, bytes(size), digest=bytes(32), sender=1, recipient=0, identity=identity
     )
-    return _hash(frame)
+    return hashed(frame)
 
 
 def _repeats() -> list[int]:
@@ -107,7 +107,7 @@ def _repeats() -> list[int]:
 
 def _drawn(variance: int) -> str:
     drawn = DiscreteGaussian(variance).draw(COORDINATES, InsecureSeededEntropy(1, "questions"))
-    return _hash(repr(drawn.tolist()).encode())
+    return hashed(repr(drawn.tolist()).encode())
 
 
 def _weighed(weight: int) -> object:
@@ -123,7 +123,3 @@ def _weighed(weight: int) -> object:
         bool(np.all(getattr(found, part) == getattr(light, part) + weight * getattr(one, part)))
         for part in ("gram", "cross", "count")
     ]
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

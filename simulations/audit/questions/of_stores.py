@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -21,8 +20,9 @@ from secagg.in_memory import run_in_memory
 from secagg.layout import Layout
 from secagg.masked.series import MaskedSeries
 from secagg.masked.series_in_one_process import SeriesInOneProcess
-from secagg.wire import digest_in, message_type, payload_of, seal_frame
+from secagg.wire import message_type, payload_of
 from simulations.audit.questions import Question
+from simulations.audit.questions.of_sessions import sealed_again
 from simulations.audit.questions.of_sums import (
     BOXES,
     CLIENTS,
@@ -34,7 +34,7 @@ from simulations.audit.questions.of_sums import (
     SIGNED,
     SIGNERS,
 )
-from simulations.audit.questions.said import answer
+from simulations.audit.questions.said import answer, hashed
 
 LONG = Layout.of([("bytes", 70_000, 100), ("numbers", 3000, 2**40), ("wide", 2000, 2**60, 2**57), ("one", 1, 99)])
 SHORT = Layout.of([("counts", 3, 1000)])
@@ -84,8 +84,6 @@ def _stored(protocol: SumProtocol, sent: int) -> object:
     """All that is said, whether it is said again, who consents, what comes out and what lies on the disk afterwards."""
     clients, helpers, asked = protocol.clients, set(protocol.helpers), list[object]()
 
-    layout = SHORT if protocol.layout == SHORT else LONG
-
     def consent(protocol: SumProtocol, survivors: object, rows: object) -> None:
         asked.append([protocol.digest, survivors])
 
@@ -99,7 +97,7 @@ def _stored(protocol: SumProtocol, sent: int) -> object:
         own: Any = protocol
         if isinstance(own, NoisySum):
             own = replace(own, noise_entropy=InsecureSeededEntropy(party, "noise"))
-        return own.client(party, _vector(layout, party), secrets=secrets, entropy=entropy)
+        return own.client(party, _vector(protocol.layout, party), secrets=secrets, entropy=entropy)
 
     with TemporaryDirectory() as folder:
         place = Path(folder)
@@ -112,7 +110,7 @@ def _stored(protocol: SumProtocol, sent: int) -> object:
             fresh = protocol.server(secrets=secrets, entropy=InsecureSeededEntropy(0, "questions"))
             return DurableServer(FileStore(place / "server"), fresh)
 
-        known = (lambda said: (len(said), said[:6])) if helpers else _hash  # boxes for helpers are drawn
+        known = (lambda said: (len(said), said[:6])) if helpers else hashed  # boxes for helpers are drawn
         said, found = {party: own(party).start() for party in (*clients, *sorted(helpers))}, list[object]()
         for number in range(1, 12):
             for party, message in said.items():
@@ -128,7 +126,7 @@ def _stored(protocol: SumProtocol, sent: int) -> object:
                 break
         result = server().result
         assert result is not None
-        right = sum(_vector(layout, party) for party in result.survivors)
+        right = sum(_vector(protocol.layout, party) for party in result.survivors)
         pieces = [(place / f"{party}").read_bytes()[-64:] for party in clients]
         for party in (*clients, *helpers):
             own(party).end()
@@ -139,7 +137,7 @@ def _stored(protocol: SumProtocol, sent: int) -> object:
             asked,
             result.survivors,
             bool((result.total == right).all()),
-            _hash(result.total.tobytes()),
+            hashed(result.total.tobytes()),
             names,
             left,
         )
@@ -164,10 +162,7 @@ def _copied(mode: str) -> object:
                 first = said[CLIENTS[0]] or b""
                 kind = message_type(message)
                 assert kind is not None
-                copy = seal_frame(
-                    kind, payload_of(first), digest=digest_in(message), sender=party, recipient=SERVER,
-                    identity=KEYS[party],
-                )  # fmt: skip
+                copy = sealed_again(message, payload_of(first), KEYS[party])
                 again = protocol.server(secrets=parties.secrets.get(SERVER, PartySecrets()))
                 again.restore(server.snapshot())
                 found.append([kind.name, answer(partial(again.receive, party, copy))])
@@ -195,7 +190,3 @@ def _consents() -> object:
         vectors = {party: np.array([party]) for party in CLIENTS}
         found.append(run_in_memory(parties.next_sum(Layout.of([("one", 1, 99)]), context), vectors).result.total)
     return found, asked
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

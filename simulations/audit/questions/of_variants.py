@@ -155,12 +155,10 @@ N_MANY, N_BROAD, MANY_CLASSES = 9001, 70, 40
 
 def about_variants() -> Iterator[Question]:
     """Return all of them."""
-    for name, variants in VARIANTS.items():
-        for options, more in variants:
-            said = " ".join([options, *(f"{key}={value}" for key, value in more.items())])
-            yield f"variant, {name} {said}", partial(_of_settings, name, options, more)
-    for kind, sizes in {"many rows": MANY, "many columns": BROAD, "a class and a column of nothing": EMPTY}.items():
-        for name, options, more in sizes:
+    usual = [(name, *variant) for name, variants in VARIANTS.items() for variant in variants]
+    kinds = {"variant": usual, "many rows": MANY, "many columns": BROAD, "a class and a column of nothing": EMPTY}
+    for kind, asked in kinds.items():
+        for name, options, more in asked:
             said = " ".join([options, *(f"{key}={value}" for key, value in more.items())])
             yield f"{kind}, {name} {said}", partial(_of_settings, name, options, more, kind)
     filling = Agreed(
@@ -185,7 +183,7 @@ def about_variants() -> Iterator[Question]:
     yield "variant, personal models with an intercept", lambda: _personal(replace(LABELLED["fedhip"], columns=COLUMNS))
 
 
-def _of_settings(name: str, options: str, more: dict[str, Any], kind: str = "") -> object:
+def _of_settings(name: str, options: str, more: dict[str, Any], kind: str) -> object:
     """All that a run of these settings shows, and what they are themselves."""
     n_features, n_classes = (N_BROAD, MANY_CLASSES) if kind == "many columns" else (D, C)
     sizes = {
@@ -198,14 +196,11 @@ def _of_settings(name: str, options: str, more: dict[str, Any], kind: str = "") 
     settings = RunSettings.of({**template_settings(), **sizes, "mode": "masked", **WIDE, **more})
     learner: Any = settings.build_learner(8)
     is_real = settings.target_format != "labels"
-    clients = clients_of(real=is_real, n=4)
-    if kind in OTHERS:
-        clients = OTHERS[kind](is_real)
+    clients = OTHERS[kind](is_real) if kind in OTHERS else clients_of(real=is_real, n=4)
     features = clients[0].features[:6]
     if "patterns" in options:
         clients = [partly_labelled(rows, place) for place, rows in enumerate(clients)]
-    weighed = "max_weight" in options
-    if weighed:
+    if "max_weight" in options:
         clients = [ClientRows(rows.features, rows.targets, np.arange(len(rows)) % 4) for rows in clients]
     judging, entry = partial(settings.evaluation, learner), LEARNERS[name]
     told, model = _told(learner, clients, features, judging)

@@ -29,6 +29,11 @@ def answer(ask: Callable[[], object]) -> str:
     return said if len(said) <= SHORT else hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
+def hashed(data: bytes) -> str:
+    """Return what stands for bytes that are too many to keep until they are answered with."""
+    return hashlib.sha256(data).hexdigest()
+
+
 def _refusal(error: BaseException) -> str:
     """An error's type, and a mark of its words where all of them are ours and none is a path of this machine."""
     kind, words = type(error).__name__, re.sub(r"/\S+", "", str(error))
