@@ -143,22 +143,31 @@ class Journal:
         ((subject,),) = self._folder.run("SELECT subject FROM vectors WHERE total = ?", protocol.digest)
         return _mac(self._key(), b"for helpers", subject)[:ROWS_BYTES]
 
+    def check(self, protocol: SumProtocol) -> None:
+        """Refuse rows that no survivors could let into a sum's total.
+
+        Ask after ``note`` and before a vector leaves whose client is asked for its consent later: the other clients'
+        journals know nothing of these rows, and would let the total be released with them in it.
+
+        Raises:
+            ConsentRefusedError: as ``consent`` does.
+        """
+        new = self._noted(protocol, frozenset(protocol.clients))
+        earlier = self._earlier(new.subject)
+        known = [entry for entry in earlier if entry.is_comparable(new)]
+        is_free_for_some = len(known) == len(earlier) or any(entry.is_clean for entry in known)
+        if not is_free_for_some and not _of_its_run(new, known):
+            reason = self._reason_against(new, earlier, len(protocol.clients))
+            self._take_one_allowed(reason, earlier, len(protocol.clients))
+
     def consent(self, protocol: SumProtocol, survivors: Survivors | None, rows: RowsOf | None = None) -> None:
         """Let the rows that were noted for a sum enter its total: a client's ``PartySecrets.consent``.
 
         Raises:
             ConsentRefusedError: says what was needed, what came and what the owner can do.
         """
-        noted = self._folder.run("SELECT subject, run, grown FROM vectors WHERE total = ?", protocol.digest)
-        if not noted:
-            raise ConsentRefusedError(
-                "the journal must know of which rows a vector is, and was told of none for this sum: call note() "
-                "before the vector leaves; or its file was lost, then begin a new session"
-            )
-        subject, run, grown = noted[0]
         known = None if survivors is None else frozenset[_Vector](survivors)
-        new = _Entry(subject=subject, cohort=_cohort(protocol), run=run, grown=grown, survivors=known)
-        self._enter(protocol, new, _written(survivors))
+        self._enter(protocol, self._noted(protocol, known), _written(survivors))
 
     def consent_to_help(self, protocol: SumProtocol, survivors: Survivors | None, rows: RowsOf | None = None) -> None:
         """Help to release a total: a helper's or key holder's ``PartySecrets.consent``.
@@ -221,6 +230,17 @@ class Journal:
                 )
             )
         return found
+
+    def _noted(self, protocol: SumProtocol, survivors: frozenset[_Vector] | None) -> _Entry:
+        """A client's part in a total of these survivors."""
+        noted = self._folder.run("SELECT subject, run, grown FROM vectors WHERE total = ?", protocol.digest)
+        if not noted:
+            raise ConsentRefusedError(
+                "the journal must know of which rows a vector is, and was told of none for this sum: call note() "
+                "before the vector leaves; or its file was lost, then begin a new session"
+            )
+        subject, run, grown = noted[0]
+        return _Entry(subject=subject, cohort=_cohort(protocol), run=run, grown=grown, survivors=survivors)
 
     def _enter(self, protocol: SumProtocol, new: _Entry, written: bytes) -> None:
         what = (protocol.digest, written, new.subject)
@@ -329,13 +349,17 @@ def _adds_nothing(new: _Entry, agreed: list[_Entry]) -> bool:
     return new.survivors is not None and fewest_left(known, new.survivors, owner=_owner) is None
 
 
+def _of_its_run(new: _Entry, earlier: list[_Entry]) -> list[_Entry]:
+    return [entry for entry in earlier if new.run and (entry.run, entry.subject) == (new.run, new.subject)]
+
+
 def _continues(new: _Entry, earlier: list[_Entry]) -> bool:
     """Whether a total belongs to a run whose first one was agreed to.
 
     Where survivors are shown, they follow from those of the run's other totals. Where not, it is a later sum than all
     that were agreed to: helpers see who survives in each, and keep a journal too.
     """
-    of_run = [entry for entry in earlier if new.run and (entry.run, entry.subject) == (new.run, new.subject)]
+    of_run = _of_its_run(new, earlier)
     if new.survivors is not None:
         return _adds_nothing(new, of_run)
     unseen = all(entry.survivors is None and entry.cohort == new.cohort for entry in of_run)

@@ -89,7 +89,9 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
         _warn_of_coarse_columns(role, agreement, rows)
         vector = agreement.step.vector(rows)
         kept.journal.note(protocol, rows, _run_place(agreement))
-        if not protocol.guarantee.messages_after_vector:
+        if protocol.guarantee.messages_after_vector:
+            kept.journal.check(protocol)
+        else:
             kept.journal.consent(protocol, None)
         agreement.step.charge(kept.file.ledger, session_id=protocol.digest)
         return vector

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analytic.afl import AFL, absolute_aggregation
 from analytic.agreeing import Agreed
 from analytic.array_file import ArrayFile
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
 from analytic.checked_products import GramSum, check_product
-from analytic.choosing import Chosen
+from analytic.choosing import Chosen, Path, Rule
 from analytic.deepafl import DeepAFL
+from analytic.digits import Digits
 from analytic.errors import WrongProductError
 from analytic.evaluation import ClassEvaluation
 from analytic.fedhip import FedHiP
@@ -106,6 +109,7 @@ def about_forms() -> Iterator[Question]:
     yield from _statistics()
     yield from _rows()
     yield from _solved()
+    yield from _paths()
     yield from _files()
     yield from _further()
 
@@ -336,6 +340,29 @@ def _rows() -> Iterator[Question]:
         )
 
 
+def _large(top: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A definite Gram matrix and a cross-correlation whose last bits float64 does not hold."""
+    rng, below = np.random.default_rng(8), 2 ** (top - 4)
+    rest, cross = rng.integers(-below, below, (4, 4)), rng.integers(-below, below, (4, 2))
+    return np.tril(rest, -1) + np.tril(rest, -1).T + np.diag(2 ** (top - 1) + np.abs(rest.diagonal())), cross
+
+
+def _paths() -> Iterator[Question]:
+    """What is chosen where errors are far below one, about one and far above."""
+    rng, rows = np.random.default_rng(9), (5, 7, 0, 6)
+    around, spread = (102, 100, 101, 104, 112), rng.integers(-9, 10, 4)
+    drawn = [[n * int(mean + more) for n, more in zip(rows, spread, strict=True)] for mean in around]
+    for rule in Rule:
+        for scale in (Fraction(1, 10**6), Fraction(1, 100), Fraction(1, 10), Fraction(1), Fraction(1000)):
+            sums = [[error * scale for error in own] for own in drawn]
+            yield (
+                f"path, {rule} of errors times {scale}",
+                lambda sums=sums, rule=rule: (lambda p: (p.least, p.chosen, p.mean, p.standard_error))(
+                    Path.of((0.1, 0.3, 1.0, 3.0, 9.0), sums, rows, rule)
+                ),
+            )
+
+
 def _solved() -> Iterator[Question]:
     rng = np.random.default_rng(3)
     rows, targets = rng.integers(-50, 50, (12, 6)), rng.integers(-9, 9, (12, 2))
@@ -350,6 +377,14 @@ def _solved() -> Iterator[Question]:
     yield "solved, and put in again", close
     few = rows[:3]
     yield "solved of low rank", lambda: np.round(solve_ridge(few.T @ few, few.T @ targets[:3]).weights, 9) + 0.0
+    for top in (61, 62, 63):
+        yield f"solved, numbers up to 2^{top}", lambda top=top: solve_ridge(*_large(top)).weights.tobytes()
+        yield (
+            f"digits, numbers up to 2^{top}",
+            lambda top=top: [
+                [bits, (own := Digits.of(_large(top)[0], bits)).exponent, own.planes] for bits in (17, 21, 26)
+            ],
+        )
     yield "solved, ridge below 0", lambda: solve_ridge(gram, cross, ridge=-1.0)
     yield "solved, no number", lambda: solve_ridge(gram, cross, ridge=float("nan"))
     yield "solved, not definite", lambda: solve_ridge(-gram, cross, ridge=0.0)

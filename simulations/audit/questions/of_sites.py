@@ -22,6 +22,7 @@ from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.qda import QDA
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.statistics import Statistics
+from federation import receipts
 from federation.audit_plan import AuditPlan, BoundPlan, Hypothesis, read_plan, signed_plan
 from federation.changes import Change, changed, with_classes
 from federation.datasets import Dataset
@@ -30,7 +31,6 @@ from federation.federation import Federation, Step
 from federation.in_process import run_federation
 from federation.modes import MODES
 from federation.privacy import PrivacyPlan
-from federation.receipts import problems as receipt_problems
 from federation.release import Gate, ReleasePolicy, gram_rank, predicted_membership_auc
 from federation.site.invitation import Invitation
 from federation.site.journal import Journal, RunPlace
@@ -51,6 +51,7 @@ from secagg import (
     Layout,
     MaskedSum,
     PartySecrets,
+    Receipt,
     ReceiptedSum,
     SignedBy,
     SumProtocol,
@@ -187,6 +188,8 @@ def _journals() -> Iterator[Question]:
                     shown = None if survivors is None else tuple(sorted(survivors))
                     if options.get("helps"):
                         own.consent_to_help(protocol, shown, options.get("known"))
+                    elif options.get("is_checked"):
+                        own.check(protocol)
                     else:
                         own.consent(protocol, shown)
                     found = own.count()
@@ -242,6 +245,14 @@ def _journals() -> Iterator[Question]:
         "a run that loses one": lambda: entered(
             (everybody, {"place": place(0, 0)}), (everybody - {3}, {"place": place(1, 0)})
         ),
+        "checked, the same rows": lambda: entered((everybody,), (everybody, {"is_checked": True})),
+        "checked, a row less": lambda: entered((everybody,), (everybody, {"is_checked": True, "rows": less})),
+        "checked, other rows": lambda: entered((everybody,), (everybody, {"is_checked": True, "rows": other})),
+        "checked, another roster": lambda: entered((everybody,), (everybody, {"is_checked": True, "keys": 99})),
+        "checked, a row less that is allowed": lambda: entered(
+            (everybody,), (everybody, {"is_checked": True, "rows": less}), further=1
+        ),
+        "checked, after survivors that were not shown": lambda: entered((None,), (everybody, {"is_checked": True})),
         "help with two": lambda: entered((everybody, {"helps": True}), (everybody, {"helps": True})),
         "help with one less": lambda: entered(
             (everybody, {"helps": True, "known": old}), (everybody - {1}, {"helps": True, "known": old})
@@ -403,8 +414,9 @@ def _told(totals: list[SumResult], shift: int = 0) -> Iterator[str]:
         vectors = {party: np.array([party, shift * place]) for party in TEN}
         found.append(run_in_memory(InOneProcess(protocol=own, secrets=secrets), vectors).result)
     wrong = [replace(found[0], total=found[0].total + 1), replace(found[0], survivors=TEN[1:])]
+    kept = [Receipt.from_bytes(found[1].receipt)]
     for results in (found[:2], [found[0], found[2], found[1]], wrong[:1], wrong[1:]):
-        yield str(len(list(receipt_problems((), results, roster))))
+        yield str([len(list(receipts.problems(own, results, roster))) for own in ((), kept, kept * 2)])
 
 
 def _changes() -> Iterator[Question]:
@@ -682,6 +694,24 @@ def _sites() -> Iterator[Question]:
 
         return then
 
+    def sealed(is_over: bool, previous: bytes = b"") -> Callable[[Trial], object]:
+        """What a site says to a sum whose boxes are sealed to its helpers' last keys, or to those before."""
+
+        def then(trial: Trial) -> object:
+            path = trial.site(3) / "site.toml"
+            path.write_text(path.read_text() + "[journal]\nfurther_totals = 9\n")
+            old = announced(trial, invited(**committee))
+            said = [sorted(site(trial, 3).join(old))]
+            for party in (1, 2):
+                site(trial, party).begin_epoch()
+            new = announced(trial, invited(**committee, session=bytes([8]) * 16))
+            said.append(sorted(site(trial, 3).join(new)))
+            third = invited(**committee, session=bytes([9]) * 16, previous=previous)
+            again = third.with_announced(old.announced) if is_over else announced(trial, third)
+            return said, sorted(site(trial, 3).join(again))
+
+        return then
+
     def epochs(trial: Trial) -> object:
         first = site(trial).begin_epoch()
         second = site(trial).begin_epoch()
@@ -793,6 +823,10 @@ def _sites() -> Iterator[Question]:
     yield "site, too many rows of a client", at_a_trial(many_rows(7))
     yield "site, as many rows as a client may have", at_a_trial(many_rows(8))
     yield "site, epochs", at_a_trial(epochs)
+    for previous in (b"", bytes([8]) * 16):
+        for is_over in (False, True):
+            which, after = "an older" if is_over else "the last", previous.hex()[:2] or "nothing"
+            yield f"site, boxes for {which} epoch, after {after}", at_a_trial(sealed(is_over, previous))
     if MODES["bfv"].installed:
         yield "site, key holder", at_a_trial(key_holder)
 

@@ -54,6 +54,7 @@ def about_sizes() -> Iterator[Question]:
         yield f"noise of variance {variance} along a vector", partial(_drawn, variance)
     for weight in WEIGHTS:
         yield f"rows of weight {weight}", partial(_weighed, weight)
+    yield "the same rows by other weights", _weighed_again
 
 
 def _masked(bound: int) -> tuple[str, ...]:
@@ -123,3 +124,10 @@ def _weighed(weight: int) -> object:
         bool(np.all(getattr(found, part) == getattr(light, part) + weight * getattr(one, part)))
         for part in ("gram", "cross", "count")
     ]
+
+
+def _weighed_again() -> object:
+    """Statistics of one object's rows under one learner's class weights, then another's."""
+    inner, rows = AFL(**LINEAR), clients_of()[0]
+    each = [Weighted(learner=inner, max_weight=9, class_weights=own) for own in ((1, 2, 3), (3, 1, 2))]
+    return [learner.client_statistics(learner.init(), rows) for learner in (*each, each[0])]

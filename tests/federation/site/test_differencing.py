@@ -31,6 +31,7 @@ from support.crashes import KilledError
 
 from analytic import RowFormat
 from analytic.fedhip import FedHiP
+from analytic.learner import ClientRows
 from analytic.statistics import IntVector
 from federation.flower.rehearsal import rehearse
 from federation.flower.wire import unpack
@@ -208,6 +209,20 @@ def test_it_does_not_help_to_ask_others_the_second_time(trial: Trial, unasked: P
     with pytest.raises(SecureSumError):
         server.total(invitation(), lost=[VICTIM])
     assert server.refused.keys() == set(CLIENTS) - {VICTIM, unasked}
+
+
+def test_a_row_that_one_site_adds_is_not_the_difference_of_two_totals(trial: Trial) -> None:
+    """The others' rows and the survivors stay the same, so nothing but that site's own word protects its new row."""
+    allow(trial, "masked")
+    server, before, new = LyingServer(trial), trial.rows[VICTIM], trial.test_rows[VICTIM].taken(np.array([0]))
+    first = server.total(invitation())
+    features, targets = np.vstack([before.features, new.features]), np.append(before.targets, new.targets)
+    trial.give_rows(VICTIM, ClientRows(features, targets))
+    with pytest.raises(SecureSumError):
+        assert gram(LEARNER, server.total(invitation()).total - first.total).any()  # the outer product of the new row
+    assert "the roster changed" in server.refused.pop(VICTIM)
+    assert server.refused.keys() == set(CLIENTS) - {VICTIM}
+    assert all("these leave 1." in said for said in server.refused.values())
 
 
 def test_a_sum_that_fails_before_its_survivors_are_signed_costs_nothing(trial: Trial) -> None:

@@ -151,6 +151,42 @@ def test_what_totals_combine_to_leaves_as_many_as_a_total_must(
     return None
 
 
+def check(own: Journal, rows: ClientRows, protocol: SumProtocol | None = None, place: RunPlace | None = None) -> None:
+    protocol = protocol or masked()
+    own.note(protocol, rows, place)
+    own.check(protocol)
+
+
+def test_rows_that_no_survivors_let_pass_are_refused_before_their_vector_leaves(tmp_path: Path) -> None:
+    """What depends on who survives is left to the consent; and a check enters nothing."""
+    more = ClientRows(np.vstack([FEATURES, FEATURES[:1] + 50.0]), np.append(LABELS, 0))
+    with journal(tmp_path) as own:
+        check(own, ROWS)
+        enter(own)
+        for free in (ROWS, ClientRows(FEATURES + 100.0, LABELS), ClientRows(FEATURES[:0], LABELS[:0])):
+            check(own, free)
+        with pytest.raises(ConsentRefusedError, match=r"rows or the roster changed .* \(0 of 0 are used\)"):
+            check(own, more)
+        with pytest.raises(ConsentRefusedError, match="the roster changed"):
+            check(own, ROWS, masked(OTHER_KEYS))
+        assert own.count() == (1, 0)
+    with journal(tmp_path, further_totals=1) as own:
+        check(own, more)
+        enter(own, rows=more, place=place(0, b"s"))
+        check(own, more, place=place(1, b"s"))  # of the run that the owner allowed
+        with pytest.raises(ConsentRefusedError, match=r"\(1 of 1 are used\)"):
+            check(own, more)
+    with pytest.raises(ConsentRefusedError, match="call note"), journal(tmp_path) as own:
+        own.check(masked())
+
+
+def test_rows_that_were_given_away_unseen_are_refused_before_their_vector_leaves(tmp_path: Path) -> None:
+    with journal(tmp_path) as own:
+        enter(own, None)
+        with pytest.raises(ConsentRefusedError, match="their survivors were not shown"):
+            check(own, ROWS)
+
+
 def test_another_roster_is_not_compared(tmp_path: Path) -> None:
     """A number may be somebody else's now, and a key may be the same client's."""
     with journal(tmp_path) as own:
