@@ -22,6 +22,7 @@ from simulations.audit.questions.of_deployments import about_deployments
 from simulations.audit.questions.of_documents import about_documents
 from simulations.audit.questions.of_draws import about_draws
 from simulations.audit.questions.of_forms import about_forms
+from simulations.audit.questions.of_guards import about_guards
 from simulations.audit.questions.of_privacy import about_privacy
 from simulations.audit.questions.of_sessions import about_sessions
 from simulations.audit.questions.of_sites import about_sites
@@ -48,6 +49,7 @@ def questions() -> Iterator[Question]:
     yield from about_values()
     yield from about_documents()
     yield from about_variants()
+    yield from about_guards()
     yield from about_deployments()
 
 

@@ -273,6 +273,8 @@ def _evidence() -> object:
         (folder / "other.json").write_text(json.dumps({**report, "cells": [{**cell, "verdict": "leaks"}]}))
         (folder / "cut.json").write_text(json.dumps({**report, "cells": [{**cell, "score": 1}]}))
         Ledger.create(folder / "ledger", budget)
+        (folder / "torn").write_bytes((folder / "ledger").read_bytes().replace(b"2.0", b"3.0"))
+        (folder / "nothing").mkdir()
         for name, used in (("bound", server), ("free", plain_server)):
             clock = itertools.count(0.0, 0.01)
             train(config, used, nodes, folder / name, clock=partial(next, clock), sleep=lambda seconds: None)
@@ -304,6 +306,8 @@ def _evidence() -> object:
             "another report": {"audit": folder / "other.json"},
             "a report without scores": {"audit": folder / "cut.json"},
             "no report": {"audit": None},
+            "a folder that is no run": {"runs": [folder / "nothing"]},
+            "a ledger that was changed": {"ledgers": [folder / "torn"]},
             "no plan": {"plan": None},
             "a stranger's plan": {"plan": folder / "stranger.json"},
             "a client's plan": {"plan": folder / "client.json"},

@@ -34,8 +34,9 @@ from secagg.durable import DurableClient, FileStore
 from secagg.errors import SecureSumError
 from secagg.layout import Layout
 from secagg.masked.bundles import write_bundle
+from secagg.masked.messages import ShareDelivery, SurvivorProof
 from secagg.masked.series import MaskedSeries
-from secagg.wire import PART_SIZE_BYTES, MessageType, digest_in, message_type, payload_of, seal_frame
+from secagg.wire import PART_SIZE_BYTES, MessageType, Reader, digest_in, message_type, payload_of, seal_frame
 from simulations.audit.questions import Question
 from simulations.audit.questions.of_sums import (
     ALL_FOUR,
@@ -317,7 +318,7 @@ def _in_parts() -> list[list[str]]:
         server_identity=KEYS[SERVER].public,
     )
     lonely = next(party for party in protocol.clients[1:] if party not in protocol.neighbours(1))
-    found = []
+    found: list[list[str]] = []
     for silent in (0, max(set(protocol.clients) - {1, lonely})):
         clients = {
             party: protocol.client(
@@ -336,6 +337,8 @@ def _in_parts() -> list[list[str]]:
                     server.receive(party, message)
             requests = server.close_round()
             request = requests[1]
+            if message_type(request) is MessageType.SHARE_DELIVERY:
+                found.append(_told_of_absent(protocol, clients[1].snapshot(), request))
             if message_type(request) is not MessageType.UNMASK_REQUEST:
                 said = {party: clients[party].receive(one) for party, one in requests.items()}
         kept, near = clients[1].snapshot(), sorted(set(protocol.neighbours(lonely)) - {1, silent})
@@ -347,7 +350,50 @@ def _in_parts() -> list[list[str]]:
                 own.restore(kept)
                 asked.append(answer(partial(own.receive, sealed_again(request, payload, KEYS[SERVER]))))
         found.append(asked)
+        for party, one in requests.items():
+            server.receive(party, clients[party].receive(one) or b"")
+        found.append(_told_of_peers(protocol, clients[1].snapshot(), server.close_round()[1]))
     return found
+
+
+def _told_of_peers(protocol: MaskedSum, kept: bytes, request: bytes) -> list[str]:
+    """What a client reveals where fewer, others or nobody signed who survived, or whom they masked with."""
+    known = SurvivorProof.read(Reader(memoryview(payload_of(request)), peer=SERVER), signs_peers=True)
+    signed, peers = known.signatures, known.peers or {}
+    (one, two), (first, second) = list(signed)[:2], list(peers)[:2]
+    swapped, rest = {one: signed[two], two: signed[one]}, dict(list(peers.items())[1:])
+    asked = []
+    for survivors, masked_with in (
+        (signed, peers), (signed | swapped, peers), (dict(list(signed.items())[:3]), peers),
+        (signed | {99: signed[one]}, peers), (signed, {}), (signed, rest), (signed, peers | {99: peers[first]}),
+        (signed, peers | {first: peers[second], second: peers[first]}), (signed, peers | {first: signed[first]}),
+        (peers, peers),
+    ):  # fmt: skip
+        payload = SurvivorProof(signatures=dict(survivors), peers=dict(masked_with)).to_payload()
+        own = protocol.client(1, vector_of(1), secrets=PartySecrets(identity=KEYS[1]))
+        own.restore(kept)
+        asked.append(answer(partial(own.receive, sealed_again(request, payload, KEYS[SERVER]))))
+    return asked
+
+
+def _told_of_absent(protocol: MaskedSum, kept: bytes, request: bytes) -> list[str]:
+    """What a client makes of shares where its server says otherwise who had shared nothing, or keeps some back."""
+    known = ShareDelivery.read(Reader(memoryview(payload_of(request)), peer=SERVER), signs_peers=True)
+    absent, near = set(known.absent or ()), sorted(known.sealed)
+    far = next(party for party in protocol.clients[1:] if party not in protocol.neighbours(1) and party not in absent)
+    less = {party: known.sealed[party] for party in near[1:]}
+    asked = []
+    for told, sealed in (
+        (absent, known.sealed), (absent | {near[0]}, known.sealed), (absent | {far}, known.sealed),
+        (set(), known.sealed),
+        (absent | {1}, known.sealed), (absent | {99}, known.sealed), (absent, less), (absent | {near[0]}, less),
+        (absent | {far}, less),
+    ):  # fmt: skip
+        payload = ShareDelivery(sealed=dict(sealed), absent=tuple(sorted(told))).to_payload()
+        own = protocol.client(1, vector_of(1), secrets=PartySecrets(identity=KEYS[1]))
+        own.restore(kept)
+        asked.append(answer(partial(own.receive, sealed_again(request, payload, KEYS[SERVER]))))
+    return asked
 
 
 def _stored_and_asked() -> list[list[str]]:

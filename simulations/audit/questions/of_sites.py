@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -66,6 +67,7 @@ from secagg.wire import MessageType, seal_frame
 from simulations.audit.questions import Question
 from simulations.audit.questions.changed import changed as asked_changed
 from simulations.audit.questions.of_sums import BOXES, KEYS
+from simulations.audit.questions.said import answer
 
 TEN = tuple(range(1, 11))
 LAYOUT = Layout.of([("sum", 2, 100)])
@@ -292,6 +294,7 @@ def _journals() -> Iterator[Question]:
 
         return then
 
+    yield "journal, help without survivors", lambda: in_a_journal(lambda own: own.consent_to_help(_helped(0), ()))
     yield "journal, rows that nobody noted", lambda: in_a_journal(lambda own: own.consent(_masked(0), TEN))
     yield "journal, a failure that nobody signed", lambda: in_a_journal(failed(3, True))
     yield "journal, a failure of a masked sum", lambda: in_a_journal(lambda own: own.free(_masked(0), b""))
@@ -417,6 +420,8 @@ def _told(totals: list[SumResult], shift: int = 0) -> Iterator[str]:
     kept = [Receipt.from_bytes(found[1].receipt)]
     for results in (found[:2], [found[0], found[2], found[1]], wrong[:1], wrong[1:]):
         yield str([len(list(receipts.problems(own, results, roster))) for own in ((), kept, kept * 2)])
+    other = roster.model_copy(update={"server": KEYS[9].public})
+    yield str([len(list(receipts.problems(own, results, other))) for own, results in ((kept, ()), ((), found[:1]))])
 
 
 def _changes() -> Iterator[Question]:
@@ -458,7 +463,7 @@ def _changes() -> Iterator[Question]:
             ).all()
         ),
     )
-    for name, alone in {"a class of one site": 1, "a class of everybody": 10}.items():
+    for name, alone in {"a class of one site": 1, "a class that one keeps": 6, "a class of everybody": 10}.items():
         for change in (Change.JOIN, Change.LEAVE, Change.REMOVE_ROWS):
             yield (
                 f"change of parts, {name}, {change.value}",
@@ -499,6 +504,8 @@ def _plans() -> Iterator[Question]:
     yield "audit plan read", lambda: read_plan(text, signers=[KEYS[1].public])[0] == plan
     yield "audit plan of somebody else", lambda: read_plan(text, signers=[KEYS[2].public])
     yield "audit plan, changed", lambda: read_plan(text.replace('"hidden"', '"leaks"'), signers=[KEYS[1].public])
+    yield "audit plan, written otherwise", lambda: read_plan(text.replace("{", "{ ", 1))
+    yield "audit plan, a name twice", lambda: read_plan(text.replace("{", '{"signed_at": "2024-01-02", ', 1))
     yield "audit plan, another time", lambda: read_plan(text.replace("2025-01-02", "2024-01-02"))
     for verdict in ("recovered", "leaks", "no evidence of leakage at this power", "not tried", ""):
         report = {"settings": {"alpha": 0.01}, "cells": [{"attack": "a", "mode": "masked", "verdict": verdict}]}
@@ -706,9 +713,29 @@ def _sites() -> Iterator[Question]:
                 site(trial, party).begin_epoch()
             new = announced(trial, invited(**committee, session=bytes([8]) * 16))
             said.append(sorted(site(trial, 3).join(new)))
+            said += [answer(partial(site(trial, 1).join, one)) for one in (old, replace(new, announced=old.announced))]
             third = invited(**committee, session=bytes([9]) * 16, previous=previous)
             again = third.with_announced(old.announced) if is_over else announced(trial, third)
             return said, sorted(site(trial, 3).join(again))
+
+        return then
+
+    def swept(days: int) -> Callable[[Trial], object]:
+        """What is left of a helper's epoch so many days after it began, and of a session under its key."""
+
+        def then(trial: Trial) -> object:
+            def then_site(party: int) -> Site:
+                return site(trial, party, now=lambda: 1e9)
+
+            said = {own: text for own in clients for own, text in then_site(own).announce(invited(**committee)).items()}
+            proposed = invited(**committee).with_announced(said)
+            then_site(1).join(proposed)
+            later = site(trial, now=lambda: 1e9 + 86400 * days)
+            later.sweep()
+            folder = SessionFolder(trial.site(1) / "state")
+            with folder.locked():
+                left = len(folder.lasting("epochs of 101").load() or b"")
+            return left, answer(lambda: sorted(then_site(1).join(proposed)))
 
         return then
 
@@ -716,14 +743,24 @@ def _sites() -> Iterator[Question]:
         first = site(trial).begin_epoch()
         second = site(trial).begin_epoch()
         differ = all(first[name].key != second[name].key for name in first)
-        return differ, [(one.epoch, two.epoch) for one, two in zip(first.values(), second.values(), strict=True)]
+        proposed = announced(trial, invited(**committee))
+        said = site(trial).join(proposed)
+        refused = answer(partial(site(trial).begin_epoch, number=1))
+        return (
+            refused,
+            site(trial).join(proposed) == said,
+            differ,
+            [(one.epoch, two.epoch) for one, two in zip(first.values(), second.values(), strict=True)],
+        )
 
     def key_holder(trial: Trial) -> object:
         one, other = (
             invited(mode="bfv", helpers=(KEY_HOLDER_PARTY,), min_survivors=3, session=bytes([n]) * 16) for n in (7, 8)
         )
         first = site(trial, 5).announce(one)
-        return site(trial, 5).announce(one) == first, site(trial, 5).announce(other) != first
+        again = invited(mode="bfv", helpers=(KEY_HOLDER_PARTY,), min_survivors=4, session=bytes([7]) * 16)
+        said = answer(partial(site(trial, 5).announce, again))
+        return site(trial, 5).announce(one) == first, site(trial, 5).announce(other) != first, said
 
     def forgotten(mode: str, **terms: Any) -> Callable[[Trial], object]:
         """Whatever a client that helps too stored of a session is in no file once it has ended."""
@@ -800,6 +837,15 @@ def _sites() -> Iterator[Question]:
 
         return then
 
+    def of_another_budget(trial: Trial) -> object:
+        path = trial.site(1) / "site.toml"
+        path.write_text(path.read_text() + '[privacy]\nepsilon = 8.0\nrun_epsilon = 8.0\nledger = "ledger"\n')
+        file = SiteFile.read(path)
+        assert file.budget is not None
+        Ledger.create(trial.site(1) / "ledger", replace(file.budget, epsilon=9.0))
+        return file.ledger
+
+    yield "site, a ledger of another budget", at_a_trial(of_another_budget)
     for mode, helpers in (("committee", (101, 102)), ("bfv", (KEY_HOLDER_PARTY,))):
         if MODES[mode].installed:
             yield f"site, wiped of {mode}", at_a_trial(forgotten(mode, helpers=helpers))
@@ -822,6 +868,8 @@ def _sites() -> Iterator[Question]:
     yield "site, an aborted session", at_a_trial(aborted)
     yield "site, too many rows of a client", at_a_trial(many_rows(7))
     yield "site, as many rows as a client may have", at_a_trial(many_rows(8))
+    for days in (0, 29, 31, 400):
+        yield f"site, {days} days after an epoch began", at_a_trial(swept(days))
     yield "site, epochs", at_a_trial(epochs)
     for previous in (b"", bytes([8]) * 16):
         for is_over in (False, True):

@@ -70,6 +70,7 @@ from secagg.ring import RingVector
 from secagg.wire import MessageType, seal_frame, signed_statement
 from simulations.audit.questions import Question
 from simulations.audit.questions.changed import changed
+from simulations.audit.questions.said import answer
 
 LAYOUT = Layout.of([("counts", 3, 10)])
 CLIENTS = (1, 2, 3, 4, 5)
@@ -232,6 +233,12 @@ def _graphs() -> Iterator[Question]:
     for seed in (bytes(32), BEACON):
         yield f"ring of seed {seed[-1]}", lambda s=seed: [harary_neighbours(FORTY, 6, s, p) for p in (1, 7, 40)]
         yield f"expander of seed {seed[-1]}", lambda s=seed: [expander_neighbours(FORTY, 12, s, p) for p in (1, 7, 40)]
+    for n in (37, 41, 53):
+        cohort = tuple(range(1, n + 1))
+        yield (
+            f"expander of {n}, which has gaps",
+            lambda own=cohort: [expander_neighbours(own, 12, BEACON, party) for party in own],
+        )
     yield "expander's moves", lambda: expander(64, 16)
     yield "expanders that are certified", lambda: [is_certified(n, 16) for n in (40, 64, 100)]
     yield "fewest holders", lambda: fewest_holders(FORTY, 12, BEACON, FORTY[:20])
@@ -251,7 +258,10 @@ def _graphs() -> Iterator[Question]:
         proof = {party: KEYS[party].sign(SET_LABEL, set_hash(FOUR.digest, {})) for party in list(BOXES)[:signed]}
         yield (
             f"a failure that {signed} helpers signed",
-            lambda own=proof: FOUR.check_failure(SetCertificate(survivors=(), signatures=own).to_payload()),
+            lambda own=proof: [
+                answer(partial(one.check_failure, SetCertificate(survivors=(), signatures=own).to_payload()))
+                for one in (FOUR, SUMS["committee, receipts of helpers"])
+            ],
         )
     for name, signer in (("its own", 2), ("the server's", SERVER), ("another client's", 3)):
         yield f"client 2's keys under {name} signature", lambda own=signer: _told_keys_signed_by(own)
@@ -595,6 +605,7 @@ def _receipts() -> Iterator[Question]:
         "with none": lambda: replace(signed, countersignatures={}).verify(server, known),
         "that other clients countersigned": lambda: signed.verify(server, {9: known[1]}),
         "for a client whose copy it is not": lambda: signed.verify(server, party=1),
+        "for a client that is not in it": lambda: signed.verify(server, party=9),
         "of another total": lambda: signed.verify_total(total + 1),
         "without its opening": lambda: signed.without_opening.verify_total(total),
         "in other bytes": lambda: Receipt.from_bytes(b"x" + signed.to_bytes()[1:]),
@@ -608,6 +619,7 @@ def _receipts() -> Iterator[Question]:
     _, second, _ = receipt(SignedBy.SERVER, 1)
     yield "evidence of two totals", lambda: check_evidence(signed, second, server)
     yield "evidence of one total", lambda: check_evidence(signed, signed, server)
+    yield "evidence, the first unsigned", lambda: check_evidence(replace(signed, signature=bytes(64)), second, server)
     yield "evidence nobody signed", lambda: check_evidence(signed, replace(second, signature=bytes(64)), server)
     _, elsewhere, _ = receipt(SignedBy.SERVER, 1, b"other")
     yield "evidence of two sums", lambda: check_evidence(signed, elsewhere, server)
@@ -786,6 +798,13 @@ def _encrypted() -> Iterator[Question]:
             own.add(one, peer=1)
         return own.to_bytes()
 
+    def many() -> object:
+        own = CiphertextSum(replace(good, n_clients=2), 1)
+        for peer in (1, 2, 3):
+            own.add(pack(residues + np.uint64(peer), good), peer=peer)
+        return own.count
+
+    yield "ciphertexts of more clients than there are", many
     other = pack(residues[:, :, ::-1], good)
     for name, many in {"one": (packed,), "two": (packed, other), "one twice": (packed, packed)}.items():
         yield f"ciphertexts added, {name}", lambda many=many: added(*many)
