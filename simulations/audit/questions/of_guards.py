@@ -23,7 +23,7 @@ from federation.site.presence import check_present, say_present
 from federation.site.table import TableSchema
 from federation.sum_setup import SumSetup
 from federation.totals import differences
-from secagg import InsecureSeededEntropy, PartySecrets, SumProtocol, SumResult
+from secagg import InsecureSeededEntropy, PartySecrets, ReceiptedSum, SignedBy, SumProtocol, SumResult
 from secagg.carriers.choice import SCHEMES, choose_parameters
 from secagg.carriers.encrypted import Encrypted
 from secagg.carriers.key_holder import write_request
@@ -37,6 +37,7 @@ from secagg.dp import CentralNoisySum, NoisySum, make_room
 from secagg.dp.audit import audit_noise
 from secagg.dp.conversions import gdp_epsilon, gdp_rho, zcdp_epsilon, zcdp_rho
 from secagg.dp.noise import WITHHELD
+from secagg.errors import ConsentRefusedError
 from secagg.layout import Layout
 from secagg.masked.series import MaskedSeries
 from secagg.plain import PlainSum
@@ -78,11 +79,13 @@ def _of_sums() -> dict[str, Callable[[], object]]:
         vector = vector_of(1)
         return SERIES.member(1, number, layout, b"", vector, secrets=PartySecrets(identity=KEYS[1]))
 
-    def failure(*senders: int, kind: MessageType = MessageType.SET_SIGNATURE) -> object:
+    text: Any = "text"
+
+    def failure(*senders: int, kind: MessageType = MessageType.SET_SIGNATURE, by: int = 0) -> object:
         """What a server has that heard helpers say that a sum failed, of one kind of message or another."""
         asked = CommitteeFailure(FOUR, secrets=PartySecrets(identity=KEYS[SERVER]))
         for sender in senders:
-            signed = KEYS[sender].sign(SET_LABEL, set_hash(FOUR.digest, {}))
+            signed = KEYS[by or sender].sign(SET_LABEL, set_hash(FOUR.digest, {}))
             asked.receive(sender, seal_frame(
                 kind, signed, digest=FOUR.digest, sender=sender, recipient=SERVER, identity=KEYS[sender]
             ))  # fmt: skip
@@ -95,11 +98,16 @@ def _of_sums() -> dict[str, Callable[[], object]]:
     return {
         "a series' vector of another layout": lambda: member(0, OTHER).start() is not None,
         "a later sum of a series that begins it": lambda: member(1).start(),
+        "a series without an id": lambda: replace(SERIES, series_id=text),
+        "receipts of helpers that a masked sum has not": lambda: ReceiptedSum(
+            protocol=SIGNED, signed_by=SignedBy.HELPERS
+        ),
         "a series of a committee": lambda: MODES["committee"].series(_setup(MODES["committee"].name)),
         "a sparse graph without a threshold": lambda: replace(SPARSE, threshold=None),
         "a sealing key that is none": lambda: SealingKey.signed(KEYS[6], bytes(32)).check(KEYS[6].public),
         "a failure that helpers signed": lambda: failure(6, 7),
         "a failure that a helper signed twice": lambda: failure(6, 6),
+        "a failure that another helper signed": lambda: failure(6, by=7),
         "a failure in a message of another kind": lambda: failure(6, kind=MessageType.PRESENCE),
         "a helper that is present": lambda: check_present(FOUR, 6, say_present(FOUR, 6, KEYS[6])),
         "a helper that says something else": lambda: present(MessageType.SET_SIGNATURE),
@@ -143,6 +151,12 @@ def _of_noise() -> dict[str, Callable[[], object]]:
     drawn = np.random.default_rng(4).normal(0.0, 30.0, 200).astype(np.int64)
     return {
         "noise": lambda: audit_noise(drawn, wide),
+        **{
+            f"{name}, a vector of another shape": partial(
+                protocol.client, 1, np.array([1, 0]), secrets=PartySecrets(identity=KEYS[1])
+            )
+            for name, protocol in (("shares of noise", noisy), ("a server's noise", central))
+        },
         "noise of another size": lambda: audit_noise(drawn[:-1], wide),
         "noise of few coordinates": lambda: audit_noise(drawn[:3], NOISE),
         **{f"noise at {alpha}": partial(audit_noise, drawn, wide, alpha=alpha) for alpha in (0.0, 0.5)},
@@ -245,7 +259,7 @@ def _encrypted(scheme: Scheme, contexts: ContextPair, **more: Any) -> PlainSum:
 
 
 def _asked_of_a_key_holder(scheme: Scheme) -> list[str]:
-    """What a key holder makes of a request, of others that its server may send, and of each a second time."""
+    """What a key holder makes of a request, of others that its server may send, of each again, and after its own no."""
     contexts = generate_contexts(choose_parameters(LAYOUT, 5, scheme=scheme))
     protocol: Any = _encrypted(scheme, contexts)
     cipher = protocol.carrier.cipher(protocol)
@@ -254,6 +268,9 @@ def _asked_of_a_key_holder(scheme: Scheme) -> list[str]:
     def told(session: Any, message: bytes) -> bytes:
         """What is answered, less the digest of a sum whose keys are fresh."""
         return payload_of(session.receive(message))
+
+    def no(protocol: SumProtocol, survivors: object, rows: object) -> None:
+        raise ConsentRefusedError(f"{protocol.name} of {survivors} for {rows}")
 
     found = []
     for payload, kind in (
@@ -275,6 +292,8 @@ def _asked_of_a_key_holder(scheme: Scheme) -> list[str]:
         kept = protocol.helper(HOLDER, secrets=PartySecrets(decryption=contexts.secret_context))
         kept.restore(session.snapshot())
         found.append(answer(partial(told, kept, request)))
+        unwilling = protocol.helper(HOLDER, secrets=PartySecrets(decryption=contexts.secret_context, consent=no))
+        found.append(answer(partial(told, unwilling, request)))
     return found
 
 

@@ -811,13 +811,14 @@ def _sites() -> Iterator[Question]:
             }
         return session.result.survivors, [site(trial, party).count_totals() for party in clients]
 
-    def paid(epsilon: float, of_run: float = 8.0) -> Callable[[Trial], object]:
+    def paid(epsilon: float, of_run: float = 8.0, further: int = 9) -> Callable[[Trial], object]:
         """A noisy sum is in a site's ledger before its vector leaves; beyond its budget it is declined."""
 
         def then(trial: Trial) -> object:
             path, found = trial.site(1) / "site.toml", []
             demand = (
-                f'[privacy]\nepsilon = {epsilon}\nrun_epsilon = 8.0\nledger = "ledger"\n[journal]\nfurther_totals = 9\n'
+                f'[privacy]\nepsilon = {epsilon}\nrun_epsilon = 8.0\nledger = "ledger"\n[journal]\n'
+                f"further_totals = {further}\n"
             )
             path.write_text(path.read_text() + demand)
             budget = SiteFile.read(path).budget
@@ -853,6 +854,7 @@ def _sites() -> Iterator[Question]:
     yield "site, its rows in a second total that is allowed", at_a_trial(twice(9))
     yield "site, in a series", at_a_trial(in_series)
     yield "site, paid", at_a_trial(paid(20.0))
+    yield "site, paid for what its journal allows", at_a_trial(paid(20.0, further=0))
     yield "site, paid beyond its budget", at_a_trial(paid(8.1))
     yield "site, less noise than it demands", at_a_trial(paid(20.0, 9.0))
     yield "site, wiped", at_a_trial(wiped)

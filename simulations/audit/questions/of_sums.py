@@ -737,6 +737,8 @@ def _epochs() -> Iterator[Question]:
     yield "epochs, the same", lambda: accepted((of(2), 1.0), (of(2), 1.0))
     yield "epochs, an older one", lambda: accepted((of(2), 1.0), (of(1), 1.0))
     yield "epochs, one that is over", lambda: accepted((of(2), 101.0))
+    forged = SealingKey.signed(KEYS[7], BOXES[6].public, epoch=1, until=100)
+    yield "epochs, one that another signed", lambda: accepted((forged, 1.0))
     yield "epochs, two keys for one", lambda: accepted((of(2), 1.0), (of(2, 7), 1.0))
 
     def own(then: Callable[[OwnEpochs], object]) -> object:
