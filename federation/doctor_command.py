@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_info
 from analytic.afl import AFL
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
+from federation.code_integrity import altered_code, code_digest
 from federation.console.declaration import Command
 from federation.modes import MODES
 
@@ -64,6 +65,14 @@ def _version(requirement: str) -> Iterator[Finding]:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall("[0-9]+", version)[:3]))
+
+
+def _code() -> Iterator[Finding]:
+    if altered := altered_code():
+        more = f" and {len(altered) - 3} more" if len(altered) > 3 else ""
+        yield WRONG, f"not the published code: {', '.join(altered[:3])}{more}; install the release again"
+    else:
+        yield FINE, f"file for file, and in memory, the published code: {code_digest()}"
 
 
 def _extras() -> Iterator[Finding]:
@@ -121,6 +130,7 @@ def _clock_state() -> int:
 
 CHECKS = {
     "versions": _versions,
+    "code": _code,
     "extras": _extras,
     "arithmetic": _arithmetic,
     "entropy": _entropy,
@@ -137,7 +147,7 @@ def _doctor(options: DoctorOptions) -> int:
 
 COMMAND = Command(
     name="doctor",
-    summary="check this host: versions, extras, arithmetic to the bit, random bytes, clock; say what to do",
+    summary="check this host: versions, code, extras, arithmetic to the bit, random bytes, clock; say what to do",
     examples="""example:
   python -m federation doctor
       then python -m federation.flower check-site site.toml for keys, rows and folders of a site

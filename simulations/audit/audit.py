@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field, PlainSerializer
 
 from analytic.row_format import RowFormat
+from federation.code_integrity import altered_code, code_digest
 from federation.console.arguments import budgets, count, items, natural, parse_options, whole, wholes
 from federation.console.declaration import option
 from federation.datasets import Dataset
@@ -51,6 +52,7 @@ from simulations.report.document import (
     Part,
     Positive,
     Record,
+    Sha256,
     computed,
     versions,
 )
@@ -308,6 +310,10 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     """When it was made."""
     versions: dict[str, str] = Field(default_factory=versions)
     """Versions of Python and of the packages that decide the numbers."""
+    code: Sha256
+    """Digest of all files of the packages: of the published code that of its federation/code.sha256."""
+    altered_code: tuple[str, ...]
+    """Files that are not the published ones, and functions, classes and values that ran in place of theirs."""
     wrong_answers: tuple[str, ...]
     """Primitives that do not give their known answer here, published runs that come out otherwise, and published bad
     messages, or questions that nobody may ask, that are not refused; asked first."""
@@ -338,11 +344,12 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
 
     @computed
     def holds(self) -> bool:
-        """Whether primitives gave their known answers, every cell turned out as expected, every coalition as stated,
-        and every planted fault was caught.
+        """Whether the code is the published code, primitives gave their known answers, every cell turned out as
+        expected, every coalition as stated, and every planted fault was caught.
         """
         return (
-            not self.wrong_answers
+            not self.altered_code
+            and not self.wrong_answers
             and all(cell.as_expected for cell in self.cells)
             and all(point.as_stated for point in self.coalitions)
             and all(control.caught for control in self.controls)
@@ -403,6 +410,8 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
     )
     attacks = [attack for name, attack in ATTACKS.items() if name in settings.attacks]
     report = Audit(
+        code=code_digest(),
+        altered_code=altered_code(),
         wrong_answers=(*known_to_be_wrong(), *wrong_grants(settings.tried_modes)),
         dataset=DatasetRecord.of(dataset),
         settings=SettingsRecord.of(settings, feature_format),

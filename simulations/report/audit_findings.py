@@ -26,6 +26,11 @@ SHORT = {
 
 def findings(audit: Audit) -> Iterator[Finding]:
     """What turned out as the protocols promise, and what did not."""
+    if audit.altered_code:
+        yield (
+            Mark.WRONG,
+            f"not the published code ({', '.join(audit.altered_code)}): what follows is about what ran here instead",
+        )
     if audit.wrong_answers:
         wrong = ", ".join(audit.wrong_answers)
         yield (

@@ -36,6 +36,12 @@ def test_this_host_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "code", "line"),
     [
+        (
+            "altered_code",
+            lambda: ("a.b", "c.py", "d", "e"),
+            1,
+            "WRONG  code: not the published code: a.b, c.py, d and 1",
+        ),
         ("metadata.version", found("scipy", None), 1, "WRONG  versions: scipy is missing; pip install 'scipy"),
         ("metadata.version", found("numpy", "1.9.3"), 1, "WRONG  versions: numpy is 1.9.3, and numpy"),
         ("metadata.version", found("numpy", "3.0"), 1, "WRONG  versions: numpy is 3.0, and numpy"),

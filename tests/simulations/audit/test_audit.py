@@ -153,6 +153,9 @@ def test_a_leak_and_a_toothless_attack_are_said_loudly(report: Audit) -> None:
     broken = report.model_copy(update={"wrong_answers": ("mask streams",)})
     assert not broken.holds
     assert "published bad messages are taken (mask streams)" in next(findings(broken))[1]
+    other = report.model_copy(update={"altered_code": ("secagg.masked.client.pairwise_seed",)})
+    assert not other.holds
+    assert "not the published code (secagg.masked.client.pairwise_seed)" in next(findings(other))[1]
     toothless = report.model_copy(update={"cells": [blunt]})
     assert any(not fine and "not won where it must be" in text for fine, text in findings(toothless))
     assert all(fine for fine, _ in findings(report))
