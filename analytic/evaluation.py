@@ -54,7 +54,8 @@ class TallySpec:
     Args:
         shapes: name to shape.
         bounds: name to the largest absolute value of an entry of the total.
-        max_rows: largest number of rows that all clients together may hold.
+        max_rows: largest number of rows, or sum of their weights, that all clients together may hold.
+        heaviest: largest weight of one row.
 
     Raises:
         SpecificationError: a total could leave int64.
@@ -63,6 +64,7 @@ class TallySpec:
     shapes: Mapping[str, tuple[int, ...]]
     bounds: Mapping[str, int]
     max_rows: int
+    heaviest: int = 1
 
     def __post_init__(self) -> None:
         name, bound = max(self.bounds.items(), key=lambda item: item[1])
@@ -80,8 +82,9 @@ class TallySpec:
 
     def client_bounds(self, max_rows: int) -> tuple[int, ...]:
         """Largest absolute value of an entry of each segment of one client with so many rows at most."""
-        arrays = (-(-self.bounds[name] * max_rows // self.max_rows) for name in self.shapes)
-        return (*arrays, max_rows)
+        weight = max_rows * self.heaviest
+        arrays = (-(-self.bounds[name] * weight // self.max_rows) for name in self.shapes)
+        return (*arrays, weight)
 
     def to_vector(self, statistics: Tallies) -> IntVector:
         """One contribution, int64, its arrays in the order of ``shapes``.

@@ -55,10 +55,12 @@ class WeightedSpec:
     Args:
         spec: the learner's own sum.
         squares: largest sum of squares.
+        heaviest: largest weight of one row.
     """
 
     spec: SumSpec[Any]
     squares: int
+    heaviest: int
 
     @property
     def segments(self) -> tuple[tuple[str, int, int], ...]:
@@ -66,8 +68,8 @@ class WeightedSpec:
         return (("weight squares", 1, self.squares), *self.spec.segments)
 
     def client_bounds(self, max_rows: int) -> tuple[int, ...]:
-        """Largest absolute value of an entry of each segment of one client whose weights add up to so many at most."""
-        return (max_rows**2, *self.spec.client_bounds(max_rows))
+        """Largest absolute value of an entry of each segment of one client with so many rows at most."""
+        return (max_rows * self.heaviest**2, *self.spec.client_bounds(max_rows * self.heaviest))
 
     def to_vector(self, statistics: tuple[int, Any]) -> IntVector:
         """One contribution as an int64 vector."""
@@ -186,7 +188,10 @@ class Weighted(Around):
     def _counts(self) -> TallySpec:
         """The first sum of balanced weights: the rows of each class, each by its own weight."""
         return TallySpec(
-            shapes={"classes": (self.n_targets,)}, bounds={"classes": self.max_rows}, max_rows=self.max_rows
+            shapes={"classes": (self.n_targets,)},
+            bounds={"classes": self.max_rows},
+            max_rows=self.max_rows,
+            heaviest=self.max_weight,
         )
 
     def init(self) -> WeightedModel:
@@ -202,7 +207,8 @@ class Weighted(Around):
         if self._awaits_counts(model):
             return self._counts
         own = self._inner.next_sum(model.model)
-        return None if own is None else WeightedSpec(spec=own, squares=self._squares)
+        heaviest = self.max_weight * max((1, *model.class_weights))
+        return None if own is None else WeightedSpec(spec=own, squares=self._squares, heaviest=heaviest)
 
     def weights_of(self, model: WeightedModel, rows: ClientRows) -> IntVector:
         """How often each row counts, shape (n,), in units of one over the denominator.

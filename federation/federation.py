@@ -18,7 +18,6 @@ from federation.privacy import PrivacyPlan, PrivateForm, reach_beyond
 from federation.release import Concern, ReleasePolicy
 from secagg import Layout, PartyId, SumProtocol, SumResult
 from secagg.dp import Ledger, PrivacyError
-from secagg.errors import InvalidVectorError
 
 M = TypeVar("M")
 
@@ -33,8 +32,8 @@ class Step(Generic[M]):
         spec: the sum that it asks for.
         number: which sum of the run it is, from 0.
         noise: the noise of all sums of the run; None where totals are exact.
-        max_client_rows: most rows (of weighted ones, most weight) of one client, from which the layout's bounds for one
-            client follow; None bounds the cohort alone.
+        max_client_rows: most rows of one client, from which the layout's bounds for one client follow, of weighted rows
+            as if each had the largest weight that the learner and its model allow; None bounds the cohort alone.
         layout: the shape of the vectors, before noise.
     """
 
@@ -90,6 +89,11 @@ class Step(Generic[M]):
             InvalidRowsError: they are more than one client may hold.
             PrivacyError: they reach beyond the bound that the noise is sized for.
         """
+        if self.max_client_rows is not None and len(rows) > self.max_client_rows:
+            raise InvalidRowsError(
+                f"one client may hold {self.max_client_rows} rows, and these {len(rows)} are more; give fewer, or have "
+                "all parties raise max_client_rows"
+            )
         vector = self.spec.to_vector(self.learner.client_statistics(self.model, rows))
         weight = len(rows) if rows.weights is None else int(rows.weights.sum())
         if self.noise is not None and reach_beyond(self.learner, self.spec.from_vector(vector), weight):
@@ -98,14 +102,6 @@ class Step(Generic[M]):
                 "public bound can have, since the noise is sized for it, and they reach beyond: rows were not brought "
                 "into it. Nothing leaves; the learner's private form is broken, take PrivacyPlan.apply of it"
             )
-        if self.max_client_rows is not None:
-            try:
-                self.layout.check(vector)
-            except InvalidVectorError as error:
-                raise InvalidRowsError(
-                    f"one client may hold {self.max_client_rows} rows (of weighted ones, as much weight), and these "
-                    f"{len(rows)} are more: {error}. Give fewer, or have all parties raise max_client_rows"
-                ) from error
         return vector
 
     def room(self, n_clients: int) -> Layout:
@@ -164,7 +160,7 @@ class Federation(Generic[M]):
             where all rows are in one place anyway).
         privacy: a promise that each total's noise keeps; None for exact totals. ``learner`` then is the private form of
             the one that was given, and ``noise`` has the bill before anything is sent.
-        max_client_rows: most rows of one client; None bounds all clients' rows together alone.
+        max_client_rows: most rows of one client, whatever they weigh; None bounds all clients' rows together alone.
     """
 
     def __init__(

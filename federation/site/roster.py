@@ -61,8 +61,8 @@ class Roster(StrictModel):
             from it (``seed_of_beacon``). None leaves masked sums on the complete graph.
         totals: the parties to which the server gives the totals of a run, with which a client takes its own part off;
             everybody else gets the model alone.
-        max_client_rows: most rows of one client (of weighted rows, most weight), beyond which nobody's contribution to
-            any sum may go; None bounds all clients together alone.
+        max_client_rows: most rows of one client, whatever they weigh: nobody's contribution to any sum may go beyond
+            what so many rows of the largest weight add up to; None bounds all clients together alone.
         beside: the Ed25519 public keys of the parties that some modes need beside clients and server, by the table that
             a mode's ``HelperRole`` names (``helpers``, ``key_holder``); tables that list nobody may be left out.
     """

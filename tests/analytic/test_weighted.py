@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from analytic.learner import fit_in_the_clear
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.row_map import RowMap, RowTerms
 from federation import federate
+from federation.federation import Step
 from federation.modes import MODES
 from federation.privacy import PrivacyPlan
 from secagg.dp import PrivacyError
@@ -84,6 +86,43 @@ def test_balanced_weights_are_those_of_scikit_learn_up_to_their_unit(learner: AF
     assert weighing.context_bytes(saved.model) == weighing.context_bytes(model)
     assert weighing.exact_scores(model, X).tobytes() == learner.exact_scores(model.model, X).tobytes()
     assert repr(weighing.layers(model)) == repr(learner.layers(model.model))
+
+
+@pytest.mark.parametrize(
+    "weighing",
+    [
+        {"class_weights": ()},
+        {"class_weights": (1, 2, 30)},
+        {"class_weights": (0, 0, 0)},
+        {"class_weights": "balanced"},
+        {"class_weights": "balanced", "max_weight": 1},
+        {"class_weights": "balanced", "learner": Chosen(learner=replace(LINEAR, ridge=0.0), n_folds=2)},
+    ],
+    ids=["own", "stated", "no", "balanced", "balanced alone", "balanced folds"],
+)
+def test_a_client_may_hold_as_many_rows_as_agreed_whatever_they_weigh(weighing: dict[str, Any]) -> None:
+    """Every client holds eight; the bounds are those of eight rows of the largest weight, and not a unit more."""
+    learner = replace(BALANCED, **weighing)
+    heavy = clients(None if learner.max_weight == 1 else np.full(N, learner.max_weight))
+    model = federate(learner, heavy, "masked", max_client_rows=8)
+    assert learner.weights_bytes(model) == learner.weights_bytes(federate(learner, heavy, "plain"))
+    with pytest.raises(InvalidRowsError, match="client 1: one client may hold 7 rows, and these 8 are more"):
+        federate(learner, heavy, "masked", max_client_rows=7)
+
+
+def test_the_bounds_of_a_client_are_those_of_its_rows_at_their_heaviest() -> None:
+    learner = replace(BALANCED, class_weights=(1, 2, 30), denominator=1)
+    step = Step.of(learner, learner.init(), max_client_rows=8)
+    assert step is not None
+    bounds = {segment.name: segment.client_bound for segment in step.layout.segments}
+    heaviest = 8 * 30
+    assert (bounds["count"], bounds["weight squares"]) == (8 * heaviest, 8 * heaviest**2)
+    assert bounds["gram"] == LINEAR.spec.client_bounds(8 * heaviest)[0]
+    rows = ClientRows(X[:8], np.full(8, 2), np.full(8, 8))
+    assert step.vector(rows)[[0, -1]].tolist() == [8 * heaviest**2, 8 * heaviest]
+    counts = Step.of(BALANCED, BALANCED.init(), max_client_rows=8)
+    assert counts is not None
+    assert [segment.client_bound for segment in counts.layout.segments] == [64, 64]
 
 
 def test_an_estimator_is_what_its_federation_is() -> None:

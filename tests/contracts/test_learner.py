@@ -318,6 +318,9 @@ def test_a_client_without_rows_changes_nothing_whatever_type_they_have(name: str
 def test_no_total_leaves_the_bounds_of_its_layout(name: str, data: st.DataObject) -> None:
     learner, rng = drawn(name, data)
     clients = [CASES[name].rows(rng, int(rng.integers(0, 12))) for _ in range(4)]
+    if data.draw(st.booleans()):
+        learner = Weighted(learner=learner, max_weight=5)
+        clients = [replace(rows, weights=np.full(len(rows), 5), memory={}) for rows in clients]
     for model in steps(learner, clients):
         if (spec := learner.next_sum(model)) is None:
             return
