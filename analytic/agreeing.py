@@ -403,12 +403,26 @@ class Agreed(Around):
         return replace(inner, columns=replace(self._map(model), intercept=intercept)), found
 
     def personalise(self, model: AgreedModel, rows: ClientRows, alphas: Sequence[float]) -> list[AgreedModel]:
-        """Models of a client's own for each alpha, where the learner makes some (``FedHiP.personalise``)."""
+        """Models of a client's own for each alpha (``FedHiP.personalise``).
+
+        Raises:
+            SpecificationError: a learner that makes none.
+        """
+        if not hasattr(self.learner, "personalise"):
+            raise SpecificationError(f"{self.name} makes no personal models; take fedhip")
         found = self.at(model).personalise(model.own, self.mapped(model, rows), alphas)
         return [self.adopted(model, one) for one in found]
 
     def choose_alpha(self, model: AgreedModel, rows: ClientRows, alphas: Sequence[float]) -> Path:
-        """The weight of a client's own rows, where the learner chooses its ridge (``Chosen.choose_alpha``)."""
+        """The weight of a client's own rows (``Chosen.choose_alpha``).
+
+        Raises:
+            SpecificationError: a learner that chooses none.
+        """
+        if not hasattr(self.learner, "choose_alpha"):
+            raise SpecificationError(
+                f"{self.name} has no folds to choose an alpha by; take a chosen fedhip, or state one"
+            )
         path: Path = self.at(model).choose_alpha(model.own, self.mapped(model, rows), alphas)
         return path
 

@@ -391,8 +391,9 @@ class Chosen(AroundLinear):
         """Each fold's statistics, which gates judge one by one; None of counted errors."""
         return tuple(total) if model.candidates is None else None
 
-    def _predicting(self, model: ChosenModel) -> tuple[AFL, LinearModel]:
-        return self.learner, model.complete
+    def _predicting(self, model: Any) -> tuple[AFL, LinearModel]:
+        """Of a personal model, which is the closed form's, itself."""
+        return self.learner, getattr(model, "complete", model)
 
     def context_bytes(self, model: ChosenModel) -> bytes:
         """The configuration and what a client received: candidates, then the model, the folds where it has them."""

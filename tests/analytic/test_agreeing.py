@@ -223,3 +223,14 @@ def test_what_cannot_be_agreed_on_is_refused() -> None:
         fit_pooled(replace(learner, agreement="standardised"), ClientRows(narrow, np.arange(100) % 2))
     with pytest.raises(RowsOutsideFormatError, match=r"1 more a value from 2\^64 on \(columns 1,"):
         fit_pooled(learner, ClientRows(np.array([[1.0, 2.0**64]]), np.array([0])))
+
+
+def test_personal_models_are_of_those_that_make_them() -> None:
+    """A learner that chooses or personalises nothing says so by name."""
+    linear = agreed(3, 1, real=True)
+    rows = ClientRows(RNG.normal(size=(40, 3)), RNG.normal(size=(40, 1)))
+    model = fit_pooled(linear, rows)
+    with pytest.raises(SpecificationError, match=r"agreed-afl has no folds to choose an alpha by"):
+        linear.choose_alpha(model, rows, [0.0, 1.0])
+    with pytest.raises(SpecificationError, match=r"agreed-afl makes no personal models; take fedhip"):
+        linear.personalise(model, rows, [1.0])

@@ -147,7 +147,9 @@ def test_a_client_chooses_its_own_alpha_from_the_sums_of_folds() -> None:
     assert path.choice == 30.0
     saved = model_from_bytes(model_to_bytes(learner, model))
     assert learner.choose_alpha(saved.model, own, alphas).mean == path.mean
-    assert len(learner.personalise(model, own, [path.choice])) == 1
+    (personal,) = learner.personalise(model, own, [path.choice])
+    assert learner.weights_bytes(personal) == fedhip.weights_bytes(personal)
+    assert learner.decision_function(personal, X).tobytes() == fedhip.decision_function(personal, X).tobytes()
     published = model_from_bytes(model_to_bytes(learner, model, with_totals=False))
     with pytest.raises(NotReadyError, match="sums of the folds"):
         learner.choose_alpha(published.model, own, alphas)

@@ -166,6 +166,13 @@ def test_a_client_personalises_with_its_weighted_rows() -> None:
     assert found.weights.tobytes() == wanted.weights.tobytes()
 
 
+def test_a_personal_model_beside_a_chosen_penalty_has_its_weights() -> None:
+    learner = Weighted(learner=Chosen(learner=replace(FEDHIP, ridge=0.0), n_folds=2), max_weight=8)
+    model = fit_in_the_clear(learner, list(clients().values()))
+    (personal,) = learner.personalise(model, clients()[1], [10.0])
+    assert learner.weights_bytes(personal) == personal.weights.tobytes()
+
+
 def test_gates_count_what_weights_are_worth() -> None:
     """Nine rows of weight one beside one of 1 000 are no thousand rows."""
     learner = Weighted(learner=LINEAR, max_weight=1000)
