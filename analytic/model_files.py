@@ -138,7 +138,8 @@ def model_to_bytes(
     with which they personalise; to publish the weights alone, leave its totals out (``with_totals=False``).
 
     Raises:
-        SpecificationError: a learner that is not one of ``LEARNERS``, or classes that are no strings or integers.
+        SpecificationError: a learner that is not one of ``LEARNERS``, classes that are no strings or integers, or more
+            or fewer than the learner has.
         ModelFileError: the model holds NaN or infinity.
     """
     storable: Any = learner
@@ -146,6 +147,11 @@ def model_to_bytes(
         raise SpecificationError(
             f"only models of {', '.join(LEARNERS)} have a file format, not of {type(learner).__name__}; save its "
             "arrays yourself"
+        )
+    if classes is not None and learner.name in LEARNERS and len(classes) != storable.n_targets:
+        raise SpecificationError(
+            f"{learner.name} has {storable.n_targets} classes and needs a name for each, not {len(classes)}; give them "
+            "in the order of the labels, or none"
         )
     parts: Parts = storable.take_apart(model)
     parts.check_finite()

@@ -389,6 +389,11 @@ class TestSaving:
             model_to_bytes(mine, fit_pooled(mine, ClientRows(ROWS, LABELS)))
         with pytest.raises(SpecificationError, match="strings or integers, not as float"):
             model_to_bytes(LEARNERS["afl"], histories("afl")[-1], classes=[0.5, 1.5, 2.5])
+        for classes in (["cat", "dog"], [], ["cat", "dog", "eel", "fox"]):
+            with pytest.raises(
+                SpecificationError, match=f"afl has 3 classes and needs a name for each, not {len(classes)}"
+            ):
+                model_to_bytes(LEARNERS["afl"], histories("afl")[-1], classes=classes)
 
     def test_parameters_without_a_json_form(self, tmp_path):
         exact = replace(LEARNERS["deepafl"], ridge=Fraction(1, 3))
