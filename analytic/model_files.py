@@ -201,6 +201,17 @@ def model_from_bytes(content: bytes, *, source: str = "the model") -> SavedModel
     return SavedModel(learner=learner, model=model, classes=None if classes is None else tuple(classes))
 
 
+def learner_in(content: bytes, *, source: str = "the model") -> str:
+    """Return the name of the learner that these bytes are a model of, and make neither.
+
+    Raises:
+        ModelFileError: they are damaged, of another version or format, or of no learner that is known.
+    """
+    _, said = FILE.from_bytes(content, source)
+    name: str = _stated(said, source)["learner"]
+    return name
+
+
 def save_model(
     path: Path | str, learner: AnalyticLearner[Any], model: Any, *, classes: Sequence[str | int] | None = None
 ) -> None:

@@ -28,7 +28,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 def whose_code_runs_is_asked_elsewhere() -> Iterator[None]:
     """Modules that are first imported while a test replaces a name keep what stood in its place.
 
-    So audits in the tests' own process do not ask; `federation/test_code_integrity.py` does, and all that run as commands.
+    So audits in the tests' own process do not ask; `test_code_integrity.py` does, and all that run as commands.
     """
     with pytest.MonkeyPatch.context() as m:
         for command in ("simulations.audit.audit", "federation.doctor_command"):

@@ -9,7 +9,7 @@ from typing import Any
 
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner
-from analytic.model_files import model_from_bytes, model_to_bytes
+from analytic.model_files import learner_in, model_from_bytes, model_to_bytes
 from federation.federation import Step
 from federation.modes import MODES, Mode
 from federation.site.errors import WireError
@@ -139,6 +139,18 @@ class Invitation:
         if step is None:
             raise WireError("this model is complete; no sum is left to take part in")
         return step
+
+    @property
+    def learner(self) -> str:
+        """The name of the learner, which is not made for it.
+
+        Raises:
+            WireError: no model.
+        """
+        try:
+            return learner_in(self.model)
+        except AnalyticError as error:
+            raise WireError("these bytes are no model of this version") from error
 
     @property
     def session(self) -> bytes:

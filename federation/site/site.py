@@ -184,23 +184,28 @@ class Site:
 
     def _agree(self, invitation: Invitation) -> Agreement:
         """The agreement, if this site's own file allows it."""
+        self._check_learner(invitation)
         try:
             agreement = invitation.agree(self._file.roster)
             noise = agreement.step.noise
             self._file.policy.check(agreement.protocol, () if noise is None else noise.releases)
         except (ConfigurationError, PolicyError) as error:
             raise DeclinedError(str(error)) from error
-        client, learner = self._file.client, agreement.step.learner
-        if client is not None and learner.name not in client.learners:
-            raise DeclinedError(
-                f"this site contributes to {', '.join(sorted(client.learners))} only, not to {learner.name}"
-            )
+        learner = agreement.step.learner
         if is_bounded(learner) and noise is None:
             raise DeclinedError(
                 f"this {learner.name} maps rows for sums with noise, and this sum has none: a map and a centre "
                 "of the server's choice would show in an exact total whether a row is among them"
             )
         return agreement
+
+    def _check_learner(self, invitation: Invitation) -> None:
+        """Decline a learner to which this site does not contribute, before one of the server's choice is made here."""
+        client = self._file.client
+        if client is not None and invitation.learner not in client.learners:
+            raise DeclinedError(
+                f"this site contributes to {', '.join(sorted(client.learners))} only, not to {invitation.learner}"
+            )
 
     def _accept_epochs(self, agreement: Agreement) -> None:
         """Decline a sum whose boxes would be sealed to a key of an epoch that is over, or before one accepted here."""
@@ -253,6 +258,7 @@ class Site:
 
     def _draw(self, invitation: Invitation, own: OwnRole) -> SessionKeyPair:
         """A fresh key pair for a sum in which this site would take part."""
+        self._check_learner(invitation)
         try:
             mode, setup = invitation.setup(self._file.roster)
             pair = SessionKeyPair.generate(mode, setup, PartySecrets(identity=own.identity))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from federation.flower.__main__ import main
 from federation.privacy import PrivacyPlan
 from federation.server.run_settings import RunSettings
 from federation.server.server_file import ServerFile
-from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, SiteFileError
+from federation.site import invitation as invitations
+from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, SiteFileError, WireError
 from federation.site.invitation import Invitation
 from federation.site.key_files import read_secret, write_secret
 from federation.site.roster import Roster
@@ -171,6 +173,23 @@ def test_a_site_declines_a_private_form_whose_totals_would_be_exact(trial: Trial
             site(trial, 1).join(Invitation.make(terms, private, private.init()))
     assert kept(trial, 1) == set()
     assert site(trial, 1).join(Invitation.make(terms, learner, learner.init()))
+
+
+def test_a_site_makes_no_learner_to_which_it_does_not_contribute(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so before, and so does the key holder that is a client too, at its announcement."""
+    proposed = invitation()
+    encrypted = invitation(mode="masked+bfv", helpers=(201,), min_survivors=3)
+    for party in 1, 5:
+        edit(trial, party, ('learners = ["afl"]', 'learners = ["fedhip"]'))
+    monkeypatch.setattr(invitations, "model_from_bytes", lambda content: pytest.fail("it was made"))
+    refused = pytest.raises(DeclinedError, match="contributes to fedhip only, not to afl")
+    with refused:
+        site(trial, 1).join(proposed)
+    with refused:
+        site(trial, 5).announce(encrypted)
+    assert kept(trial, 1) == kept(trial, 5) == set()
+    with pytest.raises(WireError, match="no model of this version"):
+        site(trial, 1).join(replace(proposed, model=b"no model"))
 
 
 def test_a_site_wants_as_many_clients_as_its_own_file_says(trial: Trial) -> None:
