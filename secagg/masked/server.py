@@ -74,7 +74,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
     def __init__(self, config: MaskedSum, *, secrets: PartySecrets = NO_SECRETS) -> None:
         first = Round.of(MessageType.ADVERTISED_KEYS, config.clients)
         ServerRounds.__init__(self, config, MaskedServerState(round=first, sum=config.carrier.begin(config)), secrets)
-        self._public_keys: set[bytes] = set()
+        self._owners: dict[bytes, PartyId] = {}
         self._begun = False
         self._statement = b""
         self._interpolations: dict[tuple[int, ...], Interpolation] = {}
@@ -82,8 +82,8 @@ class MaskedServer(ServerRounds[MaskedServerState]):
     def restore(self, snapshot: bytes) -> None:
         """Go where the snapshot says."""
         ServerRounds.restore(self, snapshot)
-        keys = self._kept.keys.values()
-        self._public_keys = {key for entry in keys for key in (entry.sealing_key, entry.masking_key)}
+        keys = self._kept.keys.items()
+        self._owners = {key: party for party, entry in keys for key in (entry.sealing_key, entry.masking_key)}
 
     def begin_sum(self, config: MaskedSum) -> None:
         """Give a server that was set up ahead the layout and context of its sum.
@@ -136,9 +136,14 @@ class MaskedServer(ServerRounds[MaskedServerState]):
 
     def _take_keys(self, sender: PartyId, reader: Reader, *, signature: bytes) -> None:
         keys = AdvertisedKeys.read(reader, signature=signature)
-        both = {keys.sealing_key, keys.masking_key}
-        if len(both - self._public_keys) < 2:
-            raise RemoteProtocolError("it advertised a public key that is in use already", peer=sender)
+        both = (keys.sealing_key, keys.masking_key)
+        if keys.sealing_key == keys.masking_key:
+            raise RemoteProtocolError("it advertised one key for two uses; it must draw two", peer=sender)
+        if owners := [self._owners[key] for key in both if key in self._owners]:
+            raise RemoteProtocolError(
+                f"every client draws keys of its own, and parties {owners[0]} and {sender} advertised the same one: "
+                f"one copied, and what they signed does not say who. The keys that came first stand; ask both"
+            )
         try:
             check_public_key(keys.sealing_key)
             check_public_key(keys.masking_key)
@@ -146,7 +151,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             raise RemoteProtocolError(
                 "it advertised a key of small order; it must draw a fresh one", peer=sender
             ) from error
-        self._public_keys |= both
+        self._owners |= dict.fromkeys(both, sender)
         self._kept.keys[sender] = keys
 
     def _send_rosters(self, advertised: frozenset[PartyId]) -> Mapping[PartyId, bytes]:

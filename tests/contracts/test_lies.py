@@ -105,6 +105,7 @@ UNSIGNED, CLOSED = "party 2 are not signed by its identity", "party {} sealed do
 NOT_ALL, NOT_ASKED = "exactly the 4 neighbours", "must reveal one share"
 OTHER_SURVIVORS = "did not sign the survivor set that this client was told"
 NO_SURVIVORS, UNSIGNED_SEEDS = "1 signatures are not from survivors", "its seeds are not signed by its identity"
+SAME_KEY = "parties 1 and 2 advertised the same one"
 Lie = tuple[Callable[[Any, ByHand], Any], str]
 """(what a message says, the sum so far) to what it says instead; and how that is refused."""
 
@@ -157,9 +158,9 @@ PROOFS: dict[str, Lie] = {
     ),
 }
 KEYS: dict[str, Lie] = {
-    "another's to mask": (lambda m, hand: replace(m, masking_key=taken_from(hand, 1).masking_key), "in use already"),
-    "another's to seal": (lambda m, hand: replace(m, sealing_key=taken_from(hand, 1).masking_key), "in use already"),
-    "one for both": (lambda m, _: replace(m, masking_key=m.sealing_key), "in use already"),
+    "another's to mask": (lambda m, hand: replace(m, masking_key=taken_from(hand, 1).masking_key), SAME_KEY),
+    "another's to seal": (lambda m, hand: replace(m, sealing_key=taken_from(hand, 1).masking_key), SAME_KEY),
+    "one for both": (lambda m, _: replace(m, masking_key=m.sealing_key), "one key for two uses"),
 } | {
     f"{name} of small order {i}": (lambda m, _, name=name, key=key: replace(m, **{name: key}), "small order")
     for name in ("sealing_key", "masking_key")
@@ -319,7 +320,7 @@ def test_a_lie_is_refused_by_name_and_costs_nobody_else_the_sum(
     if box is hand.said:
         with pytest.raises(RemoteProtocolError, match=told) as caught:
             hand.server.receive(party, message)
-        assert caught.value.peer == party
+        assert caught.value.peer == (None if told == SAME_KEY else party)
         assert party in hand.server.waiting_for
         assert hand.finishes_exactly() == staying
         return
@@ -338,6 +339,20 @@ def test_a_lie_is_refused_by_name_and_costs_nobody_else_the_sum(
         assert hand.finishes_exactly() == (staying if has_sent_it else staying[1:])
     else:  # a committee's helper has revealed nothing, and answers the right request
         assert hand.finishes_exactly() == staying
+
+
+@pytest.mark.parametrize("name", ["masked", "masked, identities"])
+@pytest.mark.parametrize("use", ["sealing_key", "masking_key"])
+def test_who_copied_a_key_before_its_owner_spoke_has_nobody_blamed_for_it(name: str, use: str) -> None:
+    hand = begin(name)
+    said = hand.until(T.ADVERTISED_KEYS)
+    copied = replace(hand.read(said[LIAR]), **{use: hand.read(said[1]).masking_key})
+    hand.server.receive(LIAR, forged(said[LIAR], copied))
+    for server in hand.server, hand.parties.server():
+        server.restore(hand.server.snapshot())
+        with pytest.raises(RemoteProtocolError, match=f"parties {LIAR} and 1 advertised the same one") as caught:
+            server.receive(1, said[1])
+        assert caught.value.peer is None
 
 
 # What can be done with whole messages
