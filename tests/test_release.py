@@ -217,7 +217,9 @@ def check_main_job(bin_: Path, cwd: Path) -> None:
     printed = run(bin_ / "analytic-secagg", "compare", "--clients", "5", *modes, cwd=cwd)
     assert "all 3 runs equal the pooled model of the surviving clients, bit for bit" in printed
     assert re.search(r"^one weights hash in all runs: [0-9a-f]{64}$", printed, re.MULTILINE)
-    assert "the published code" in run(bin_ / "python", "-m", "federation", "doctor", cwd=cwd)
+    assert "fine   code: file for file, and in memory, the published code" in run(
+        bin_ / "python", "-m", "federation", "doctor", cwd=cwd
+    )
     assert list(cwd.iterdir()) == []
 
 

@@ -75,6 +75,5 @@ def test_small_books_and_what_nobody_may_grant_notice(planted: Fresh, monkeypatc
 @pytest.mark.slow
 @pytest.mark.parametrize("planted", [*FRESH, *FURTHER, *BLIND, *LAST, *ASKED_SINCE], ids=lambda one: one.name)
 def test_a_default_audit_notices(planted: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulations.audit.audit.altered_code", lambda: ())
     planted.plant(monkeypatch)
     assert not passes(planted)
