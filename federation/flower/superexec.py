@@ -82,7 +82,7 @@ def prepare() -> None:
 def serve_again(descriptor: int) -> int | None:
     """Serve orders in place of a nursery that has ended."""
     prepare()
-    return serve(COMMANDS, Connection(descriptor, writable=False))
+    return serve(COMMANDS, Connection(descriptor))
 
 
 def main() -> None:

@@ -69,7 +69,7 @@ class Nursery:
 
     def __init__(self, commands: Mapping[str, Callable[[], int | None]], again: Sequence[str]) -> None:
         self._again = again
-        orders, self._orders = multiprocessing.Pipe(duplex=False)
+        orders, self._orders = multiprocessing.Pipe()
         self._first = os.fork()
         if self._first == 0:
             self._orders.close()
@@ -78,21 +78,25 @@ class Nursery:
 
     def start(self, words: Sequence[str], *, quiet: bool, task: int) -> None:
         """Run a command in a process of its own; ``quiet`` throws away what it prints, ``task`` is for the log."""
-        order = (list(words), quiet, task)
-        try:
-            self._orders.send(order)
-        except OSError:
+        while not self._is_begun((list(words), quiet, task)):
             LOG.warning("the process that forks for messages has ended; another is started in its place")
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._first, os.WNOHANG)
-            orders, self._orders = multiprocessing.Pipe(duplex=False)
+            orders, self._orders = multiprocessing.Pipe()
             subprocess.Popen([*self._again, str(orders.fileno())], pass_fds=[orders.fileno()])  # noqa: S603  our own
             orders.close()
+
+    def _is_begun(self, order: tuple[list[str], bool, int]) -> bool:
+        """Whether the nursery forked for an order; one that ends before it says so has maybe not."""
+        try:
             self._orders.send(order)
+            return bool(self._orders.recv())
+        except (EOFError, OSError):
+            return False
 
 
 def serve(commands: Mapping[str, Callable[[], int | None]], orders: Connection) -> int | None:
-    """Fork for each order, and log which forks ended badly, until nobody can give orders any more."""
+    """Fork for each order, say so to who gave it, and log which forks ended badly, until nobody can give any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()
     tasks: dict[int, tuple[str, int]] = {}
@@ -108,6 +112,7 @@ def serve(commands: Mapping[str, Callable[[], int | None]], orders: Connection) 
             orders.close()
             return _become(commands, words, quiet)
         tasks[process] = words[0], task
+        orders.send(True)
 
 
 def _become(commands: Mapping[str, Callable[[], int | None]], words: list[str], quiet: bool) -> int | None:
