@@ -41,7 +41,7 @@ from simulations.audit.noisy_totals import NoiseEvidence, noise_evidence
 from simulations.audit.population import MAX_CANDIDATES, Population
 from simulations.audit.published import published_are_here, wrong_draws, wrong_vectors
 from simulations.audit.refusals import wrong_grants
-from simulations.audit.workbench import Bench
+from simulations.audit.workbench import Bench, give_memory_back
 from simulations.command_line.shared_arguments import format_option, modes_option
 from simulations.report.document import (
     Count,
@@ -392,6 +392,11 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
         UsageError: more clients and rows than the data have.
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
+
+    def begins(what: str) -> None:
+        give_memory_back()
+        tick(what)
+
     started = time.perf_counter()
     rng = np.random.default_rng(settings.seed)
     feature_format = settings.feature_format or RowFormat.covering(np.concatenate([dataset.x_train, dataset.x_test]))
@@ -418,15 +423,15 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
         attacks=tuple(map(AttackRecord.model_validate, attacks)),
     )
     for mode in (*settings.tried_modes, None):
-        _column(report, bench, attacks, mode, tick)
+        _column(report, bench, attacks, mode, begins)
         if mode is not None and mode.name != MASKED.name:
             bench.forget(mode)
-    _cohort_curve(report, bench, attacks, tick)
-    _row_curve(report, bench, attacks, tick)
-    tick("controls")
+    _cohort_curve(report, bench, attacks, begins)
+    _row_curve(report, bench, attacks, begins)
+    begins("controls")
     report.controls += negative_controls(bench, max(3, settings.trials))
     if settings.epsilon:
-        tick("totals with noise")
+        begins("totals with noise")
         hiding = tuple(mode for mode in settings.tried_modes if not in_the_clear(mode))
         _noise(report, bench, hiding or (MASKED,))
     if not published_are_here():

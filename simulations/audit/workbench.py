@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import hashlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -175,6 +179,7 @@ class Bench:
     def forget(self, mode: Mode) -> None:
         """Keep a mode's sums no longer: encrypted ones of many features take hundreds of megabytes."""
         self._runs.pop(mode.name, None)
+        gc.collect()
 
     def known(self, worlds: Mapping[PartyId, tuple[IntVector, IntVector]] | None = None) -> SideInformation:
         """What the adversary is granted."""
@@ -202,6 +207,13 @@ class Bench:
             row_counts=high - low + 1,
             n_classes=self.population.dataset.n_classes,
         )
+
+
+def give_memory_back() -> None:
+    """Have glibc return what was freed, which it keeps below what is still in use; other libraries need no word."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # a C library that has no such call
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def who_spoke(cohort: Cohort, recorded: RecordedSum) -> Run:
