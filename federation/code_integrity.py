@@ -33,7 +33,7 @@ PUBLISHED = ROOT / "federation" / "code.sha256"
 def altered_code() -> tuple[str, ...]:
     """Return the files that are not the published ones, and what in memory their sources do not give.
 
-    Files of one's own beside the packages, and entries that a program adds to a registry, are not the library's.
+    Files of one's own beside the packages, and modes, learners and attacks that a program adds, are not the library's.
     """
     return (*_other_files(), *dict.fromkeys(_replaced()))
 
@@ -116,9 +116,19 @@ VALUES = (str, bytes, int, float, complex, Fraction, range, re.Pattern, PurePath
 """What is compared by its text; floats are written with all their digits, and NaN is NaN."""
 
 _OF_MODULES = {"__builtins__", "__cached__", "__file__", "__loader__", "__path__", "__spec__"}
-_OF_CLASSES = {"__dict__", "__doc__", "__weakref__", "_abc_impl", "__pydantic_core_schema__"}
+_OF_CLASSES = {
+    "__dict__",
+    "__doc__",
+    "__weakref__",
+    "_abc_impl",
+    "__pydantic_core_schema__",
+    "__pydantic_setattr_handlers__",
+}
 _OF_A_PROCESS = _OF_MODULES | _OF_CLASSES | {"cls_ref"}
 """Names of what no source gives; two of them, pydantic's, hold addresses."""
+
+_REGISTRIES = ("MODES", "LEARNERS", "ATTACKS")
+"""Tables that programs add their own to."""
 
 _ABSENT = object()
 
@@ -141,7 +151,7 @@ class _Comparison:
         if own is anew:
             return
         kinds = (own, anew) if isinstance(own, type) and isinstance(anew, type) else (type(own), type(anew))
-        if not _is_twin(*kinds) or _is_other_value(own, anew):
+        if not _is_twin(*kinds) or _is_other_value(own, anew) or _has_more(where, own, anew):
             yield where
         elif (id(own), id(anew)) not in self._seen:
             self._seen[id(own), id(anew)] = (own, anew)  # kept, so that nothing else gets their ids
@@ -180,6 +190,11 @@ def _is_other_value(own: Any, anew: Any) -> bool:
     if isinstance(own, tuple | list):
         return len(own) != len(anew)
     return isinstance(own, VALUES) and repr(own) != repr(anew)
+
+
+def _has_more(where: str, own: Any, anew: Any) -> bool:
+    """Whether a table has entries that its source does not give it."""
+    return isinstance(own, Mapping) and len(own) > len(anew) and where.rpartition(".")[2] not in _REGISTRIES
 
 
 def _parts(own: Any, anew: Any) -> Iterator[tuple[Any, Any]]:

@@ -437,6 +437,7 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
     if not published_are_here():
         report.not_tested.append("no published vectors lie beside this installation: no byte was compared with theirs")
     report.not_tested += NOT_TESTED
+    report.altered_code = tuple(dict.fromkeys((*report.altered_code, *altered_code())))  # what was loaded since, too
     report.seconds = time.perf_counter() - started
     return report
 

@@ -31,6 +31,8 @@ def findings(audit: Audit) -> Iterator[Finding]:
             Mark.WRONG,
             f"not the published code ({', '.join(audit.altered_code)}): what follows is about what ran here instead",
         )
+    else:
+        yield Mark.FINE, f"the code that ran is the published code, whose digest begins with {audit.code[:16]}"
     if audit.wrong_answers:
         wrong = ", ".join(audit.wrong_answers)
         yield (

@@ -160,6 +160,11 @@ def a_row_of_a_table(m: Patch) -> None:
     m.setitem(states.SEMI_HONEST_CLIENT, first, states.SEMI_HONEST_CLIENT[others[-1]])
 
 
+def a_further_row(m: Patch) -> None:
+    states = importlib.import_module("secagg.masked.states")
+    m.setitem(states.SEMI_HONEST_CLIENT, "anything", next(iter(states.SEMI_HONEST_CLIENT.values())))
+
+
 def a_part_of_an_entry(m: Patch) -> None:
     m.setitem(MODES, "masked", replace(MODES["masked"], corrupt_helpers=3))
 
@@ -190,6 +195,7 @@ IN_MEMORY: dict[Callable[[Patch], None], str] = {  # by its name, or how that en
     a_default: "secagg.dp.discrete_gaussian.DiscreteGaussian.draw",
     a_number: "secagg.config.MAX_CLIENTS",
     a_row_of_a_table: ".SEMI_HONEST_CLIENT",
+    a_further_row: ".SEMI_HONEST_CLIENT",
     a_part_of_an_entry: ".MODES",
     a_builtin: "secagg.carriers.key_holder.len",
     a_name_that_is_gone: "secagg.ring._unpack",
