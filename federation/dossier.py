@@ -21,7 +21,7 @@ from typing import Any
 
 from analytic.array_file import line_of_json
 from analytic.errors import AnalyticError
-from analytic.model_files import model_from_bytes
+from analytic.model_files import model_from_bytes, model_to_bytes
 from federation.audit_plan import BoundPlan, PlanError, read_plan
 from federation.dossier_annexes import annexes
 from federation.errors import FederationError
@@ -40,8 +40,9 @@ from secagg.primitives.identity import is_signed
 KIND, VERSION = "analytic-secagg/dossier", 1
 MANIFEST, SIGNATURE = "dossier.json", "dossier.sig"
 ROSTER, PLAN, AUDIT, DECISION = "roster.toml", "audit/plan.json", "audit/audit.json", "audit/decision.json"
-NEEDED = ("model.safetensors", "summary.json")
-RUN_FILES = (*NEEDED, "totals.safetensors", "progress.jsonl", "evaluation.json", "invitation")
+MODEL, TOTALS = "model.safetensors", "totals.safetensors"
+NEEDED = (MODEL, "summary.json")
+RUN_FILES = (*NEEDED, TOTALS, "progress.jsonl", "evaluation.json", "invitation")
 """Of a run's folder; the last three may be missing, and totals where they are kept from who gets the dossier."""
 
 PUBLIC_TABLES = ("policy", "privacy", "journal")
@@ -66,7 +67,8 @@ class Sources:
         ledgers: the ledgers' files: the bill.
         audit: the report of ``python -m simulations audit --json``.
         plan: what was signed before it with ``audit-plan``.
-        with_totals: whether the totals go along, without which nobody can compute the model again.
+        with_totals: whether the totals go along, without which nobody can compute the model again; if not, models that
+            hold some go without them.
     """
 
     runs: Sequence[Path]
@@ -91,10 +93,13 @@ class Sources:
         found = {ROSTER: _read(self.roster)}
         for run in self.runs:
             for name in RUN_FILES:
-                if (run / name).is_file() and (self.with_totals or name != "totals.safetensors"):
+                if (run / name).is_file() and (self.with_totals or name != TOTALS):
                     found[f"runs/{run.resolve().name}/{name}"] = _read(run / name)
             if not all((run / name).is_file() for name in NEEDED):
                 raise DossierError(f"{run} must be the folder of a finished run, with a model and summary.json")
+            if not self.with_totals:
+                place = f"runs/{run.resolve().name}/{MODEL}"
+                found[place] = _weights_alone(found[place], str(run / MODEL))
         if len({run.resolve().name for run in self.runs}) < len(self.runs):
             raise DossierError("two runs have folders of one name; rename one of them")
         for site in self.sites:
@@ -261,7 +266,7 @@ def _about_run(
     run: str, files: Mapping[str, bytes], roster: Roster, kept: Sequence[Receipt]
 ) -> Iterator[tuple[str, str]]:
     """Compute a run's model once more, and hold what its summary says against model, totals and roster."""
-    model, totals, summary = f"{run}/model.safetensors", f"{run}/totals.safetensors", f"{run}/summary.json"
+    model, totals, summary = f"{run}/{MODEL}", f"{run}/{TOTALS}", f"{run}/summary.json"
     try:
         saved, said = model_from_bytes(files[model], source=model), _summary(files, run)
         weights = hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest()
@@ -357,7 +362,7 @@ def _bound(files: Mapping[str, bytes], run: str) -> str:
         if plan.session != invitation.session:
             raise DossierError(f"{run} was bound to another plan, or its first session is another")
         configuration = invitation.agree(roster).protocol.digest
-        totals = f"{run}/totals.safetensors"
+        totals = f"{run}/{TOTALS}"
         first = [one.receipt for one in totals_from_bytes(files[totals], source=totals)[:1]] if totals in files else []
         own = [Receipt.from_bytes(receipt) for receipt in first if receipt]  # others may be of another run
         session, *told = said["sums"][0]["session"], said["sums"][0]["configuration"]
@@ -386,8 +391,17 @@ def _facts(files: Mapping[str, bytes], signers: Iterable[bytes]) -> dict[str, An
         "bills": [_bill(files[name]) for name in _within(files, "ledgers/")],
         "audit": json.loads(files[AUDIT]) if AUDIT in files else None,
         "decision": _decision(files, signers),
-        "with_totals": [run for run in _runs(files) if f"{run}/totals.safetensors" in files],
+        "with_totals": [run for run in _runs(files) if f"{run}/{TOTALS}" in files],
     }
+
+
+def _weights_alone(content: bytes, source: str) -> bytes:
+    """A model's file without the totals that it may hold, as FedHiP's does."""
+    try:
+        saved = model_from_bytes(content, source=source)
+        return model_to_bytes(saved.learner, saved.model, classes=saved.classes, with_totals=False)
+    except AnalyticError as error:
+        raise DossierError(f"a model that does not read may hold totals: {error}; name a whole run") from error
 
 
 def _read(path: Path) -> bytes:

@@ -18,6 +18,9 @@ import pytest
 from rehearsed import run_config
 
 from analytic.array_file import line_of_json
+from analytic.fedhip import FedHiP
+from analytic.learner import stated_fields
+from analytic.model_files import load_model, model_from_bytes, save_model
 from federation.__main__ import main
 from federation.audit_plan import AuditPlan, BoundPlan, PlanError, signed_plan
 from federation.datasets import bundled
@@ -414,6 +417,25 @@ def test_a_copy_verifies_where_nothing_else_of_the_run_can_be_reached(
         1,
         "runs/rehearsal/summary.json: it was changed after the dossier was signed\n",
     )
+
+
+def test_a_model_that_holds_its_total_goes_without_it_where_totals_do(sources: Sources, tmp_path: Path) -> None:
+    """FedHiP's file has the total for who personalises; a client that read it would take its own part off."""
+    run = Path(shutil.copytree(sources.runs[0], tmp_path / "personal"))
+    (result,), afl = read_totals(run / "totals.safetensors"), load_model(run / "model.safetensors")
+    learner = FedHiP(**stated_fields(afl.learner))
+    model = learner.update(learner.init(), learner.spec.from_vector(result.total), len(result.survivors))
+    save_model(run / "model.safetensors", learner, model, classes=afl.classes)
+    sources, place = replace(sources, runs=(run,)), "runs/personal/model.safetensors"
+    with_them, without = (replace(sources, with_totals=held).files(bytes(32)) for held in (True, False))
+    assert with_them[place] == (run / "model.safetensors").read_bytes()
+    assert "runs/personal/totals.safetensors" in with_them.keys() - without.keys()
+    saved = model_from_bytes(without[place])
+    assert (saved.model.total, saved.classes) == (None, afl.classes)
+    assert saved.learner.weights_bytes(saved.model) == learner.weights_bytes(model)
+    (run / "model.safetensors").write_bytes(with_them[place][:-1])
+    with pytest.raises(DossierError, match="a model that does not read may hold totals"):
+        replace(sources, with_totals=False).files(bytes(32))
 
 
 def test_the_commands_make_it_and_verify_it_elsewhere(
