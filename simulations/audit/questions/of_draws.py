@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from federation.audit_plan import BoundPlan
 from secagg import IdentityKey, InOneProcess, MaskedSum, PartySecrets, new_session_id, os_entropy, run_in_memory
+from secagg.carriers import choose_parameters
 from secagg.committee.epochs import OwnEpochs
 from secagg.dp import CentralNoisySum, CoordinateNoise, NoisySum, make_room
 from secagg.dp.discrete_gaussian import DiscreteGaussian
@@ -33,6 +35,9 @@ from simulations.audit.questions.of_sums import (
     SHARES,
     SIGNED,
 )
+
+CIPHERS: Any = import_module("secagg.carriers.seal")
+"""What it rounds with is asked for where it uses it."""
 
 NOTHING = np.zeros(3, dtype=np.int64)
 TIMES = 4
@@ -61,6 +66,7 @@ def about_draws() -> Iterator[Question]:
         "noise of many numbers": lambda: DiscreteGaussian(10**12).draw(5000).tolist(),
         "noise that a client adds": lambda: _client(noised).start(),
         "noise that a server adds": _noise_of_server,
+        "the rounding of an encrypted message": _rounding,
         "a helper's epoch": _epoch,
         "a helper's epoch of a stated number": partial(_epoch, 7),
         "a stored session": _record,
@@ -102,6 +108,14 @@ def _noise_of_server() -> list[int]:
     parties = InOneProcess(protocol=CentralNoisySum(protocol=PLAIN, noise=NOISE))
     found: list[int] = run_in_memory(parties, dict.fromkeys(CLIENTS, NOTHING)).result.total.tolist()
     return found
+
+
+def _rounding() -> list[int]:
+    """What is added to a ciphertext, here of noughts, so that its rounding does not follow from the message."""
+    parameters = choose_parameters(LAYOUT, len(CLIENTS), scheme="bfv")
+    nothing = np.zeros((2, len(parameters.primes), parameters.degree), dtype=np.uint64)
+    rounded: list[int] = CIPHERS.round_at_random(nothing, np.arange(parameters.degree), parameters, os_entropy).tolist()
+    return rounded
 
 
 def _epoch(number: int | None = None) -> bytes:

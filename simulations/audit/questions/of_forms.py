@@ -237,7 +237,8 @@ def _formats() -> Iterator[Question]:
     yield "format, rounding", lambda: small.quantise(values)
     yield "format, beyond", lambda: small.quantise(values * 2)
     yield "format, at its end", lambda: small.quantise(np.array([[3.9375, -3.9375]]))
-    yield "format, just beyond", lambda: small.quantise(np.array([[4.0]]))
+    for kind in "f2", "f4", "f8", "i1", "i8", "u2":
+        yield f"format, just beyond, {kind}", lambda k=kind: small.quantise(np.array([[4]], dtype=k))
     yield "format, clipping", lambda: small.quantise(values * 2, clip=True)
     yield "format, without a sign", lambda: RowFormat.parse("UQ2.4").quantise(values)
     yield "format, infinity", lambda: small.quantise(np.array([[np.inf]]), clip=True)

@@ -37,9 +37,6 @@ AT_ONCE = (
 )  # fmt: skip
 """What passed at first, and is asked for before any sum is made since."""
 
-ASKED_SINCE = [one for one in PASSED if one.name != "rounding_follows_from_the_message"]
-"""That one a key holder sees who guesses a whole vector, and no report."""
-
 ASKED_ONCE = (wrong_books, wrong_grants, wrong_vectors)
 
 
@@ -73,7 +70,7 @@ def test_small_books_and_what_nobody_may_grant_notice(planted: Fresh, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("planted", [*FRESH, *FURTHER, *BLIND, *LAST, *ASKED_SINCE], ids=lambda one: one.name)
+@pytest.mark.parametrize("planted", [*FRESH, *FURTHER, *BLIND, *LAST, *PASSED], ids=lambda one: one.name)
 def test_a_default_audit_notices(planted: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     planted.plant(monkeypatch)
     assert not passes(planted)
