@@ -119,8 +119,8 @@ def _float(mask: RingVector) -> RingVector:
     spoiled = []
     for segment, words in zip(mask.layout.segments, mask.words, strict=True):
         modulus = 1 << 8 * segment.wire_bytes
-        whole = [int(np.float32(int(word) % modulus)) % modulus for word in words]
-        spoiled.append(np.array(whole, dtype=words.dtype))
+        single = (words & words.dtype.type(modulus - 1)).astype(np.float32).astype(np.float64)
+        spoiled.append(np.where(single < modulus, single, 0.0).astype(words.dtype))
     return RingVector(mask.layout, spoiled)
 
 

@@ -128,7 +128,9 @@ def _halves(places: Bytes) -> list[float]:
 def _repeated(entries: Bytes) -> float:
     """Pairs of equal entries, too many: nearly Poisson where less than one is expected, and else not asked."""
     n, width = entries.shape
-    _, times = np.unique(entries, axis=0, return_counts=True)
+    words = np.zeros((n, 8), dtype=np.uint8)
+    words[:, :width] = entries
+    _, times = np.unique(words.view(np.uint64), return_counts=True)
     expected = n * (n - 1) / 2 / 256.0**width
     pairs = int((times * (times - 1) // 2).sum())
     return float(stats.poisson.sf(pairs - 1, expected)) if expected < 1 and pairs else 1.0
