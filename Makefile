@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Two BLAS threads a process and two test processes would fight for the same cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: compare demo test test-long elsewhere published sizes docs lint types dist release locks clean
+.PHONY: compare demo test test-long elsewhere sizes docs lint types dist release locks clean
 
 compare: $(VENV)/.core        ## the main job on bundled data: every installed privacy mode side by side
 	$(BIN)/python -m simulations compare
@@ -23,10 +23,6 @@ test-long: lint types         ## the same with every sweep whole and long random
 
 elsewhere: $(VENV)/.all       ## the same bits on an emulated ARM64: Debian, as root, qemu-user-static and debootstrap
 	.ci/elsewhere
-
-published: $(VENV)/.all       ## after a change: answers of the audit's questions (read the diff) and the hash of every file
-	$(BIN)/python -m simulations.audit.questions.ask
-	$(BIN)/python -m federation.code_integrity
 
 sizes: $(VENV)/.all           ## files, lines, functions, arrows and floors of every package
 	$(BIN)/python tests/house_report.py

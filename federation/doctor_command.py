@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import hashlib
 import os
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 from threadpoolctl import threadpool_info
@@ -18,7 +20,6 @@ from threadpoolctl import threadpool_info
 from analytic.afl import AFL
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
-from federation.code_integrity import altered_code, code_digest
 from federation.console.declaration import Command
 from federation.modes import MODES
 
@@ -26,6 +27,8 @@ FINE, NOTE, WRONG = "fine", "note", "WRONG"
 
 KNOWN_WEIGHTS = "d76f3c11bc3f5fe1bd9d4a893ed8a6d90ed2a72e38140217b4b2c5db3bba1c2b"
 """SHA-256 of the weights of ``_fixed_model`` on every machine."""
+
+PACKAGES = ("secagg", "analytic", "federation", "simulations")
 
 EARLIEST = 1767225600
 """2026 began: a clock that shows less is wrong."""
@@ -68,11 +71,24 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _code() -> Iterator[Finding]:
-    if altered := altered_code():
-        more = f" and {len(altered) - 3} more" if len(altered) > 3 else ""
-        yield WRONG, f"not the published code: {', '.join(altered[:3])}{more}; install the release again"
+    """Compare the installed files with the wheel's list of them (RECORD, PEP 427): a damaged or edited file shows."""
+    hashes = {file: file.hash.value for file in metadata.files("analytic-secagg") or () if file.hash}
+    of_packages = {file: value for file, value in hashes.items() if file.parts[0] in PACKAGES}
+    changed = [str(file) for file, value in of_packages.items() if _record_hash(Path(str(file.locate()))) != value]
+    if changed:
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        yield WRONG, f"changed since the installation: {', '.join(changed[:3])}{more}; install the release again"
+    elif of_packages:
+        yield FINE, f"all {len(of_packages)} files are those of the wheel that was installed"
     else:
-        yield FINE, f"file for file, and in memory, the published code: {code_digest()}"
+        yield NOTE, "installed from a source folder (pip install -e), which has no list of files to compare with"
+
+
+def _record_hash(path: Path) -> str:
+    """Return a file's SHA-256 as a wheel's RECORD writes it (PEP 427); nothing for a file that is missing."""
+    if not path.is_file():
+        return ""
+    return base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode()
 
 
 def _extras() -> Iterator[Finding]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,18 +21,6 @@ settings.register_profile("dev", max_examples=25, deadline=None, suppress_health
 settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, suppress_health_check=_QUIET)
 settings.register_profile("nightly", max_examples=5000, deadline=None, print_blob=True, suppress_health_check=_QUIET)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def whose_code_runs_is_asked_elsewhere() -> Iterator[None]:
-    """Modules that are first imported while a test replaces a name keep what stood in its place.
-
-    So audits in the tests' own process do not ask; `test_code_integrity.py` does, and all that run as commands.
-    """
-    with pytest.MonkeyPatch.context() as m:
-        for command in ("simulations.audit.audit", "federation.doctor_command"):
-            m.setattr(f"{command}.altered_code", lambda: ())
-        yield
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -13,7 +13,6 @@ import numpy as np
 from pydantic import Field, PlainSerializer
 
 from analytic.row_format import RowFormat
-from federation.code_integrity import altered_code, code_digest
 from federation.console.arguments import budgets, count, items, natural, parse_options, whole, wholes
 from federation.console.declaration import option
 from federation.datasets import Dataset
@@ -21,7 +20,6 @@ from federation.errors import UsageError
 from federation.learners import LEARNERS, LearnerEntry, LearnerSettings
 from federation.modes import MODES, Mode
 from secagg.config import MAX_CLIENTS
-from secagg.primitives.known_answers import wrong_answers
 from simulations.audit.attack import (
     MASKED,
     PROBE,
@@ -33,14 +31,11 @@ from simulations.audit.attack import (
     in_the_clear,
 )
 from simulations.audit.attacks.membership import MEMBERSHIP
-from simulations.audit.books import wrong_books
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.evaluate import ALPHA, CONFIDENCE, Score, Verdict
 from simulations.audit.negative_controls import Control, negative_controls
 from simulations.audit.noisy_totals import NoiseEvidence, noise_evidence
 from simulations.audit.population import MAX_CANDIDATES, Population
-from simulations.audit.published import published_are_here, wrong_draws, wrong_vectors
-from simulations.audit.refusals import wrong_grants
 from simulations.audit.workbench import Bench, give_memory_back
 from simulations.command_line.shared_arguments import format_option, modes_option
 from simulations.report.document import (
@@ -52,7 +47,6 @@ from simulations.report.document import (
     Part,
     Positive,
     Record,
-    Sha256,
     computed,
     versions,
 )
@@ -115,11 +109,12 @@ class AuditSettings:
         "cohorts that every attack on a message is tried on: more of them notice smaller leaks", count, default=2
     )
     trials: int = option("sums made for each attack that needs its own", count, default=5)
-    epsilon: tuple[float, ...] = option(
-        "attack totals with noise for these as well; none leaves them out",
+    epsilon: tuple[float, ...] | None = option(
+        "try totals with noise for these as well; none leaves them out, as does a choice of --attacks",
         lambda text: () if text == "none" else budgets(text),
-        default=(1.0, 8.0),
+        default=None,
         metavar="E,...",
+        shown="1,8",
     )
     feature_format: RowFormat | None = format_option("all rows")
     seed: int = option(
@@ -131,7 +126,7 @@ class AuditSettings:
     def __post_init__(self) -> None:
         if not self.modes or not self.attacks:
             raise UsageError("an audit needs at least one mode and one attack")
-        if not all(math.isfinite(epsilon) and epsilon > 0 for epsilon in self.epsilon):
+        if not all(math.isfinite(epsilon) and epsilon > 0 for epsilon in self.tried_epsilon):
             raise UsageError(f"an epsilon is a finite number above 0, not {self.epsilon}")
         numbers = (self.clients - 1, self.rows_per_client - 1, self.sessions, self.trials, self.seed + 1)
         if min(numbers) < 1 or min((*self.cohorts, 2)) < 2 or min((*self.row_counts, 1)) < 1:
@@ -139,6 +134,17 @@ class AuditSettings:
                 "an audit needs at least 2 clients a cohort, 2 rows per client, 1 session, 1 trial and a seed >= 0"
             )
         _ = self.tried_modes
+
+    @property
+    def tried_epsilon(self) -> tuple[float, ...]:
+        """The epsilons that were asked for; 1 and 8 if nothing was said and all attacks are tried."""
+        if self.epsilon is not None:
+            return self.epsilon
+        return (1.0, 8.0) if self.attacks == choose_attacks(None) else ()
+
+    def format_for(self, dataset: Dataset) -> RowFormat:
+        """Return the format that was asked for, or one that covers all rows."""
+        return self.feature_format or RowFormat.covering(np.concatenate([dataset.x_train, dataset.x_test]))
 
     @property
     def tried_modes(self) -> tuple[Mode, ...]:
@@ -197,11 +203,12 @@ class SettingsRecord(Record, title="settings"):
     @classmethod
     def of(cls, settings: AuditSettings, feature_format: RowFormat) -> SettingsRecord:
         """State the settings of an audit whose rows have this format."""
-        same = {one.name for one in fields(settings)} & cls.model_fields.keys() - {"learner", "modes"}
+        same = {one.name for one in fields(settings)} & cls.model_fields.keys() - {"learner", "modes", "epsilon"}
         return cls(
             learner=settings.learner.name,
             modes=tuple(mode.name for mode in settings.modes),
             format=str(feature_format),
+            epsilon=settings.tried_epsilon,
             format_chosen_from_rows=settings.feature_format is None,
             confidence=CONFIDENCE,
             alpha=ALPHA,
@@ -294,29 +301,17 @@ class DeepPoint(Record, title="deep_point"):
     """What was achieved."""
 
 
-def known_to_be_wrong() -> tuple[str, ...]:
-    """Return what of the library does not come out as it is known, by name."""
-    return (*wrong_answers(), *wrong_draws(), *wrong_vectors(), *wrong_books())
-
-
 class Audit(Record, title="Report of python -m simulations audit", frozen=False):
     """Readers must ignore names that they do not know."""
 
     kind: Literal["analytic-secagg/audit"] = Field(default="analytic-secagg/audit", serialization_alias="schema")
     """Says what kind of document this is."""
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     """Raised when a name changes its meaning or goes away; new names do not raise it."""
     date: str = Field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
     """When it was made."""
     versions: dict[str, str] = Field(default_factory=versions)
     """Versions of Python and of the packages that decide the numbers."""
-    code: Sha256
-    """Digest of all files of the packages: of the published code that of its federation/code.sha256."""
-    altered_code: tuple[str, ...]
-    """Files that are not the published ones, and functions, classes and values that ran in place of theirs."""
-    wrong_answers: tuple[str, ...]
-    """Primitives that do not give their known answer here, published runs that come out otherwise, and published bad
-    messages, or questions that nobody may ask, that are not refused; asked first."""
     dataset: DatasetRecord
     """The rows."""
     settings: SettingsRecord
@@ -344,13 +339,9 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
 
     @computed
     def holds(self) -> bool:
-        """Whether the code is the published code, primitives gave their known answers, every cell turned out as
-        expected, every coalition as stated, and every planted fault was caught.
-        """
+        """Whether every cell turned out as expected, every coalition as stated, and every planted fault was caught."""
         return (
-            not self.altered_code
-            and not self.wrong_answers
-            and all(cell.as_expected for cell in self.cells)
+            all(cell.as_expected for cell in self.cells)
             and all(point.as_stated for point in self.coalitions)
             and all(control.caught for control in self.controls)
             and all(one.as_expected for one in self.noise)
@@ -399,7 +390,7 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
 
     started = time.perf_counter()
     rng = np.random.default_rng(settings.seed)
-    feature_format = settings.feature_format or RowFormat.covering(np.concatenate([dataset.x_train, dataset.x_test]))
+    feature_format = settings.format_for(dataset)
     population = Population.of(dataset, rng)
     population.deal(settings.clients, settings.rows_per_client, np.random.default_rng(settings.seed))  # or refuse
     learner = settings.learner.build(_learner_settings(dataset, settings, feature_format, len(population.candidates)))
@@ -415,9 +406,6 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
     )
     attacks = [attack for name, attack in ATTACKS.items() if name in settings.attacks]
     report = Audit(
-        code=code_digest(),
-        altered_code=altered_code(),
-        wrong_answers=(*known_to_be_wrong(), *wrong_grants(settings.tried_modes)),
         dataset=DatasetRecord.of(dataset),
         settings=SettingsRecord.of(settings, feature_format),
         attacks=tuple(map(AttackRecord.model_validate, attacks)),
@@ -430,14 +418,11 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
     _row_curve(report, bench, attacks, begins)
     begins("controls")
     report.controls += negative_controls(bench, max(3, settings.trials))
-    if settings.epsilon:
+    if settings.tried_epsilon:
         begins("totals with noise")
         hiding = tuple(mode for mode in settings.tried_modes if not in_the_clear(mode))
         _noise(report, bench, hiding or (MASKED,))
-    if not published_are_here():
-        report.not_tested.append("no published vectors lie beside this installation: no byte was compared with theirs")
     report.not_tested += NOT_TESTED
-    report.altered_code = tuple(dict.fromkeys((*report.altered_code, *altered_code())))  # what was loaded since, too
     report.seconds = time.perf_counter() - started
     return report
 
@@ -477,6 +462,9 @@ def _column(report: Audit, bench: Bench, attacks: list[Attack], mode: Mode | Non
 
 def _cohort_curve(report: Audit, bench: Bench, attacks: list[Attack], tick: Tick) -> None:
     """What stays in a total as the cohort grows."""
+    chosen = [attack for attack in attacks if attack.by_cohort]
+    if not chosen:
+        return
     for n_clients in report.settings.cohorts:
         tick(f"totals of {n_clients} clients")
         point = replace(bench, clients=n_clients, sessions=1, totals_of=MODES["committee"])  # grows as n, not n^2
@@ -486,19 +474,20 @@ def _cohort_curve(report: Audit, bench: Bench, attacks: list[Attack], tick: Tick
             report.not_tested.append(f"totals of {n_clients} clients: {error}")
             continue
         rows = sum(len(indices) for indices in cohort.values())
-        chosen = [attack for attack in attacks if attack.by_cohort]
         report.cohort_curve += _points(report, point, chosen, None, f"totals of {n_clients} clients", n_clients, rows)
 
 
 def _row_curve(report: Audit, bench: Bench, attacks: list[Attack], tick: Tick) -> None:
     """What a plain message gives away as a client grows."""
+    chosen = [attack for attack in attacks if attack.by_rows]
+    if not chosen:
+        return
     for rows in report.settings.row_counts:
         tick(f"plain messages of {rows} rows")
         if SMALL * (rows + rows // 2) >= len(bench.population.candidates):
             report.not_tested.append(f"plain messages of {rows} rows: not enough training rows")
             continue
         point = replace(bench, clients=SMALL, sessions=1, rows_per_client=rows)
-        chosen = [attack for attack in attacks if attack.by_rows]
         report.row_curve += _points(report, point, chosen, MODES["plain"], f"plain messages of {rows} rows", 1, rows)
 
 

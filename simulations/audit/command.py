@@ -63,6 +63,13 @@ def run(options: AuditOptions) -> int:
         raise UsageError(
             f"attacks look for rows of classes; {dataset.name} has real targets or several a row: name data with labels"
         )
+    settings = options.settings
+    print(
+        f"audit of {settings.learner.name} on {dataset.name}: {settings.sessions} cohorts of {settings.clients} "
+        f"clients with about {settings.rows_per_client} rows each, "
+        f"format {settings.format_for(dataset)}, seed {settings.seed}",
+        flush=True,
+    )
     console, started = Console(file=sys.stderr), time.monotonic()
     with console.status("audit") as status:
 
@@ -72,7 +79,7 @@ def run(options: AuditOptions) -> int:
             if not console.is_terminal and (passed := time.monotonic() - started) > SILENT_SECONDS:
                 console.print(f"audit, after {passed:.0f} s: {what}")
 
-        report = audit(dataset, options.settings, tell)
+        report = audit(dataset, settings, tell)
     try:
         if json_file:
             json_file.write(report.to_json())
@@ -98,8 +105,8 @@ COMMAND = Command(
       the same as a page for a privacy officer, and every number
   python -m simulations audit --data features.npz --modes plain,masked --clients 10 --rows 30 --html report.html
       your own features (arrays x_train, y_train, x_test, y_test): what would your clients give away?
-  python -m simulations audit --attacks row_count,class_means --cohorts 5 --epsilon none --trials 1
-      two attacks only, in seconds
+  python -m simulations audit --attacks row_count,class_means --modes masked
+      two attacks on one mode, in seconds
 
 """,
     options=AuditOptions,

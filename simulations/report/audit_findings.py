@@ -26,20 +26,6 @@ SHORT = {
 
 def findings(audit: Audit) -> Iterator[Finding]:
     """What turned out as the protocols promise, and what did not."""
-    if audit.altered_code:
-        yield (
-            Mark.WRONG,
-            f"not the published code ({', '.join(audit.altered_code)}): what follows is about what ran here instead",
-        )
-    else:
-        yield Mark.FINE, f"the code that ran is the published code, whose digest begins with {audit.code[:16]}"
-    if audit.wrong_answers:
-        wrong = ", ".join(audit.wrong_answers)
-        yield (
-            Mark.WRONG,
-            f"known answers do not come, or published bad messages are taken ({wrong}): this is not the library that "
-            "was published, and nothing below is about that one",
-        )
     yield from _about_modes(audit)
     yield from _about_total(audit)
     yield from _about_coalitions(audit)
@@ -122,12 +108,7 @@ def _about_noise(audit: Audit) -> Iterator[Finding]:
 
 
 def print_audit(audit: Audit, console: Console) -> None:
-    """The matrix and the sentences."""
-    settings = audit.settings
-    console.print(
-        f"audit of {settings.learner} on {audit.dataset.name}: {settings.sessions} cohorts of {settings.clients} "
-        f"clients with about {settings.rows_per_client} rows each, format {settings.format}, seed {settings.seed}"
-    )
+    """Print the verdict matrix, then the findings as sentences."""
     table = Table(show_edge=False, pad_edge=False, box=None)
     table.add_column("attack")
     for column in audit.columns:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,12 +39,6 @@ def test_this_host_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "code", "line"),
     [
-        (
-            "altered_code",
-            lambda: ("a.b", "c.py", "d", "e"),
-            1,
-            "WRONG  code: not the published code: a.b, c.py, d and 1",
-        ),
         ("metadata.version", found("scipy", None), 1, "WRONG  versions: scipy is missing; pip install 'scipy"),
         ("metadata.version", found("numpy", "1.9.3"), 1, "WRONG  versions: numpy is 1.9.3, and numpy"),
         ("metadata.version", found("numpy", "3.0"), 1, "WRONG  versions: numpy is 3.0, and numpy"),
@@ -57,6 +54,40 @@ def test_a_fault_is_named_with_what_to_do(
     place: str, value: Any, code: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(f"federation.doctor_command.{place}", value)
+    assert main(["doctor"]) == code
+    assert line in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kept", "code", "line"),
+    [
+        ("as it was", 0, "fine   code: all 2 files are those of the wheel that was installed"),
+        ("edited", 1, "WRONG  code: changed since the installation: secagg/b.py; install the release again"),
+        (None, 1, "WRONG  code: changed since the installation: secagg/b.py; install the release again"),
+    ],
+)
+def test_installed_files_are_compared_with_the_wheels_record(
+    kept: str | None,
+    code: int,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "secagg").mkdir()
+    listed = ["analytic_secagg-1.dist-info/METADATA,sha256=0000,1"]
+    for name in ("secagg/a.py", "secagg/b.py"):
+        (tmp_path / name).write_text("as it was")
+        digest = base64.urlsafe_b64encode(hashlib.sha256(b"as it was").digest()).decode().rstrip("=")
+        listed.append(f"{name},sha256={digest},9")
+    info = tmp_path / "analytic_secagg-1.dist-info"
+    info.mkdir()
+    (info / "RECORD").write_text("\n".join(listed))
+    if kept is None:
+        (tmp_path / "secagg/b.py").unlink()
+    else:
+        (tmp_path / "secagg/b.py").write_text(kept)
+    monkeypatch.setattr("federation.doctor_command.metadata.files", lambda name: metadata.PathDistribution(info).files)
     assert main(["doctor"]) == code
     assert line in capsys.readouterr().out
 

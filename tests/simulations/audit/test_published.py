@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 
 from federation.datasets import bundled
-from federation.modes import MODES, Mode
+from federation.modes import MODES
 from federation.privacy import PrivacyPlan
 from secagg.dp.discrete_gaussian import DiscreteGaussian
-from secagg.masked.states import SEMI_HONEST_CLIENT, ClientState
-from simulations.audit.audit import AuditSettings
 from simulations.audit.noisy_totals import _Setting
 from simulations.audit.population import Population
 from simulations.audit.published import published_are_here, wrong_draws, wrong_vectors
-from simulations.audit.refusals import wrong_grants
 
 
 def test_the_library_says_what_is_published() -> None:
@@ -80,35 +77,3 @@ def test_rows_in_half_precision_are_stretched_beyond_every_bound() -> None:
     stretched = np.concatenate([rows.features for rows in setting._extreme(1)])
     assert np.isfinite(stretched).all()
     assert stretched.max() > 1e6
-
-
-NEVER_DONE = {
-    state: (due, state if then is ClientState.DONE else then, answer)
-    for state, (due, then, answer) in SEMI_HONEST_CLIENT.items()
-}
-
-
-def promised_by(mode: str) -> Mode:
-    (tried,) = AuditSettings(modes=(MODES[mode],)).tried_modes
-    return tried
-
-
-def test_nothing_is_granted_that_must_not_be() -> None:
-    assert wrong_grants(tuple(promised_by(mode.name) for mode in MODES.values())) == ()
-
-
-@pytest.mark.parametrize(
-    ("mode", "where", "other", "named"),
-    [
-        ("masked", "secagg.masked.client.SEMI_HONEST_CLIENT", NEVER_DONE, "unmasks a second total"),
-        ("masked", "secagg.masked.protocol.harmless_colluders", lambda needed: needed - 1, "promises more colluders"),
-        ("bfv", "secagg.carriers.key_holder.KeyHolder._forget", lambda own, state: None, "decrypts a second sum"),
-        ("bfv", "secagg.carriers.key_holder.len", lambda survivors: 99, "decrypts a single vector"),
-        ("masked", "federation.release.ReleasePolicy._about_clients", lambda *asked: iter(()), "total of few clients"),
-    ],
-)
-def test_what_is_granted_and_must_not_be_is_named(
-    mode: str, where: str, other: Any, named: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(where, other, raising=False)
-    assert any(named in line for line in wrong_grants.__wrapped__((promised_by(mode),)))
