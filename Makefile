@@ -1,4 +1,4 @@
-# Everything on a fresh machine: `make compare` shows the main job, `make test` checks all of it.
+# Everything on a fresh machine: `make compare` shows the main job, `make test` checks it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,6 +6,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # Two BLAS threads a process and two test processes would fight for the same cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+# `make test` installs what a newcomer needs to test a change of the core; `make test EXTRAS=all` every extra, PyTorch
+# and both engines too, and measures what the tests reach. A test that needs an absent extra is skipped and names it.
+EXTRAS ?= he
+ALL := $(filter all,$(EXTRAS))
 
 .PHONY: compare demo test test-long elsewhere sizes docs lint types dist release locks clean
 
@@ -15,8 +20,8 @@ compare: $(VENV)/.core        ## the main job on bundled data: every installed p
 demo: $(VENV)/.core           ## a whole federation of processes on this computer, and a page to watch and break it
 	$(BIN)/python -m federation demo
 
-test: lint types              ## install every extra, check style and types, run all tests in short form, name what they miss
-	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" --cov --cov-report=term
+test: $(VENV)/$(if $(ALL),.all,.test-$(EXTRAS))  ## all tests in short form that the installed extras allow; EXTRAS=all for every one
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" $(if $(ALL),--cov --cov-report=term)
 
 test-long: lint types         ## the same with every sweep whole and long random searches; takes hours
 	$(TEST_ENV) HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto --dist loadgroup
@@ -63,6 +68,10 @@ $(VENV)/.docs: $(VENV)/.core
 
 $(VENV)/.release: pyproject.toml $(VENV)/.venv
 	$(PIP) install -e '.[release]'
+	touch $@ $(VENV)/.core
+
+$(VENV)/.test-$(EXTRAS): pyproject.toml $(VENV)/.venv
+	$(PIP) install -e '.[$(EXTRAS),test]'
 	touch $@ $(VENV)/.core
 
 $(VENV)/.all: pyproject.toml $(VENV)/.venv
