@@ -133,6 +133,11 @@ class Evaluation(ABC, Generic[R]):
         """The evaluation's name."""
 
     @property
+    def n_features(self) -> int:
+        """Columns of the rows that are judged."""
+        return int(self.learner.n_features)
+
+    @property
     @abstractmethod
     def spec(self) -> TallySpec:
         """What is summed."""

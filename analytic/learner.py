@@ -149,6 +149,11 @@ class AnalyticLearner(Protocol[M]):
         """The learner's name on the command line and in reports."""
         ...
 
+    @property
+    def n_features(self) -> int:
+        """Columns of the rows that a client holds."""
+        ...
+
     def init(self) -> M:
         """The model before any sum."""
         ...

@@ -17,12 +17,13 @@ import numpy as np
 
 from analytic.afl import AFL
 from analytic.fedhip import FedHiP
-from analytic.learner import AnalyticLearner
+from analytic.learner import AnalyticLearner, ClientRows
 from analytic.statistics import Statistics
 from federation.errors import FederationError
 from federation.federation import Federation
 from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
 from secagg import PartyId, SumResult
+from secagg.layout import IntVector
 
 M = TypeVar("M")
 L = TypeVar("L", AFL, FedHiP)
@@ -102,12 +103,12 @@ def changed(
         )
     sign = 1 if change is Change.JOIN else -1
     total = SumResult(total=before.total + sign * batch.total, survivors=survivors)
-    # The RI process stands in a total once for each vector that was added, and off it goes as often.
-    n_vectors = len(before.survivors) + sign * len(batch.survivors)
+    if change is Change.REMOVE_ROWS:  # a site that stays keeps its part of the RI process, once for each site
+        total = replace(total, total=total.total + len(batch.survivors) * _without_rows(learner))
     gates = replace(policy, allow=policy.allow | {Gate.SURVIVORS}) if reason else policy
-    _judge_parts(learner, batch, len(batch.survivors), gates)
-    model = _model_of(learner, total, n_vectors)
-    _judge_parts(learner, total, n_vectors, gates)
+    _judge_parts(learner, batch, gates)
+    model = _model_of(learner, total)
+    _judge_parts(learner, total, gates)
     return Changed(model=model, total=total, change=change, batch=batch.survivors, reason=reason, revealed=revealed)
 
 
@@ -167,12 +168,20 @@ def _revealed(
     return survivors if 0 < len(survivors) < policy.min_survivors else ()
 
 
-def _judge_parts(learner: AnalyticLearner[M], total: SumResult, n_vectors: int, policy: ReleasePolicy) -> None:
+def _without_rows(learner: AnalyticLearner[M]) -> IntVector:
+    """Return the vector of a site that holds no rows: zeros, and the diagonal of the RI process where there is one."""
+    step = Federation(learner, release=None).next_sum
+    if step is None:
+        raise ChangeRefusedError(f"{learner.name} asks for no sum, so there is no total to change")
+    return step.vector(ClientRows(np.zeros((0, learner.n_features)), np.zeros(0, dtype=np.int64)))
+
+
+def _judge_parts(learner: AnalyticLearner[M], total: SumResult, policy: ReleasePolicy) -> None:
     """Hold the totals that are within a total (a class', a pattern's) to a run's gates, one by one."""
     step = Federation(learner, release=None).next_sum
     if step is None or step.layout.size != len(total.total):
         return  # refused below, by name
-    parts = learner.exact_total(learner.init(), step.spec.from_vector(total.total), n_vectors)
+    parts = learner.exact_total(learner.init(), step.spec.from_vector(total.total), len(total.survivors))
     if not isinstance(parts, tuple):
         return
     try:
@@ -184,12 +193,12 @@ def _judge_parts(learner: AnalyticLearner[M], total: SumResult, n_vectors: int, 
         ) from error
 
 
-def _model_of(learner: AnalyticLearner[M], total: SumResult, n_vectors: int) -> M:
+def _model_of(learner: AnalyticLearner[M], total: SumResult) -> M:
     federation = Federation(learner, release=None)
     step = federation.next_sum
     if step is None or step.layout.size != len(total.total):
         raise ChangeRefusedError(f"the totals are not of the sum that this {learner.name} asks for")
-    model = learner.update(federation.model, step.spec.from_vector(total.total), n_vectors)
+    model = learner.update(federation.model, step.spec.from_vector(total.total), len(total.survivors))
     if learner.next_sum(model) is not None:
         raise ChangeRefusedError(
             f"{learner.name} as it is set has more than one sum, and the later ones follow from the first total: start "

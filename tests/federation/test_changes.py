@@ -15,6 +15,7 @@ import pytest
 
 from analytic import (
     AFL,
+    LDA,
     QDA,
     ClientRows,
     ColumnMap,
@@ -22,9 +23,10 @@ from analytic import (
     FedHiP,
     FixedThresholds,
     QuantileThresholds,
+    RandomMap,
     RowFormat,
     SAFLe,
-    fit_pooled,
+    Weighted,
     save_model,
 )
 from analytic.errors import AnalyticError
@@ -116,14 +118,70 @@ def test_rows_that_are_taken_out_were_never_there(name: str) -> None:
     assert is_as_if(learner, found, {**sites(*OLD), **kept})
 
 
-def test_the_ri_process_goes_with_the_rows() -> None:
-    """Six diagonals come off with the rows of six sites: the weights are those of a start without these."""
-    learner = LEARNERS["afl with RI"]
-    out = {p: ClientRows(site(p).features[:4], site(p).targets[:4]) for p in OLD[:6]}
-    kept = {p: ClientRows(site(p).features[4:], site(p).targets[4:]) for p in OLD[:6]}
-    found = changed(learner, total_of(learner, sites(*OLD)), total_of(learner, out), Change.REMOVE_ROWS)
-    fresh = fit_pooled(learner, ClientRows.pool(list({**sites(*OLD), **kept}.values())))
-    assert learner.weights_bytes(found.model) == learner.weights_bytes(fresh)
+INTERCEPT = ColumnMap(exponents=(0,) * 6, intercept=0)
+OF_ONE_SUM: dict[str, Any] = {
+    "afl": AFL(**LINEAR, ri_gamma=0.25),
+    "afl of real targets": AFL(**LINEAR, ri_gamma=0.25, target_format=RowFormat.parse("Q3.8")),
+    "random": AFL(
+        **LINEAR | {"feature_format": RowFormat.parse("Q5.8")},
+        ri_gamma=0.25,
+        lift=RandomMap(n_features=6, n_columns=9, seed=1, feature_bound=4.0),
+    ),
+    "weighted": Weighted(learner=AFL(**LINEAR, ri_gamma=0.25), max_weight=3),
+    "fedhip": FedHiP(**LINEAR, ridge=1.0, ri_gamma=0.5),
+    "lda": LDA(**LINEAR, ri_gamma=0.25, columns=INTERCEPT),
+    "qda": QDA(**LINEAR, ri_gamma=0.25, columns=INTERCEPT),
+    "safle": replace(LEARNERS["safle"], ri_gamma=2, max_clients=40),
+}
+
+
+SMALL_PARTS = ReleasePolicy(allow=frozenset({Gate.RANK, Gate.SURVIVORS, Gate.COHORT_DIFFERENCE}))
+"""The classes of a QDA become small on a walk."""
+
+
+def rows_of(party: int, name: str, start: int = 0, stop: int = 12) -> ClientRows:
+    """Some of the rows of a site, of the form that a learner takes."""
+    whole = site(party)
+    targets = np.eye(3)[whole.targets] if name == "afl of real targets" else whole.targets
+    weights = 1 + np.arange(12) % 3 if name == "weighted" else None
+    return ClientRows(whole.features, targets, weights).taken(np.arange(start, stop))
+
+
+@pytest.mark.parametrize("name", OF_ONE_SUM)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
+def test_every_walk_of_changes_gives_the_bits_of_a_fresh_start(name: str, seed: int) -> None:
+    """Sites join, leave and take rows out in a random order, with the RI process: after each step the stored total is
+    that of a fresh start over what is left, and so are the weights.
+    """
+    rng, learner = np.random.default_rng(seed), OF_ONE_SUM[name]
+    first_row = dict.fromkeys(range(1, 15), 0)  # rows from here on are in the total
+    held = lambda: {party: rows_of(party, name, start) for party, start in first_row.items()}  # noqa: E731
+    total, newcomer = total_of(learner, held()), 15
+    for step in range(6):
+        change = Change.REMOVE_ROWS if step == 0 else list(Change)[rng.integers(3)]
+        if change is Change.LEAVE and len(first_row) < 10:
+            change = Change.JOIN
+        there = [party for party, start in first_row.items() if start < 8 or change is Change.LEAVE]
+        if change is Change.REMOVE_ROWS and len(there) < 5:
+            change = Change.JOIN
+        if change is Change.JOIN:
+            batch = {party: rows_of(party, name) for party in range(newcomer, newcomer + 5)}
+            newcomer += 5
+            first_row |= dict.fromkeys(batch, 0)
+        else:
+            chosen = sorted(int(party) for party in rng.choice(there, 5, replace=False))
+            if change is Change.LEAVE:
+                batch = {party: rows_of(party, name, first_row.pop(party)) for party in chosen}
+            else:
+                batch = {party: rows_of(party, name, first_row[party], first_row[party] + 4) for party in chosen}
+                first_row |= {party: first_row[party] + 4 for party in chosen}
+        found = changed(learner, total, total_of(learner, batch), change, policy=SMALL_PARTS)
+        fresh = run_federation(learner, held(), choose_modes(["plain"])[0])
+        assert learner.weights_bytes(found.model) == learner.weights_bytes(fresh.model), change
+        assert found.total.survivors == fresh.totals[0].survivors
+        if name != "qda":  # its count of a class's sites does not know which sites kept other rows of the class
+            assert found.total.total.tobytes() == fresh.totals[0].total.tobytes()
+        total = found.total
 
 
 @pytest.mark.parametrize("learner", [LEARNERS["afl"], LEARNERS["fedhip"]], ids=lambda learner: learner.name)
