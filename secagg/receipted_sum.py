@@ -374,6 +374,10 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
                 raise RemoteProtocolError(
                     f"it left this client out, or changed its upload: {error}", peer=SERVER
                 ) from error
+        if kept.survivors is None and self._config.protocol.guarantee.messages_after_vector:
+            raise RemoteProtocolError(
+                "it has a total signed before this client was asked to agree to the survivors", peer=SERVER
+            )
         if kept.survivors != told.survivors and (kept.survivors is not None or not is_client):
             raise RemoteProtocolError("it has other survivors signed than this party agreed to", peer=SERVER)
 

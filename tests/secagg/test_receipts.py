@@ -17,6 +17,7 @@ from support.rows import committee, masked, plain, some_vectors
 
 from federation.modes import find_mode
 from secagg import DurableClient, InOneProcess, Layout, Receipt, run_in_memory
+from secagg.config import SERVER
 from secagg.errors import (
     ConfigurationError,
     HelperMissingError,
@@ -35,7 +36,7 @@ from secagg.receipts import (
     tree_of,
 )
 from secagg.receipts import _tree as merkle_tree
-from secagg.wire import MessageType, Reader, payload_of
+from secagg.wire import MessageType, Reader, payload_of, seal_frame
 
 CLIENTS = (3, 5, 8, 9)
 LAYOUT = Layout.of([("gram", 6, 2**40), ("count", 1, 2**20)])
@@ -222,6 +223,27 @@ def test_nobody_countersigns_other_survivors_than_it_agreed_to(mode: str, by: Si
     lie = CountersignRequest(dropouts=(9,), uploads=root, total=bytes(32), path=paths.get(party, ()))
     with pytest.raises(RemoteProtocolError, match="other survivors signed than this party agreed to"):
         hand.sessions[party].receive(resealed(hand.requests[party], lie.to_payload()))
+
+
+def test_nobody_countersigns_before_it_agreed_to_the_survivors() -> None:
+    """The server asks at once for a total that never was: without the check a whole quorum signs it, and the client
+    that is left out holds no evidence.
+    """
+    hand = ByHand(receipted(), VECTORS)
+    sent = hand.until(MessageType.MASKED_INPUT)
+    root, paths = tree_of({party: hashlib.sha256(sent[party]).digest() for party in CLIENTS[:-1]})
+    for party in CLIENTS[:-1]:
+        request = seal_frame(
+            MessageType.COUNTERSIGN_REQUEST,
+            CountersignRequest(dropouts=CLIENTS[-1:], uploads=root, total=bytes(32), path=paths[party]).to_payload(),
+            digest=hand.config.digest,
+            sender=SERVER,
+            recipient=party,
+            identity=SERVER_KEY,
+        )
+        with pytest.raises(RemoteProtocolError, match="before this client was asked to agree to the survivors"):
+            hand.sessions[party].receive(request)
+    assert hand.finishes_exactly() == CLIENTS
 
 
 def test_nobody_countersigns_before_its_vector_left_or_where_it_gives_none() -> None:
