@@ -12,6 +12,7 @@ from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL, DeepModel
 from analytic.errors import (
     AnalyticError,
+    DivergedError,
     InvalidRowsError,
     NotPositiveDefiniteError,
     NotReadyError,
@@ -56,6 +57,7 @@ __all__ = [
     "ColumnMap",
     "DeepAFL",
     "DeepModel",
+    "DivergedError",
     "Encoding",
     "FedHiP",
     "FedHiPModel",

@@ -36,5 +36,9 @@ class WrongProductError(AnalyticError):
     """The BLAS of a machine multiplied whole numbers wrongly; what it computed is not to be trusted."""
 
 
+class DivergedError(AnalyticError):
+    """Rounds with a stated step went away from the answer."""
+
+
 class NotReadyError(AnalyticError):
     """A model was asked for something before the total it needs has arrived."""

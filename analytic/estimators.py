@@ -458,7 +458,7 @@ class LogisticClassifier(Classifier):
     class_weight: dict[Any, int] | str | None = None
     lift: RandomMap | None = None
     n_rounds: int = 5
-    step: float = 8.0
+    step: float | None = None
     scale: float = 10.0
 
     def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> Logistic:

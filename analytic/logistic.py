@@ -1,9 +1,12 @@
 """Softmax rounds: a least-squares classifier's weights moved toward those of logistic regression by a few sums more.
 
 The first sums are AFL's. From its weights, scaled, each further sum is the gradient X^T (Y - softmax(X W)) of all rows,
-and W moves by ``step`` (G + ridge I)^-1 times it: Newton's direction with the Gram of the first sum in place of
-every round's own Hessian, which is never larger than half of it (Boehning, Ann. Inst. Statist. Math. 1992). That bound
-allows a step of 2; where rows are classified with confidence the Hessian is far smaller, and longer steps pay.
+and W moves by a step times (G + ridge I)^-1 times it: Newton's direction with the Gram of the first sum in place of
+every round's own Hessian, which is never larger than half of it (Boehning, Ann. Inst. Statist. Math. 1992). So a step
+of 2 never overshoots, and the first one is 2. Where rows are classified with confidence the Hessian is far smaller, and
+longer steps pay: each later step is the shorter secant step of the last two gradients in the metric of G + ridge I
+(Barzilai and Borwein, IMA J. Numer. Anal. 1988), at least 2 and at most twice the one before. A constant step can be
+stated instead; one that overshoots makes the gradient grow, which is refused.
 
 Rows are those of AFL's sum, on its lattice; scores are exact products, correctly rounded, and ``softmax`` is one of
 integers. So a gradient is a sum of integers like every other, the same on every machine. Behind a row map a gradient is
@@ -15,6 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -22,7 +26,7 @@ from numpy.typing import NDArray
 
 from analytic.afl import AFL, LinearModel
 from analytic.checked_products import check_product
-from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
+from analytic.errors import DivergedError, InvalidRowsError, NotReadyError, SpecificationError
 from analytic.evaluation import TallySpec
 from analytic.integer_maps import EXACT_BITS, FixedRows, scores, softmax
 from analytic.learner import AroundLinear, ClientRows, SumSpec, canonical_context
@@ -33,11 +37,46 @@ from analytic.sensitivity import Adjacency, BoundedSum, Unit, gradient_sensitivi
 from analytic.statistics import LABELS, Statistics, check_labels, one_hot
 from analytic.whole_numbers import settle_whole_numbers
 
+SAFE_STEP, LONGEST_STEP = 2.0, 64.0
+"""Where steps lie that follow from the gradients."""
+
 DAMPING = 0.6
 """Multiple of the noise's operator norm in the ridge of a step behind a row map."""
 
 RESIDUALS = RowFormat(integer_bits=1, fraction_bits=15)
 """The lattice of residuals, labels minus probabilities."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Move:
+    """The last round, from which the next step follows.
+
+    Args:
+        gradient: X^T (Y - softmax(X W)), shape (d, c), in units of the sum.
+        direction: (G + ridge I)^-1 times it, shape (d, c).
+        step: what W moved by along it.
+    """
+
+    gradient: NDArray[np.int64]
+    direction: FloatMatrix
+    step: float
+
+    @property
+    def size(self) -> float:
+        """The squared length of the gradient in the metric of (G + ridge I)^-1, rounded once."""
+        return exact_inner(self.direction, self.gradient)
+
+    def next_step(self, gradient: NDArray[np.int64], direction: FloatMatrix) -> float:
+        """Return the secant step <s, y> / <y, (G + ridge I)^-1 y>, where W moved by s and the gradient fell by y.
+
+        It is at least ``SAFE_STEP`` and at most twice the last one or ``LONGEST_STEP``. Each product is rounded once.
+        """
+        drop = self.gradient - gradient
+        along = exact_inner(self.direction, drop)
+        length = exact_inner(self.direction - direction, drop)
+        if along <= 0 or length <= 0:  # no curvature was seen, because of noise
+            return self.step
+        return min(max(self.step * (along / length), SAFE_STEP), 2 * self.step, LONGEST_STEP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,12 +88,14 @@ class LogisticModel:
         n_rounds: rounds behind them.
         pooled: the statistics of the first sum; None at a party that did not see it, which is no client's matter.
         survivors: how many clients they are of.
+        last: the last round; None before one, and where ``pooled`` is.
     """
 
     linear: LinearModel
     n_rounds: int = 0
     pooled: Statistics | None = None
     survivors: int = 0
+    last: Move | None = None
 
     @property
     def weights(self) -> FloatMatrix:
@@ -74,7 +115,7 @@ class Logistic(AroundLinear):
         learner: AFL for class labels, with its formats, map of columns, random features or row map, and its ridge,
             which here only bounds the steps.
         n_rounds: gradients, T.
-        step: what each direction is multiplied by.
+        step: what each direction is multiplied by; None takes 2 and then secant steps.
         scale: what AFL's weights are multiplied by at first: least-squares scores lie between 0 and 1, and a softmax
             of these is nearly uniform.
         first_share: behind a row map, part of the budget of statistics and gradients that the statistics get.
@@ -85,7 +126,7 @@ class Logistic(AroundLinear):
 
     learner: AFL
     n_rounds: int = 5
-    step: float = 8.0
+    step: float | None = None
     scale: float = 10.0
     first_share: float = 0.4
 
@@ -99,7 +140,8 @@ class Logistic(AroundLinear):
                 f"softmax rounds are for at least two classes and no RI process, not for {inner.n_targets} targets in "
                 f"{inner.target_format} with gamma {inner.ri_gamma:g}"
             )
-        if self.n_rounds < 1 or not all(math.isfinite(own) and own > 0 for own in (self.step, self.scale)):
+        stated = (self.scale,) if self.step is None else (self.step, self.scale)
+        if self.n_rounds < 1 or not all(math.isfinite(own) and own > 0 for own in stated):
             raise SpecificationError(
                 f"softmax rounds need at least one round, and a step and a scale above 0, not {self.n_rounds}, "
                 f"{self.step} and {self.scale}"
@@ -170,6 +212,7 @@ class Logistic(AroundLinear):
 
         Raises:
             NotReadyError: a gradient where the first sum's total is not at hand.
+            DivergedError: a stated step that overshoots: the exact gradient grew.
         """
         if model.linear.solution is None:
             linear = self.learner.update(model.linear, total, survivors)
@@ -181,13 +224,29 @@ class Logistic(AroundLinear):
             raise NotReadyError("a step needs the Gram of the first sum, which this party has not seen")
         directed = Statistics(gram=model.pooled.gram, cross=total["gradient"], count=model.pooled.count)
         direction = self._directing.solve(directed, model.survivors, target_format=RESIDUALS)
+        move = self._move(model, total["gradient"], direction.weights)
         before = model.linear.solution
         after = replace(
             direction,
-            weights=before.weights + direction.weights * self.step,
+            weights=before.weights + direction.weights * move.step,
             certified=before.certified and direction.certified,
         )
-        return replace(model, linear=replace(model.linear, solution=after), n_rounds=model.n_rounds + 1)
+        linear = replace(model.linear, solution=after)
+        return replace(model, linear=linear, n_rounds=model.n_rounds + 1, last=move)
+
+    def _move(self, model: LogisticModel, gradient: NDArray[np.int64], direction: FloatMatrix) -> Move:
+        """Choose the step of a round, or refuse a stated one that overshot."""
+        last = model.last
+        if self.step is None:
+            step = SAFE_STEP if last is None else last.next_step(gradient, direction)
+            return Move(gradient=gradient, direction=direction, step=step)
+        move = Move(gradient=gradient, direction=direction, step=self.step)
+        if self.row_map is None and self.step > SAFE_STEP and last is not None and move.size > last.size:
+            raise DivergedError(
+                f"the gradient of round {model.n_rounds + 1} is longer than the one before: steps of {self.step:g} "
+                "overshoot on these rows, and the weights would be worse than those of afl; leave step out"
+            )
+        return move
 
     def over(self, denominator: int) -> Self:
         """The learner for sums that hold everything so many times, a power of two."""
@@ -290,6 +349,24 @@ class Logistic(AroundLinear):
         if not 0 <= n_rounds <= self.n_rounds:
             raise ModelFileError(f"{parts.source}: it has {n_rounds} rounds behind it, outside 0 to {self.n_rounds}")
         return LogisticModel(linear=self.learner.put_together(parts), n_rounds=n_rounds)
+
+
+def exact_inner(weights: FloatMatrix, units: NDArray[np.int64]) -> float:
+    """Return the sum of products of float64 numbers and integers, exact and rounded once.
+
+    Each factor is split into halves of at most 27 bits, whose products are exact in float64; ``math.fsum`` rounds their
+    sum once. Products below 2^-1022 or beyond 2^1023 are out of reach of weights and of integers below 2^63.
+    """
+    if not units.size:
+        return 0.0
+    mantissas, exponents = np.frexp(weights.ravel())
+    high = np.ldexp(np.trunc(np.ldexp(mantissas, 26)), -26)
+    parts = [np.ldexp(high, exponents), np.ldexp(mantissas - high, exponents)]
+    whole = units.ravel()
+    lower = whole & ((1 << 26) - 1)
+    middle = (whole >> 26) & ((1 << 26) - 1)
+    limbs = [lower, middle << 26, (whole >> 52) << 52]
+    return math.fsum(chain.from_iterable((part * limb.astype(np.float64)).tolist() for part in parts for limb in limbs))
 
 
 def _product(rows: FixedRows, residuals: FloatMatrix) -> NDArray[np.int64]:

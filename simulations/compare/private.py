@@ -79,7 +79,7 @@ class PrivacyTerms:
     client_rows: int = 1
     n_layers: int | None = None
     n_rounds: int | None = None
-    step: float = 8.0
+    step: float | None = None
     scale: float = 10.0
     d_phi: int = 64
     d_f: int = 64
@@ -607,7 +607,7 @@ PRIVATE_FORMS: Mapping[str, Mapping[str, Any]] = {
     "afl": {},
     "fedhip": {"alphas": DEFAULT_ALPHAS},
     "random": {"d_phi": 64, "activation": "gelu", "variance": 1.0},
-    "logistic": {"n_rounds": 5, "step": 8.0, "scale": 10.0},
+    "logistic": {"n_rounds": 5, "step": None, "scale": 10.0},
     "deepafl": {"n_layers": 1, "d_phi": 64, "d_f": 64},
     "safle": {"n_buckets": 2, "group_size": 1, "low": 0.0, "high": 1.0},
 }
