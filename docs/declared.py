@@ -9,6 +9,7 @@ from typing import Any
 
 from federation.console.declaration import option_lines
 from simulations.audit.audit import Audit
+from simulations.bench.command import COMMAND as BENCH
 from simulations.bench.command import BenchReport
 from simulations.command_line.commands import COMMANDS
 from simulations.compare.comparison import Comparison
@@ -27,7 +28,7 @@ def fill(text: str) -> str:
 
 def options(name: str) -> str:
     """Return the table of a command's options."""
-    (command,) = (command for command in COMMANDS if command.name == name)
+    (command,) = (command for command in (*COMMANDS, BENCH) if command.name == name)
     rows = (
         (f"`{line.flag} {line.metavar}`".replace(" `", "`"), line.default, line.help)
         for line in option_lines(command.options)

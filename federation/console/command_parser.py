@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any, NoReturn
 
@@ -82,17 +82,26 @@ def run_one_of(
         subparser = group.add_parser(command.name, help=command.summary)
         command.add_arguments(subparser)
         subparser.set_defaults(run=command)
-    try:
+
+    def parse_and_run() -> int:
         arguments = parser.parse_command(sys.argv[1:] if argv is None else argv, example=example)
         code: int = arguments.run(arguments)
-    except (FederationError, AnalyticError, SecureSumError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return FAILED
-    except MemoryError as error:  # numpy says how much it wanted, Python says nothing
-        reason = f" ({error})" if str(error) else ""
-        print(f"error: not enough memory{reason}; use fewer features, rows or clients", file=sys.stderr)
-        return FAILED
-    return code
+        return code
+
+    return _with_errors_printed(parse_and_run)
+
+
+def run_single(command: Command[Any], argv: Sequence[str] | None, *, prog: str) -> int:
+    """Run a program that has one command; the exit code. Every error that has a reason is one message.
+
+    Args:
+        command: its options follow the program's name, without a command's name before them.
+        argv: its arguments; None for those of the process.
+        prog: what is typed before them.
+    """
+    parser = CommandParser(prog=prog)
+    command.add_arguments(parser)
+    return _with_errors_printed(lambda: command(parser.parse_args(argv)))
 
 
 def run_commands(
@@ -116,3 +125,15 @@ def run_commands(
     """
     parser = CommandParser(prog=prog, description=description, epilog=epilog)
     return run_as_process(lambda: run_one_of(commands, parser, argv, example=example), alone=argv is None)
+
+
+def _with_errors_printed(run: Callable[[], int]) -> int:
+    try:
+        return run()
+    except (FederationError, AnalyticError, SecureSumError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except MemoryError as error:  # numpy says how much it wanted, Python says nothing
+        reason = f" ({error})" if str(error) else ""
+        print(f"error: not enough memory{reason}; use fewer features, rows or clients", file=sys.stderr)
+        return FAILED

@@ -1,4 +1,4 @@
-"""The command ``bench``: speed and size beside floors and peers, as Markdown tables and as JSON."""
+"""The command: speed and size beside floors and peers, as Markdown tables and as JSON."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class SectionRecord(Record, title="section"):
         return cls(section=section.letter, title=section.title, method=section.method, rows=tuple(rows))
 
 
-class BenchReport(Record, title="Report of python -m simulations bench"):
+class BenchReport(Record, title="Report of python -m simulations.bench"):
     """Readers must ignore names that they do not know."""
 
     kind: Literal["analytic-secagg/bench/1"] = Field(default="analytic-secagg/bench/1", serialization_alias="schema")
@@ -90,7 +90,7 @@ def _sections(text: str) -> tuple[Section, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
-    """All that ``bench`` understands."""
+    """All that the command understands."""
 
     sections: tuple[Section, ...] = option(
         "which", _sections, default=tuple(SECTIONS.values()), metavar="a,b,...", shown="all"
@@ -168,11 +168,11 @@ def _examples() -> str:
 {sections}
 
 examples:
-  python -m simulations bench --json bench.json
+  python -m simulations.bench --json bench.json
       everything; on two cores about twenty minutes, most of it the session of 10 000 clients
-  python -m simulations bench --sections a,c,d
+  python -m simulations.bench --sections a,c,d
       some of it
-  python -m simulations bench --quick --sections c,e
+  python -m simulations.bench --quick --sections c,e
       small sizes, seconds; the goals are stated for the full ones
 
 The tables are Markdown, so that they can stand in a document as they are. A ratio is the median of the rounds' own

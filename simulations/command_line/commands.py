@@ -13,12 +13,11 @@ from federation.console.command_parser import CommandParser, run_one_of
 from federation.console.declaration import Command
 from federation.console.process import exit_codes
 from simulations.audit.command import COMMAND as AUDIT
-from simulations.bench.command import COMMAND as BENCH
 from simulations.command_line.parameters_command import COMMAND as PARAMETERS
 from simulations.compare.command import COMMAND as COMPARE
 from simulations.data.features_command import COMMAND as FEATURES
 
-COMMANDS: tuple[Command[Any], ...] = (COMPARE, AUDIT, FEATURES, PARAMETERS, BENCH)
+COMMANDS: tuple[Command[Any], ...] = (COMPARE, AUDIT, FEATURES, PARAMETERS)
 
 DISTRIBUTION = "analytic-secagg"
 """What pip calls this project; its console script has the same name."""

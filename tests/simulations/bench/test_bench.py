@@ -12,8 +12,8 @@ import pytest
 
 from federation.errors import FederationError
 from federation.modes import MODES
-from simulations.__main__ import main
 from simulations.bench import command, masked_client, sessions
+from simulations.bench.__main__ import main
 from simulations.bench.command import SECTIONS, SectionRecord, section_table
 from simulations.bench.masked_client import add_keystreams
 from simulations.bench.measure import (
@@ -149,7 +149,7 @@ def test_the_command_prints_tables_and_writes_json(
 ) -> None:
     monkeypatch.setattr(command, "SILENT_SECONDS", 0)
     file = tmp_path / "bench.json"
-    assert main(["bench", "--quick", "--sections", "c", "--json", str(file)]) == 0
+    assert main(["--quick", "--sections", "c", "--json", str(file)]) == 0
     printed = capsys.readouterr()
     assert "### c. Bytes on the wire" in printed.out
     assert "6 of 7 goals met" in printed.out

@@ -9,7 +9,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,7 +91,6 @@ WRONG = [
     ("features --backbon resnet18", "unknown argument --backbon: did you mean --backbone\\?"),
     ("features --backbone resnet", "did you mean resnet18\\?"),
     ("features", "the following arguments are required: --images, --backbone, --out"),
-    ("bench --quik", "did you mean --quick\\?"),
     ("parameters 10", "unknown argument 10; see python -m simulations parameters --help"),
     # numbers: missing, no number, out of range, not finite, far too large
     ("compare --clients", "argument --clients: expected one argument"),
@@ -127,8 +125,6 @@ WRONG = [
     ("parameters --clients 5,", "without empty places"),
     ("parameters --security-bits inf", "needs a number above 0, such as 40, not 'inf'"),
     ("parameters --features 0", "needs a whole number from 1 to"),
-    ("bench --runs 4", "--runs: needs a whole number of at least 5, not '4'"),
-    ("bench --sections a,z", "--sections: needs letters out of a,b,c,d,e,f,g,h,i with commas between, not 'a,z'"),
     ("features --backbone vgg11 --images i --weights w --out o --workers 0", "a whole number from 1 to 256, not '0'"),
     ("features --backbone vgg11 --images i --weights w --out o --batch-size 0", "of at least 1, not '0'"),
     # arguments that are right alone
@@ -147,7 +143,6 @@ WRONG = [
     ),
     ("compare --epsilon 1 --dropout 0.7", "a masked sum of 3 clients needs 2 to stay .* leaves 1; use a smaller rate"),
     ("compare --epsilon 1 --ridge cv", "--ridge cv has no private form, and --epsilon asks for one: state a ridge"),
-    ("bench --runs 4", "at least 5"),
     ("compare --epsilon 1 --ri 1", "--ri has no effect on what --epsilon adds: .* leave out one of the two"),
     ("compare --ridge cv --ri 1", "cv has no RI process, .*: leave --ri out, or state the ridge"),
     ("compare --epsilon 1 --learner deepafl --option gamma=1", "takes n_layers, d_phi, d_f with --option, not gamma"),
@@ -189,12 +184,11 @@ WRONG = [
     ("compare --data good.npz --html good.npz", "--data and --html both name good.npz; give each its own file"),
     ("audit --json missing/o", "create it first"),
     ("audit --data good.npz --json good.npz", "--data and --json both name good.npz"),
-    ("bench --json dir.npz", "it is a folder; name a file in it"),
     ("features --backbone vgg11 --images i --weights w --out missing/o", "the folder missing does not exist"),
     ("features --backbone vgg11 --images i --weights w --out w", "--weights and --out both name w"),
     ("features --backbone vgg11 --images i --weights w --out o", "i needs the subfolders train and test"),
     # learners, baselines and runs
-    ("contrast", "argument COMMAND: needs one of compare, audit, features, parameters, bench, not 'contrast'"),
+    ("contrast", "argument COMMAND: needs one of compare, audit, features, parameters, not 'contrast'"),
     ("compare --speed 9", "unknown argument --speed"),
     ("compare --dataset iri", "needs one of digits, breast_cancer, diabetes, iris, .*lfw_people, not 'iri'"),
     ("audit --dataset diabetes", "attacks look for rows of classes; diabetes has real targets"),
@@ -304,8 +298,6 @@ LONG = {
     "features --backbone resnet18 --images cifar10": "downloads weights",
     "features --backbone resnet18 --layers": "downloads weights",
     "features --backbone sentence": "downloads weights",
-    "bench --json": "twenty minutes",
-    "bench --sections a,c,d": "minutes",
 }
 """Examples of the help that are read but not run, by how they begin, and why. Those of one word run in test_main."""
 
@@ -448,40 +440,6 @@ def test_a_signal_while_the_program_loads(number: signal.Signals, tmp_path: Path
     said = [line for line in errors.splitlines() if not line.startswith("import time:")]
     assert (process.returncode, output, said) == (SIGNALS[number], "", ["stopped; no file is half-written"])
     assert os.listdir(tmp_path) == []
-
-
-def is_gone(group: int) -> bool:
-    """Whether a process group ends within seconds. A killed child that the second signal orphaned waits for init."""
-    for _ in range(200):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
-    return False
-
-
-@pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.usefixtures("ctrl_c")
-def test_a_signal_while_a_benchmark_waits_for_its_child(number: signal.Signals, tmp_path: Path) -> None:
-    """One process is told, twice; it and the session that it started are gone, and no file is there."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "simulations", "bench", "--sections", "g", "--json", "out.json"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        assert process.stdout
-        assert process.stdout.readline().startswith("|")  # the machine's table comes first
-        process.send_signal(number)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate()
-    assert process.returncode in (SIGNALS[number], SIGNALS[signal.SIGINT])
-    assert errors == "stopped; no file is half-written\n"
-    assert os.listdir(tmp_path) == []
-    assert is_gone(process.pid)
 
 
 @pytest.fixture

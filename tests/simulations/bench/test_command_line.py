@@ -1,0 +1,116 @@
+"""Wrong input, the help and its examples, and signals while a session runs in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from federation.console.command_parser import CommandParser
+from simulations.bench.__main__ import main
+from simulations.bench.command import COMMAND
+
+ROOT = Path(__file__).resolve().parents[3]
+SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+WRONG = [
+    ("--quik", "unknown argument --quik: did you mean --quick\\?; see python -m simulations.bench --help"),
+    ("--runs 4", "--runs: needs a whole number of at least 5, not '4'"),
+    ("--sections a,z", "--sections: needs letters out of a,b,c,d,e,f,g,h,i with commas between, not 'a,z'"),
+    ("--json folder", "it is a folder; name a file in it"),
+]
+
+LONG = ("--json bench.json", "--sections a,c,d")
+"""Examples of the help that are read but not run: they take minutes."""
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG, ids=lambda value: value[:20])
+def test_wrong_input_is_one_message_code_2_and_no_file(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    assert main(text.split()) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: ")
+    assert output.err.count("\n") == 1
+    assert re.search(message, output.err)
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def parser() -> CommandParser:
+    made = CommandParser(prog="python -m simulations.bench")
+    COMMAND.add_arguments(made)
+    return made
+
+
+def examples() -> list[str]:
+    return re.findall(r"^  python -m simulations.bench (.*)$", str(parser().epilog), flags=re.M)
+
+
+@pytest.mark.parametrize("text", examples())
+def test_the_parser_takes_every_example(text: str) -> None:
+    parser().parse_args(shlex.split(text))
+
+
+def test_the_short_example_works(capsys: pytest.CaptureFixture[str]) -> None:
+    (short,) = set(examples()) - set(LONG)
+    assert main(shlex.split(short)) == 0
+    output = capsys.readouterr()
+    assert re.findall(r"^### (\w)\.", output.out, flags=re.M) == ["c", "e"]
+
+
+def test_the_help_ends_with_the_exit_codes() -> None:
+    codes = re.findall(r"(\d+)\s+\w", str(parser().epilog).split("exit code: ")[1])
+    assert codes == ["0", "2", "130", "141", "143"]
+
+
+def is_gone(group: int) -> bool:
+    """Whether a process group ends within seconds. A killed child that the second signal orphaned waits for init."""
+    for _ in range(200):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """Let children hear SIGINT, which a shell's background jobs ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.usefixtures("_interruptible")
+def test_a_signal_while_a_session_runs(number: signal.Signals, tmp_path: Path) -> None:
+    """One process is told, twice; it and the session that it started are gone, and no file is there."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "simulations.bench", "--sections", "g", "--json", str(tmp_path / "out.json")],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("|")  # the machine's table comes first
+        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert process.returncode in (SIGNALS[number], SIGNALS[signal.SIGINT])
+    assert errors == "stopped; no file is half-written\n"
+    assert os.listdir(tmp_path) == []
+    assert is_gone(process.pid)
