@@ -17,6 +17,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.ext.napoleon import Config, GoogleDocstring
 from sphinx.util.nodes import make_refnode
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `benchmarks`, which is not installed
 sys.path.insert(0, str(Path(__file__).parent))
 from declared import fill
 from state_picture import DrawStates

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from benchmarks.command import COMMAND as BENCH
+from benchmarks.command import BenchReport
 from federation.console.declaration import option_lines
 from simulations.audit.audit import Audit
-from simulations.bench.command import COMMAND as BENCH
-from simulations.bench.command import BenchReport
 from simulations.command_line.commands import COMMANDS
 from simulations.compare.comparison import Comparison
 from simulations.report.document import Record

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("secagg", "analytic", "federation", "simulations")
+PACKAGES = ("secagg", "analytic", "federation", "simulations", "benchmarks")
 
 FORBIDDEN_ARROWS = (
     ("secagg", "analytic"),
@@ -23,9 +23,10 @@ FORBIDDEN_ARROWS = (
     ("secagg", "simulations"),
     ("analytic", "simulations"),
     ("federation", "simulations"),
+    *((package, "benchmarks") for package in PACKAGES if package != "benchmarks"),
 )
 """(from, to): sums know no learning, learning knows no cryptography, and neither knows who puts them together; what a
-deployment runs knows no experiments."""
+deployment runs knows no experiments. No package imports the benchmarks, which are not installed."""
 
 HEAVY = frozenset({"torch", "torchvision", "tenseal", "opacus", "dp_accounting", "flwr", "nvflare"})
 """Optional dependencies: whoever needs one imports it where it is used, so that the core runs without them."""
@@ -244,7 +245,7 @@ def test_heavy_packages_stay_out_of_the_core_at_load(package: str) -> None:
     assert not heavy, shown(heavy)
 
 
-@pytest.mark.parametrize("package", ["federation", "simulations"])
+@pytest.mark.parametrize("package", ["federation", "simulations", "benchmarks"])
 def test_the_rest_loads_without_heavy_packages(package: str) -> None:
     """All but the engines' own parts, which cannot be written without them."""
     heavy = [

@@ -130,7 +130,7 @@ def test_the_sdist_holds_sources_tests_and_documents(built: Built) -> None:
     root = f"analytic_secagg-{PROJECT['version']}/"
     with tarfile.open(built.sdist) as archive:
         files = {member.name.removeprefix(root) for member in archive if member.isfile()}
-    rooms = (*PACKAGES, "docs", "tests")
+    rooms = (*PACKAGES, "benchmarks", "docs", "tests")
     assert under(files, *rooms) == under(built.sources, *rooms)
     pages = {name for name in built.sources if "/" not in name and name.endswith((".md", ".cff"))}
     assert {*pages, "LICENSE", "Makefile", "pyproject.toml"} <= files
@@ -196,10 +196,7 @@ def check_imports(bin_: Path, cwd: Path, sources: set[str]) -> None:
     """All modules load but those that are written in an extra's own classes, and no extra is there."""
     found = json.loads(run(bin_ / "python", "-c", IMPORT_EVERYTHING, *NEEDED_BY_EXTRAS, cwd=cwd))
     assert found["unwanted"] == []
-    of_engines = {
-        "flwr": ("federation.flower.", "simulations.bench.flower_"),
-        "nvflare": ("federation.nvflare.",),
-    }
+    of_engines = {"flwr": "federation.flower.", "nvflare": "federation.nvflare."}
     assert all(name.startswith(of_engines[wanted]) for name, wanted in found["missing"].items())
     paths = {name for name in under(sources, *PACKAGES) if name.endswith(".py")}
     assert {*found["modules"], *found["missing"]} == {module_name(path) for path in paths if "/template/" not in path}

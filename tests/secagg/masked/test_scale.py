@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from benchmarks import liars
 from secagg import MaskedSum, run_in_memory
-from simulations.bench import liars
 
 
 @pytest.mark.parametrize("server_may_lie", [False, True])

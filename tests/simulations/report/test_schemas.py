@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from simulations.bench.command import COMMAND as BENCH
+from benchmarks.command import COMMAND as BENCH
 from simulations.command_line.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -15,6 +15,7 @@ import numpy as np
 
 from analytic.row_format import RowFormat
 from analytic.statistics import Statistics, StatisticsSpec
+from benchmarks.measure import Goal, Row, Section, Settings, Spread, in_own_process, one_thread, spaced
 from federation.modes import MODES
 from secagg import (
     Assumptions,
@@ -29,7 +30,6 @@ from secagg import (
 )
 from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, make_room
 from secagg.in_memory import Parties
-from simulations.bench.measure import Goal, Row, Section, Settings, Spread, in_own_process, one_thread, spaced
 from simulations.compare.memory import peak_rss_bytes
 
 N_CLASSES, ROWS_A_CLIENT, ROOM = 10, 20, 32
@@ -167,7 +167,7 @@ def by_cohort_size(settings: Settings) -> Iterator[Row]:
 
 def _in_own_process(mode: str, n_clients: int, n_features: int) -> Measured:
     what = f"{n_clients} clients ({mode})"
-    return in_own_process("simulations.bench.sessions", mode, n_clients, n_features, what=what)
+    return in_own_process("benchmarks.sessions", mode, n_clients, n_features, what=what)
 
 
 def _row(mode: str, n_clients: int, runs: Sequence[Measured]) -> Row:

@@ -10,13 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federation.errors import FederationError
-from federation.modes import MODES
-from simulations.bench import command, masked_client, sessions
-from simulations.bench.__main__ import main
-from simulations.bench.command import SECTIONS, SectionRecord, section_table
-from simulations.bench.masked_client import add_keystreams
-from simulations.bench.measure import (
+from benchmarks import command, masked_client, sessions
+from benchmarks.__main__ import main
+from benchmarks.command import SECTIONS, SectionRecord, section_table
+from benchmarks.masked_client import add_keystreams
+from benchmarks.measure import (
     Goal,
     Row,
     Settings,
@@ -27,6 +25,8 @@ from simulations.bench.measure import (
     one_thread,
     quotient,
 )
+from federation.errors import FederationError
+from federation.modes import MODES
 
 QUICK = Settings(quick=True)
 BANDS = {

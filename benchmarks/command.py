@@ -12,15 +12,15 @@ from typing import Literal
 
 from pydantic import Field
 
+from benchmarks import learning
+from benchmarks.liars import BY_LIARS
+from benchmarks.masked_client import MASKING, WHOLE_CLIENT, WIRE_BYTES
+from benchmarks.measure import Figure, Row, Section, Settings, Spread, describe_machine, one_thread, spaced
+from benchmarks.sessions import BY_COHORT_SIZE, BY_MODE
 from federation.console.arguments import file, items
 from federation.console.declaration import Command, option, part
 from federation.console.output_files import OutputFile
 from federation.errors import UsageError
-from simulations.bench import learning
-from simulations.bench.liars import BY_LIARS
-from simulations.bench.masked_client import MASKING, WHOLE_CLIENT, WIRE_BYTES
-from simulations.bench.measure import Figure, Row, Section, Settings, Spread, describe_machine, one_thread, spaced
-from simulations.bench.sessions import BY_COHORT_SIZE, BY_MODE
 from simulations.command_line.progress import SILENT_SECONDS
 from simulations.report.document import Record
 
@@ -68,7 +68,7 @@ class SectionRecord(Record, title="section"):
         return cls(section=section.letter, title=section.title, method=section.method, rows=tuple(rows))
 
 
-class BenchReport(Record, title="Report of python -m simulations.bench"):
+class BenchReport(Record, title="Report of python -m benchmarks"):
     """Readers must ignore names that they do not know."""
 
     kind: Literal["analytic-secagg/bench/1"] = Field(default="analytic-secagg/bench/1", serialization_alias="schema")
@@ -168,11 +168,11 @@ def _examples() -> str:
 {sections}
 
 examples:
-  python -m simulations.bench --json bench.json
+  python -m benchmarks --json bench.json
       everything; on two cores about twenty minutes, most of it the session of 10 000 clients
-  python -m simulations.bench --sections a,c,d
+  python -m benchmarks --sections a,c,d
       some of it
-  python -m simulations.bench --quick --sections c,e
+  python -m benchmarks --quick --sections c,e
       small sizes, seconds; the goals are stated for the full ones
 
 The tables are Markdown, so that they can stand in a document as they are. A ratio is the median of the rounds' own

@@ -1,4 +1,4 @@
-"""The command line: ``python -m simulations.bench``."""
+"""The command line: ``python -m benchmarks``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     # Here, since loading takes a second or more, in which Ctrl-C must do what it does at any other moment.
+    from benchmarks.command import COMMAND
     from federation.console.command_parser import run_single
-    from simulations.bench.command import COMMAND
 
-    return run_single(COMMAND, argv, prog="python -m simulations.bench")
+    return run_single(COMMAND, argv, prog="python -m benchmarks")
 
 
 if __name__ == "__main__":

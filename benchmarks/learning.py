@@ -11,7 +11,7 @@ from analytic.counts import Counts, CountSpec
 from analytic.row_format import RowFormat
 from analytic.solve import solve_ridge
 from analytic.statistics import BLOCK_ROWS, Statistics, StatisticsSpec
-from simulations.bench.measure import (
+from benchmarks.measure import (
     Goal,
     Row,
     Section,

@@ -14,11 +14,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from secagg import Assumptions, CommitteeSum, InsecureSeededEntropy, Layout, MaskedSum, run_in_memory
-from secagg.primitives.mask_stream import MOST_THREADS, add_masks
-from secagg.ring import RingVector
-from secagg.sums import CLIENT_ROLE
-from simulations.bench.measure import (
+from benchmarks.measure import (
     Goal,
     Row,
     Section,
@@ -32,6 +28,10 @@ from simulations.bench.measure import (
     spaced,
     wall_seconds,
 )
+from secagg import Assumptions, CommitteeSum, InsecureSeededEntropy, Layout, MaskedSum, run_in_memory
+from secagg.primitives.mask_stream import MOST_THREADS, add_masks
+from secagg.ring import RingVector
+from secagg.sums import CLIENT_ROLE
 from simulations.command_line.parameters_command import layout_of_statistics, planned_sum
 
 PIECE_BYTES = 1 << 18

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measure import Goal, Row, Section, Settings, Spread, in_own_process, one_thread, spaced
 from secagg import (
     Assumptions,
     InMemoryRun,
@@ -30,7 +31,6 @@ from secagg.masked import client
 from secagg.masked.messages import UnmaskShares
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import MessageType, Reader, message_type, payload_of, seal_frame
-from simulations.bench.measure import Goal, Row, Section, Settings, Spread, in_own_process, one_thread, spaced
 from simulations.compare.memory import peak_rss_bytes
 
 LAYOUT = Layout.of([("gram", 300, 2**45), ("count", 1, 2**30)])
@@ -147,7 +147,7 @@ def by_liars(settings: Settings) -> Iterator[Row]:
         for server in SERVERS:
             case = f"{spaced(n_clients)} clients, {server} server"
             none, some = (
-                in_own_process("simulations.bench.liars", n_clients, n_liars, server, what=f"{case}, {n_liars} liars")
+                in_own_process("benchmarks.liars", n_clients, n_liars, server, what=f"{case}, {n_liars} liars")
                 for n_liars in (0, N_LIARS)
             )
             yield Row(

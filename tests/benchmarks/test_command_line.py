@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.__main__ import main
+from benchmarks.command import COMMAND
 from federation.console.command_parser import CommandParser
-from simulations.bench.__main__ import main
-from simulations.bench.command import COMMAND
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 WRONG = [
-    ("--quik", "unknown argument --quik: did you mean --quick\\?; see python -m simulations.bench --help"),
+    ("--quik", "unknown argument --quik: did you mean --quick\\?; see python -m benchmarks --help"),
     ("--runs 4", "--runs: needs a whole number of at least 5, not '4'"),
     ("--sections a,z", "--sections: needs letters out of a,b,c,d,e,f,g,h,i with commas between, not 'a,z'"),
     ("--json folder", "it is a folder; name a file in it"),
@@ -48,13 +48,13 @@ def test_wrong_input_is_one_message_code_2_and_no_file(
 
 
 def parser() -> CommandParser:
-    made = CommandParser(prog="python -m simulations.bench")
+    made = CommandParser(prog="python -m benchmarks")
     COMMAND.add_arguments(made)
     return made
 
 
 def examples() -> list[str]:
-    return re.findall(r"^  python -m simulations.bench (.*)$", str(parser().epilog), flags=re.M)
+    return re.findall(r"^  python -m benchmarks (.*)$", str(parser().epilog), flags=re.M)
 
 
 @pytest.mark.parametrize("text", examples())
@@ -98,7 +98,7 @@ def _interruptible() -> Iterator[None]:
 def test_a_signal_while_a_session_runs(number: signal.Signals, tmp_path: Path) -> None:
     """One process is told, twice; it and the session that it started are gone, and no file is there."""
     with subprocess.Popen(
-        [sys.executable, "-m", "simulations.bench", "--sections", "g", "--json", str(tmp_path / "out.json")],
+        [sys.executable, "-m", "benchmarks", "--sections", "g", "--json", str(tmp_path / "out.json")],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -29,6 +29,9 @@ T = TypeVar("T")
 Timed = Callable[[], float]
 """Does its work once and says how many seconds the measured part of it took."""
 
+CHECKOUT = Path(__file__).resolve().parents[1]
+"""Where ``python -m`` finds these modules, which are not installed."""
+
 LEAST_RUNS = 5
 LEAST_SECONDS = 0.1
 MOST_RUNS = 60
@@ -172,6 +175,7 @@ def in_own_process(module: str, *arguments: object, what: str) -> Mapping[str, f
     """
     done = subprocess.run(  # noqa: S603  (this interpreter and this package)
         [sys.executable, "-m", module, *map(str, arguments)],
+        cwd=CHECKOUT,
         env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
