@@ -12,7 +12,7 @@ TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 EXTRAS ?= he
 ALL := $(filter all,$(EXTRAS))
 
-.PHONY: compare demo test test-long elsewhere sizes docs lint types dist release locks clean
+.PHONY: compare demo test test-long elsewhere bench sizes docs lint types dist release locks clean
 
 compare: $(VENV)/.core        ## the main job on bundled data: every installed privacy mode side by side
 	$(BIN)/python -m simulations compare
@@ -28,6 +28,9 @@ test-long: lint types         ## the same with every sweep whole and long random
 
 elsewhere: $(VENV)/.all       ## the same bits on an emulated ARM64: Debian, as root, qemu-user-static and debootstrap
 	.ci/elsewhere
+
+bench: $(VENV)/.all           ## speed and size beside floors and peers; takes long (python -m benchmarks --quick: small sizes)
+	$(BIN)/python -m benchmarks
 
 sizes: $(VENV)/.all           ## files, lines, functions, arrows and floors of every package
 	$(BIN)/python tests/house_report.py
