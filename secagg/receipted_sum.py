@@ -365,7 +365,7 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
     def _check(self, told: Statement, inclusion: Inclusion | None) -> None:
         """Refuse a statement without this client's own upload, or about other survivors than were agreed to."""
         kept, is_client = self._kept, self.party in self._config.clients
-        if is_client and (inclusion is None or not kept.upload or inclusion.upload != kept.upload):
+        if inclusion is not None and (not kept.upload or inclusion.upload != kept.upload):
             raise RemoteProtocolError("it has a total signed that says nothing of this client's upload", peer=SERVER)
         if inclusion is not None:
             try:

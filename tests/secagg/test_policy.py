@@ -90,6 +90,7 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
     accepts("committee").check(SIGNED_COMMITTEE)
     accepts("masked+central-noise").check(noisy(SIGNED))
     ClientPolicy(modes=frozenset({"committee"}), min_corruption=0.4).check(COMMITTEE)
+    ClientPolicy(total_holders=2).check(SEMI_HONEST)
     knows_helpers(dict(COMMITTEE.helper_keys)).check(COMMITTEE)
     replace(knows_helpers({**dict(COMMITTEE.helper_keys), 99: bytes(32)}), min_helpers=2).check(COMMITTEE)
     replace(BOUND, noise=DEMAND).check(NOISY, releases=[RELEASE] * 2)
@@ -105,6 +106,11 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
         (ClientPolicy(), PlainSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16)), "not in plain"),
         (ClientPolicy(min_clients=6), SEMI_HONEST, "a cohort of at least 6 clients, the sum has 5"),
         (ClientPolicy(min_survivors=5), SEMI_HONEST, "survivors in a total of at least 5 clients, the sum has 4"),
+        (
+            ClientPolicy(total_holders=3),
+            SEMI_HONEST,
+            "3 clients are given the totals .* must hold at least 5 clients, and this sum's may hold 4;",
+        ),
         (ClientPolicy(min_corruption=0.8), SIGNED, "asks for a sum that 4 colluding clients .0.8 of 5. cannot harm"),
         (ClientPolicy(min_corruption=0.6), SEMI_HONEST, "that 3 colluding clients .* this one bears 2:"),
         (

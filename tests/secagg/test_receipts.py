@@ -296,6 +296,30 @@ def test_a_client_keeps_no_receipt_of_another_total_than_it_countersigned() -> N
         hand.sessions[3].receive(resealed(hand.requests[3], replace(lie, inclusion=true.inclusion).to_bytes()))
 
 
+def test_a_client_keeps_no_receipt_of_another_upload_than_its_own() -> None:
+    """Nobody countersigned, so the receipt is the first that the client learns of the set of uploads."""
+    hand = ByHand(receipted("plain", SignedBy.SERVER), VECTORS)
+    true = Receipt.from_bytes(payload_of(hand.until(MessageType.RECEIPT)[3]))
+    root, paths = tree_of({p: hashlib.sha256(p.to_bytes(4, "big")).digest() for p in CLIENTS})
+    replaced = hashlib.sha256((3).to_bytes(4, "big")).digest()
+    forged = replace(
+        issued(replace(true.statement, uploads=root)), inclusion=Inclusion(party=3, upload=replaced, path=paths[3])
+    )
+    with pytest.raises(RemoteProtocolError, match="says nothing of this client's upload"):
+        hand.sessions[3].receive(resealed(hand.requests[3], forged.to_bytes()))
+    assert hand.sessions[3].receipt is None
+
+
+def test_a_client_that_sent_nothing_countersigns_no_upload_of_nothing() -> None:
+    """The server puts an empty hash for it into the tree, and its path leads to the root."""
+    client = receipted("plain").client(3, VECTORS[3])
+    root, paths = tree_of({3: b"", 5: bytes(32)})
+    lie = CountersignRequest(dropouts=(8, 9), uploads=root, total=bytes(32), path=paths[3])
+    late = finished("plain").sent[MessageType.COUNTERSIGN_REQUEST][3]
+    with pytest.raises(RemoteProtocolError, match="nothing of this client's upload"):
+        client.receive(resealed(late, lie.to_payload()))
+
+
 def test_two_totals_are_evidence_against_the_server_that_signed_both() -> None:
     hand = finished(by=SignedBy.SERVER)
     one = hand.server.receipt

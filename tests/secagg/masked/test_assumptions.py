@@ -169,6 +169,20 @@ def test_plans_keep_what_they_promise(n: int, corruption: float, dropout: float,
         assert not malicious or 2 * found.threshold > n + assumptions.corrupt(n)
 
 
+def test_the_threshold_of_a_complete_graph_is_the_lowest_above_half_of_all_and_the_corrupt() -> None:
+    """Two survivor sets would need 2 threshold <= n + corrupt: honest clients sign one set, corrupt ones both."""
+    planned = 0
+    for n in range(2, 40):
+        for corrupt in range(n):
+            assumptions = Assumptions(corruption=corrupt / n, dropout=0.0, malicious_server=True)
+            assert assumptions.corrupt(n) == corrupt
+            threshold = complete_plan(n, assumptions).threshold
+            assert 2 * threshold > n + corrupt
+            assert 2 * (threshold - 1) <= n + corrupt
+            planned += 1
+    assert planned == sum(range(2, 40))
+
+
 @pytest.mark.parametrize("wrong", [{"corruption": 1.0}, {"dropout": -0.1}, {"security_bits": 0.0}])
 def test_impossible_assumptions_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError):
