@@ -22,6 +22,8 @@ from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from federation.console.declaration import Command
 from federation.modes import MODES
+from secagg import conformance
+from secagg.primitives.known_answers import wrong_answers
 
 FINE, NOTE, WRONG = "fine", "note", "WRONG"
 
@@ -91,6 +93,23 @@ def _record_hash(path: Path) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode()
 
 
+def _primitives() -> Iterator[Finding]:
+    if wrong := wrong_answers():
+        yield (
+            WRONG,
+            f"other results than the known ones: {', '.join(wrong)}; reinstall cryptography and analytic-secagg",
+        )
+    else:
+        yield FINE, "keys, signatures, boxes, shares and masks have the known results"
+
+
+def _vectors() -> Iterator[Finding]:
+    if different := conformance.differences():
+        yield WRONG, f"not as published: {', '.join(sorted(different)[:3])}; install the release again"
+    else:
+        yield FINE, f"{conformance.count()} published vectors are reproduced, byte for byte"
+
+
 def _extras() -> Iterator[Finding]:
     there = [name for name, mode in MODES.items() if not mode.missing_extra]
     yield FINE, f"modes that run here: {', '.join(there)}"
@@ -147,6 +166,8 @@ def _clock_state() -> int:
 CHECKS = {
     "versions": _versions,
     "code": _code,
+    "primitives": _primitives,
+    "vectors": _vectors,
     "extras": _extras,
     "arithmetic": _arithmetic,
     "entropy": _entropy,
@@ -163,7 +184,7 @@ def _doctor(options: DoctorOptions) -> int:
 
 COMMAND = Command(
     name="doctor",
-    summary="check this host: versions, code, extras, arithmetic to the bit, random bytes, clock; say what to do",
+    summary="check this host: versions, code, vectors, extras, arithmetic, random bytes, clock; say what to do",
     examples="""example:
   python -m federation doctor
       then python -m federation.flower check-site site.toml for keys, rows and folders of a site

@@ -1,5 +1,7 @@
 """Writes the test vectors of masked and committee sums: `python tests/make_vectors.py`; `--check` only compares.
 
+The package ships copies of some (`secagg/vectors`), which are written with them.
+
 Parameters and plain vectors are chosen here; entropy comes from seeded streams and is written down as it is drawn; each
 message is the one that `secagg` says. A second implementation says the same in `tests/secagg/test_vectors.py` and
 `tests/secagg/committee/test_vectors.py`.
@@ -24,12 +26,12 @@ from bad_messages import all_bad_messages
 from slow_driver import run
 from vector_parts import SMALL, Recorded, every_width, lines_of, vectors_for
 
+from secagg.conformance import SHIPPED, masked_series, masked_sum, receipted_sum
 from secagg.entropy import InsecureSeededEntropy
 from secagg.layout import Layout
 from secagg.masked.series import SeriesClient, SeriesServer
 from secagg.primitives.identity import IdentityKey
 from secagg.sums import PartySecrets
-from simulations.audit.published import masked_series, masked_sum, receipted_sum
 
 VECTORS = Path(__file__).resolve().parent / "vectors"
 Json = dict[str, Any]
@@ -219,6 +221,12 @@ def differences(wanted: Mapping[str, str]) -> list[str]:
     return sorted([*changed, *(wanted.keys() ^ present.keys())])
 
 
+def shipped_differences() -> list[str]:
+    """Which copies that the package ships are not the files here."""
+    copies = {str(path.relative_to(SHIPPED)): path for path in sorted(SHIPPED.rglob("*.json"))}
+    return [name for name, path in copies.items() if path.read_bytes() != (VECTORS / name).read_bytes()]
+
+
 def main(write: Callable[[str], Any] = print) -> int:
     """Write the vectors, or compare them; 1 if they differ."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -228,12 +236,17 @@ def main(write: Callable[[str], Any] = print) -> int:
         for name in differences(wanted):
             write(f"differs from what is computed now: tests/vectors/{name}")
             found = 1
+        for name in shipped_differences():
+            write(f"is no copy of tests/vectors: secagg/vectors/{name}")
+            found = 1
         return found
     for path in set(VECTORS.rglob("*.json")) - {VECTORS / name for name in wanted}:
         path.unlink()
     for name, text in wanted.items():
         (VECTORS / name).parent.mkdir(parents=True, exist_ok=True)
         (VECTORS / name).write_text(text)
+    for name in shipped_differences():
+        (SHIPPED / name).write_text(wanted[name])
     return found
 
 

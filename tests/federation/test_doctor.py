@@ -33,6 +33,8 @@ def test_this_host_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     said = capsys.readouterr().out
     assert "fine   arithmetic: the weights of known rows have the bits that they have everywhere, with" in said
+    assert "fine   primitives: keys, signatures, boxes, shares and masks have the known results" in said
+    assert "fine   vectors: 7 published vectors are reproduced, byte for byte" in said
     assert "WRONG" not in said
 
 
@@ -43,6 +45,18 @@ def test_this_host_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
         ("metadata.version", found("numpy", "1.9.3"), 1, "WRONG  versions: numpy is 1.9.3, and numpy"),
         ("metadata.version", found("numpy", "3.0"), 1, "WRONG  versions: numpy is 3.0, and numpy"),
         ("KNOWN_WEIGHTS", "0" * 64, 1, "WRONG  arithmetic: known rows give weights d76f3c11bc3f5fe1 and not 00000000"),
+        (
+            "wrong_answers",
+            lambda: ("shares",),
+            1,
+            "WRONG  primitives: other results than the known ones: shares; reinst",
+        ),
+        (
+            "conformance._exchanged",
+            lambda *run: [],
+            1,
+            "WRONG  vectors: not as published: authenticated_dropouts, series",
+        ),
         ("os.getrandom", not_ready, 1, "WRONG  entropy: the system has no random bytes yet"),
         ("time.time", lambda: 0.0, 1, "WRONG  clock: the clock shows 1970-01-01; set it"),
         ("_clock_state", lambda: 5, 0, "note   clock: nobody sets this clock by others'"),

@@ -8,7 +8,7 @@ from support.parties import registered
 
 from federation.errors import UsageError
 from federation.modes import LARGEST_COMPLETE, MODES, Mode, choose_modes, register
-from secagg import Layout, run_in_memory
+from secagg import IdentityKey, Layout, run_in_memory
 from secagg.errors import ConfigurationError
 from secagg.in_memory import Envelope
 
@@ -23,6 +23,23 @@ def test_all_installed_modes_are_the_default() -> None:
     assert choose_modes(None) == there
     with registered(ABSENT):
         assert choose_modes(None) == there
+
+
+@pytest.mark.parametrize("name", [name for name, mode in MODES.items() if mode.helper is not None])
+def test_the_secrets_of_helpers_serve_one_sum(name: str) -> None:
+    """Also where the helpers keep their identities: what opens one sum opens no other."""
+    if not MODES[name].installed:
+        pytest.skip(MODES[name].missing_extra)
+    identities = {party: IdentityKey.generate() for party in range(20)}
+    secrets = []
+    for session_id in (b"1" * 16, b"2" * 16):
+        parties = MODES[name].in_one_process(
+            layout=LAYOUT, clients=CLIENTS, session_id=session_id, identity_of=identities.__getitem__
+        )
+        of_helpers = [parties.of_party(helper) for helper in parties.helpers]
+        secrets.append([own.decryption or (own.boxes.secret if own.boxes else b"") for own in of_helpers])
+    assert all(secrets[0])
+    assert not set(secrets[0]) & set(secrets[1])
 
 
 def test_named_modes_keep_their_order_and_come_once() -> None:

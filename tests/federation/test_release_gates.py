@@ -74,6 +74,8 @@ def test_totals_that_differ_by_few_clients_are_refused() -> None:
     assert refused(error) == {Gate.COHORT_DIFFERENCE}
     with pytest.raises(ReleaseRefusedError, match="by 2 clients"):
         POLICY.before_release(None, [*range(19), 33], earlier=earlier)
+    with pytest.raises(ReleaseRefusedError, match="by 4 clients"):
+        POLICY.before_release(None, range(16), earlier=earlier)
     assert POLICY.before_release(None, range(20), earlier=earlier) == ()
     assert POLICY.before_release(None, range(15), earlier=earlier) == ()
 

@@ -22,18 +22,11 @@ from slow_receipt import SlowReceiptedClient, SlowReceiptedServer
 from slow_series import SlowSeriesClient, SlowSeriesServer
 from slow_server import SlowServer
 from slow_session import Session
-from support.parties import knows
 
-from secagg import errors
-from secagg.errors import LocalProtocolError
-from secagg.layout import Layout
-from secagg.masked.client import MaskedClient
-from secagg.masked.series import SeriesClient, SeriesServer
-from secagg.masked.server import MaskedServer
-from secagg.masked.states import ClientState
-from secagg.primitives.identity import IdentityKey, verifies
+from secagg import conformance
+from secagg.conformance import receipted_sum
+from secagg.primitives.identity import verifies
 from secagg.receipts import Receipt
-from simulations.audit.published import masked_series, receipted_sum
 
 TESTS = Path(__file__).resolve().parents[1]
 _spec = importlib.util.spec_from_file_location("make_vectors", TESTS / "make_vectors.py")
@@ -63,35 +56,6 @@ def messages_of(lines: Sequence[Json]) -> list[Message]:
 
 def entropy_of(scenario: Json) -> dict[int, Drawn]:
     return {party: Drawn(bytes.fromhex(drawn)) for party, drawn in by_party(scenario["entropy"]).items()}
-
-
-def fast_sessions(scenario: Json, entropy: Mapping[int, Drawn]) -> tuple[dict[int, Any], Any]:
-    """The library's clients and server of a scenario; of a series, those of its first sum."""
-    if "sums" in scenario:
-        series, first = masked_series(scenario["parameters"]), scenario["sums"][0]
-        layout, context = Layout.of(map(tuple, first["layout"])), bytes.fromhex(first["context"])
-        clients = {
-            party: member.begin_sum(layout, context, np.array(first["vectors"][str(party)]))
-            for party, member in series_clients(scenario, entropy).items()
-        }
-        return clients, SeriesServer(series, secrets=knows(keys_of(scenario).get(0))).begin_sum(layout, context)
-    known, keys = scenario["parameters"], keys_of(scenario)
-    config = receipted_sum(known)
-    clients = {
-        party: config.client(party, np.array(vector), entropy=entropy[party], secrets=knows(keys.get(party)))
-        for party, vector in by_party(scenario["vectors"]).items()
-    }
-    return clients, config.server(secrets=knows(keys.get(0)))
-
-
-def keys_of(scenario: Json) -> dict[int, IdentityKey]:
-    """Every party's signing key, the server's under 0."""
-    return {p: IdentityKey(bytes.fromhex(secret)) for p, secret in by_party(scenario["identity_secrets"]).items()}
-
-
-def series_clients(scenario: Json, entropy: Mapping[int, Drawn]) -> dict[int, SeriesClient]:
-    series, keys = masked_series(scenario["parameters"]), keys_of(scenario)
-    return {p: SeriesClient(series, p, secrets=knows(keys.get(p)), entropy=entropy[p]) for p in series.clients}
 
 
 def slow_sessions(scenario: Json, entropy: Mapping[int, Drawn]) -> tuple[dict[int, Any], Any]:
@@ -136,14 +100,14 @@ def test_a_changed_file_is_noticed(computed_now: Mapping[str, str], name: str) -
     assert make_vectors.differences({k: v for k, v in computed_now.items() if k != name}) == [name]
 
 
-@pytest.mark.parametrize("name", ONE_SUM)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_the_library_says_every_byte(name: str) -> None:
-    scenario = SCENARIOS[name]
-    entropy = entropy_of(scenario)
-    clients, server = fast_sessions(scenario, entropy)
-    assert run(clients, server, by_party(scenario["messages_sent"])) == messages_of(scenario["messages"])
-    assert (server.result.total.tolist(), list(server.result.survivors)) == (scenario["total"], scenario["survivors"])
-    assert not any(drawn.left for drawn in entropy.values())
+    conformance.check_run(SCENARIOS[name])
+
+
+def test_the_package_ships_copies_of_some() -> None:
+    assert make_vectors.shipped_differences() == []
+    assert conformance.count() == 7
 
 
 @pytest.mark.parametrize("name", ONE_SUM)
@@ -162,29 +126,21 @@ def test_the_slow_implementation_says_every_byte(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERIES)
-def test_both_say_every_byte_of_a_series(name: str) -> None:
+def test_the_slow_implementation_says_every_byte_of_a_series(name: str) -> None:
     scenario = SCENARIOS[name]
-    known, entropy, again = scenario["parameters"], entropy_of(scenario), entropy_of(scenario)
-    series = masked_series(known)
-    keys, fast = keys_of(scenario), series_clients(scenario, entropy)
-    secrets = {p: keys[p].secret if keys else b"" for p in [0, *known["clients"]]}
-    slow = {p: SlowSeriesClient(known, p, again[p], secrets[p]) for p in known["clients"]}
-    fast_server, slow_server = SeriesServer(series, secrets=knows(keys.get(0))), SlowSeriesServer(known, secrets[0])
-    assert scenario["digest"] == series.digest.hex() == slow_server.digest.hex()
+    known, entropy = scenario["parameters"], entropy_of(scenario)
+    secrets = {p: bytes.fromhex(secret) for p, secret in by_party(scenario["identity_secrets"]).items()}
+    clients = {p: SlowSeriesClient(known, p, entropy[p], secrets.get(p, b"")) for p in known["clients"]}
+    server = SlowSeriesServer(known, secrets.get(0, b""))
+    assert server.digest.hex() == scenario["digest"]
     for one in scenario["sums"]:
-        layout, context, vectors = one["layout"], bytes.fromhex(one["context"]), by_party(one["vectors"])
-        shape, sent = Layout.of(map(tuple, layout)), by_party(one["messages_sent"])
-        current = {p: client.begin_sum(shape, context, np.array(vectors[p])) for p, client in fast.items()}
-        at_server = fast_server.begin_sum(shape, context)
-        assert run(current, at_server, sent) == messages_of(one["messages"])
-        assert at_server.result is not None
-        assert (at_server.result.total.tolist(), list(at_server.result.survivors)) == (one["total"], one["survivors"])
-        for party, client in slow.items():
-            client.begin_sum(tuple(map(tuple, layout)), context, vectors[party])
-        slow_server.begin_sum(tuple(map(tuple, layout)), context)
-        assert run(slow, slow_server, sent) == messages_of(one["messages"])
-        assert (slow_server.total, slow_server.survivors) == (one["total"], one["survivors"])
-    assert not any(drawn.left for drawn in [*entropy.values(), *again.values()])
+        layout, context = tuple(map(tuple, one["layout"])), bytes.fromhex(one["context"])
+        for party, client in clients.items():
+            client.begin_sum(layout, context, one["vectors"][str(party)])
+        server.begin_sum(layout, context)
+        assert run(clients, server, by_party(one["messages_sent"])) == messages_of(one["messages"])
+        assert (server.total, server.survivors) == (one["total"], one["survivors"])
+    assert not any(drawn.left for drawn in entropy.values())
 
 
 def sums_in_the_clear() -> Iterator[tuple[str, Json]]:
@@ -233,15 +189,14 @@ def test_signatures_verify_without_the_cofactor() -> None:
     assert 0 < taken < 64
 
 
-def play_to(bad: Json, fast: bool) -> tuple[Playback, Json]:
-    """Sessions that stand where the bad message comes."""
+def play_to(bad: Json) -> Playback:
+    """The slow implementation's sessions, before the bad message comes."""
     scenario = SCENARIOS[bad["scenario"]]
     messages = messages_of(scenario.get("messages") or scenario["sums"][0]["messages"])
-    entropy = entropy_of(scenario)
-    clients, server = (fast_sessions if fast else slow_sessions)(scenario, entropy)
+    clients, server = slow_sessions(scenario, entropy_of(scenario))
     play = Playback(clients, server, messages)
     play.advance(bad["delivered"])
-    return play, scenario
+    return play
 
 
 def feed(play: Playback, bad: Json) -> None:
@@ -266,33 +221,11 @@ def feed(play: Playback, bad: Json) -> None:
 
 @pytest.mark.parametrize("name", BAD)
 def test_the_library_refuses_bad_messages(name: str) -> None:
-    bad = BAD[name]
-    play, scenario = play_to(bad, fast=True)
-    error = getattr(errors, bad["error"])
-    with pytest.raises(errors.SecureSumError) as caught:
-        feed(play, bad)
-    assert type(caught.value) is error
-    if bad["afterwards"] == "goes on":
-        play.finish()
-        survivors = scenario.get("survivors") or scenario["sums"][0]["survivors"]
-        assert list(play.server.result.survivors) == survivors
-        assert play.server.result.total.tolist() == (scenario.get("total") or scenario["sums"][0]["total"])
-        return
-    session = play.clients[bad["recipient"]] if bad["recipient"] else play.server
-    _, _, good = play.said[bad["delivered"]]
-    if isinstance(session, MaskedClient):
-        assert session.state is ClientState.ABORTED
-        with pytest.raises((LocalProtocolError, errors.MalformedMessageError)):
-            session.receive(good)
-    else:
-        assert isinstance(session, MaskedServer)
-        assert session.result is None
-        with pytest.raises(LocalProtocolError):
-            session.close_round()
+    conformance.check_bad_message(BAD[name], SCENARIOS[BAD[name]["scenario"]])
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_the_slow_implementation_refuses_bad_messages(name: str) -> None:
-    play, _ = play_to(BAD[name], fast=False)
+    play = play_to(BAD[name])
     with pytest.raises(slow_bytes.Refused):
         feed(play, BAD[name])

@@ -14,10 +14,17 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "slow_implementation")
 import slow_committee
 from slow_bytes import Refused
 
+from secagg import conformance
+
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "committee"
 SCENARIOS: dict[str, dict[str, Any]] = {
     path.stem: json.loads(path.read_text()) for path in sorted(VECTORS.glob("*.json"))
 }
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_library_says_every_byte(name: str) -> None:
+    conformance.check_committee_run(SCENARIOS[name])
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
