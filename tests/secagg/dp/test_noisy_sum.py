@@ -102,6 +102,13 @@ def test_noise_is_new_in_each_session_and_has_nothing_to_do_with_the_masks() -> 
     assert (totals[0][:6] != totals[1][:6]).all()
 
 
+def test_the_noise_of_a_server_is_new_in_each_session() -> None:
+    """Six coordinates have a standard deviation of at least 2^19: chance repeats them all with less than 2^-110."""
+    protocol = CentralNoisySum(protocol=plain(LAYOUT, PROMISED), noise=NOISE)
+    first, second = (run_in_memory(protocol, vectors()).result.total[:6] for _ in range(2))
+    assert first.tolist() != second.tolist()
+
+
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_protocol_that_releases_below_the_promise_is_refused(carrier: Carrier) -> None:
     noise = distributed()
