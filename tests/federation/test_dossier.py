@@ -14,17 +14,19 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rehearsed import run_config
 
 from analytic.array_file import line_of_json
 from analytic.fedhip import FedHiP
 from analytic.learner import stated_fields
-from analytic.model_files import load_model, model_from_bytes, save_model
+from analytic.model_files import load_model, model_from_bytes, model_to_bytes, save_model
 from federation.__main__ import main
 from federation.audit_plan import AuditPlan, BoundPlan, PlanError, signed_plan
 from federation.datasets import bundled
 from federation.dossier import MANIFEST, SIGNATURE, DossierError, Sources, problems
+from federation.federation import Federation
 from federation.flower.rehearsal import rehearse
 from federation.flower.trial import make_trial
 from federation.site.invitation import Invitation
@@ -251,6 +253,27 @@ def test_whoever_signs_cannot_make_what_is_recomputed_hold(ran: Trial, sources: 
         found = dict(problems(copy, key.public))
         assert name in found, found
         shutil.rmtree(copy)
+
+
+def test_whoever_signs_cannot_make_it_hold_a_model_of_other_totals(
+    ran: Trial, sources: Sources, tmp_path: Path
+) -> None:
+    """The summary names the weights of that model, so model and summary agree."""
+    key, folder, run = identity_of(ran), tmp_path / "dossier", "runs/rehearsal"
+    sources.write(folder, key)
+    learner = model_from_bytes((folder / run / "model.safetensors").read_bytes()).learner
+    (total,) = read_totals(folder / run / "totals.safetensors")
+    changed = total.total.copy()
+    changed[np.argmax(changed)] += 1
+    federation: Federation[Any] = Federation(learner, release=None)
+    federation.take(replace(total, total=changed))
+    summary = json.loads((folder / run / "summary.json").read_text())
+    summary["weights_sha256"] = hashlib.sha256(learner.weights_bytes(federation.model)).hexdigest()
+    resigned(folder, f"{run}/model.safetensors", model_to_bytes(learner, federation.model), key)
+    resigned(folder, f"{run}/summary.json", json.dumps(summary).encode(), key)
+    ((name, line),) = problems(folder, key.public)
+    assert name == f"{run}/totals.safetensors"
+    assert line.startswith("the model does not follow from it: ")
 
 
 def test_hypotheses_are_decided_by_the_rule_that_was_signed_before(

@@ -17,7 +17,7 @@ from support.examples import a_part
 from support.parties import sealed_to, signed
 
 from secagg import CommitteeSum, InOneProcess, InsecureSeededEntropy, Layout, PartySecrets, run_in_memory
-from secagg.committee.messages import Parties, SetCertificate
+from secagg.committee.messages import BOX_LABEL, Parties, SetCertificate, box_binding
 from secagg.errors import (
     ConfigurationError,
     HelperMissingError,
@@ -28,6 +28,7 @@ from secagg.errors import (
 )
 from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
+from secagg.primitives.sealing import SealBrokenError
 from secagg.ring import RingVector
 from secagg.sums import Knowledge
 from secagg.wire import MessageType
@@ -137,6 +138,21 @@ def test_boxes_open_for_their_session_only() -> None:
     other.requests[11] = replayed
     other.to_parties()
     assert other.read(other.said[11]).parties == CLIENTS
+
+
+def test_a_box_is_bound_to_its_session_client_and_helper() -> None:
+    """The commitments are too, so each is pinned here: either alone would let a helper notice another session's box."""
+    hand = begun()
+    box = hand.read(hand.requests[11]).entries[1].box
+    key = HELPERS[11]
+    assert key.open(box, BOX_LABEL, box_binding(hand.config.digest, 1, 11))
+    for binding in (
+        box_binding(replace(CONFIG, session_id=bytes(range(16))).digest, 1, 11),
+        box_binding(hand.config.digest, 2, 11),
+        box_binding(hand.config.digest, 1, 12),
+    ):
+        with pytest.raises(SealBrokenError):
+            key.open(box, BOX_LABEL, binding)
 
 
 def test_clients_and_helpers_say_nothing_out_of_turn() -> None:
