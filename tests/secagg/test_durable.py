@@ -44,13 +44,6 @@ def test_the_file_is_private_and_sealed(tmp_path: Path) -> None:
     assert CONFIG.digest not in stored
 
 
-def test_a_restarted_client_says_the_same_again(tmp_path: Path) -> None:
-    first = durable(tmp_path / "session").start()
-    again = durable(tmp_path / "session")
-    assert again.start() == first
-    assert again.party == 1
-
-
 def test_a_client_past_its_first_message_does_not_start_over(tmp_path: Path) -> None:
     client = durable(tmp_path / "session")
     others = {party: CONFIG.client(party, np.ones(4, dtype=np.int64)) for party in (2, 3)}
