@@ -37,7 +37,6 @@ LAYOUT = Layout.of([("gram", 300, 2**45), ("count", 1, 2**30)])
 """Short vectors: what a liar costs is in its shares."""
 N_LIARS = 5
 """With the lowest numbers: asked before others, and so in the way of many secrets."""
-PROMISED = Assumptions(corruption=0.1, dropout=0.3)
 
 
 def planned(clients: tuple[PartyId, ...], *, server_may_lie: bool = False) -> InOneProcess:
@@ -47,7 +46,7 @@ def planned(clients: tuple[PartyId, ...], *, server_may_lie: bool = False) -> In
         layout=LAYOUT,
         clients=clients,
         session_id=new_session_id(),
-        assumptions=replace(PROMISED, malicious_server=server_may_lie),
+        assumptions=Assumptions(malicious_server=server_may_lie),
         graph_seed=b"public and fixed beforehand",
         identities=tuple(keys[party].public for party in clients) if keys else (),
         server_identity=keys[SERVER].public if keys else b"",

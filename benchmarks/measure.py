@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from federation.console.arguments import whole
 from federation.console.declaration import option
-from federation.errors import FederationError, UsageError
+from federation.errors import FederationError
 from simulations.report.document import Record, computed, versions
 
 T = TypeVar("T")
@@ -49,10 +49,6 @@ class Settings:
         shown=f"{LEAST_RUNS}, the least",
     )
     quick: bool = option("small sizes, for a look", default=False)
-
-    def __post_init__(self) -> None:
-        if self.runs < LEAST_RUNS:
-            raise UsageError(f"--runs needs at least {LEAST_RUNS} rounds for a median and a spread, not {self.runs}")
 
     def choose(self, *, full: T, quick: T) -> T:
         """Return the sizes that apply."""

@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from analytic.row_format import RowFormat
 from analytic.statistics import Statistics, StatisticsSpec
+from benchmarks.learning import FORMAT, N_CLASSES
 from benchmarks.measure import Goal, Row, Section, Settings, Spread, in_own_process, one_thread, spaced
 from federation.modes import MODES
 from secagg import (
@@ -32,8 +32,7 @@ from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, make_room
 from secagg.in_memory import Parties
 from simulations.compare.memory import peak_rss_bytes
 
-N_CLASSES, ROWS_A_CLIENT, ROOM = 10, 20, 32
-FORMAT = RowFormat(integer_bits=5, fraction_bits=11, signed=False)
+ROWS_A_CLIENT, ROOM = 20, 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +223,7 @@ def _memory(mode: str, found: Mapping[int, Sequence[Measured]]) -> Row:
 
 
 def _median(runs: Sequence[Measured], key: str) -> float:
-    return float(np.median([run[key] for run in runs]))
+    return statistics.median(run[key] for run in runs)
 
 
 BY_COHORT_SIZE = Section(
