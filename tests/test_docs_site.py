@@ -106,7 +106,7 @@ def test_each_automaton_stands_once_as_it_is() -> None:
 def test_the_architecture_says_where_every_package_is() -> None:
     text = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([\w/]+)/` \|", text.split("## Where things are")[1], flags=re.MULTILINE)
-    houses = ("secagg", "analytic", "federation", "simulations")
+    houses = ("secagg", "analytic", "federation", "simulations", "benchmarks")
     packages = [path.parent for house in houses for path in (ROOT / house).rglob("__init__.py")]
     assert sorted(listed) == sorted([*(path.relative_to(ROOT).as_posix() for path in packages), "tests"])
 
