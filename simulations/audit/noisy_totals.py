@@ -1,8 +1,8 @@
 """Evidence about totals with noise: lower bounds of epsilon, and the noise itself, with planted faults.
 
 What is rehearsed is what a run does: the mean release first, a mode's own sum, clients that stay away until as few
-are left as was promised, and colluders among these who tell their shares. The noise that is then left must bear the
-claim.
+are left as was promised, and colluders among these who tell their shares: other clients in each rehearsal, in an
+order drawn at random. The noise that is then left must bear the claim.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import combinations
+from itertools import combinations, cycle, islice
 from typing import cast, get_args
 
 import numpy as np
@@ -160,13 +160,22 @@ def noise_evidence(
     epsilons: tuple[float, ...],
     rng: np.random.Generator,
     modes: tuple[Mode, ...] = (MODES["masked"],),
+    faults: tuple[NoiseFault, ...] | None = None,
 ) -> Iterator[NoiseEvidence]:
-    """An honest run for each epsilon, over one mode after the other, then every planted fault at the last one."""
+    """Rehearse an honest run for each epsilon, then plant every fault at the last epsilon.
+
+    Args:
+        population: the rows.
+        epsilons: the claims.
+        rng: deals rows and draws canaries and colluders.
+        modes: of the honest runs, one after the other.
+        faults: what is planted; None for ``NOISE_FAULTS``.
+    """
     for place, epsilon in enumerate(epsilons):
         setting = _Setting.of(population, epsilon, modes[place % len(modes)], rng)
         yield setting.evidence("honest", f"noise for epsilon {epsilon:g}", None)
     setting = replace(setting, mode=modes[0])  # what was planted is the same in every mode
-    for fault in NOISE_FAULTS:
+    for fault in NOISE_FAULTS if faults is None else faults:
         yield setting.evidence(fault.name, f"noise for epsilon {epsilon:g}", fault)
 
 
@@ -376,9 +385,11 @@ class _Rehearsals:
         draws = (DRAWS_OF_FAULTS if fault else DRAWS) if is_last else DRAWS_OF_MEAN
         n_rehearsals = max(3, min(MOST_REHEARSALS, -(-draws // noise.total.dimension)))
         sessions = [new_session_id() for _ in range(n_rehearsals - 1)]
+        in_turn = cycle(setting.rng.permutation(list(setting.parts)).tolist())
         releases = [
-            record_sum(_parties(setting, step, noise, spoil, session), vectors).released().total
+            record_sum(_parties(setting, step, colluders, spoil, session), vectors).released().total
             for session in (*sessions, sessions[-1])
+            for colluders in [frozenset(islice(in_turn, noise.colluders))]
         ]
         return replace(one, releases=releases, residuals=np.array([release - exact for release in releases]))
 
@@ -436,9 +447,9 @@ def _name_of(called: Callable[..., object]) -> str:
 
 
 def _parties(
-    setting: _Setting, step: Step[object], noise: DistributedNoise, spoil: Spoil | None, session_id: bytes
+    setting: _Setting, step: Step[object], colluders: frozenset[PartyId], spoil: Spoil | None, session_id: bytes
 ) -> InOneProcess:
-    """All parties of a sum under the noise, of whom some vanish and one tells its share."""
+    """All parties of a sum under the noise, of whom some vanish and colluders tell their shares."""
     clients = tuple(range(1, CLIENTS + 1))
     parties = setting.mode.in_one_process(
         layout=step.room(CLIENTS), clients=clients, session_id=session_id, context=step.context
@@ -450,7 +461,7 @@ def _parties(
         secrets=parties.secrets,
         session_id=session_id,
         spoil=spoil,
-        honest_from=noise.colluders + 1,
+        colluders=colluders,
     )
 
 
@@ -464,20 +475,23 @@ def lattice_p_value(noise: NDArray[np.int64]) -> float:
 Spoil = Callable[[PartyId, IntVector, bytes], IntVector]
 """Given the client, its vector and the session."""
 
+AT_FAULT: PartyId = 1
+"""The client at fault where one is alone."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rehearsed(InOneProcess):
-    """All parties of a noisy sum; the first clients tell their shares, so that they are taken off: they send none."""
+    """All parties of a noisy sum. Colluders tell their shares, so that these are taken off: they send none."""
 
     session_id: bytes
     spoil: Spoil | None
-    honest_from: PartyId
+    colluders: frozenset[PartyId]
 
     def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
         noisy, secrets = self.protocol, self.of_party(party)
         assert isinstance(noisy, NoisySum)
         assert not callable(contribution)
-        if party < self.honest_from:
+        if party in self.colluders:
             return noisy.protocol.client(party, contribution, secrets=secrets, entropy=entropy)
         if self.spoil is None:  # a vector may be given, or made when it is due
             given = contribution if party % 2 else partial(np.copy, contribution)
@@ -505,8 +519,7 @@ def _for_all_clients(noise: DistributedNoise, number: int) -> Spoil:
 
 
 def _one_silent(noise: DistributedNoise, number: int) -> Spoil:
-    silent = noise.colluders + 1
-    return lambda party, vector, session: vector if party == silent else vector + noise.share.draw()
+    return lambda party, vector, session: vector if party == AT_FAULT else vector + noise.share.draw()
 
 
 def _float32(noise: DistributedNoise, number: int) -> Spoil:
@@ -534,8 +547,7 @@ def _from_session(noise: DistributedNoise, number: int) -> Spoil:
 def _once_for_all(noise: DistributedNoise, number: int) -> Spoil:
     """One of the clients keeps its noise for every session."""
     kept = noise.share.draw()
-    fixed = noise.colluders + 1
-    return lambda party, vector, session: vector + (kept if party == fixed else noise.share.draw())
+    return lambda party, vector, session: vector + (kept if party == AT_FAULT else noise.share.draw())
 
 
 NOISE_FAULTS = (
