@@ -30,7 +30,6 @@ from leakage.lying_server import (
     strategies,
 )
 from support.parties import sealed_to
-from support.planted_faults import no_agreement, nobody_counts, small_quorum, two_sets
 
 from secagg import CommitteeSum, MaskedSum, PlainSum
 from secagg.carriers import encrypted
@@ -39,6 +38,7 @@ from secagg.committee import client as committee_client
 from secagg.committee import protocol as committee_protocol
 from secagg.committee.client import CommitteeClient
 from secagg.committee.helper import CommitteeHelper
+from secagg.committee.replication import Replication
 from secagg.config import SERVER
 from secagg.errors import ConfigurationError
 from secagg.masked import Assumptions
@@ -49,7 +49,7 @@ from secagg.masked.series import MaskedSeries
 from secagg.masked.states import ClientState
 from secagg.primitives import mask_stream
 from secagg.primitives.shamir import SHARE_BYTES
-from secagg.wire import Reader
+from secagg.wire import MessageType, Reader
 
 HELPERS = (101, 102, 103, 104)
 
@@ -335,6 +335,40 @@ def one_seed_for_all(patch: Patch) -> None:
     patch.setattr(committee_protocol, "CommitteeClient", Shared)
 
 
+def helpers_do_not_agree(patch: Patch) -> None:
+    """Helpers answer before a quorum signed the same survivors."""
+    patch.setattr(CommitteeHelper, "_check_certificate", lambda self, certificate: None)
+
+
+def small_quorum(patch: Patch) -> None:
+    """A quorum that two sets can have."""
+    patch.setattr(Replication, "quorum", property(lambda self: len(self.helpers) // 2))
+
+
+def two_sets(patch: Patch) -> None:
+    """Helpers answer for a second survivor set."""
+    receive, fix = CommitteeHelper.receive, CommitteeHelper._fix
+
+    def remember(self: CommitteeHelper, survivors: tuple[int, ...]) -> None:
+        whole = getattr(self, "_whole", None) or (self._kept.seeds, self._kept.said)
+        self._whole = self._kept.seeds, self._kept.said = whole  # type: ignore[attr-defined]
+        fix(self, survivors)
+
+    def due_again(self: CommitteeHelper, message: bytes) -> bytes:
+        type_ = MessageType(message[5])
+        if type_ in (MessageType.SURVIVOR_SET, MessageType.SET_CERTIFICATE) and hasattr(self, "_whole"):
+            self._kept.due = type_
+        return receive(self, message)
+
+    patch.setattr(CommitteeHelper, "_fix", remember)
+    patch.setattr(CommitteeHelper, "receive", due_again)
+
+
+def nobody_counts(patch: Patch) -> None:
+    """Helpers take masks off one client's vector."""
+    patch.setattr(CommitteeHelper, "_check_number", lambda self, survivors, known: None)
+
+
 def nothing(patch: Patch) -> None:
     """Nothing is switched off: the server may do this today, and the threat model says so."""
 
@@ -363,7 +397,7 @@ PLANTS: dict[str, tuple[Callable[[Patch], None], Callable[[], Stage], int]] = {
     "the same rows in two sums": (nothing, two(masked, same_rows=True), 1),
     "a helper answers for two survivor sets": (two_sets, helped(101), 2),
     "a helper goes on with a sum that failed": (helper_forgets_that_it_failed, helped(101, helpers=4), 1),
-    "helpers answer before they agree": (no_agreement, helped(101, helpers=4), 2),
+    "helpers answer before they agree": (helpers_do_not_agree, helped(101, helpers=4), 2),
     "a quorum that two sets can have": (small_quorum, helped(101, helpers=4), 2),
     "a set of helpers left out": (a_set_left_out, helped(101, helpers=4), 0),
     "a helper counts nobody": (nobody_counts, helped(4), 2),
