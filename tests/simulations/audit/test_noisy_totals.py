@@ -1,4 +1,4 @@
-"""Rehearsed noise: the price of the plan is checked against the noise that is drawn, and rows reach beyond every bound."""
+"""Rehearsed noise: a plan is checked against the noise that is drawn, and rows reach beyond every bound."""
 
 from __future__ import annotations
 
