@@ -17,15 +17,18 @@ def dealt(rows: ClientRows, owners: NDArray[Any], n_clients: int) -> list[Client
     return [rows.taken(owners == k) for k in range(n_clients)]
 
 
-def steps(learner: Any, clients: Sequence[ClientRows], chosen: Sequence[Sequence[int]] | None = None) -> Iterator[Any]:
+def steps(
+    learner: Any, clients: Sequence[ClientRows], chosen: Sequence[Sequence[int]] | None = None, *, start: Any = None
+) -> Iterator[Any]:
     """The model before its first sum and after each one.
 
     Args:
         learner: the closed form.
         clients: everybody's rows.
         chosen: who takes part in each sum; everybody in every one when left out.
+        start: the model to go on from; the one before the first sum when left out.
     """
-    model = learner.init()
+    model = learner.init() if start is None else start
     turns = repeat(range(len(clients))) if chosen is None else iter(chosen)
     yield model
     while (spec := learner.next_sum(model)) is not None:
@@ -36,7 +39,9 @@ def steps(learner: Any, clients: Sequence[ClientRows], chosen: Sequence[Sequence
         yield model
 
 
-def train(learner: Any, clients: Sequence[ClientRows], chosen: Sequence[Sequence[int]] | None = None) -> Any:
+def train(
+    learner: Any, clients: Sequence[ClientRows], chosen: Sequence[Sequence[int]] | None = None, *, start: Any = None
+) -> Any:
     """The complete model."""
-    *_, model = steps(learner, clients, chosen)
+    *_, model = steps(learner, clients, chosen, start=start)
     return model
