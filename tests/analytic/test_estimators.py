@@ -46,28 +46,39 @@ LIFT = RandomMap(n_features=64, n_columns=96, feature_bound=1.0, fraction_bits=1
 NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
 
 
-@parametrize_with_checks(
-    [
-        AFLClassifier(),
-        AFLClassifier(feature_format="Q8.11", ridge=0.1),  # with partial_fit
-        AFLRegressor(),
-        AFLRegressor(feature_format="Q8.12", target_format="Q12.12"),
-        LogisticClassifier(n_rounds=2),
-        DeepAFLClassifier(n_layers=2, d_phi=32, d_f=32),
-        DeepAFLClassifier(n_layers=1, d_phi=32, d_f=16, fed_by_first=True, activation="relu"),
-        SAFLeClassifier(),
-        SAFLeClassifier(encoding="integer", group_size=1),
-        FedHiPRegressor(ridge=0.1),
-        DeepAFLRegressor(n_layers=1, d_phi=32, d_f=16),
-        SAFLeRegressor(),
-    ],
-    expected_failed_checks=lambda estimator: (
-        {"check_class_weight_classifiers": "a class of 10^-7 weighs less than the ridge: its rows are extrapolated"}
-        if isinstance(estimator, DeepAFLClassifier)
-        else {}
-    ),
+def checks_of(*estimators):
+    return parametrize_with_checks(
+        list(estimators),
+        expected_failed_checks=lambda estimator: (
+            {"check_class_weight_classifiers": "a class of 10^-7 weighs less than the ridge: its rows are extrapolated"}
+            if isinstance(estimator, DeepAFLClassifier)
+            else {}
+        ),
+    )
+
+
+@checks_of(
+    AFLClassifier(feature_format="Q8.11", ridge=0.1),  # with partial_fit
+    AFLRegressor(),
+    DeepAFLClassifier(n_layers=1, d_phi=32, d_f=16, fed_by_first=True, activation="relu"),
+    SAFLeRegressor(),
 )
 def test_it_passes_every_check_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@checks_of(
+    AFLClassifier(),
+    AFLRegressor(feature_format="Q8.12", target_format="Q12.12"),
+    LogisticClassifier(n_rounds=2),
+    DeepAFLClassifier(n_layers=2, d_phi=32, d_f=32),
+    SAFLeClassifier(),
+    SAFLeClassifier(encoding="integer", group_size=1),
+    FedHiPRegressor(ridge=0.1),
+    DeepAFLRegressor(n_layers=1, d_phi=32, d_f=16),
+)
+def test_the_others_pass_every_check_of_scikit_learn(estimator, check):
     check(estimator)
 
 
@@ -164,20 +175,6 @@ def test_a_regressor_adds_batches_up_too():
     assert in_batches.statistics_.count == len(features)
 
 
-def test_rows_of_the_format_give_the_regression_of_float64():
-    # Integers are exact in every format, so only the two solves differ: the condition of these rows is below 100,
-    # and least squares by QR is backward stable, so 1e-9 leaves four digits of room.
-    rng = np.random.default_rng(1)
-    features = rng.integers(-50, 50, size=(200, 5)).astype(float)
-    targets = rng.integers(-50, 50, size=(200, 2)).astype(float)
-    expected = np.linalg.lstsq(features, targets, rcond=None)[0]
-    model = AFLRegressor(fit_intercept=False).fit(features, targets)
-    np.testing.assert_allclose(model.coef_.T, expected, rtol=0, atol=1e-9)
-    assert model.intercept_.tolist() == [0.0, 0.0]
-    assert model.predict(features).shape == (200, 2)
-    assert AFLRegressor().fit(features, targets[:, 0]).predict(features).shape == (200,)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_defaults_on_raw_rows_are_least_squares_with_an_intercept(seed):
     """Columns of breast cancer reach from 0.03 to 4 254: one format of 16 bits makes six of them zeros."""
@@ -186,16 +183,12 @@ def test_defaults_on_raw_rows_are_least_squares_with_an_intercept(seed):
     )
     peer = LinearRegression().fit(rows, np.eye(2)[labels]).predict(other)
     fitted = AFLClassifier().fit(rows, labels)
-    accuracy = fitted.score(other, wanted)
-    assert accuracy == np.mean(peer.argmax(axis=1) == wanted)
+    assert fitted.score(other, wanted) == np.mean(peer.argmax(axis=1) == wanted)
     assert np.abs(fitted.decision_function(other) - (peer[:, 1] - peer[:, 0])).max() < 4e-6  # of two classes' scores
     rows, other, targets, real = train_test_split(*load_diabetes(return_X_y=True), test_size=0.25, random_state=seed)
     regressor, peer = AFLRegressor().fit(rows, targets), LinearRegression().fit(rows, targets)
-    r2 = regressor.score(other, real)
-    assert abs(r2 - peer.score(other, real)) < 1e-6
+    assert abs(regressor.score(other, real) - peer.score(other, real)) < 1e-6
     assert np.abs(regressor.predict(other) / peer.predict(other) - 1).max() < 1e-6
-    if seed == 0:
-        assert (round(accuracy, 3), round(r2, 3)) == (0.972, 0.359)
 
 
 def test_columns_that_a_stated_format_hardly_holds_are_named():
@@ -304,14 +297,6 @@ def test_a_federation_of_regressors():
     assert served.predict(features).tobytes() == fitted.predict(features).tobytes()
     exact = served.learner_.exact_scores(served.model_, features)
     assert served.exact_predict(features).tobytes() == exact.tobytes()
-
-
-def test_two_classes_have_one_score():
-    rows, labels = DIGITS[LABELS < 2], LABELS[LABELS < 2]
-    for estimator in (AFLClassifier(), DeepAFLClassifier(n_layers=1, d_phi=16, d_f=16), SAFLeClassifier()):
-        scores = estimator.fit(rows, labels).decision_function(rows)
-        assert scores.shape == (len(rows),)
-        np.testing.assert_array_equal(estimator.predict(rows), (scores > 0).astype(int))
 
 
 def test_rows_of_zeros_are_no_reason_to_fail():

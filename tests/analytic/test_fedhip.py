@@ -92,16 +92,6 @@ class TestHeterogeneityInvariance:
         assert not set(seen) & set(personal_bytes(learner, less, own))
         assert not set(seen[1:]) & set(personal_bytes(learner, model, random_rows(rng, n_own, 16)))
 
-    @pytest.mark.parametrize("n_own", [2, 5])
-    def test_an_alpha_gives_the_same_bits_whatever_it_is_asked_with(self, n_own: int) -> None:
-        rng, learner = np.random.default_rng(1), learner_of(16)
-        own = random_rows(rng, n_own, 16)
-        model = fit_pooled(learner, ClientRows.pool([own, random_rows(rng, 40, 16)]))
-        together = personal_bytes(learner, model, own)
-        alone = [learner.personalise(model, own, [alpha])[0].weights.tobytes() for alpha in ALPHAS]
-        assert together == alone
-        assert learner.personalise(model, own, []) == []
-
     def test_global_weights_are_those_of_afl(self) -> None:
         rng = np.random.default_rng(2)
         rows = random_rows(rng, 50, 4)
@@ -113,10 +103,9 @@ class TestHeterogeneityInvariance:
 
 
 class TestAgainstTheDefinition:
-    @pytest.mark.parametrize("n_own", [1, 3, 30])
-    @pytest.mark.parametrize("ridge", [0.25, 0.1])
+    @pytest.mark.parametrize(("n_own", "ridge"), [(0, 0.25), (1, 0.1), (3, 0.25), (30, 0.1)])
     def test_the_exact_solution_rounded_once(self, n_own: int, ridge: float) -> None:
-        """(G + alpha G_k + beta I) P_k = H + alpha H_k in rational numbers."""
+        """(G + alpha G_k + beta I) P_k = H + alpha H_k in rational numbers, so alpha 0 gives the global weights."""
         rng, d = np.random.default_rng(n_own), 16
         learner = learner_of(d, ridge=ridge)
         own = random_rows(rng, n_own, d)
@@ -132,31 +121,9 @@ class TestAgainstTheDefinition:
             assert personal.weights.ravel().tolist() == [int(x.p) / int(x.q) for x in solved]
             assert personal.solution is not None
             assert personal.solution.certified
-
-    @pytest.mark.parametrize("n_own", [0, 2, 5])
-    def test_alpha_zero_gives_the_global_weights(self, n_own: int) -> None:
-        rng, learner = np.random.default_rng(4), learner_of(16)
-        own = random_rows(rng, n_own, 16)
-        model = fit_pooled(learner, ClientRows.pool([own, random_rows(rng, 40, 16)]))
+            (alone,) = learner.personalise(model, own, [alpha])
+            assert alone.weights.tobytes() == personal.weights.tobytes()
         assert learner.personalise(model, own, [0.0])[0].weights.tobytes() == model.weights.tobytes()
-
-    def test_a_client_without_rows_gets_the_global_weights_for_any_alpha(self) -> None:
-        rng, learner = np.random.default_rng(5), learner_of(16)
-        model = fit_pooled(learner, random_rows(rng, 40, 16))
-        assert set(personal_bytes(learner, model, random_rows(rng, 0, 16))) == {model.weights.tobytes()}
-
-    @pytest.mark.parametrize("n_own", [2, 20])
-    def test_a_large_alpha_fits_the_own_rows(self, n_own: int) -> None:
-        rng, learner = np.random.default_rng(6), learner_of(16, c=2, target_format=RowFormat.parse("Q3.10"))
-        own = ClientRows(rng.uniform(-2, 2, (n_own, 16)), rng.uniform(-2, 2, (n_own, 2)))
-        others = ClientRows(rng.uniform(-2, 2, (50, 16)), rng.uniform(-2, 2, (50, 2)))
-        model = fit_pooled(learner, ClientRows.pool([own, others]))
-        losses = [
-            float(np.sum((learner.decision_function(personal, own.features) - own.targets) ** 2))
-            for personal in learner.personalise(model, own, [0, 1, 10, 1e3, 1e6])
-        ]
-        assert losses == sorted(losses, reverse=True)
-        assert losses[-1] < 0.9 * losses[0]
 
     @pytest.mark.parametrize("n_own", [2, 10])
     def test_agrees_with_the_papers_recursion(self, n_own: int) -> None:
@@ -211,8 +178,6 @@ class TestBadInput:
         learner = learner_of(2)
         with pytest.raises(NotReadyError, match="needs the total"):
             learner.personalise(learner.init(), random_rows(np.random.default_rng(0), 3, 2), [1.0])
-        with pytest.raises(NotReadyError):
-            learner.weights_bytes(learner.init())
 
     @pytest.mark.parametrize("alpha", [-1.0, -5e-324, np.nan, np.inf, -np.inf, 2.0**53])
     def test_refuses_an_alpha_that_is_no_weight(self, alpha: float) -> None:

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import load, save
+from support.examples import a_part
+from support.pairs import covering
 
 from analytic import model_files
 from analytic.afl import AFL, LinearModel
@@ -49,7 +51,6 @@ LIFT = RandomMap(
 
 LEARNERS: dict[str, Any] = {
     "afl": AFL(n_features=D, n_targets=C, feature_format=Q("Q2.14"), max_rows=N, ridge=1 / 3),
-    "afl-ri": AFL(n_features=D, n_targets=C, feature_format=Q("Q2.14"), max_rows=N, ri_gamma=2, max_clients=9),
     "afl-columns": AFL(
         n_features=D,
         n_targets=C,
@@ -59,9 +60,6 @@ LEARNERS: dict[str, Any] = {
     ),
     "fedhip": FedHiP(n_features=D, n_targets=C, feature_format=Q("Q2.14"), max_rows=N, ridge=0.1),
     "deepafl": DeepAFL(n_features=D, n_targets=C, feature_bound=4.0, max_rows=N, n_layers=2, d_phi=8, d_f=5),
-    "deepafl-first": DeepAFL(
-        n_features=D, n_targets=C, feature_bound=4.0, max_rows=N, n_layers=3, d_phi=8, d_f=5, fed_by_first=True
-    ),
     "random": AFL(n_features=D, n_targets=C, feature_format=Q("Q0.7"), max_rows=N, lift=LIFT),
     "safle": SAFLe(
         n_features=D, n_classes=C, max_rows=N, thresholds=FixedThresholds.evenly(-1.0, 1 / 3, 4), n_buckets=4
@@ -88,40 +86,6 @@ def histories(name: str) -> list[Any]:
     return models
 
 
-@pytest.mark.parametrize("name", LEARNERS)
-def test_a_model_comes_back_bit_for_bit_at_every_stage(name, tmp_path):
-    learner, path = LEARNERS[name], tmp_path / "model"
-    for model in histories(name):
-        save_model(path, learner, model)
-        saved = load_model(path)
-        assert path.read_bytes() == model_to_bytes(learner, model) == model_to_bytes(saved.learner, saved.model)
-        assert saved.learner == learner
-        assert type(saved.model) is type(model)
-        assert saved.learner.context_bytes(saved.model) == learner.context_bytes(model)
-        assert saved.learner.next_sum(saved.model) == learner.next_sum(model)
-    assert saved.learner.weights_bytes(saved.model) == learner.weights_bytes(model)
-    expected = learner.decision_function(model, ROWS)
-    assert saved.learner.decision_function(saved.model, ROWS).tobytes() == expected.tobytes()
-    assert _conditioning(saved.model) == _conditioning(model)
-    assert list(tmp_path.iterdir()) == [path]  # each save replaced the one before
-
-
-def _conditioning(model: Any) -> list[Any]:
-    solved = getattr(model, "classifiers", None) or (model.solution,)
-    reports: list[Any] = [(found.method, found.rank, found.reciprocal_condition) for found in solved]
-    return reports + [(block.rank, block.reciprocal_condition) for block in getattr(model, "blocks", ())]
-
-
-@pytest.mark.parametrize("name", ["deepafl", "deepafl-first", "safle-quantiles"])
-def test_a_federation_goes_on_from_any_saved_stage(name):
-    learner, stages = LEARNERS[name], histories(name)
-    for stage in stages[:-1]:
-        model, rows = model_from_bytes(model_to_bytes(learner, stage)).model, ClientRows(ROWS, LABELS)
-        while learner.next_sum(model) is not None:
-            model = learner.update(model, learner.client_statistics(model, rows), 1)
-        assert learner.weights_bytes(model) == learner.weights_bytes(stages[-1])
-
-
 def test_clients_personalise_with_a_loaded_total():
     learner, model = LEARNERS["fedhip"], histories("fedhip")[-1]
     own = ClientRows(ROWS[:20], LABELS[:20])
@@ -141,7 +105,7 @@ def test_the_weights_alone_can_be_published():
     assert list(load(content)) == ["weights"]
 
 
-@settings(max_examples=15)
+@a_part(8)
 @given(
     weights=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=D * C, max_size=D * C),
     ridge=st.floats(0, 1e300),
@@ -271,8 +235,7 @@ def _whole_numbers(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[An
         yield place
 
 
-@pytest.mark.parametrize("size", [2**31, 2**62, 10**30])
-@pytest.mark.parametrize("name", [*LEARNERS, *OF_PARTS])
+@pytest.mark.parametrize(("name", "size"), covering([*LEARNERS, *OF_PARTS], [2**31, 2**62, 10**30]))
 def test_a_size_that_no_machine_has_costs_no_time_and_no_memory(name, size):
     """Whatever number of a file is huge: it is refused, or nothing is as large as it."""
     learner = OF_PARTS.get(name) or LEARNERS[name]
@@ -296,8 +259,7 @@ def test_a_size_that_no_machine_has_costs_no_time_and_no_memory(name, size):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("size", [0, 1.5, 1e308, True])
-@pytest.mark.parametrize("name", [*LEARNERS, *OF_PARTS])
+@pytest.mark.parametrize(("name", "size"), covering([*LEARNERS, *OF_PARTS], [0, 1.5, 1e308, True]))
 def test_a_number_that_cannot_be_is_refused_as_the_files_fault(name, size):
     learner = OF_PARTS.get(name) or LEARNERS[name]
     content = model_to_bytes(learner, learner.init() if name in OF_PARTS else histories(name)[-1])

@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -56,7 +56,6 @@ def integers(rows: np.ndarray, bits: int) -> list[list[int]]:
 
 
 @given(matrices, clips)
-@settings(max_examples=200)
 def test_no_row_is_longer_than_the_limit(features: np.ndarray, clip: RowClip) -> None:
     clipped = clip.apply(features)
     assert clipped.rows.shape == (len(features), clip.n_features(features.shape[1]))
@@ -132,7 +131,6 @@ def rows_within(limit: int, d: int, low: int) -> st.SearchStrategy[np.ndarray]:
 
 
 @given(st.data(), st.sampled_from(ADJACENCIES), st.booleans(), st.integers(2, 10**6), st.integers(1, 10**4))
-@settings(max_examples=200)
 def test_random_pairs_never_cost_more(
     data: st.DataObject, adjacency: str, nonnegative: bool, gram: int, cross: int
 ) -> None:

@@ -86,12 +86,6 @@ class TestInput:
         with pytest.raises(InvalidRowsError, match=r"shape \(d, d\)"):
             solve_ridge(np.ones(gram), np.ones(cross))
 
-    @pytest.mark.parametrize("bad", [np.nan, np.inf])
-    def test_refuses_nan_and_infinity(self, bad: float) -> None:
-        for gram, cross in ((np.diag([1.0, bad]), np.ones((2, 1))), (np.eye(2), np.full((2, 1), bad))):
-            with pytest.raises(InvalidRowsError, match="finite"):
-                solve_ridge(gram, cross)
-
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
     @pytest.mark.parametrize("place", [(0, 2), (2, 0), (1, 1)])
     def test_one_bad_entry_anywhere_shows_in_the_norm(self, place: tuple[int, int], bad: float) -> None:
@@ -100,6 +94,8 @@ class TestInput:
         for same in (gram, np.asfortranarray(gram)):
             with pytest.raises(InvalidRowsError, match="finite"):
                 solve_ridge(same, np.ones((3, 1)))
+        with pytest.raises(InvalidRowsError, match="finite"):
+            solve_ridge(np.eye(3), np.full((3, 1), bad))
 
     def test_finite_entries_whose_norm_overflows_are_not_called_infinite(self) -> None:
         solution = solve_ridge(np.full((2, 2), 1e308), np.zeros((2, 1)))
@@ -290,26 +286,6 @@ class TestSandwichedAgainstRationals:
 
 
 class TestSandwichedLeastSquares:
-    @given(
-        seed=st.integers(0, 2**32),
-        sizes=st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 4)),
-        gamma=st.sampled_from([0.01, 1.0, 100.0]),
-    )
-    def test_it_solves_the_normal_equations(self, seed: int, sizes: tuple[int, int, int], gamma: float) -> None:
-        """(W W^T (x) F^T F + gamma I) vec(Omega) = vec(F^T R W^T), solved as one dense system.
-
-        Both solutions are backward stable: off by about n eps cond |F^T R| |W| / (smallest eigenvalue) at most, with n
-        the unknowns of the system; 50 stands for the constants.
-        """
-        d_f, d_phi, c = sizes
-        rng = np.random.default_rng(seed)
-        F, R, W = rng.standard_normal((20, d_f)), rng.standard_normal((20, c)), rng.standard_normal((d_phi, c))
-        system = np.kron(W @ W.T, F.T @ F) + gamma * np.eye(d_f * d_phi)
-        dense = np.linalg.solve(system, (F.T @ R @ W.T).ravel(order="F")).reshape((d_f, d_phi), order="F")
-        found = sandwiched_least_squares(F.T @ F, F.T @ R, W, gamma=gamma).transform
-        largest = np.linalg.norm(F.T @ R) * np.linalg.norm(W) / np.linalg.eigvalsh(system)[0]
-        assert np.linalg.norm(found - dense) <= 50 * d_f * d_phi * (2 * UNIT) * np.linalg.cond(system) * largest
-
     @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.1]))
     def test_the_thin_decomposition_equals_the_full_one_of_the_paper(self, seed: int, gamma: float) -> None:
         """Equation 8 with all d_Phi columns of U; the paper's division, where U's null space has nothing to divide."""

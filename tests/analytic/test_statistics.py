@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.examples import a_part
@@ -81,7 +81,6 @@ def extreme_rows(rng: np.random.Generator, row_format: RowFormat, shape: tuple[i
 
 class TestExactness:
     @given(problems())
-    @settings(max_examples=150)
     def test_equals_python_integers_at_the_extremes(
         self, problem: tuple[StatisticsSpec, NDArray[Any], NDArray[Any]]
     ) -> None:

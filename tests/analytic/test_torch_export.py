@@ -25,7 +25,7 @@ from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.torch_export import TorchMissingError, to_torch
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="needs the extra: pip install 'analytic-secagg[vision]'")
 
 N, D, C = 300, 12, 4
 RNG = np.random.default_rng(11)
@@ -184,7 +184,7 @@ def test_logits_and_scores_agree_with_exact_ones_within_the_derived_tolerance(na
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_graph_in_onnxruntime_agrees_within_the_derived_tolerance(name):
     """GELU's error function is float32 there, so its bound is derived as if all of the model were."""
-    onnxruntime = pytest.importorskip("onnxruntime")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra: pip install 'analytic-secagg[onnx]'")
     learner, model = _fitted(name)
     content = to_onnx(learner, model)
     assert content == to_onnx(learner, model)

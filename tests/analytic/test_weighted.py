@@ -28,7 +28,6 @@ from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.row_map import RowMap, RowTerms
 from federation import federate
 from federation.federation import Step
-from federation.modes import MODES
 from federation.privacy import PrivacyPlan
 from secagg.dp import PrivacyError
 
@@ -55,14 +54,6 @@ def test_weights_beyond_what_all_rows_may_weigh_are_refused() -> None:
             replace(BALANCED, **{"class_weights": (), **change})  # type: ignore[arg-type]
     with pytest.raises(InvalidRowsError, match="fewer than no rows"):
         BALANCED.update(BALANCED.init(), {"classes": np.array([-2, 3, 4]), "count": np.array(5)}, 1)
-
-
-@pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if not mode.missing_extra])
-def test_every_mode_has_the_bits_of_copies(mode: str) -> None:
-    learner = Weighted(learner=replace(LINEAR, ri_gamma=3.0), max_weight=8)
-    copies = ClientRows(np.repeat(X, W, axis=0), np.repeat(Y, W))
-    model = federate(learner, clients(), mode)
-    assert learner.weights_bytes(model) == LINEAR.weights_bytes(fit_pooled(LINEAR, copies))
 
 
 FEDHIP = FedHiP(n_features=D, n_targets=C, feature_format=LINEAR.feature_format, max_rows=2**20, ridge=0.5)

@@ -272,8 +272,14 @@ def test_a_row_of_weight_w_is_w_copies_of_it(name: str) -> None:
 
 @EACH
 def test_a_stored_model_is_the_model_and_its_federation_goes_on_from_it(name: str) -> None:
-    """After every sum, by bytes."""
+    """After every sum, by bytes; every variation of a learner is stored once."""
     learner, rows = CASES[name].learner, CASES[name].rows(np.random.default_rng(12), 30)
+    for change in CASES[name].variations:
+        other = replace(learner, **change)
+        model = fit_pooled(other, rows)
+        saved = model_from_bytes(model_to_bytes(other, model))
+        assert saved.learner == other
+        assert saved.learner.context_bytes(saved.model) == other.context_bytes(model)
     *_, complete = trained = list(steps(learner, [rows]))
     for model in trained:
         content = model_to_bytes(learner, model)
@@ -574,6 +580,9 @@ def test_a_model_predicts_when_it_is_complete_and_for_its_own_features(name: str
             learner.decision_function(model, rows.features)
         with pytest.raises(NotReadyError, match="still needs"):
             learner.exact_scores(model, rows.features)
+    if learner.name != "deepafl":  # whose weights are those of the layers so far
+        with pytest.raises(NotReadyError, match="still needs"):
+            learner.weights_bytes(unfinished[0])
     for scores in (learner.decision_function, learner.exact_scores):
         assert scores(complete, rows.features).shape == (30, C)
         assert scores(complete, rows.features[:0]).shape == (0, C)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
 from pathlib import Path
@@ -14,8 +15,8 @@ from federation.trial import Trial
 
 sys.path += [str(Path(__file__).parent / engine) for engine in ("flower", "nvflare")]
 
-with warnings.catch_warnings():  # what Flower imports warns of its own future; that is no fault of a test
-    warnings.simplefilter("ignore")
+with warnings.catch_warnings(), contextlib.suppress(ModuleNotFoundError):
+    warnings.simplefilter("ignore")  # what Flower imports warns of its own future; that is no fault of a test
     import flwr.clientapp
     import flwr.serverapp  # noqa: F401
 

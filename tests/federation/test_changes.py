@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.pairs import covering
 
 from analytic import (
     AFL,
@@ -90,14 +91,7 @@ def is_as_if(learner: Any, found: Any, clients: dict[int, ClientRows]) -> bool:
 OLD, NEW = range(1, 13), range(13, 19)
 
 
-@pytest.mark.parametrize(
-    ("name", "mode"),
-    [
-        pytest.param(name, mode, marks=pytest.mark.slow if KNOWN[mode].requires and name != "afl" else [])
-        for name in LEARNERS
-        for mode in MODES
-    ],
-)
+@pytest.mark.parametrize(("name", "mode"), covering(list(LEARNERS), MODES))
 def test_batches_that_join_and_leave_give_the_bits_of_a_fresh_start(name: str, mode: str) -> None:
     learner = LEARNERS[name]
     before, batch = (total_of(learner, sites(*parties), mode) for parties in (OLD, NEW))

@@ -133,14 +133,6 @@ def test_no_client_brings_more_rows_than_agreed_on(monkeypatch: pytest.MonkeyPat
         federate(AFL_, clients, "masked", max_client_rows=11)
 
 
-@pytest.mark.parametrize("mode", ["plain", "masked", "committee"])
-def test_one_call_gives_the_survivors_pooled_model(mode: str) -> None:
-    clients = {party: rows(party) for party in range(1, 6)}
-    stayed = ClientRows.pool([own for party, own in clients.items() if party != 3])
-    model = federate(AFL_, clients, mode, dropouts={3: 0})
-    assert model.weights.tobytes() == fit_pooled(AFL_, stayed).weights.tobytes()
-
-
 def test_one_call_names_the_modes_there_are() -> None:
     with pytest.raises(UsageError, match="a mode is one of plain, masked"):
         federate(AFL_, {1: rows(1), 2: rows(2)}, "masqued")

@@ -34,13 +34,6 @@ def settings(**changes: object) -> LearnerSettings:
     return LearnerSettings(**(common | changes))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", list(LEARNERS))
-def test_a_learner_carries_the_name_under_which_it_is_listed(name: str) -> None:
-    learner = LEARNERS[name].build(settings())
-    assert learner.name == name
-    assert learner.next_sum(learner.init()) is not None
-
-
 def test_settings_reach_the_learner() -> None:
     learner = LEARNERS["afl"].build(settings(ri_gamma=3.0))
     assert isinstance(learner, AFL)

@@ -64,11 +64,6 @@ def test_a_name_is_taken_once() -> None:
         register(MODES["plain"])
 
 
-@pytest.mark.parametrize(("name", "needed"), [("plain", 1), ("masked", 14), ("committee", 14), ("ckks", 14)])
-def test_survivors_needed_are_those_of_the_protocol(name: str, needed: int) -> None:
-    assert MODES[name].guarantee(tuple(range(1, 21))).survivors_needed == needed
-
-
 def test_a_cohort_that_a_mode_cannot_serve_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="at least 2 clients"):
         MODES["masked"].guarantee((1,))

@@ -87,6 +87,7 @@ def test_one_bit_of_the_model_is_noticed(run: Path, capsys: pytest.CaptureFixtur
     assert f"{name}: 1 of {flipped.size} entries differ, first at (0" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("run", ["deepafl"], indirect=True)
 def test_totals_of_another_run_and_damaged_files_are_refused_by_name(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+
 from flwr.app import Message, RecordDict
 
 from analytic.learner import ClientRows, fit_pooled

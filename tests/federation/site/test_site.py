@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsed import announced, change_record, edit, invitation, kept, last_byte_changed, site, state, template_config
+from rehearsed import announced, edit, invitation, kept, site, state, template_config
 
 from analytic.errors import InvalidRowsError
 from federation.flower.__main__ import main
@@ -25,21 +24,11 @@ from federation.site.terms import Terms
 from federation.trial import Trial
 from secagg import PlainSum
 from secagg.config import SERVER
-from secagg.errors import LocalProtocolError, RemoteProtocolError, SnapshotError
+from secagg.errors import LocalProtocolError, RemoteProtocolError
 from secagg.primitives.identity import IdentityKey
 from secagg.wire import MessageType, seal_frame
 
 HOUR = 3600.0
-
-
-@pytest.mark.parametrize("mode", ["masked", "committee"])
-def test_an_answer_is_stored_before_it_leaves(trial: Trial, mode: str) -> None:
-    """Whatever happens to the answer on its way: a site that is asked again, in a new process, says the same."""
-    proposed = invitation(mode=mode, helpers=(101, 102) if mode == "committee" else (), min_survivors=3)
-    proposed = announced(trial, proposed) if mode == "committee" else proposed
-    first = site(trial, 1).join(proposed)
-    assert set(first) == ({1, 101} if mode == "committee" else {1})
-    assert site(trial, 1).join(proposed) == first
 
 
 def test_a_site_with_more_rows_than_its_roster_allows_sends_nothing(trial: Trial) -> None:
@@ -84,14 +73,6 @@ def test_a_lost_state_is_a_dropout_and_never_a_second_mask(trial: Trial) -> None
         site(trial, 1).answer(proposed.session, {1: b"anything"})
 
 
-def test_a_changed_record_or_another_key_does_not_open(trial: Trial) -> None:
-    proposed = invitation()
-    site(trial, 1).join(proposed)
-    change_record(trial, 1, proposed.session, "1", last_byte_changed)
-    with pytest.raises(SnapshotError):
-        site(trial, 1).join(proposed)
-
-
 def test_an_aborted_session_stays_aborted_in_the_next_process(trial: Trial) -> None:
     proposed = invitation()
     site(trial, 1).join(proposed)
@@ -122,18 +103,6 @@ def test_a_site_answers_for_itself_only(trial: Trial) -> None:
     site(trial, 1).join(proposed)
     with pytest.raises(NoSessionError, match="a party that it is not"):
         site(trial, 1).answer(proposed.session, {2: b"message"})
-
-
-def test_sessions_of_a_server_that_is_gone_are_forgotten(trial: Trial) -> None:
-    old, new = invitation(), invitation()
-    site(trial, 1).join(old)
-    now = time.time()
-    site(trial, 1, now=lambda: now + 23 * HOUR).join(invitation())
-    assert kept(trial, 1, old.session) == {"invitation", "1"}
-    site(trial, 1, now=lambda: now + 25 * HOUR).join(new)
-    assert kept(trial, 1, old.session) == {"over"}
-    with pytest.raises(NoSessionError, match="is over"):
-        site(trial, 1).join(old)
 
 
 def test_the_next_sum_of_a_run_ends_the_one_before(trial: Trial) -> None:
@@ -190,13 +159,6 @@ def test_a_site_makes_no_learner_to_which_it_does_not_contribute(trial: Trial, m
     assert kept(trial, 1) == kept(trial, 5) == set()
     with pytest.raises(WireError, match="no model of this version"):
         site(trial, 1).join(replace(proposed, model=b"no model"))
-
-
-def test_a_site_wants_as_many_clients_as_its_own_file_says(trial: Trial) -> None:
-    """The cohort is the roster; a site may still find the roster too small."""
-    edit(trial, 1, ("min_clients = 5", "min_clients = 6"))
-    with pytest.raises(DeclinedError, match="a cohort of at least 6 clients, the sum has 5"):
-        site(trial, 1).join(invitation())
 
 
 def test_min_corruption_of_the_site_decides(trial: Trial) -> None:

@@ -46,6 +46,12 @@ Cy,no,-2e-1,, 64
 """
 
 
+EXTRAS = {
+    library: f"needs the extra: pip install 'analytic-secagg[{extra}]'"
+    for library, extra in {"pyarrow": "parquet", "pandas": "dev", "polars": "dev"}.items()
+}
+
+
 def rows_of(site: SiteFile) -> ClientRows:
     assert site.client is not None
     return site.client.rows()
@@ -167,7 +173,7 @@ def test_schemas_that_cannot_be(tmp_path: Path, text: str, why: str) -> None:
 
 
 def test_parquet_is_the_same_table(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
+    pyarrow = pytest.importorskip("pyarrow", reason=EXTRAS["pyarrow"])
     parquet = pytest.importorskip("pyarrow.parquet")
     made = {
         "age": [32, None, 64],
@@ -210,7 +216,7 @@ role = "weight"
 
 @pytest.mark.parametrize("library", ["pyarrow", "pandas", "polars"])
 def test_a_function_may_give_a_data_frame(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = pytest.importorskip(library)
+    module = pytest.importorskip(library, reason=EXTRAS[library])
     (tmp_path / "frames.py").write_text(
         f"import {library} as library\nFRAME = {FRAME!r}\n"
         f"def frame():\n    return library.{'table' if library == 'pyarrow' else 'DataFrame'}(FRAME)\n"
