@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.extras import INSTALLED, modes
 
 from analytic.afl import AFL
 from analytic.deepafl import DeepAFL
@@ -21,7 +22,11 @@ from simulations.compare.dropouts import Dropouts
 FORMAT = RowFormat.parse("Q3.5")
 
 
-SHORT = pytest.mark.parametrize("mode", [MODES["plain"], MODES["masked"]], ids=lambda mode: mode.name)
+EITHER = pytest.mark.parametrize("mode", modes(["plain", "masked"]))
+
+
+WITHOUT_ENCRYPTION = [mode for mode in MODES.values() if not mode.requires]
+"""Under encryption the sums of a series are as alone (`test_modes.py`), and DeepAFL's take long."""
 
 
 def learner(max_rows: int = 60, max_clients: int = 9) -> AFL:
@@ -37,7 +42,7 @@ def dealt(n_clients: int, seed: int, n_rows: int = 60) -> dict[int, ClientRows]:
     return {party + 1: ClientRows(features[holders == party], labels[holders == party]) for party in range(n_clients)}
 
 
-@given(n_clients=st.integers(2, 9), seed=st.integers(0, 2**32), mode=st.sampled_from(list(MODES.values())))
+@given(n_clients=st.integers(2, 9), seed=st.integers(0, 2**32), mode=st.sampled_from(INSTALLED))
 @settings(max_examples=20)
 def test_a_federation_has_its_survivors_pooled_bytes(n_clients: int, seed: int, mode: Mode) -> None:
     clients = dealt(n_clients, seed)
@@ -74,7 +79,7 @@ def test_costs_are_those_of_the_messages() -> None:
     assert masked.costs[1].bytes_down > 0
 
 
-@given(n_clients=st.integers(3, 9), seed=st.integers(0, 2**32), mode=st.sampled_from(list(MODES.values())))
+@given(n_clients=st.integers(3, 9), seed=st.integers(0, 2**32), mode=st.sampled_from(WITHOUT_ENCRYPTION))
 @settings(max_examples=10)
 def test_a_series_of_sums_has_its_survivors_pooled_bytes(n_clients: int, seed: int, mode: Mode) -> None:
     """Lost clients vanish at any stage of the first sum, and one that stays vanishes after its last vector."""
@@ -98,7 +103,7 @@ def test_a_series_of_sums_has_its_survivors_pooled_bytes(n_clients: int, seed: i
     assert federation.largest_layout.wire_bytes == max(one.layout.wire_bytes for one in federation.sums)
 
 
-@SHORT
+@EITHER
 def test_a_clients_wrong_rows_stop_the_run_by_their_own_error(mode: Mode) -> None:
     clients = dealt(4, 0)
     clients[2] = ClientRows(np.full((1, 3), np.nan), np.zeros(1, int))
@@ -106,7 +111,7 @@ def test_a_clients_wrong_rows_stop_the_run_by_their_own_error(mode: Mode) -> Non
         run_federation(learner(), clients, mode)
 
 
-@SHORT
+@EITHER
 def test_a_refused_message_is_never_passed_over(mode: Mode) -> None:
     class TooNarrow(AFL):
         """Promises a layout that its own statistics do not fit."""

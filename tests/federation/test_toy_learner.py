@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from rehearsed import CLIENTS, edit_all, is_exact, run_config
+from support.extras import modes
 
 from analytic import model_files
 from analytic.afl import dequantised
@@ -26,6 +27,7 @@ from analytic.statistics import IntVector, Statistics, StatisticsSpec
 from federation import federate
 from federation.flower.rehearsal import rehearse
 from federation.learners import LEARNERS, LearnerEntry, LearnerSettings
+from federation.modes import Mode
 from federation.trial import Trial
 from secagg.errors import TooFewSurvivorsError
 from simulations.__main__ import main
@@ -164,11 +166,11 @@ def dealt() -> dict[int, ClientRows]:
     return {party: ClientRows(rng.uniform(-7, 7, (9, 4)), rng.integers(0, 3, 9)) for party in range(1, 6)}
 
 
-@pytest.mark.parametrize("mode", ["plain", "masked", "committee", "bfv"])
-def test_one_call_gives_the_survivors_pooled_bytes(mode: str) -> None:
+@pytest.mark.parametrize("mode", modes(["plain", "masked", "committee", "bfv"]))
+def test_one_call_gives_the_survivors_pooled_bytes(mode: Mode) -> None:
     rows = dealt()
     stayed = ClientRows.pool([own for party, own in rows.items() if party != 2])
-    model = federate(toy(), rows, mode, dropouts={2: 0})
+    model = federate(toy(), rows, mode.name, dropouts={2: 0})
     assert toy().weights_bytes(model) == toy().weights_bytes(fit_pooled(toy(), stayed))
 
 

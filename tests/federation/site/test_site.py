@@ -146,6 +146,7 @@ def test_a_site_declines_a_private_form_whose_totals_would_be_exact(trial: Trial
 
 def test_a_site_makes_no_learner_to_which_it_does_not_contribute(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says so before, and so does the key holder that is a client too, at its announcement."""
+    pytest.importorskip("tenseal", reason="needs the extra: pip install 'analytic-secagg[he]'")
     proposed = invitation()
     encrypted = invitation(mode="masked+bfv", helpers=(201,), min_survivors=3)
     for party in 1, 5:
