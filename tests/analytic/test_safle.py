@@ -81,11 +81,9 @@ def test_histograms_and_products_agree(n_values: int, monkeypatch: pytest.Monkey
 def test_one_block_may_hold_more_rows_than_float32_counts() -> None:
     """2^24 + 1 is the first count that float32 does not have."""
     spec = CountSpec(n_groups=1, n_values=2, n_classes=1, max_rows=2**25)
-    triangle = np.zeros(3, dtype=np.int64)
-    products = counts_module._IndicatorProducts(spec, triangle)
-    products.add(np.ones((2**24 + 1, 1), dtype=np.uint8))
-    products.finish()
-    assert triangle.tolist() == [0, 0, 2**24 + 1]
+    n = 2**24 + 1
+    counts = Counts.from_blocks(spec, [(np.ones((n, 1), dtype=np.uint16), np.zeros(n, dtype=np.uint8))])
+    assert counts.gram(all_cells(spec)).tolist() == [[0, 0], [0, n]]
 
 
 @given(indexed_rows(max_values=6), st.integers(-5, 5))

@@ -1,8 +1,8 @@
 """The one contract of all learners: laws that hold for any rows, any partition, any survivors, by bytes.
 
 The laws that make a learner federated are tried on every form of every learner. The other laws are tried on every
-learner, and on a third of the other forms each (``some_forms``); refusals on every form with one of the wrong inputs
-(``covering``). The nightly run tries every law on every form with every input.
+learner, and on a third of the other forms each (``some_forms``); wrong rows on every learner, and one kind of them on
+every other form (``covering``). The nightly run tries every law on every form with every input.
 
 A learner joins by a line in ``CASES``, its public differences by one in ``DIFFERENCES`` and what must never exist by
 lines in ``IMPOSSIBLE``. What only one learner promises is in its own file.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
+from itertools import islice
 from operator import mul
 from typing import Any
 
@@ -42,6 +43,7 @@ from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
+from analytic.statistics import LABELS
 from analytic.weighted import Weighted
 from federation.learners import LEARNERS
 
@@ -209,10 +211,9 @@ def exact_terms(learner: Any, model: Any, features: NDArray[Any]) -> tuple[NDArr
     if learner.name != "deepafl":
         lifted = features if learner.lift is None else learner.lift.apply(features).values
         return lifted if learner.columns is None else learner.columns.features(lifted), model.weights
-    kept = learner._start(features)
-    for block in model.blocks:
-        learner._advance(kept, block)
-    return kept.features.values, model.classifiers[-1].weights
+    rows = ClientRows(features, np.zeros((len(features), C) if learner.target_format != LABELS else len(features), int))
+    learner.client_statistics(replace(model, classifiers=model.classifiers[:-1]), rows)  # of the last sum
+    return rows.memory["deepafl"].features.values, model.classifiers[-1].weights
 
 
 @EACH
@@ -254,8 +255,10 @@ def test_federated_equals_pooled_for_any_partition(name: str, data: st.DataObjec
 
 @some_forms(0)
 def test_a_row_of_weight_w_is_w_copies_of_it(name: str) -> None:
-    """Whoever holds it, in every sum; a row of weight 0 is none. No learner passes over weights."""
+    """Whoever holds it, in every sum; a row of weight 0 is none. No learner passes over weights, or weighs an RI."""
     learner, rng = CASES[name].learner, np.random.default_rng(5)
+    if name in WITH_RI:
+        learner = replace(learner, ri_gamma=3, max_clients=4)
     rows, weights, owners = CASES[name].rows(rng, 24), rng.integers(0, 6, 24), rng.integers(0, 3, 24)
     weighing = Weighted(learner=learner, max_weight=5)
     copies = ClientRows(np.repeat(rows.features, weights, axis=0), np.repeat(rows.targets, weights, axis=0))
@@ -527,6 +530,12 @@ def test_rows_beyond_the_format_are_refused_before_anything_is_sent(name: str) -
         learner.client_statistics(learner.init(), rows)
 
 
+def next_model(learner: Any, model: Any, rows: ClientRows) -> Any:
+    """The model after one sum of one client."""
+    _, after, *_ = islice(steps(learner, [rows], start=model), 2)
+    return after
+
+
 WRONG_ROWS: dict[str, tuple[NDArray[Any], NDArray[Any], str]] = {
     "features": (np.zeros((3, D + 1)), np.zeros(3, dtype=int), rf"\(n, {D}\)"),
     "labels": (
@@ -543,13 +552,13 @@ WRONG_ROWS: dict[str, tuple[NDArray[Any], NDArray[Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "wrong"), covering(list(CASES), list(WRONG_ROWS)))
+@pytest.mark.parametrize(("name", "wrong"), covering(list(CASES), list(WRONG_ROWS), whole=PLAIN))
 def test_rows_of_another_shape_or_type_are_refused(name: str, wrong: str) -> None:
-    """In the first sum that reads them, and in the last one of a client that was not in the first."""
+    """In the first sum that reads them, and in every later one of a client that was not in the first."""
     learner, (features, targets, message) = CASES[name].learner, WRONG_ROWS[wrong]
-    *_, late, _ = steps(learner, [CASES[name].rows(np.random.default_rng(8), 30)])
-    with pytest.raises(InvalidRowsError, match=f"{message}|1001 rows is outside 0 to 1000"):
-        train(learner, [ClientRows(features, targets)], start=late)
+    for model in [*steps(learner, [CASES[name].rows(np.random.default_rng(8), 30)])][1:-1]:
+        with pytest.raises(InvalidRowsError, match=f"{message}|1001 rows is outside 0 to 1000"):
+            next_model(learner, model, ClientRows(features, targets))
     with pytest.raises(InvalidRowsError, match=message):
         train(learner, [ClientRows(features, targets)])
 
