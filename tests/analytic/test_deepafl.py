@@ -137,7 +137,7 @@ class TestWhatAClientKeeps:
 
 
 class TestPublicFormats:
-    @a_part(4)
+    @a_part(8)
     @given(
         seed=st.integers(0, 2**32),
         n=st.integers(1, 40),

@@ -60,7 +60,7 @@ def rows(seed: int, n: int = 60) -> ClientRows:
 
 
 @each
-@a_part(8)
+@a_part(20)
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 60), max_size=3))
 def test_without_noise_any_partition_gives_the_pooled_bytes(learner: Any, seed: int, cuts: list[int]) -> None:
     whole, model = rows(seed), learner.init()

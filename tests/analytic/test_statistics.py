@@ -161,6 +161,7 @@ class TestExactness:
 
 
 class TestPartsAndBatches:
+    @a_part(4)
     @given(problems(), st.lists(st.integers(0, 90), max_size=8))
     def test_whole_batches_and_parts_agree(
         self, problem: tuple[StatisticsSpec, NDArray[Any], NDArray[Any]], cuts: list[int]
