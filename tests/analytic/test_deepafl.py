@@ -76,8 +76,9 @@ def _digits_learner(**changes: Any) -> DeepAFL:
 
 class TestFederatedEqualsPooled:
     def test_real_rows_of_a_hundred_clients(self) -> None:
+        """Of sines: a solve of theirs is rounded to a float only with further digits."""
         rows, _ = _digits()
-        learner = _digits_learner(d_phi=32, d_f=40)
+        learner = _digits_learner(activation="sine", fed_by_first=True, d_phi=32, d_f=40)
         owners = np.sort(np.random.default_rng(3).integers(0, 100, len(rows)) ** 2 // 100)
         federated = train(learner, dealt(rows, owners, 100))
         assert learner.weights_bytes(federated) == learner.weights_bytes(fit_pooled(learner, rows))

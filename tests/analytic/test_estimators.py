@@ -303,7 +303,8 @@ def test_a_federation_of_regressors():
 
 def test_rows_of_zeros_are_no_reason_to_fail():
     zeros = np.zeros((4, 3))
-    for estimator in (AFLClassifier(), DeepAFLClassifier(n_layers=1, d_phi=16, d_f=16), SAFLeClassifier()):
+    deep = DeepAFLClassifier(n_layers=1, d_phi=16, d_f=16)
+    for estimator in (AFLClassifier(), deep, SAFLeClassifier(), LogisticClassifier(n_rounds=1)):
         assert estimator.fit(zeros, [0, 1, 1, 1]).predict(zeros).shape == (4,)
 
 

@@ -350,27 +350,19 @@ def test_gates_judge_exact_totals_of_raw_features_only() -> None:
 def test_a_map_is_never_left_behind(learner: Any) -> None:
     """Layers alone would be given rows that went through no map; stored models and estimators take it along."""
     given = rows(9)
-    model = fit_pooled(learner, given)
+    *_, model = stages = list(steps(learner, [given]))
     for without in (to_torch, lambda learner, model: learner.exact_scores(model, given.features)):
         with pytest.raises(SpecificationError, match="no place for the row map of"):
             without(learner, model)
-    stored = model_from_bytes(model_to_bytes(learner, model))
-    assert stored.learner == learner
-    assert learner.context_bytes(stored.model) == learner.context_bytes(model)
+    for stage in stages:
+        stored = model_from_bytes(model_to_bytes(learner, stage))
+        assert stored.learner == learner
+        assert learner.context_bytes(stored.model) == learner.context_bytes(stage)
     scores = learner.decision_function(model, given.features)
     assert stored.learner.decision_function(stored.model, given.features).tobytes() == scores.tobytes()
     kinds: dict[str, Any] = {"deepafl": DeepAFLClassifier, "logistic": LogisticClassifier, "fedhip": FedHiPClassifier}
     adopted = kinds.get(learner.name, AFLClassifier).from_model(learner, model)
     assert adopted.decision_function(given.features).tobytes() == scores.tobytes()
-
-
-def test_a_half_finished_model_is_stored_with_its_centre() -> None:
-    model, own = CENTRED.init(), rows(7)
-    model = CENTRED.update(model, CENTRED.client_statistics(model, own), 1)
-    bounded = CENTRED.bounded(RowTerms())
-    stored = model_from_bytes(model_to_bytes(bounded, model))
-    assert stored.model.centre.tobytes() == model.centre.tobytes()
-    assert stored.model.solution is None
 
 
 def test_a_model_without_its_totals_predicts_nothing() -> None:
