@@ -7,13 +7,14 @@ import shlex
 from pathlib import Path
 
 import pytest
+from support.extras import needs
 
 from simulations.__main__ import main
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
-pytest.importorskip("tenseal", reason="the README shows every mode")
+needs("tenseal")  # the README shows every mode
 
 
 def block(name: str) -> str:

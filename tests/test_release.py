@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from support.extras import needs
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("secagg", "analytic", "federation", "simulations")
@@ -108,6 +108,8 @@ class Built:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """From a copy, since setuptools leaves folders beside the sources; the wheel is built from the sdist alone."""
+    needs("build")
+    needs("setuptools")
     folder = tmp_path_factory.mktemp("built")
     for name in files_of(ROOT):
         copy = folder / "sources" / name
@@ -136,8 +138,11 @@ def test_the_sdist_holds_sources_tests_and_documents(built: Built) -> None:
     assert {*pages, "LICENSE", "Makefile", "pyproject.toml"} <= files
 
 
-def test_a_clean_environment_runs_the_main_job_from_wheel_and_sdist(built: Built, tmp_path: Path) -> None:
-    """Without extras all four packages load and `plain`, `masked` and `committee` compute one model."""
+def test_a_clean_environment_runs_the_main_job(built: Built, tmp_path: Path) -> None:
+    """Without extras all four packages load and `plain`, `masked` and `committee` compute one model.
+
+    From the wheel, which was built from the sdist.
+    """
     nowhere = tmp_path / "empty"
     nowhere.mkdir()
     venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
@@ -146,9 +151,6 @@ def test_a_clean_environment_runs_the_main_job_from_wheel_and_sdist(built: Built
 
     run(*pip, built.wheel, cwd=nowhere)
     check_imports(bin_, nowhere, built.sources)
-    check_main_job(bin_, nowhere)
-
-    run(*pip, "--force-reinstall", "--no-deps", built.sdist, cwd=nowhere)
     check_main_job(bin_, nowhere)
 
 
@@ -247,7 +249,7 @@ CITATION_KEYS |= {"title", "type", "version", "repository-code", "url", "doi"}
 
 
 def citation() -> dict[str, Any]:
-    found = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    found = needs("yaml").safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert isinstance(found, dict)
     return found
 

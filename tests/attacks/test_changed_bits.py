@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.extras import needs
 from support.parties import key_of, signed
 
 from secagg import CommitteeSum, InOneProcess, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
@@ -110,7 +111,7 @@ MODES = {
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest) -> Mode:
     if "bfv" in request.param:
-        pytest.importorskip("tenseal")
+        needs("tenseal")
     return MODES[request.param]
 
 

@@ -28,7 +28,7 @@ from hostile_targets import (
     pool,
     seeds,
 )
-from support.examples import a_part
+from support.examples import examples
 from support.memory_store import MemoryStore
 
 from secagg.durable import DurableClient, DurableServer
@@ -61,7 +61,7 @@ def spoiled(draw: st.DrawFn, good: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("name", [*DECODERS, *STORED])
-@a_part(4)
+@examples(4)
 @given(data=st.data())
 def test_decoders_raise_documented_errors_only(name: str, data: st.DataObject) -> None:
     TARGETS[name](data.draw(spoiled(SEEDS[name])))

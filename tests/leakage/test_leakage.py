@@ -29,6 +29,7 @@ from leakage.lying_server import (
     identity_of,
     strategies,
 )
+from support.extras import needs
 from support.parties import sealed_to
 
 from secagg import CommitteeSum, MaskedSum, PlainSum
@@ -86,6 +87,7 @@ def sparse(n: int, degree: int, threshold: int, *, corrupt: int = 0, dropouts: i
 
 def over_bfv(alone: CarriedSum, *colluders: int, may_lie: bool = True) -> Stage:
     """The sum with its vectors encrypted; the key holder is whoever is no client."""
+    needs("tenseal")
     holder = len(alone.clients) + 1
     parties = encrypted(alone, "bfv", key_holder=holder, identity=identity_of(holder) if alone.identities else None)
     assert isinstance(parties.protocol, MaskedSum | PlainSum)

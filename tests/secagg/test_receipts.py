@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.by_hand import ByHand
 from support.crashes import KEY
+from support.extras import needs
 from support.memory_store import MemoryStore
 from support.parties import SERVER_KEY, key_of, resealed, signed
 from support.rows import committee, masked, plain, some_vectors
@@ -101,7 +102,7 @@ def test_everybody_has_a_receipt_that_verifies_offline(mode: str, by: SignedBy) 
 
 def test_a_key_holder_that_sees_no_total_countersigns_none() -> None:
     """It agrees to none, so that no receipt would ever be made."""
-    pytest.importorskip("tenseal")
+    needs("tenseal")
     parties = find_mode("masked+bfv").in_one_process(
         layout=LAYOUT, clients=CLIENTS, session_id=bytes(16), identity_of=key_of
     )

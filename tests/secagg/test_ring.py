@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.examples import a_part
+from support.examples import examples
 
 from secagg.errors import MalformedMessageError, SumOutOfBoundsError
 from secagg.layout import IntVector, Layout
@@ -85,7 +85,7 @@ def test_extremes_of_every_width(width: int, bound_of: Callable[[int], int]) -> 
     assert RingVector.from_bytes(layout, wire).decode().tobytes() == vector.tobytes()
 
 
-@a_part(2)
+@examples(2)
 @given(st.data(), layouts, st.integers(1, 7))
 def test_sums_depend_on_neither_order_nor_grouping(data: st.DataObject, layout: Layout, n: int) -> None:
     parts = [data.draw(vectors(layout, share=n)) for _ in range(n)]
@@ -106,7 +106,7 @@ def test_sums_depend_on_neither_order_nor_grouping(data: st.DataObject, layout: 
     assert in_groups.to_bytes() == in_turn.to_bytes() == added(list(range(n))).to_bytes()
 
 
-@a_part(2)
+@examples(2)
 @given(st.data(), layouts)
 def test_sums_wrap_on_the_way_and_come_out_right(data: st.DataObject, layout: Layout) -> None:
     """Masks take every intermediate sum anywhere in the ring; only the total must lie within its bound."""

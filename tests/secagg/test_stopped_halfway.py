@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.extras import needs
 from support.memory_store import MemoryStore
 
 import secagg.masked.server
@@ -30,6 +31,8 @@ TOTAL = [6] * LAYOUT.size
 
 @lru_cache
 def parties_of(name: str) -> Any:
+    if "bfv" in name:
+        needs("tenseal")
     make: dict[str, Callable[[], InOneProcess]] = {
         "plain": lambda: InOneProcess(protocol=PlainSum(**PUBLIC)),
         "masked": lambda: InOneProcess(protocol=MaskedSum(**PUBLIC, threshold=2)),

@@ -1,4 +1,4 @@
-"""Tests of modes whose optional dependency is absent are skipped, with the extra's name."""
+"""Tests of an optional dependency are skipped, with the name of the extra, where it is not installed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,31 @@ from typing import Any
 import pytest
 
 from federation.modes import MODES, Mode
+
+EXTRAS = {
+    "tenseal": "he",
+    "dp_accounting": "dp",
+    "opacus": "dp",
+    "torch": "vision",
+    "torchvision": "vision",
+    "timm": "features",
+    "transformers": "features",
+    "sentence_transformers": "features",
+    "pyarrow": "parquet",
+    "sphinx": "docs",
+    "flwr": "flower",
+    "nvflare": "nvflare",
+    "sympy": "vision",
+    "yaml": "dev",
+    "setuptools": "dev",
+    "build": "dev",
+}
+"""The extra of each module that some test cannot do without."""
+
+
+def needs(module: str) -> Any:
+    """Import an optional module, or skip the calling test or file and say which extra installs it."""
+    return pytest.importorskip(module, reason=f"needs the extra: pip install 'analytic-secagg[{EXTRAS[module]}]'")
 
 
 def modes(names: Iterable[str] = tuple(MODES)) -> list[Any]:

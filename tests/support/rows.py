@@ -32,7 +32,8 @@ from secagg.primitives.boxes import BoxKey
 from secagg.receipted_sum import ReceiptedSum, SignedBy
 from secagg.sessions import Contribution, ServerSession
 from support.by_hand import ByHand
-from support.examples import a_part
+from support.examples import examples
+from support.extras import needs
 from support.parties import helps, signed
 
 Make = Callable[[Layout, tuple[int, ...], bytes, bytes], InOneProcess]
@@ -90,6 +91,7 @@ def over(
     alone: Make, scheme: Scheme, layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
 ) -> InOneProcess:
     """Keys are drawn by the operating system, so the same session must come back when it is asked for again."""
+    needs("tenseal")
     protocol = alone(layout, clients, session_id, context).protocol
     assert isinstance(protocol, CarriedSum)
     return encrypted(protocol, scheme)
@@ -235,7 +237,7 @@ class Row:
     @property
     def settings(self) -> settings:
         """A twelfth of the profile's examples for each of eighteen rows, but for ``max_examples``."""
-        return a_part(12, most=self.max_examples)
+        return examples(12, most=self.max_examples)
 
 
 ROWS = {

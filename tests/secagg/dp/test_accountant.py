@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.examples import a_part
+from support.examples import examples
+from support.extras import needs
 
 from secagg.dp import (
     CoordinateNoise,
@@ -36,7 +37,7 @@ def bill_of(noise: CoordinateNoise | DistributedNoise) -> Release:
     return Release.of("x", Fraction(1, 10), noise, unit="record", adjacency="add-remove")
 
 
-@a_part(4)
+@examples(4)
 @given(st.floats(0.01, 20), st.floats(1e-10, 0.01), st.integers(1, 12))
 def test_calibration_keeps_the_budget_and_wastes_nothing(epsilon: float, delta: float, releases: int) -> None:
     rho = calibrate(epsilon, delta, releases=releases)
@@ -52,7 +53,7 @@ def test_calibration_keeps_the_budget_and_wastes_nothing(epsilon: float, delta: 
     assert found.releases == releases
 
 
-@a_part(4)
+@examples(4)
 @given(st.lists(st.fractions(Fraction(1, 1000), Fraction(1)), min_size=1, max_size=6))
 def test_order_does_not_matter_and_more_releases_cost_more(rhos: list[Fraction]) -> None:
     bill = [release(rho) for rho in rhos]
@@ -119,8 +120,8 @@ def test_prices_for_different_promises_do_not_add_up(change: dict[str, str]) -> 
 @pytest.mark.parametrize(("epsilon", "releases"), [(0.5, 1), (1.0, 5), (8.0, 1)])
 def test_other_accountants_agree(epsilon: float, releases: int) -> None:
     """PLD and PRV are our stated route, RDP that of zCDP: each within its own error of ours."""
-    pytest.importorskip("opacus")
-    pytest.importorskip("dp_accounting")
+    needs("opacus")
+    needs("dp_accounting")
     bill = [release(calibrate(epsilon, 1e-5, releases=releases))] * releases
     ours = guarantee(bill, 1e-5)
     theirs = {opinion.accountant: opinion.epsilon for opinion in second_opinions(bill, 1e-5)}

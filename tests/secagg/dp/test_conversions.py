@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.examples import a_part
+from support.examples import examples
 
 from secagg.dp import PrivacyError
 from secagg.dp.conversions import gdp_delta, gdp_epsilon, zcdp_delta, zcdp_epsilon, zcdp_rho
@@ -32,7 +32,7 @@ def test_the_published_noise_levels(epsilon: float) -> None:
     assert gdp_delta(1 / exact, epsilon * 0.996) > 1e-5 > gdp_delta(1 / exact, epsilon * 1.004)
 
 
-@a_part(4)
+@examples(4)
 @given(st.floats(0.01, 40), st.floats(1e-12, 0.1))
 def test_conversions_invert_each_other(epsilon: float, delta: float) -> None:
     rho = zcdp_rho(epsilon, delta)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.extras import needs
 from support.memory_store import MemoryStore
 from support.parties import knows, sealed_to
 
@@ -140,6 +141,7 @@ def test_a_restored_client_s_vector_is_checked_as_before() -> None:
 
 
 def test_a_one_message_client_that_has_spoken_draws_no_second_noise() -> None:
+    needs("tenseal")
     for protocol in (COMMITTEE, encrypted(PlainSum(**PUBLIC, min_survivors=2), "bfv").protocol):
         entropy = Counted()
         under = noisy(protocol, entropy)

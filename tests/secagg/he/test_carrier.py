@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.extras import needs
 
 from secagg.carriers import (
     ContextPair,
@@ -18,9 +19,11 @@ from secagg.carriers import (
     generate_contexts,
 )
 from secagg.carriers.parameters import Scheme, largest_prime_below
-from secagg.errors import ConfigurationError, MalformedMessageError, SumOutOfBoundsError
+from secagg.errors import MalformedMessageError, SumOutOfBoundsError
 from secagg.layout import Layout
 from secagg.ring import RingVector
+
+needs("tenseal")
 
 both = pytest.mark.parametrize("scheme", ["bfv", "ckks"])
 
@@ -212,21 +215,6 @@ class TestRefusals:
         else:
             # The bound is above 1/2 as well, so nothing is refused; the integers are wrong.
             assert forced.decrypt(upload, keys.secret_context).vector.to_bytes() != vector.to_bytes()
-
-    def test_contexts_in_the_wrong_place(self, scheme: Scheme) -> None:
-        carrier = carrier_for(self.LAYOUT, 3, scheme)
-        keys, vector = keys_for(carrier.parameters), extreme_integers(self.LAYOUT, 3, 1)
-        with pytest.raises(ConfigurationError, match="public context is needed"):
-            carrier.encrypt(vector, keys.secret_context)
-        with pytest.raises(ConfigurationError, match="secret context is needed"):
-            carrier.decrypt(encrypted_sum(carrier, [vector]), keys.public_context)
-
-    def test_what_is_no_sum_is_refused_before_decryption(self, scheme: Scheme) -> None:
-        carrier = carrier_for(self.LAYOUT, 3, scheme)
-        good = encrypted_sum(carrier, [extreme_integers(self.LAYOUT, 3, 1)])
-        for bad in (good[1:], good + b"\0", b"\xff" * len(good)):
-            with pytest.raises(MalformedMessageError):
-                carrier.decrypt(bad, keys_for(carrier.parameters).secret_context)
 
     def test_two_encryptions_of_one_vector_differ(self, scheme: Scheme) -> None:
         carrier = carrier_for(self.LAYOUT, 3, scheme)

@@ -6,6 +6,7 @@ import importlib
 import sys
 
 import pytest
+from support.extras import needs
 
 import secagg
 from secagg.carriers import choose_parameters, generate_contexts
@@ -19,6 +20,10 @@ LAYOUT = Layout.of([("s", 20, 2**20)])
 
 @pytest.mark.parametrize("scheme", ["bfv", "ckks"])
 class TestContexts:
+    @pytest.fixture(autouse=True)
+    def _has_tenseal(self) -> None:
+        needs("tenseal")
+
     def test_the_public_context_holds_no_secret_key(self, scheme: Scheme) -> None:
         keys = generate_contexts(choose_parameters(LAYOUT, 5, scheme=scheme))
         public, secret = (tenseal().context_from(data) for data in (keys.public_context, keys.secret_context))

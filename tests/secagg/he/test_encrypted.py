@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.by_hand import ByHand, forged
+from support.extras import needs
 from support.parties import key_of, signed
 
 from secagg import (
@@ -38,7 +36,6 @@ from secagg.errors import (
     RemoteProtocolError,
     RepeatedMessageError,
     SumOutOfBoundsError,
-    TooFewSurvivorsError,
 )
 from secagg.in_memory import Envelope
 from secagg.policy import ClientPolicy
@@ -48,6 +45,8 @@ from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type
 sys.path.append(str(Path(__file__).parent))
 
 from he_parts import changed, reachable_bytes
+
+needs("tenseal")
 
 LAYOUT = Layout.of([("gram", 60, 2**40), ("cross", 20, 1000), ("count", 1, 2**17)])
 SESSION: dict[str, Any] = {"layout": LAYOUT, "clients": (3, 8, 9, 40), "session_id": bytes(range(16))}
@@ -157,14 +156,6 @@ def test_the_server_and_clients_hold_no_secret(kind: str) -> None:
     context = tenseal().context_from(protocol.carrier.public_context)
     assert not context.is_private()
     assert not context.has_secret_key()
-
-
-def test_the_key_holder_forgets_its_key_when_it_is_done(kind: str) -> None:
-    hand = begin(kind)
-    assert secret_of(kind) in reachable_bytes(hand.sessions[HOLDER])
-    hand.finish()
-    assert hand.sessions[HOLDER].state is KeyHolderState.DONE
-    assert secret_of(kind) not in reachable_bytes(hand.sessions[HOLDER])
 
 
 def test_only_the_key_holder_makes_its_session_and_with_its_secret_context_only(kind: str) -> None:
@@ -279,22 +270,6 @@ def test_without_the_key_holder_nothing_is_released_and_the_error_names_it(kind:
         hand.server.close_round()
 
 
-@pytest.mark.parametrize(
-    ("kind", "sent", "round_"),
-    [(kind, 0, "ENCRYPTED_INPUT") for kind in ONE_MESSAGE]
-    + [
-        (kind, sent, round_)
-        for kind in MASKED
-        for sent, round_ in enumerate(("ADVERTISED_KEYS", "SEALED_SHARES", "MASKED_INPUT", "UNMASK_SHARES"))
-    ],
-)
-def test_too_few_clients_release_nothing_and_the_key_holder_is_not_asked(kind: str, sent: int, round_: str) -> None:
-    record: list[Envelope] = []
-    with pytest.raises(TooFewSurvivorsError, match=f"{round_}: 2 of"):
-        run_in_memory(parties_of(kind), vectors_of(), dropouts={3: sent, 8: sent}, record=record.append)
-    assert all(e.recipient != HOLDER for e in record)
-
-
 def test_a_key_holder_that_lies_gives_no_total(kind: str) -> None:
     hand = begin(kind)
     said = hand.until(MessageType.DECRYPTED_SUM)
@@ -312,28 +287,6 @@ def test_only_the_key_holder_may_answer_for_it(kind: str) -> None:
     assert hand.finishes_exactly() == CLIENTS
 
 
-@pytest.mark.parametrize("kind", ONE_MESSAGE)
-@given(data=st.binary(max_size=64), place=st.integers(0, 2**31))
-@settings(max_examples=25)
-def test_mutated_uploads_never_crash_and_never_give_a_wrong_sum(kind: str, data: bytes, place: int) -> None:
-    """A changed upload is refused by server or key holder, or its total is, or the change rounds away: ciphertexts are
-    malleable, but bytes changed at random make noise of the wrong size or a message far out of bounds.
-    """
-    hand = begin(kind)
-    message = hand.said[3]
-    at = place % len(message)
-    mutated = message[:at] + data + message[at + len(data) :]
-    if mutated == message:
-        return
-    hand.said[3] = mutated
-    with suppress(RemoteProtocolError):
-        hand.server.receive(3, hand.said.pop(3))
-    try:
-        hand.finishes_exactly()
-    except (RemoteProtocolError, SumOutOfBoundsError):
-        assert hand.server.result is None
-
-
 # The key holder
 
 
@@ -348,15 +301,6 @@ def test_it_decrypts_once(kind: str) -> None:
     with pytest.raises(LocalProtocolError, match="forgotten its key"):
         holder.receive(other.until(MessageType.DECRYPTION_REQUEST)[HOLDER])
     assert holder.state is KeyHolderState.DONE
-
-
-def test_its_error_is_below_the_proven_bound(kind: str) -> None:
-    hand, bound = begin(kind), protocol_of(kind).carrier.parameters.error_bound
-    hand.finish()
-    error = hand.sessions[HOLDER].error
-    print(f"{kind}: observed {error:.2e}, proven {bound:.2e}")
-    assert 0 < error <= bound * (2 if "bfv" in kind else 1)  # SEAL tells the BFV noise budget in whole bits
-    assert bound < 0.5
 
 
 @each_one_message

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.examples import a_part
+from support.examples import examples
 
 from secagg.carriers.limbs import LimbPlan, SegmentLimbs
 from secagg.errors import ConfigurationError, InvalidVectorError
@@ -32,7 +32,7 @@ def random_words(data: st.DataObject, layout: Layout) -> RingVector:
     return RingVector.from_bytes(layout, raw * (size if len(raw) == 1 and size > 1 else 1))
 
 
-@a_part(2)
+@examples(2)
 @given(data=st.data(), layout=layouts, slot_bits=st.integers(8, 62), n_clients=st.integers(1, 8))
 def test_masked_words_come_back_modulo_the_ring(
     data: st.DataObject, layout: Layout, slot_bits: int, n_clients: int
@@ -49,7 +49,7 @@ def test_masked_words_come_back_modulo_the_ring(
     assert plan.join(limbs).to_bytes() == total.to_bytes()
 
 
-@a_part(4)
+@examples(4)
 @given(data=st.data(), layout=layouts, slot_bits=st.integers(8, 62), n_clients=st.integers(1, 8))
 def test_integers_within_bounds_come_back(data: st.DataObject, layout: Layout, slot_bits: int, n_clients: int) -> None:
     plan = plan_of(layout, n_clients, slot_bits, masked=False)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from support.extras import needs
 
 from secagg.carriers.parameters import is_prime, largest_prime_below, largest_primes
-from secagg.carriers.seal import tenseal
 
 
 @pytest.mark.parametrize("degree", [4096, 8192, 16384])
 @pytest.mark.parametrize(("bits", "count"), [(28, 1), (40, 3), (52, 2), (60, 2)])
 def test_the_largest_primes_are_those_that_seal_creates(degree: int, bits: int, count: int) -> None:
-    tenseal()
-    from tenseal import sealapi
-
-    created = sealapi.CoeffModulus.Create(degree, [bits] * count)
+    created = needs("tenseal").sealapi.CoeffModulus.Create(degree, [bits] * count)
     assert [prime.value() for prime in created] == list(largest_primes(degree, bits, count))
 
 

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.extras import needs
 
 from secagg.carriers import EncryptionParameters, VectorCipher
 from secagg.errors import MalformedMessageError, SumOutOfBoundsError
 from secagg.layout import Layout
+
+needs("tenseal")
 
 VECTORS = {
     path.stem: json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "vectors").glob("he_*.json"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 import numpy as np
@@ -143,7 +142,7 @@ def test_every_type_out_of_turn_aborts_and_forgets(config: MaskedSum) -> None:
         for type_ in MessageType:
             if type_ is due:
                 continue
-            client = client_in(config, state)
+            client = client_in_cached(config, state)
             with pytest.raises(RemoteProtocolError, match=f"{due.name} is due, {type_.name} came"):
                 client.receive(frame(config, type_, b""))
             assert client.state is ClientState.ABORTED
@@ -194,15 +193,6 @@ def client_in_cached(config: MaskedSum, state: ClientState) -> MaskedClient:
 
 
 @CONFIGS
-def test_every_truncation_and_extension_is_refused(config: MaskedSum) -> None:
-    for state, message in zip(table_of(config), script(config), strict=True):
-        for size in [*range(len(message)), len(message) + 1]:
-            client = client_in_cached(config, state)
-            with pytest.raises(RemoteProtocolError):
-                client.receive((message + b"\0")[:size])
-
-
-@CONFIGS
 def test_server_rounds_follow_the_table(config: MaskedSum) -> None:
     """In every round the server takes that round's message and refuses every other type without harm."""
     clients = {party: new_client(config, party) for party in CLIENTS}
@@ -228,9 +218,3 @@ def test_server_rounds_follow_the_table(config: MaskedSum) -> None:
     assert server.result.total.tolist() == [10] * LAYOUT.size
     with pytest.raises(LocalProtocolError, match="over"):
         server.close_round()
-
-
-def test_honest_scripts_do_not_depend_on_anything_but_their_seeds() -> None:
-    for config in (SEMI_HONEST, AUTHENTICATED):
-        first, second = (hashlib.sha256(b"".join(script(config))).digest() for _ in range(2))
-        assert first == second

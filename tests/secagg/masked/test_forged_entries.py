@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.by_hand import ByHand, forged
-from support.examples import a_part
+from support.examples import examples
 from support.rows import ROWS, make
 
 from secagg import Layout, MaskedSum, PartyId, run_in_memory
@@ -177,7 +177,7 @@ class Tampering:
             yield replace(envelope, message=bytes(message))
 
 
-@a_part(4)
+@examples(4)
 @given(
     victim=st.sampled_from([t for t in MessageType if 16 <= t <= 24 and t is not MessageType.MASKED_INPUT]),
     which=st.integers(0, 4),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.by_hand import ByHand, forged
-from support.examples import a_part
+from support.examples import examples
 from support.parties import signed
 
 from secagg import Assumptions, InOneProcess, InsecureSeededEntropy, IntVector, Layout, MaskedSum, os_entropy
@@ -22,7 +22,6 @@ from secagg.errors import (
     LocalProtocolError,
     MalformedMessageError,
     RemoteProtocolError,
-    SecureSumError,
     TooFewSurvivorsError,
 )
 from secagg.masked.messages import (
@@ -120,7 +119,7 @@ def payload_reader(payload: bytes) -> Reader:
 
 
 @each_message
-@a_part(4)
+@examples(4)
 @given(data=st.data())
 def test_messages_round_trip_and_cut_or_lengthened_ones_are_malformed(
     messages: st.SearchStrategy[Any], read: Callable[[Reader], Any], data: Any
@@ -185,7 +184,7 @@ def test_a_masking_key_of_small_order_never_gets_a_vector(key: bytes, plays_alon
     refuses(hand, delivery, told)
 
 
-@a_part(4)
+@examples(4)
 @given(st.integers(0, 8 * SEALED_BYTES - 1))
 def test_a_delivery_with_one_bit_flipped(bit: int) -> None:
     hand = ByHand(CONFIG, VECTORS, gone={1: 2})
@@ -204,29 +203,6 @@ def test_a_client_reveals_one_share_of_each_peer_and_never_both(dropout: int) ->
         shares = hand.read(message)
         assert shares.mask_key_shares.keys() == {dropout}
         assert shares.self_mask_shares.keys() == set(CLIENTS) - {dropout}
-
-
-def test_two_different_unmask_requests_get_one_answer() -> None:
-    """The overlap attack: first 5 as a survivor, then as a dropout. The second finds nothing left."""
-    hand = ByHand(CONFIG, VECTORS)
-    request = hand.until(MessageType.UNMASK_REQUEST)[1]
-    hand.sessions[1].receive(request)
-    with pytest.raises(SecureSumError):
-        hand.sessions[1].receive(forged(request, UnmaskRequest(dropouts=(5,))))
-    assert hand.sessions[1]._kept.secrets is None
-
-
-def test_with_identities_a_split_view_reveals_nothing() -> None:
-    """The server tells 1 that 5 is dead and the others that it lives: no proof satisfies both sides."""
-    hand = ByHand(SIGNED, VECTORS)
-    requests = hand.until(MessageType.UNMASK_REQUEST)
-    requests[1] = forged(requests[1], UnmaskRequest(dropouts=(5,)))
-    hand.to_parties()
-    with pytest.raises(RemoteProtocolError, match="not one on this sum's survivors"):
-        hand.server.receive(1, hand.said.pop(1))
-    proof = hand.to_server()[2]
-    to_1 = forged(proof[:42] + (1).to_bytes(4, "big") + proof[46:], hand.read(proof))
-    refuses(hand, to_1, "signatures are not from survivors|did not sign the survivor set")
 
 
 def test_a_wrong_commitment_never_gives_a_wrong_sum() -> None:
@@ -257,17 +233,6 @@ def test_a_masking_key_changed_on_the_way_is_noticed_before_any_vector_leaves() 
         hand.finish()
     assert MessageType.MASKED_INPUT not in hand.sent
     assert hand.server.result is None
-
-
-def test_one_liar_too_many_leaves_too_few() -> None:
-    """Two clients whose last answers are refused: three of four needed remain, and nothing is released."""
-    hand = ByHand(CONFIG, VECTORS)
-    said = hand.until(MessageType.UNMASK_SHARES)
-    for liar in (1, 2):
-        with pytest.raises(RemoteProtocolError):
-            hand.server.receive(liar, forged(said.pop(liar), UnmaskShares(mask_key_shares={}, self_mask_shares={})))
-    with pytest.raises(TooFewSurvivorsError, match="3 of 5 parties answered and 4 are needed"):
-        hand.to_server()
 
 
 # Masks

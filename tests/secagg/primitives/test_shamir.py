@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.extras import needs
 
 from secagg.entropy import InsecureSeededEntropy, os_entropy
 from secagg.primitives.shamir import (
@@ -75,7 +76,7 @@ def test_the_field_is_a_field_and_the_smallest_that_holds_every_secret() -> None
 @pytest.mark.slow
 def test_the_prime_is_proved() -> None:
     """Elliptic-curve free: sympy's BPSW, a second opinion that has no known counterexample."""
-    sympy = pytest.importorskip("sympy")
+    sympy = needs("sympy")
     assert sympy.isprime(PRIME)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import math
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -18,12 +19,12 @@ from support.pages import Page, browser, needs_chromium
 from federation.datasets import bundled
 from federation.errors import UsageError
 from federation.learners import LEARNERS
-from federation.modes import choose_modes
+from federation.modes import MODES, choose_modes
 from simulations.audit import command as audit_command
 from simulations.audit.attack import Expectation
 from simulations.audit.attacks.statistics import LONE_ROWS
 from simulations.audit.audit import PRIVATE_TOTAL, TOTAL, Audit, AuditSettings, Cell, audit
-from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
+from simulations.audit.catalogue import ATTACKS, choose_attacks
 from simulations.audit.evaluate import Score, Verdict
 from simulations.audit.negative_controls import MASK_FAULTS
 from simulations.audit.noisy_totals import NOISE_FAULTS
@@ -31,12 +32,15 @@ from simulations.report.audit_findings import findings, print_audit
 from simulations.report.audit_html import folded, promise, to_html
 from simulations.report.page import row_picture
 
+FOUR = ("lone_rows", "lattice_rows", "dictionary", "collusion")
+"""On messages, on totals, on rows that are known, and of colluders; ``test_attacks.py`` plays each attack alone."""
+
 
 def settings(**changes: object) -> AuditSettings:
     small: dict[str, object] = {
         "learner": LEARNERS["afl"],
         "modes": choose_modes(["plain", "masked"]),
-        "attacks": choose_attacks(None),
+        "attacks": choose_attacks(FOUR),
         "rows_per_client": 6,
         "sessions": 1,
         "trials": 3,
@@ -75,21 +79,12 @@ def leaky(report: Audit) -> Audit:
 
 def test_plain_loses_masked_holds_and_the_total_still_leaks(report: Audit) -> None:
     assert report.holds
-    for name in (
-        "label_histogram",
-        "row_count",
-        "class_means",
-        "lone_rows",
-        "lattice_rows",
-        "dictionary",
-        "membership",
-    ):
+    for name in ("lone_rows", "lattice_rows", "dictionary"):
         assert report.cell(name, "plain").verdict is Verdict.RECOVERED, name
         assert report.cell(name, "masked").verdict is Verdict.NO_EVIDENCE, name
-    assert report.cell("differencing", "masked").verdict is Verdict.RECOVERED
-    assert report.cell("different_models", "masked").verdict is Verdict.NO_EVIDENCE
     assert report.cell("dictionary", TOTAL).verdict is Verdict.RECOVERED
     assert report.cell("afl_upload", "masked").verdict is Verdict.DOES_NOT_APPLY
+    assert report.coalitions
     assert all(one.as_stated for one in report.coalitions)
     assert [control.name for control in report.controls] == [
         *(one.name for one in MASK_FAULTS),
@@ -129,7 +124,7 @@ def test_too_many_clients_for_the_data_are_said_and_not_hidden() -> None:
         audit(bundled("digits"), settings(clients=5000))
 
 
-@pytest.mark.parametrize("learner", ["fedhip", "safle", "deepafl"])
+@pytest.mark.parametrize("learner", ["fedhip", "safle"])
 def test_every_learner_can_be_audited(learner: str) -> None:
     attacks = choose_attacks(["label_histogram", "class_means", "peeling", "membership", "afl_upload"])
     options = {"learner": LEARNERS[learner], "attacks": attacks, "epsilon": (), "cohorts": (2,), "row_counts": (6,)}
@@ -183,7 +178,7 @@ def test_the_json_report_follows_its_schema_and_holds_no_row(report: Audit) -> N
 
 def test_the_matrix_can_be_read_from_the_page(report: Audit, page: str) -> None:
     parsed = Page(page)
-    assert set(parsed.cells) == {(name, mode) for name in NAMES for mode in report.columns}
+    assert set(parsed.cells) == {(name, mode) for name in FOUR for mode in report.columns}
     for (name, mode), text in parsed.cells.items():
         assert text.startswith(report.cell(name, mode).verdict.value)
     assert parsed.cells["lone_rows", "plain"].startswith("recovered")
@@ -191,16 +186,16 @@ def test_the_matrix_can_be_read_from_the_page(report: Audit, page: str) -> None:
 
 
 def test_who_checks_sees_equal_cells_as_one_and_of_a_hundred_people(report: Audit) -> None:
-    modes = choose_modes(["plain", "masked", "ckks", "bfv"])
+    modes = [MODES[name] for name in ("plain", "masked", "ckks", "bfv")]
     score = Score(hits=0, trials=40, chance=0.5)
-    cells = [replace_cell(report.cell("membership", "masked"), mode=mode.name, score=score) for mode in modes[1:]]
+    cells = [replace_cell(report.cell("dictionary", "masked"), mode=mode.name, score=score) for mode in modes[1:]]
     several = report.model_copy(
         update={
             "cells": [*cells[:2], replace_cell(cells[2], score=Score(hits=40, trials=40, chance=0.5))],
             "settings": report.settings.model_copy(update={"modes": tuple(mode.name for mode in modes)}),
         }
     )
-    found = dict(folded(several))[ATTACKS["membership"].title]
+    found = dict(folded(several))[ATTACKS["dictionary"].title]
     assert [len(one) for one in found] == [0, 2, 0, 0]
     alike, broken = found[1]
     assert (alike.fine, alike.words) == (True, "right for none of 100, by guessing alone for 50 (0 of 80 tries)")
@@ -211,22 +206,11 @@ def test_who_checks_sees_equal_cells_as_one_and_of_a_hundred_people(report: Audi
     assert page.index('id="folded"') < page.index('id="matrix"')
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        (
-            {"epsilon": 0.1},
-            "a row went in is right at most 52.5 times of 100, a coin 50 times: little more than",
-        ),
-        ({"epsilon": 1.0}, "at most 73.2 times of 100, a coin 50 times: a real limit"),
-        ({"epsilon": 3.0}, "at most 95.3 times of 100, a coin 50 times: a weak promise"),
-        ({"epsilon": 8.0}, "at most 99.97 times of 100, a coin 50 times: next to no promise"),
-        ({"unit": "client", "adjacency": "replace-one"}, "which of two candidates for a client's rows went in"),
-    ],
-)
-def test_epsilon_is_said_as_what_one_person_is_promised(report: Audit, changed: dict[str, object], said: str) -> None:
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+def test_epsilon_is_said_as_what_one_person_is_promised(report: Audit, epsilon: float) -> None:
     """The likelihood of a right guess at even odds, exp(epsilon) / (1 + exp(epsilon)), and delta's share."""
-    assert said in promise(report.noise[0].model_copy(update=changed))
+    likely = 100 / (1 + math.exp(-epsilon))
+    assert f"at most {likely:.1f} times of 100" in promise(report.noise[0].model_copy(update={"epsilon": epsilon}))
 
 
 def test_the_page_needs_nothing_from_elsewhere(page: str) -> None:
@@ -239,7 +223,7 @@ def test_the_page_needs_nothing_from_elsewhere(page: str) -> None:
 
 def test_pictures_have_words_and_show_true_rows_beside_rebuilt_ones(page: str) -> None:
     pictures = Page(page).pictures
-    assert len(pictures) >= 20
+    assert len(pictures) >= 2
     assert all(picture["alt"] for picture in pictures)
     exact = [p for p in pairwise(pictures) if "equal to the true one" in str(p[1]["alt"])]
     assert exact
@@ -292,7 +276,7 @@ def test_a_browser_opens_the_page_without_a_complaint(report: Audit, page: str, 
         )
     assert all(height > 10 for *_, height in cells)
     assert {(name, mode): verdict for name, mode, verdict, _ in cells} == {
-        (name, mode): report.cell(name, mode).verdict.value for name in NAMES for mode in report.columns
+        (name, mode): report.cell(name, mode).verdict.value for name in FOUR for mode in report.columns
     }
 
 
@@ -351,7 +335,7 @@ def test_the_terminal_shows_the_whole_matrix(report: Audit) -> None:
     file = io.StringIO()
     print_audit(report, Console(file=file, width=200))
     lines = [line.split() for line in file.getvalue().splitlines()]
-    for name in NAMES:
+    for name in FOUR:
         assert any(line and line[0] == name for line in lines)
     assert "no evidence of leakage at this power" in file.getvalue()
 

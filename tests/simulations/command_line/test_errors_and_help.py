@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from support.extras import needs
 
 from federation.console.command_parser import CommandParser
 from federation.console.declaration import Command
@@ -27,7 +28,6 @@ from simulations.compare import command as compare_command
 from simulations.compare.comparison import Progress
 
 SMALL = ("--modes", "plain", "--clients", "3")
-NEEDS_VISION = "needs the extra: pip install 'analytic-secagg[vision]'"
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
@@ -255,8 +255,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.fixture(scope="module")
 def workbench(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Image folders and weights."""
-    torch = pytest.importorskip("torch", reason=NEEDS_VISION)
-    torchvision = pytest.importorskip("torchvision", reason=NEEDS_VISION)
+    torch, torchvision = needs("torch"), needs("torchvision")
     folder, rng = tmp_path_factory.mktemp("workbench"), np.random.default_rng(0)
     for name in ("train/ants/1.png", "train/cats/2.png", "val/ants/3.png", "val/cats/4.png"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -182,7 +182,7 @@ def test_modes_without_series_lose_no_client_more() -> None:
     lossy = {"dropouts": Dropouts(rate=0.2), "n_clients": (20,), "modes": choose_modes(None)}
     learners = (ChosenLearner(entry=LEARNERS["safle"], options=SMALL["safle"]),)
     comparison = compare(small_digits(), settings(learners=learners, **lossy))
-    assert len(comparison.runs) == len(choose_modes(None)) > 3
+    assert len(comparison.runs) == len(choose_modes(None))
     assert {run.survivors for run in comparison.runs} == {16}
     assert len({run.weights_sha256 for run in comparison.runs}) == 1
 

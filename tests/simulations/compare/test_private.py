@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from rich.console import Console
+from support.extras import needs
 
 from analytic.errors import SpecificationError
 from federation import in_process
@@ -316,7 +317,7 @@ def test_arguments_of_exact_runs_reach_the_private_ones(digits: Dataset) -> None
 
 def test_softmax_rounds_beat_dp_sgd_for_the_same_budget(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two splits, both tuned over two settings; five splits, wide grids and every budget stand in the docs."""
-    pytest.importorskip("opacus")
+    needs("opacus")
     beside = DPSGD(batch_size=256, grid={"learning_rate": (2.0, 4.0)})
     terms, seen, drawn, split = PrivacyTerms(n_rounds=5), [], [], private._split
     monkeypatch.setattr(private, "_split", lambda *given: drawn.append(1) or split(*given))

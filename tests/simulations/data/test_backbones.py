@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
+from support.extras import needs
 
 from federation.datasets import load_npz
 from federation.errors import DataError, OutputError, UsageError
@@ -16,9 +18,8 @@ from simulations.data.extractors import BACKBONES, FeatureSettings, image_transf
 from simulations.data.features_command import extract_features
 from simulations.data.images import find_images
 
-torch = pytest.importorskip("torch")
-torchvision = pytest.importorskip("torchvision")
-Image = pytest.importorskip("PIL.Image")
+torch = needs("torch")
+torchvision = needs("torchvision")
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +227,7 @@ def test_a_function_of_ones_own_reads_what_it_likes(images, tmp_path, monkeypatc
 
 
 def test_timm_takes_random_weights_of_a_file(images, tmp_path):
-    timm = pytest.importorskip("timm")
+    timm = needs("timm")
     torch.manual_seed(0)
     model = timm.create_model("resnet10t", pretrained=False, num_classes=3)
     torch.save(model.state_dict(), tmp_path / "weights.pth")
@@ -239,7 +240,7 @@ def test_timm_takes_random_weights_of_a_file(images, tmp_path):
 
 
 def test_transformers_read_images_and_texts_from_folders_of_models(images, tmp_path):
-    transformers = pytest.importorskip("transformers")
+    transformers = needs("transformers")
     config = transformers.ViTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
     transformers.ViTModel(config).save_pretrained(tmp_path / "vit")
     transformers.ViTImageProcessor().save_pretrained(tmp_path / "vit")
@@ -260,7 +261,7 @@ def test_transformers_read_images_and_texts_from_folders_of_models(images, tmp_p
     extract_features(*find_images(folder, reads="texts"), one_by_one, tmp_path / "single.npz")
     found, single = load_npz(tmp_path / "texts.npz").x_train, load_npz(tmp_path / "single.npz").x_train
     np.testing.assert_allclose(found, single, rtol=1e-4, atol=1e-5)
-    pytest.importorskip("sentence_transformers")  # which averages over tokens where a folder does not say otherwise
+    needs("sentence_transformers")  # which averages over tokens where a folder does not say otherwise
     settings = replace(settings, backbone=f"sentence-transformers:{tmp_path / 'bert'}")
     extract_features(*find_images(folder, reads="texts"), settings, tmp_path / "sentences.npz")
     np.testing.assert_allclose(load_npz(tmp_path / "sentences.npz").x_train, found, rtol=1e-3, atol=1e-4)

@@ -27,7 +27,7 @@ from simulations.report.compare_charts import PUBLISHED, accuracy_charts, deviat
 from simulations.report.findings import findings, human_bytes, verdict
 from simulations.report.html_report import sections, to_html
 from simulations.report.plots import BarChart, LineChart, spread
-from simulations.report.table import describe, print_comparison
+from simulations.report.table import print_comparison
 
 PARTITIONS = tuple(parse_partition(name) for name in ("iid", "dirichlet:0.1"))
 
@@ -93,13 +93,9 @@ def broken(off_by_one: Mode) -> Comparison:
 
 
 @needs_chromium
-@pytest.mark.parametrize("which", ["bare", "full"])
-def test_a_browser_shows_every_section_wide_and_narrow(
-    which: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    comparison: Comparison = request.getfixturevalue(which)
+def test_a_browser_shows_every_section_wide_and_narrow(full: Comparison, tmp_path: Path) -> None:
     file = tmp_path / "compare.html"
-    file.write_text(to_html(comparison), encoding="utf-8")
+    file.write_text(to_html(full), encoding="utf-8")
     with browser(tmp_path / "profile") as tab:
         tab.open(file)
         for width in (1280, 400):
@@ -109,7 +105,7 @@ def test_a_browser_shows_every_section_wide_and_narrow(
             assert [name for name, _ in shown] == ["accuracy", "costs", "deviation", "epsilon"]
             assert all(height > 60 for _, height in shown)
             sizes = tab.evaluate("[...document.querySelectorAll('svg')].map(s => s.getBoundingClientRect().width)")
-            assert len(sizes) == sum(len(section.charts) for section in sections(comparison))
+            assert len(sizes) == sum(len(section.charts) for section in sections(full))
             assert all(300 < size <= width for size in sizes)
         requests = [one["request"]["url"] for one in tab.seen("Network.requestWillBeSent")]
         assert requests == [file.as_uri()]
@@ -272,15 +268,6 @@ def test_the_schema_refuses_what_no_report_says(comparison: Comparison, place: s
         jsonschema.validate(document, Comparison.schema_of_report())
 
 
-def test_the_json_report_marks_baselines_and_lists_alphas(full: Comparison) -> None:
-    document = full.to_document()
-    assert document["learner_options"] == {"afl": {}, "fedhip": {"alphas": [2.0, 0.5]}}
-    assert {one["mode"] for one in document["baselines"]} == {"baseline"}
-    assert [one["learner"] for one in document["baselines"]] == ["fedavg", "fedavg", "fedprox", "fedprox"]
-    assert {tuple(run["personalised_test_accuracy"] or ()) for run in document["runs"]} == {("2", "0.5"), ()}
-    assert document["all_bitwise_equal_to_pooled"] is True
-
-
 def test_the_table_has_a_line_for_each_run_and_the_hash_below(comparison: Comparison) -> None:
     text = printed(comparison)
     lines = [line for line in text.splitlines() if re.match(r"^(plain|masked) ", line)]
@@ -345,10 +332,6 @@ def test_a_narrow_terminal_loses_no_digit(comparison: Comparison, width: int) ->
     assert "…" not in printed(comparison, width)
 
 
-def test_the_description_warns_of_a_format_that_looked_at_all_rows(comparison: Comparison) -> None:
-    assert "format UQ5.11 (covers all rows; a deployment agrees on a format before it sees any)" in describe(comparison)
-
-
 def test_a_run_that_is_not_exact_is_said_loudly(broken: Comparison) -> None:
     text = printed(broken)
     assert "NOT EQUAL: 4 of 4 runs differ from the pooled model" in re.sub(r"\s+", " ", text)
@@ -370,21 +353,6 @@ def test_the_page_is_self_contained_and_describes_its_plots(comparison: Comparis
     assert reader.tags.count("svg") == len(charts)
     assert f"afl, all 2 modes: iid {comparison.runs[0].test_accuracy:.2%}" in reader.labels[0]
     assert html.escape(comparison.to_json()) in page.replace("&#34;", "&quot;")
-
-
-def test_the_page_holds_the_table(comparison: Comparison) -> None:
-    page = to_html(comparison)
-    assert "Gradient baselines" not in page
-    assert "Personal models" not in page
-    table = page[page.index('aria-label="Table of runs"') :]
-    rows = re.findall(r"<tr>\n<th scope=\"row\".*?</tr>", table, flags=re.DOTALL)
-    assert len(rows) == len(comparison.runs)
-    for row, run in zip(rows, comparison.runs, strict=True):
-        cells = [re.sub("<.*?>", "", cell) for cell in re.findall("<t[dh].*?>(.*?)</t[dh]>", row)]
-        assert cells[:5] == [run.mode, run.learner, str(run.clients), run.partition, str(run.survivors)]
-        assert cells[5] == f"{run.test_accuracy:.2%}"
-        assert cells[7] == "yes"
-        assert cells[-1] == run.weights_sha256[:8]
 
 
 def test_the_page_holds_personal_models_baselines_and_explanations(full: Comparison) -> None:
@@ -440,16 +408,7 @@ def test_a_chart_is_sound_xml_and_the_same_every_time() -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "1 kB"),
-        (15_142, "15.1 kB"),
-        (944_945, "945 kB"),
-        (999_600, "1 MB"),
-        (1_200_000, "1.2 MB"),
-        (5e12, "5000 GB"),
-    ],
+    [(0, "0 B"), (999, "999 B"), (15_142, "15.1 kB"), (999_600, "1 MB"), (5e12, "5000 GB")],
 )
 def test_bytes_read_like_a_person_writes_them(count: float, text: str) -> None:
     assert human_bytes(count) == text
