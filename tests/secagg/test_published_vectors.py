@@ -66,13 +66,21 @@ RFC_7748 = [  # section 5.2
     ),
 ]
 
-RFC_5869 = [  # appendix A, tests 1 and 3
+RFC_5869 = [  # appendix A
     (
+        "0b" * 22,
         "000102030405060708090a0b0c",
         "f0f1f2f3f4f5f6f7f8f9",
         "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865",
     ),
-    ("", "", "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8"),
+    (
+        bytes(range(0x50)).hex(),
+        bytes(range(0x60, 0xB0)).hex(),
+        bytes(range(0xB0, 0x100)).hex(),
+        "b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c"
+        "59045a99cac7827271cb41c65e590e09da3275600c2f09b8367793a9aca3db71cc30c58179ec3e87c14c01d5c1f3434f1d87",
+    ),
+    ("0b" * 22, "", "", "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8"),
 ]
 
 _KEY = "feffe9928665731c6d6a8f9467308308" * 2
@@ -139,10 +147,10 @@ def iterated(times: int) -> str:
     return k.hex()
 
 
-@pytest.mark.parametrize(("salt", "info", "output"), RFC_5869, ids=["A.1", "A.3"])
-def test_rfc_5869(salt: str, info: str, output: str) -> None:
-    derived = hkdf(b"\x0b" * 22, salt=bytes.fromhex(salt), info=bytes.fromhex(info), n_bytes=42)
-    assert derived.hex() == output
+@pytest.mark.parametrize(("secret", "salt", "info", "output"), RFC_5869, ids=["A.1", "A.2", "A.3"])
+def test_rfc_5869(secret: str, salt: str, info: str, output: str) -> None:
+    arguments = {"salt": bytes.fromhex(salt), "info": bytes.fromhex(info), "n_bytes": len(output) // 2}
+    assert hkdf(bytes.fromhex(secret), **arguments).hex() == output
 
 
 def test_nist_sp_800_38a() -> None:

@@ -41,6 +41,7 @@ def test_conversions_invert_each_other(epsilon: float, delta: float) -> None:
     assert zcdp_epsilon(rho * 1.0001, delta) > epsilon * (1 - 1e-9)
 
 
+@examples(2)
 @given(st.floats(1e-6, 20), st.floats(1e-12, 0.1))
 def test_the_proven_value_is_never_below_the_exact_gaussian(rho: float, delta: float) -> None:
     """A Gaussian mechanism with mu^2 = 2 rho is rho-zCDP; so the conversion must not promise more than is true."""
@@ -54,6 +55,7 @@ def test_the_conversion_is_below_every_single_alpha(rho: float, epsilon: float, 
         assert zcdp_delta(rho, epsilon) <= math.exp(exponent) * (1 + 1e-6) + 1e-300
 
 
+@examples(4)
 @given(st.floats(0.05, 6), st.floats(0, 12))
 def test_the_gaussian_curve_is_its_integral(mu: float, epsilon: float) -> None:
     """Delta is the mass by which N(mu, 1) exceeds e^epsilon N(0, 1), by the midpoint rule."""

@@ -215,13 +215,6 @@ def test_the_central_server_shows_one_noisy_total_however_often_it_is_asked() ->
     assert second is first
 
 
-def test_names_say_that_there_is_noise() -> None:
-    assert noisy(masked).name == "masked+noise"
-    assert noisy(masked).survivors_needed == PROMISED
-    assert noisy(masked).clients == CLIENTS
-    assert CentralNoisySum(protocol=plain(LAYOUT, 9), noise=NOISE).name == "plain+central-noise"
-
-
 # --- the realised noise of whole sessions, audited ---------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from secagg.errors import ConfigurationError
 from secagg.masked.assumptions import (
@@ -92,6 +93,7 @@ def test_parameters_agree_with_an_independent_implementation(
         assert abs(found.threshold - threshold) <= 2
 
 
+@examples(4)
 @given(st.integers(4, 40), st.data())
 def test_tails_are_those_of_the_hypergeometric_law(n: int, data: st.DataObject) -> None:
     degree = data.draw(st.integers(1, n - 1))
@@ -146,6 +148,7 @@ def test_the_threshold_is_the_lowest_that_keeps_the_sum_in_one_part(n: int, corr
     assert split(found.threshold) <= Fraction(1, 2**40) < split(found.threshold - 1)
 
 
+@examples(4)
 @given(
     st.integers(2, 400),
     st.floats(0, 0.4),

@@ -100,16 +100,6 @@ def test_late_duplicates_of_any_sum_are_harmless(series: MaskedSeries) -> None:
         assert run.result.total.tobytes() == sum(given_vectors.values()).tobytes()
 
 
-@pytest.mark.parametrize(("series", "first", "later"), [(PLAIN_SERIES, 4, 2), (SIGNED_SERIES, 5, 3)])
-def test_from_the_second_sum_on_the_set_up_costs_no_messages(series: MaskedSeries, first: int, later: int) -> None:
-    simulated = begin(series)
-    layout = Layout.of([("counts", 9, 1000)])
-    for index in range(4):
-        run = run_in_memory(simulated.next_sum(layout), vectors(layout, index))
-        assert {traffic.messages_up for traffic in run.traffic.values()} == {later if index else first}
-        assert {traffic.heavy_messages for traffic in run.traffic.values()} == {1}
-
-
 def test_no_upload_repeats_over_sums_of_the_same_vectors() -> None:
     simulated = begin(PLAIN_SERIES)
     layout = Layout.of([("counts", 50, 1000)])
@@ -121,18 +111,6 @@ def test_no_upload_repeats_over_sums_of_the_same_vectors() -> None:
     head = 2 * HEADER_BYTES + PART_SIZE_BYTES
     blocks = [message[start : start + 16] for message in heavy for start in range(head, len(message) - 16, 16)]
     assert len(set(blocks)) == len(blocks)
-
-
-def test_a_client_that_misses_a_sum_stays_out_until_a_new_series() -> None:
-    simulated = begin(PLAIN_SERIES)
-    layout = Layout.of([("counts", 5, 1000)])
-    run_in_memory(simulated.next_sum(layout), vectors(layout, 0))
-    second = run_in_memory(simulated.next_sum(layout), vectors(layout, 1), dropouts={3: 0})
-    third = run_in_memory(simulated.next_sum(layout), vectors(layout, 2))
-    assert 3 not in second.result.survivors
-    assert 3 not in third.result.survivors
-    fresh = begin(MaskedSeries(clients=CLIENTS, series_id=bytes(range(16)), threshold=4))
-    assert 3 in run_in_memory(fresh.next_sum(layout), vectors(layout, 3)).result.survivors
 
 
 def test_a_series_on_an_expander_is_exact_though_clients_are_lost_between_its_sums() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "slow_implementation"))
+
+from slow_symmetric import ctr_keystream, derive_key
 
 from secagg.layout import Layout, Segment
 from secagg.primitives import mask_stream
@@ -20,73 +24,10 @@ DIGEST = bytes(range(32))
 WIDTH_BOUNDS = {1: 100, 2: 2**14, 3: 2**22, 4: 2**30, 5: 2**38, 6: 2**46, 7: 2**54, 8: 2**62}
 
 
-# A second AES-256, from FIPS 197, in Python's integers: slow, and nothing in common with the library's.
-
-
-def _gf(a: int, b: int) -> int:
-    product = 0
-    while b:
-        product ^= a * (b & 1)
-        a, b = (a << 1) ^ (0x11B if a & 0x80 else 0), b >> 1
-    return product
-
-
-def _sbox() -> list[int]:
-    box = []
-    for value in range(256):
-        inverse = next((x for x in range(256) if _gf(value, x) == 1), 0)
-        doubled = inverse * 0x101  # the byte twice, so that a shift is a rotation
-        box.append((inverse ^ doubled >> 7 ^ doubled >> 6 ^ doubled >> 5 ^ doubled >> 4 ^ 0x63) & 0xFF)
-    return box
-
-
-SBOX = _sbox()
-
-
-def _round_keys(key: bytes) -> list[bytes]:
-    words = [key[i : i + 4] for i in range(0, 32, 4)]
-    constant = 1
-    for i in range(8, 60):
-        word = words[-1]
-        if i % 8 == 0:
-            word = bytes(SBOX[b] for b in word[1:] + word[:1])
-            word, constant = bytes([word[0] ^ constant]) + word[1:], _gf(constant, 2)
-        elif i % 8 == 4:
-            word = bytes(SBOX[b] for b in word)
-        words.append(bytes(a ^ b for a, b in zip(words[i - 8], word, strict=True)))
-    return [b"".join(words[i : i + 4]) for i in range(0, 60, 4)]
-
-
-def slow_aes(keys: list[bytes], block: bytes) -> bytes:
-    """One block under AES-256."""
-    state = [a ^ b for a, b in zip(block, keys[0], strict=True)]
-    for number, key in enumerate(keys[1:], start=1):
-        state = [SBOX[state[(i + 4 * (i % 4)) % 16]] for i in range(16)]
-        if number < 14:
-            columns = [state[i : i + 4] for i in range(0, 16, 4)]
-            state = [
-                _gf(c[r], 2) ^ _gf(c[(r + 1) % 4], 3) ^ c[(r + 2) % 4] ^ c[(r + 3) % 4]
-                for c in columns
-                for r in range(4)
-            ]
-        state = [a ^ b for a, b in zip(state, key, strict=True)]
-    return bytes(state)
-
-
-def slow_keystream(key: bytes, n_bytes: int, start: int = 0) -> bytes:
-    """AES-256-CTR from a 16-byte big-endian counter."""
-    keys = _round_keys(key)
-    blocks = (slow_aes(keys, (start + i).to_bytes(16, "big")) for i in range(-(-n_bytes // 16)))
-    return b"".join(blocks)[:n_bytes]
-
-
 def slow_stream_key(seed: bytes, segment: Segment, digest: bytes) -> bytes:
-    """HKDF-SHA256 of the documented parts, from HMAC alone."""
+    """The documented derivation, by the slow implementation."""
     shape = segment.size.to_bytes(8, "big") + bytes([segment.word.itemsize])
-    parts = (b"analytic-secagg/1", b"mask stream", digest, segment.name.encode(), shape)
-    info = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-    extracted = hmac.new(bytes(32), seed, hashlib.sha256).digest()
-    return hmac.new(extracted, info + b"\1", hashlib.sha256).digest()
+    return derive_key(seed, "mask stream", digest, segment.name.encode(), shape)
 
 
 def library_keystream(key: bytes, n_bytes: int) -> bytes:
@@ -96,7 +37,7 @@ def library_keystream(key: bytes, n_bytes: int) -> bytes:
 
 def slow_masked(layout: Layout, vector: list[int], masks: list[tuple[bytes, int]], slow: bool) -> bytes:
     """The wire form of vector + masks, entry by entry in Python's integers."""
-    stream_of = slow_keystream if slow else library_keystream
+    stream_of = ctr_keystream if slow else library_keystream
     wire = b""
     for segment, place in layout.slices():
         word, values = segment.word.itemsize, list(vector[place])
@@ -116,28 +57,6 @@ def masked(layout: Layout, vector: list[int], masks: list[tuple[bytes, int]]) ->
     return ring.to_bytes()
 
 
-NIST_KEY = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
-NIST_COUNTER = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
-NIST_PLAINTEXT = bytes.fromhex(
-    "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51"
-    "30c81c46a35ce411e5fbc1191a0a52eff69f2445df4f9b17ad2b417be66c3710"
-)
-NIST_CIPHERTEXT = bytes.fromhex(
-    "601ec313775789a5b7a7f504bbf3d228f443e3ca4d62b59aca84e990cacaf5c5"
-    "2b0930daa23de94ce87017ba2d84988ddfc9c58db67aada613c2dd08457941a6"
-)
-
-
-def test_both_ciphers_agree_with_nist() -> None:
-    """SP 800-38A, F.5.5, CTR-AES256.Encrypt; and FIPS 197, C.3, for the block alone."""
-    library = Cipher(algorithms.AES(NIST_KEY), modes.CTR(NIST_COUNTER)).encryptor().update(NIST_PLAINTEXT)
-    assert library == NIST_CIPHERTEXT
-    stream = slow_keystream(NIST_KEY, 64, int.from_bytes(NIST_COUNTER, "big"))
-    assert bytes(a ^ b for a, b in zip(stream, NIST_PLAINTEXT, strict=True)) == NIST_CIPHERTEXT
-    block = slow_aes(_round_keys(bytes(range(32))), bytes.fromhex("00112233445566778899aabbccddeeff"))
-    assert block.hex() == "8ea2b7ca516745bfeafc49904b496089"
-
-
 @pytest.mark.parametrize("width", WIDTH_BOUNDS)
 def test_masks_are_the_keystream_at_every_width(width: int) -> None:
     """Against the slow cipher: 13 entries, so that the last block of no width is full."""
@@ -151,7 +70,7 @@ def test_masks_are_the_keystream_at_every_width(width: int) -> None:
 def test_a_zero_vector_shows_the_keystream_itself() -> None:
     layout = Layout.of([("s", 100, 2**62)])
     seed = bytes(range(32, 64))
-    assert masked(layout, [0] * 100, [(seed, 1)]) == slow_keystream(
+    assert masked(layout, [0] * 100, [(seed, 1)]) == ctr_keystream(
         slow_stream_key(seed, layout.segments[0], DIGEST), 800
     )
 
