@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import re
 import shlex
@@ -155,13 +154,12 @@ def _output_of(command: str) -> str:
     return done.stdout
 
 
-def _printed_costs() -> tuple[str, dict[str, list[int]]]:
-    """The command that counts what modes cost, and what stands there."""
+def _printed_costs() -> dict[str, list[int]]:
+    """What the page says that modes cost."""
     page = (DOCS / "how-to" / "choose-a-privacy-mode.md").read_text(encoding="utf-8")
-    (command,) = re.findall(r"^\$ (.+)$", page, re.MULTILINE)
     table = page.split("| mode | messages of a client |")[1].split("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in table]
-    return command, {name: list(map(int, costs)) for name, *costs in rows if MODES[name].installed}
+    return {name: list(map(int, costs)) for name, *costs in rows if MODES[name].installed}
 
 
 def test_the_costs_of_the_modes_are_what_their_sums_state() -> None:
@@ -171,23 +169,8 @@ def test_the_costs_of_the_modes_are_what_their_sums_state() -> None:
     sizes = {"n_features": 64, "n_targets": 10, "max_rows": len(digits.x_train), "max_clients": len(clients)}
     step = Federation(AFL(**sizes, feature_format=fits), release=None).next_sum
     assert step is not None
-    for name, printed in _printed_costs()[1].items():
+    for name, printed in _printed_costs().items():
         sum_ = MODES[name].in_one_process(layout=step.layout, clients=clients, session_id=bytes(16)).protocol
         client, *helpers = sum_.costs["client"], *(cost for role, cost in sum_.costs.items() if role != "client")
         stated = [client.messages_up, client.bytes_up, client.bytes_down]
         assert printed == [*stated, *([helpers[0].bytes_up, helpers[0].bytes_down] if helpers else [0, 0])], name
-
-
-@pytest.mark.slow
-def test_the_costs_of_the_modes_are_what_their_command_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    command, printed = _printed_costs()
-    _output_of(command)
-    counted = {
-        run["mode"]: [
-            *(run[f"{name}_per_client"] for name in ("messages", "bytes_up", "bytes_down")),
-            *(run[f"helper_bytes_{way}"] for way in ("up", "down")),
-        ]
-        for run in json.loads((tmp_path / "modes.json").read_text(encoding="utf-8"))["runs"]
-    }
-    assert counted == printed

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from support.examples import examples
 
 from simulations.audit.evaluate import (
     ALPHA,
@@ -32,6 +33,7 @@ def test_intervals_are_those_of_the_tables() -> None:
     assert clopper_pearson(10, 10) == (pytest.approx(0.69150, abs=1e-5), 1.0)
 
 
+@examples(4)
 @given(st.integers(1, 60), st.floats(0.01, 0.99))
 def test_intervals_cover_as_often_as_they_say(trials: int, rate: float) -> None:
     hits = np.arange(trials + 1)
@@ -59,6 +61,7 @@ def test_no_verdict_says_safe() -> None:
     assert not any(word in verdict.value for verdict in Verdict for word in ("safe", "secure", "private"))
 
 
+@examples(4)
 @given(st.integers(1, 200), st.floats(0.001, 0.6))
 def test_the_power_is_what_it_says(trials: int, chance: float) -> None:
     smallest = Score(hits=0, trials=trials, chance=chance).smallest_noticed

@@ -38,6 +38,7 @@ def test_the_default_compares_every_installed_mode(capsys: pytest.CaptureFixture
     assert f"all {len(installed)} runs equal the pooled model" in output.out
 
 
+@pytest.mark.slow  # on part of the rows: test_comparison.py
 def test_every_learner_over_every_kind_of_mode_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The claim of the README, whole: real rows, real protocols, every closed form, and one model each."""
     modes = ("plain", "masked", "committee")
@@ -103,17 +104,6 @@ def test_a_frontier_has_every_size_and_what_nothing_beats(tmp_path: Path, monkey
     (described,) = re.findall(r'aria-label="([^"]+)"', (tmp_path / "front.svg").read_text())
     assert all(f"{one['learner']} " in described for one in points)
     assert "afl, epsilon 8 " in described
-
-
-@pytest.mark.parametrize("anew", [(), ("--dropout-anew",)], ids=["same", "anew"])
-def test_dropouts_cover_every_learner(anew: tuple[str, ...], tmp_path: Path) -> None:
-    small = [f"--option={option}" for option in ("n_layers=2", "d_phi=32", "d_f=32", "n_buckets=2", "n_bins=64")]
-    arguments = ["--learner", "all", "--dropout", "0.25", *anew, "--modes", "plain,masked,committee", *small]
-    assert main(["compare", *arguments, "--clients", "8", "--json", str(tmp_path / "out.json")]) == 0
-    document = json.loads((tmp_path / "out.json").read_text())
-    assert len(document["runs"]) == 3 * len(LEARNERS)
-    assert {run["survivors"] for run in document["runs"]} == {6}
-    assert document["all_bitwise_equal_to_pooled"] is True
 
 
 def test_one_command_shows_baselines_and_explanations(capsys: pytest.CaptureFixture[str]) -> None:

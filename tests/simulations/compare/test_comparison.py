@@ -136,7 +136,7 @@ def test_every_listed_learner_is_tried() -> None:
 
 @pytest.mark.parametrize("learner", list(SMALL))
 def test_one_hash_whatever_the_mode_partition_and_cohort(learner: str) -> None:
-    ways = tuple(parse_partition(way) for way in ("iid", "dirichlet:0.01", "shards:2"))
+    ways = tuple(parse_partition(way) for way in ("dirichlet:0.01", "shards:2"))
     comparison = compare(small_digits(), settings(learner, partitions=ways, n_clients=(2, 7), ridge=1.0))
     assert len(comparison.runs) == 2 * len(ways) * 3
     assert comparison.all_bitwise_equal_to_pooled
@@ -259,15 +259,6 @@ def test_a_column_that_an_outlier_spoils_is_named_where_columns_are_agreed_on() 
     )
 
 
-def test_the_regularisation_of_clients_changes_nothing() -> None:
-    hashes = {
-        run.weights_sha256
-        for gamma in (0.0, 0.5, 1000.0)
-        for run in compare(small_digits(), settings(ri_gamma=gamma)).runs
-    }
-    assert len(hashes) == 1
-
-
 def test_numbers_of_a_run_are_what_they_say() -> None:
     data = bundled("breast_cancer")
     plain, masked, committee = compare(data, settings(ridge=0.01)).runs
@@ -291,17 +282,6 @@ def test_numbers_of_a_run_are_what_they_say() -> None:
     assert plain.helpers == 0
 
 
-def test_later_sums_of_a_masked_run_take_two_messages() -> None:
-    plain, masked, committee = compare(small_digits(), settings("deepafl", ridge=1.0)).runs
-    assert (plain.messages_per_sum, committee.messages_per_sum) == ((1,) * 5, (1,) * 5)
-    assert masked.messages_per_sum == (4, 2, 2, 2, 2)
-    assert (masked.messages_per_client, masked.heavy_messages_per_client) == (12, 5)
-    anew = Dropouts(rate=0.2, anew=True)
-    _, masked, _ = compare(small_digits(), settings("deepafl", ridge=1.0, dropouts=anew)).runs
-    assert masked.messages_per_sum == (4,) * 5
-    assert masked.bitwise_equal_to_pooled
-
-
 def test_one_message_of_each_client_is_enough_for_single_sums() -> None:
     even = settings("safle", modes=choose_modes(["committee"]))
     even = dataclasses.replace(
@@ -314,10 +294,11 @@ def test_one_message_of_each_client_is_enough_for_single_sums() -> None:
 
 
 def test_learners_of_one_comparison_do_not_change_each_other() -> None:
-    alone = {name: compare(small_digits(), settings(name, ridge=1.0)).runs for name in SMALL}
-    learners = tuple(ChosenLearner(entry=LEARNERS[name], options=SMALL[name]) for name in SMALL)
+    three = ("afl", "deepafl", "safle")
+    alone = {name: compare(small_digits(), settings(name, ridge=1.0)).runs for name in three}
+    learners = tuple(ChosenLearner(entry=LEARNERS[name], options=SMALL[name]) for name in three)
     together = compare(small_digits(), settings(ridge=1.0, learners=learners))
-    for name in SMALL:
+    for name in three:
         hashes = [run.weights_sha256 for run in together.runs if run.learner == name]
         assert hashes == [run.weights_sha256 for run in alone[name]]
     assert together.hashes == {name: {runs[0].weights_sha256} for name, runs in alone.items()}
