@@ -303,6 +303,15 @@ def test_it_decrypts_once(kind: str) -> None:
     assert holder.state is KeyHolderState.DONE
 
 
+def test_its_error_is_below_the_proven_bound(kind: str) -> None:
+    hand, bound = begin(kind), protocol_of(kind).carrier.parameters.error_bound
+    hand.finish()
+    error = hand.sessions[HOLDER].error
+    print(f"{kind}: observed {error:.2e}, proven {bound:.2e}")
+    assert 0 < error <= bound * (2 if "bfv" in kind else 1)  # SEAL tells the BFV noise budget in whole bits
+    assert bound < 0.5
+
+
 @each_one_message
 def test_its_own_minimum_counts_not_the_servers(kind: str) -> None:
     protocol = protocol_of(kind)
