@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
-from support.examples import a_part
+from support.examples import examples
 from support.learner_driver import dealt, train
 
 from analytic import deepafl, random_map, row_bounds
@@ -138,7 +138,7 @@ class TestWhatAClientKeeps:
 
 
 class TestPublicFormats:
-    @a_part(8)
+    @examples(8)
     @given(
         seed=st.integers(0, 2**32),
         n=st.integers(1, 40),

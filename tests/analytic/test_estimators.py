@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.examples import a_part
+from support.examples import examples
 from support.learner_driver import train
 
 from analytic.afl import AFL
@@ -139,7 +139,7 @@ def test_a_fedhip_estimator_makes_the_personal_model_of_its_learner():
 
 
 @pytest.mark.filterwarnings("ignore:.*is coarse for")
-@a_part(8)
+@examples(8)
 @given(data=st.data())
 def test_partial_fit_on_any_batches_has_the_bits_of_fit_and_of_a_federation(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.examples import a_part
+from support.examples import examples
 from support.learner_driver import dealt, train
 from support.rationals import in_flint
 
@@ -57,7 +57,7 @@ shapes = st.sampled_from([(16, 2, 40), (16, 1, 16), (16, 3, 40), (3, 9, 30), (1,
 
 
 class TestHeterogeneityInvariance:
-    @a_part(8)
+    @examples(8)
     @given(shapes, st.sampled_from([0.0, 1e-3, 1.0]), st.sampled_from([0.0, 1.0, 1e6]), st.integers(0, 2**32))
     def test_personal_weights_keep_their_bits_however_others_are_dealt(
         self, shape: tuple[int, int, int], ridge: float, ri_gamma: float, seed: int

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import load, save
-from support.examples import a_part
+from support.examples import examples
 from support.pairs import covering
 
 from analytic import model_files
@@ -105,7 +105,7 @@ def test_the_weights_alone_can_be_published():
     assert list(load(content)) == ["weights"]
 
 
-@a_part(8)
+@examples(8)
 @given(
     weights=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=D * C, max_size=D * C),
     ridge=st.floats(0, 1e300),

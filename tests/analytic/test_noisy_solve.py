@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.examples import a_part
+from support.examples import examples
 
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
 from analytic.noisy_solve import noise_ridge, shrunk, solve_noisy
@@ -28,7 +28,7 @@ def ensemble(d: int, sigma: float, rng: np.random.Generator) -> np.ndarray:
     return upper + upper.T + np.diag(rng.normal(size=d)) * sigma
 
 
-@a_part(8)
+@examples(8)
 @given(st.integers(0, 2**32), st.floats(0.1, 10))
 def test_without_noise_it_is_the_ridge_solution(seed: int, ridge: float) -> None:
     """Two algorithms for one well-conditioned system: they agree to its condition number times a few rounding units."""

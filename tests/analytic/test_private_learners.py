@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.examples import a_part
+from support.examples import examples
 from support.learner_driver import steps
 
 from analytic.afl import AFL, LinearModel
@@ -60,7 +60,7 @@ def rows(seed: int, n: int = 60) -> ClientRows:
 
 
 @each
-@a_part(20)
+@examples(20)
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 60), max_size=3))
 def test_without_noise_any_partition_gives_the_pooled_bytes(learner: Any, seed: int, cuts: list[int]) -> None:
     whole, model = rows(seed), learner.init()

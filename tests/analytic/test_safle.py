@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.linalg import blas
 from sklearn.datasets import load_digits
-from support.examples import a_part
+from support.examples import examples
 from support.learner_driver import steps
 
 from analytic import counts as counts_module
@@ -87,7 +87,7 @@ def test_one_block_may_hold_more_rows_than_float32_counts() -> None:
     assert counts.gram(all_cells(spec)).tolist() == [[0, 0], [0, n]]
 
 
-@a_part(4)
+@examples(4)
 @given(indexed_rows(max_values=6), st.integers(-5, 5))
 def test_counts_add_up_and_the_diagonal_comes_off_again(rows: Any, units: int) -> None:
     spec, indices, labels = rows
@@ -101,7 +101,7 @@ def test_counts_add_up_and_the_diagonal_comes_off_again(rows: Any, units: int) -
     assert spec.from_vector(spec.to_vector(whole)).to_bytes() == whole.to_bytes()
 
 
-@a_part(4)
+@examples(4)
 @given(indexed_rows(max_values=5), st.sampled_from([0.0, 0.25, 3.0]))
 def test_the_solve_is_the_pseudo_inverse_or_ridge_solution(rows: Any, ridge: float) -> None:
     spec, indices, labels = rows
@@ -157,7 +157,7 @@ def test_thresholds_are_those_of_the_first_sum_and_weights_those_of_the_second(e
     assert learner.weights_bytes(model) == refitted.weights_bytes(pooled)
 
 
-@a_part(4)
+@examples(4)
 @given(st.integers(0, 2**32), st.sampled_from(Encoding))
 def test_scores_are_the_linear_model_on_one_hot_rows(seed: int, encoding: Encoding) -> None:
     """Lemma 1, with the indices that the learner itself uses."""

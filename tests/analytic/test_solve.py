@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.examples import a_part
+from support.examples import examples
 from support.rationals import sandwiched
 from threadpoolctl import threadpool_info
 
@@ -287,7 +287,7 @@ class TestSandwichedAgainstRationals:
 
 
 class TestSandwichedLeastSquares:
-    @a_part(8)
+    @examples(8)
     @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.1]))
     def test_the_thin_decomposition_equals_the_full_one_of_the_paper(self, seed: int, gamma: float) -> None:
         """Equation 8 with all d_Phi columns of U; the paper's division, where U's null space has nothing to divide."""

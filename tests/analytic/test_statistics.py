@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.examples import a_part
+from support.examples import examples
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import MAX_BITS, RowFormat
@@ -161,7 +161,7 @@ class TestExactness:
 
 
 class TestPartsAndBatches:
-    @a_part(4)
+    @examples(4)
     @given(problems(), st.lists(st.integers(0, 90), max_size=8))
     def test_whole_batches_and_parts_agree(
         self, problem: tuple[StatisticsSpec, NDArray[Any], NDArray[Any]], cuts: list[int]

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.by_hand import content_of, forged
-from support.examples import a_part
+from support.examples import examples
 from support.parties import garbled, key_of
 from support.rows import ROWS
 
@@ -245,5 +245,5 @@ class CohortMachine(RuleBasedStateMachine):
                 assert session._kept.secrets is None
 
 
-CohortMachine.TestCase.settings = settings(stateful_step_count=40, max_examples=a_part(2).max_examples)
+CohortMachine.TestCase.settings = settings(stateful_step_count=40, max_examples=examples(2).max_examples)
 TestCohorts = CohortMachine.TestCase

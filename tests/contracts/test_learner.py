@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.examples import a_part
+from support.examples import examples
 from support.learner_driver import dealt, steps, train
 from support.pairs import covering, some_of
 
@@ -94,7 +94,7 @@ BUCKETS = tuple(
 )
 COLUMNS = ColumnMap(exponents=tuple(range(3, 3 + D)), intercept=1)
 ALIKE = LINEAR | {"feature_format": Q("Q0.20")}
-FEWER = a_part(12)
+FEWER = examples(12)
 """A law of every learner in every form, of which there are 26."""
 
 MAP = RandomMap(n_features=D, n_columns=9, feature_bound=32.0, fraction_bits=11, seed=4)
@@ -218,7 +218,7 @@ def exact_terms(learner: Any, model: Any, features: NDArray[Any]) -> tuple[NDArr
 
 
 @EACH
-@a_part(20)
+@examples(20)
 @given(data=st.data())
 def test_exact_scores_are_fractions_rounded_once(name: str, data: st.DataObject) -> None:
     learner, rng = drawn(name, data)

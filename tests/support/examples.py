@@ -8,7 +8,3 @@ from hypothesis import settings
 def examples(part: int, *, most: int = 10**6) -> settings:
     """Try one ``part``-th of the profile's examples, but at least 10 and never more than ``most``."""
     return settings(max_examples=min(max(10, settings.default.max_examples // part), most))
-
-
-a_part = examples
-"""The name before, which tests elsewhere still use."""
