@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +69,12 @@ class ArrayFile:
                 f"{source} has version {version!r} and this release reads version {self.version}; load it with the "
                 f"release that wrote it, or {self.remedy}"
             )
-        if said.pop("sha256", None) != _digest({"version": version, **said}):
+        stated = said.pop("sha256", None)
+        try:
+            digest = _digest({"version": version, **said})
+        except ValueError as error:
+            raise self.error(f"{source} describes itself by a number that is not finite; {self.remedy}") from error
+        if stated != digest:
             raise self.error(
                 f"{source} was changed after it was written: its description's digest does not fit; {self.remedy}"
             )
@@ -78,6 +84,11 @@ class ArrayFile:
                 f"{self.remedy}"
             )
         return arrays, said
+
+
+def owner_only(path: str, flags: int) -> int:
+    """Open a file that its owner alone may read and write (mode 0600): an ``opener`` for ``open``."""
+    return os.open(path, flags, 0o600)
 
 
 def _digests(arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:

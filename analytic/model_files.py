@@ -25,7 +25,7 @@ import numpy as np
 
 from analytic.afl import AFL
 from analytic.agreeing import Agreed
-from analytic.array_file import ArrayFile
+from analytic.array_file import ArrayFile, owner_only
 from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
@@ -227,7 +227,7 @@ def save_model(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with beside.open("xb") as file:
+            with open(beside, "xb", opener=owner_only) as file:  # people's totals are behind a model
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

@@ -74,7 +74,7 @@ def _write(contents: dict[Path, bytes]) -> None:
     The record comes first: after a crash it may stand alone, and says by hash which totals it is of, but no result is
     there whose reason nobody filed.
     """
-    outputs = [(OutputFile(path), content) for path, content in contents.items()]
+    outputs = [(OutputFile(path, private=True), content) for path, content in contents.items()]
     try:
         for output, content in outputs:
             output.fill(lambda out, content=content: out.write(content))  # type: ignore[misc]

@@ -206,6 +206,10 @@ def load_npz(path: Path) -> Dataset:
     )
 
 
+BROKEN_ARCHIVE = (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""What numpy raises on an archive that is damaged, cut off, pickled or compressed in an unknown way."""
+
+
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise DataError(f"{path} is a pipe or device, and an npz file is read back and forth; write it to a file first")
@@ -216,7 +220,7 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise DataError(f"cannot read {path}: {error.strerror or error}; --data needs a readable npz file") from error
     except DataError:
         raise
-    except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
+    except BROKEN_ARCHIVE as error:
         raise DataError(
             f"{path} is no npz archive; write one with numpy.savez(FILE, x_train=..., y_train=..., "
             "x_test=..., y_test=...)"
@@ -238,7 +242,7 @@ def _arrays_of(path: Path, archive: Any) -> dict[str, NDArray[Any]]:
 def _read_array(path: Path, archive: Any, key: str) -> NDArray[Any]:
     try:
         array = archive[key]
-    except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, *BROKEN_ARCHIVE) as error:
         raise DataError(
             f"{path}: {key} must be a plain array of numbers; it is damaged or pickled ({error}). Pickled objects are "
             "never loaded, since they can run code: save numbers of one dtype"

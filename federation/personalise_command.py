@@ -65,7 +65,7 @@ def _personalise(options: PersonaliseOptions) -> int:
         (found,) = learner.personalise(given, own, [alpha])
     personal = FedHiPModel(solution=found.solution, centre=found.centre)
     content = model_to_bytes(learner, personal, classes=saved.classes)
-    OutputFile(options.output).fill(lambda out: out.write(content))
+    OutputFile(options.output, private=True).fill(lambda out: out.write(content))
     weights = hashlib.sha256(learner.weights_bytes(personal)).hexdigest()
     print(f"the personal model with alpha {alpha:g} and weights {weights} is in {options.output}")
     try:

@@ -74,7 +74,8 @@ class FileStore:
                     f"{self.path.name} was changed by another process, which went on with this session; this one "
                     "answers nothing. One process at a time may work on a stored session"
                 )
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            fresh.unlink(missing_ok=True)  # left by a crash, or put there by somebody else: with its mode, or as a link
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(record)
                 file.flush()

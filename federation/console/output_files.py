@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from analytic.array_file import owner_only
 from federation.errors import OutputError, UsageError
 
 
@@ -16,11 +17,16 @@ from federation.errors import OutputError, UsageError
 class OutputFile:
     """A place for a result, checked when the command starts rather than after hours of work.
 
+    Args:
+        path: where it goes.
+        private: whether its owner alone may read it (mode 0600), as models and totals want.
+
     Raises:
         OutputError: the folder does not exist or cannot be written to, or the path is a folder or device itself.
     """
 
     path: Path
+    private: bool = False
 
     def __post_init__(self) -> None:
         folder = self.path.parent
@@ -45,7 +51,7 @@ class OutputFile:
     def fill(self, write: Callable[[BinaryIO], object]) -> None:
         """The same for what ``write`` puts into a file of bytes."""
         with self._refusals_explained(), self._beside() as beside:
-            with beside.open("xb") as file:
+            with open(beside, "xb", opener=owner_only if self.private else None) as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())

@@ -169,7 +169,7 @@ class Training:
         finally:
             self._end()
         said = {"survivors": list(result.survivors), **federation.model.figures}
-        OutputFile(folder / "evaluation.json").write(json.dumps(said, indent=2) + "\n")
+        OutputFile(folder / "evaluation.json", private=True).write(json.dumps(said, indent=2) + "\n")
         self._progress.say("evaluation", **said)
 
     def _end(self) -> None:
@@ -256,7 +256,8 @@ class Training:
         if self._plan is not None and self._invitation is not None:
             first = self._invitation.to_bytes()
             OutputFile(folder / "invitation").fill(lambda file: file.write(first))
-        OutputFile(folder / "totals.safetensors").fill(lambda file: file.write(totals_to_bytes(self._totals)))
+        totals = totals_to_bytes(self._totals)
+        OutputFile(folder / "totals.safetensors", private=True).fill(lambda file: file.write(totals))
         weights = hashlib.sha256(learner.weights_bytes(model)).hexdigest()
         proof = {"certified": not self._federation.uncertified, "uncertified": list(self._federation.uncertified)}
         summary = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from federation.site.errors import SiteFileError
@@ -25,11 +26,12 @@ def write_secret(path: Path, secret: bytes) -> None:
 
 
 def read_secret(path: Path) -> bytes:
-    """The 32 bytes of a key file.
+    """The 32 bytes of a key file; from then on this process leaves no core dump.
 
     Raises:
         SiteFileError: there is no such file, others may read it, or it holds no key.
     """
+    forbid_core_dumps()
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077:
@@ -42,6 +44,14 @@ def read_secret(path: Path) -> bytes:
     if not re.fullmatch("[0-9a-f]{64}", text):
         raise SiteFileError(f"{path} must hold 64 hexadecimal digits; make a key with identity")
     return bytes.fromhex(text)
+
+
+def forbid_core_dumps() -> None:
+    """Have the system write no memory of this process, which holds keys from now on, to a disk if it crashes."""
+    with suppress(ImportError):  # POSIX systems have it
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def write_new(path: Path, content: bytes) -> None:

@@ -7,13 +7,13 @@ hold a row.
 from __future__ import annotations
 
 import importlib
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
+from federation.datasets import BROKEN_ARCHIVE
 from federation.errors import DataError
 from federation.site.table import TABLES, TableSchema
 
@@ -41,12 +41,12 @@ def _of_archive(place: str, part: str) -> ClientRows:
     needed, extra = (f"x_{part}", f"y_{part}"), f"w_{part}"
     hint = f"write it with numpy.savez(path, {needed[0]}=..., {needed[1]}=...)"
     try:
-        with np.load(place, allow_pickle=False) as archive:
+        with Path(place).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             weights = archive[extra] if extra in archive.files else None
             return ClientRows(archive[needed[0]], archive[needed[1]], weights)
     except OSError as error:
         raise DataError(f"cannot read the rows of {place}: {error.strerror or 'no archive'}; {hint}") from None
-    except (KeyError, ValueError, zipfile.BadZipFile, InvalidRowsError) as error:
+    except (KeyError, InvalidRowsError, *BROKEN_ARCHIVE) as error:
         raise DataError(
             f"{place} must be an npz archive with a matrix {needed[0]} and one {needed[1]} a row, of numbers "
             f"({type(error).__name__}); {hint}"

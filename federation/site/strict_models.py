@@ -23,6 +23,7 @@ _KINDS = {
     "bool_type": "true or false",
     "literal_error": "one of its names in quotes",
     "frozen_set_type": "a list of strings",
+    "tuple_type": "a list",
     "model_type": "a table",
     "dict_type": "a table",
 }
@@ -127,7 +128,7 @@ def _explain(found: list[ErrorDetails], whole: str) -> str:
     came = "nothing" if first["input"] is None else _CAME.get(type(first["input"]), "something else")
     if names != list(first["loc"]):
         return f"{where} needs {names[-1]} as a list of strings, and {came} is in it"
-    return f"{where} needs {names[-1]} as {_KINDS[first['type']]}, not {came}"
+    return f"{where} needs {names[-1]} as {_KINDS.get(first['type'], 'another kind of value')}, not {came}"
 
 
 def text(value: object) -> str:

@@ -221,7 +221,7 @@ def _parquet(path: Path, columns: Mapping[str, Column]) -> list[list[str]]:
 
     try:
         found = read_table(path)
-    except (OSError, ArrowException) as error:
+    except (OSError, ValueError, ArrowException) as error:
         raise DataError(f"cannot read {path} as Parquet ({type(error).__name__}); save it again, or as CSV") from error
     chosen = [_texts(found.column(place)) for place in _places(path, found.column_names, columns)]
     return [list(row) for row in zip(*chosen, strict=True)]
