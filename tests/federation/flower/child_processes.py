@@ -65,7 +65,7 @@ class WayOut:
         while select.select([self._socket], [], [], 0)[0]:
             caller, _ = self._socket.accept()
             self._callers.append(caller)  # kept open, and never answered
-            caller.settimeout(10)
+            caller.settimeout(300)
             came.append(caller.recv(200).partition(b"\r\n")[0].decode(errors="replace"))
         return came
 
@@ -136,7 +136,7 @@ class Processes:
             process.terminate()
         with contextlib.suppress(AssertionError):
             wait_until(lambda: all(process.poll() is not None for process in self._started.values()), "", seconds=15)
-        wait_until(self._none_is_left, "the end of all processes", seconds=60)
+        wait_until(self._none_is_left, "the end of all processes")
 
     def _none_is_left(self) -> bool:
         for process in self._started.values():

@@ -231,13 +231,13 @@ class Deployment:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
         )
 
     def _is_healthy(self) -> bool:
         context = ssl.create_default_context(cafile=str(self.folder / "tls" / "ca.crt"))
         try:
-            with urllib.request.urlopen(f"https://{self.address}/health", context=context, timeout=5) as answer:
+            with urllib.request.urlopen(f"https://{self.address}/health", context=context, timeout=60) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False

@@ -42,10 +42,10 @@ def page() -> Iterator[PageServer]:
         visited = list[str]()
         demo = threading.Thread(target=lambda: ended.append(main(["demo", "--sites", "4", "--pace", "0"])))
         demo.start()
-        server = opened.get(timeout=60)
+        server = opened.get(timeout=600)
         yield server
         server.shutdown()
-        demo.join(60)
+        demo.join(600)
     assert (ended, visited) == ([0], [_opened(server).as_uri()])
 
 
@@ -55,7 +55,7 @@ def _opened(page: PageServer) -> Path:
 
 
 def ask(page: PageServer, method: str, path: str, body: str = "", host: str = "") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", page.server_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", page.server_port, timeout=300)
     connection.request(method, path, body=body.encode(), headers={"Host": host} if host else {})
     answer = connection.getresponse()
     return answer.status, answer.read().decode()
@@ -144,6 +144,7 @@ def test_a_visit(page: PageServer, capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("lie", "site-1", "helpers can be made to lie here"),
         ("run", "none", "a mode is one of"),
+        ("kill", "site-9", "there is no site-9; it is one of helper-101, "),
         ("dance", "", "one can run, rows, kill, start, lie here"),
     ],
 )
@@ -191,7 +192,7 @@ def test_the_token_is_for_one_user(page: PageServer) -> None:
 
 def test_half_a_request_holds_a_thread_for_a_while_alone(page: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page.RequestHandlerClass, "timeout", 0.1)
-    with socket.create_connection(("127.0.0.1", page.server_port), timeout=10) as half:
+    with socket.create_connection(("127.0.0.1", page.server_port), timeout=300) as half:
         half.sendall(b"POST /act")
         assert half.recv(1) == b""
 
@@ -202,7 +203,7 @@ def test_the_page_loads_nothing_from_anywhere() -> None:
     assert Page(text).unscoped == []
 
 
-def until(tab: Browser, expression: str, seconds: float = 30.0) -> Any:
+def until(tab: Browser, expression: str, seconds: float = 300.0) -> Any:
     ends = time.monotonic() + seconds
     while not (found := tab.evaluate(expression)):
         assert time.monotonic() < ends, tab.evaluate("document.body.innerText")

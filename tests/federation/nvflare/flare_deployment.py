@@ -75,7 +75,7 @@ class FlareDeployment:
                 return False
             return {client["client_name"] for client in clients} == set(names)
 
-        wait_until(connected, f"the connection of {names}", seconds=120)
+        wait_until(connected, f"the connection of {names}", seconds=600)
 
     def submit(self, job: str = "", **settings: Any) -> str:
         """A job of one run, or one whose folder is there; its number."""
@@ -85,7 +85,7 @@ class FlareDeployment:
             write_job(self.folder / job, {"run": read_job(self.folder / "job") | changes})
         return str(self._command("job", "submit", "-j", job, "--startup-kit", str(self.kit(OPERATOR)))["job_id"])
 
-    def wait_ended(self, job: str, seconds: int = 200) -> str:
+    def wait_ended(self, job: str, seconds: int = 600) -> str:
         words = ("job", "wait", job, "--timeout", str(seconds), "--startup-kit", str(self.kit(OPERATOR)))
         done = self._run("--format", "json", *words)
         return str(json.loads(done.stdout)["data"]["status"])
@@ -101,7 +101,7 @@ class FlareDeployment:
             lines = path.read_text().splitlines() if path.exists() else []
             return any(wanted.items() <= json.loads(line).items() for line in lines)
 
-        wait_until(said, f"{wanted} in {job}", seconds=120, every=0.1)
+        wait_until(said, f"{wanted} in {job}", seconds=600, every=0.1)
 
     def close(self) -> None:
         self.processes.close()
@@ -121,5 +121,5 @@ class FlareDeployment:
             env=self.processes.environment("operator"),
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsed import announced, change_record, edit, invitation, kept, last_byte_changed, site, state, stored
+from support.rehearsed import announced, change_record, edit, invitation, kept, last_byte_changed, site, state, stored
 
 from federation.flower.__main__ import main
 from federation.site.errors import DeclinedError, NoSessionError, SiteFileError
@@ -74,7 +74,7 @@ def test_one_process_at_a_time(trial: Trial) -> None:
         waiting.start()
         time.sleep(0.3)
         order.append("first")
-    waiting.join(timeout=60)
+    waiting.join(timeout=600)
     assert order == ["first", "second"]
     with pytest.raises(AssertionError, match="while they are locked"):
         record.save(b"late")

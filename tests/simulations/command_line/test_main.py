@@ -206,7 +206,7 @@ def test_the_module_runs_and_its_bar_goes_to_a_terminal_only(tmp_path: Path) -> 
     ids=lambda line: line.split()[0],
 )
 def test_nobody_reading_the_output_is_no_error(line: str, tmp_path: Path) -> None:
-    """The reading end is closed before the command has anything to say."""
+    """The reading end is closed before the command has anything to say. A slow machine is told of its progress."""
     reading, writing = os.pipe()
     os.close(reading)
     process = subprocess.run(
