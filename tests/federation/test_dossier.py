@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rehearsed import run_config
+from support.rehearsed import rehearse, run_config
 
 from analytic.array_file import line_of_json
 from analytic.fedhip import FedHiP
@@ -27,13 +27,11 @@ from federation.audit_plan import AuditPlan, BoundPlan, PlanError, signed_plan
 from federation.datasets import bundled
 from federation.dossier import MANIFEST, SIGNATURE, DossierError, Sources, problems
 from federation.federation import Federation
-from federation.flower.rehearsal import rehearse
-from federation.flower.trial import make_trial
 from federation.site.invitation import Invitation
 from federation.site.key_files import read_secret
 from federation.site.terms import Terms
 from federation.totals import read_totals, totals_to_bytes
-from federation.trial import Trial
+from federation.trial import JOURNAL, Trial
 from secagg import IdentityKey
 from secagg.dp import Budget, Ledger
 
@@ -67,11 +65,11 @@ def audit(**verdicts: str) -> dict[str, Any]:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     """A run over five sites, countersigned by them."""
     folder = tmp_path_factory.mktemp("dossier")
-    trial = make_trial(folder / "trial", bundled("digits"), n_sites=5, n_helpers=0, address="127.0.0.1:8000")
+    trial = Trial.create(folder / "trial", bundled("digits"), n_sites=5, n_helpers=0, of_clients=JOURNAL)
     own = trial.folder / "server"
     (own / "plan.json").write_text(signed_plan(PLAN, identity_of(trial), BEFORE))
     (own / "server.toml").write_text('plan = "plan.json"\n' + (own / "server.toml").read_text())
-    rehearse(trial.folder, run_config(folder, receipts="clients"))
+    rehearse(trial.folder, run_config(receipts="clients"))
     return trial
 
 

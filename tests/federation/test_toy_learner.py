@@ -6,14 +6,13 @@ No other file names it: what works here works for a learner that somebody brings
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from rehearsed import CLIENTS, edit_all, is_exact, run_config
 from support.extras import modes
+from support.rehearsed import CLIENTS, edit_all, is_exact, rehearse, run_config
 
 from analytic import model_files
 from analytic.afl import dequantised
@@ -25,7 +24,6 @@ from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve import Solution, solve_ridge
 from analytic.statistics import IntVector, Statistics, StatisticsSpec
 from federation import federate
-from federation.flower.rehearsal import rehearse
 from federation.learners import LEARNERS, LearnerEntry, LearnerSettings
 from federation.modes import Mode
 from federation.trial import Trial
@@ -193,9 +191,9 @@ def test_comparisons_and_the_audit_take_it_by_its_name(capsys: pytest.CaptureFix
     assert "masked: no evidence of leakage" in capsys.readouterr().out
 
 
-def test_sites_that_allow_it_train_it_and_no_others(trial: Trial, tmp_path: Path) -> None:
+def test_sites_that_allow_it_train_it_and_no_others(trial: Trial) -> None:
     """Each delivery is a fresh process, and comes twice: sessions are stored, restored and repeat themselves."""
-    config = run_config(tmp_path, learner=CentredRidge.name, mode="masked")
+    config = run_config(learner=CentredRidge.name, mode="masked")
     with pytest.raises(TooFewSurvivorsError, match="no sum is released"):
         rehearse(trial.folder, config)
     edit_all(trial, ('learners = ["afl"]', f'learners = ["{CentredRidge.name}"]'))

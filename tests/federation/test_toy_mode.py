@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from rehearsed import CLIENTS as SITES
-from rehearsed import announced, edit, invitation, is_exact, run_config, site
 from support.parties import garbled, knows, registered
+from support.rehearsed import CLIENTS as SITES
+from support.rehearsed import announced, edit, invitation, is_exact, rehearse, run_config, site
 
 from analytic.afl import AFL
 from analytic.row_format import RowFormat
 from federation.datasets import bundled
-from federation.flower.rehearsal import rehearse
 from federation.modes import HelperRole, Mode
 from federation.site.errors import DeclinedError
 from federation.site.key_files import read_secret, write_secret
@@ -320,12 +318,10 @@ def deployed(trial: Trial, *, modes: str = '"veiled"') -> None:
         edit(trial, party, ("modes = [", f"modes = [{modes}, "))
 
 
-def test_a_rehearsal_whose_sites_know_nothing_but_their_files_is_exact(
-    mode: Mode, trial: Trial, tmp_path: Path
-) -> None:
+def test_a_rehearsal_whose_sites_know_nothing_but_their_files_is_exact(mode: Mode, trial: Trial) -> None:
     """Each delivery is a fresh process, and comes twice: sessions are stored, restored and repeat themselves."""
     deployed(trial)
-    rehearse(trial.folder, run_config(tmp_path, mode="veiled"), deliveries=2)
+    rehearse(trial.folder, run_config(mode="veiled"), deliveries=2)
     is_exact(trial, list(SITES))
 
 

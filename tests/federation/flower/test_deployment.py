@@ -14,6 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+
 from child_processes import Processes, WayOut, wait_until
 from loopback_deployment import ENVIRONMENT, FLOWERS_OWN, WARM, Deployment, assert_exact
 

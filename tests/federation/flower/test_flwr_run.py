@@ -8,6 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+
 from child_processes import reserve_port
 from loopback_deployment import Deployment, assert_exact
 

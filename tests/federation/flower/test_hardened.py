@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+
 from loopback_deployment import Deployment, assert_exact
 
 from federation.certificates import Authority

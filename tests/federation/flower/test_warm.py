@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+
 from federation.flower import warm
 from federation.site.errors import DeploymentError
 
@@ -78,7 +80,7 @@ def run(script: str, tmp_path: Path) -> tuple[list[dict[str, Any]], list[dict[st
     (tmp_path / "script.py").write_text(script)
     words = [sys.executable, str(tmp_path / "script.py")]
     done = subprocess.run(
-        words, capture_output=True, text=True, timeout=120, env=os.environ | {"PYTHONPATH": str(ROOT)}
+        words, capture_output=True, text=True, timeout=900, env=os.environ | {"PYTHONPATH": str(ROOT)}
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()], [
@@ -126,7 +128,7 @@ from federation.flower import warm
 warm.log_as_json()
 noted = Path(__file__).with_name("started")
 noted.touch()
-sleeper = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+sleeper = "import os, time; print(os.getpid(), flush=True); time.sleep(900)"
 warm.start_again([sys.executable, "-c", sleeper], stdout=noted.open("a"))
 for number in 1, 2:
     while len(started := noted.read_text().split()) < number:
@@ -180,5 +182,5 @@ def test_the_executor_is_flowers_own(tmp_path: Path) -> None:
     """It takes its flags, and says so."""
     command = [sys.executable, "-m", "federation.flower.superexec", "--help"]
     environment = os.environ | {"FLWR_HOME": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert "usage: flower-superexec" in done.stdout, done.stderr

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 

@@ -1,7 +1,11 @@
-"""Whole deployments of processes over TLS on loopback: the bits of the pooled rows, whoever is killed or lies."""
+"""The local engine's own: frames, connections over TLS that come, end and are refused, and processes that do not start.
+
+Whole runs are in ``contracts/test_engine.py``, and over real processes in ``test_demo.py``.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -11,87 +15,49 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from analytic.learner import ClientRows, fit_pooled
-from analytic.model_files import load_model
 from federation.datasets import bundled
-from federation.errors import UsageError
-from federation.local.deployment import LocalDeployment
+from federation.local.deployment import LocalDeployment, _write_tls
 from federation.local.frames import HOST, MAX_BYTES, receive_frame, send_frame
 from federation.local.server import SocketTransport, server_tls
+from federation.local.server import main as run_server
+from federation.server.run_settings import template_settings
 from federation.site.errors import DeploymentError, WireError
-from federation.trial import JOURNAL, Trial, fitted_settings
+from federation.trial import Trial, fitted_settings
 
-DATASET = bundled("iris")
-N_SITES, N_HELPERS = 4, 4
+SITE, SERVER = "site-1", "server"
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalDeployment]:
-    """Helpers sit at the sites, so that there are five processes and not nine."""
-    folder = tmp_path_factory.mktemp("local") / "trial"
-    trial = Trial.create(folder, DATASET, n_sites=N_SITES, n_helpers=N_HELPERS, of_clients=JOURNAL)
-    for path in trial.folder.glob("site-*/site.toml"):
-        path.write_text(path.read_text().replace("modes = [", 'modes = ["plain", '))
-    with LocalDeployment(trial) as running:
-        yield running
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a server and a site, with their certificates."""
+    folder = tmp_path_factory.mktemp("local")
+    for name in (SERVER, SITE):
+        (folder / name).mkdir()
+    _write_tls(folder, [SITE])
+    return folder
 
 
-def run(deployment: LocalDeployment, name: str, **settings: Any) -> tuple[str, str] | None:
-    fitted = {key.replace("-", "_"): value for key, value in fitted_settings(DATASET, N_SITES).items()}
-    deployment.order(name, **(fitted | settings))
-    return deployment.wait()
+@pytest.fixture
+def transport(folder: Path) -> SocketTransport:
+    return SocketTransport(server_tls(folder / SERVER / "tls"))
 
 
-def assert_exact(deployment: LocalDeployment, name: str, survivors: list[int]) -> dict[str, Any]:
-    """The model has the bytes of the survivors' pooled rows; what the summary says."""
-    saved = load_model(deployment.output(name) / "model.safetensors")
-    pooled = fit_pooled(saved.learner, ClientRows.pool([deployment.trial.rows[party] for party in survivors]))
-    assert saved.learner.weights_bytes(saved.model) == saved.learner.weights_bytes(pooled)
-    said: dict[str, Any] = json.loads((deployment.output(name) / "summary.json").read_text())
-    assert said["survivors"] == [survivors]
-    return said
-
-
-@pytest.mark.parametrize("mode", ["plain", "masked", "committee"])
-def test_the_bits_are_those_of_the_pooled_rows(deployment: LocalDeployment, mode: str) -> None:
-    assert run(deployment, mode, mode=mode) is None
-    assert_exact(deployment, mode, [1, 2, 3, 4])
-
-
-def test_a_killed_site_is_away_and_a_lying_helper_is_named(deployment: LocalDeployment) -> None:
-    deployment.kill("site-4")
-    assert deployment.process("site-4") is None
-    assert run(deployment, "killed", mode="masked") is None
-    assert_exact(deployment, "killed", [1, 2, 3])
-    deployment.start("site-4")
-    deployment.start("site-2", lies=True)
-    assert run(deployment, "lying", mode="committee") is None
-    disputes = assert_exact(deployment, "lying", [1, 2, 3, 4])["sums"][0]["disputes"]
-    assert disputes
-    assert all(102 in pair for pair in disputes)
-    assert deployment.lies("site-2")
-
-
-def test_why_a_run_failed_is_told(deployment: LocalDeployment) -> None:
-    error = run(deployment, "wrong", mode="masked", learner="none")
-    assert error is not None
-    assert error[0] == "RunSettingsError"
-    assert "learner must be one of afl" in error[1]
-
-
-def _connect(deployment: LocalDeployment, *, of: str = "") -> ssl.SSLSocket:
-    """A connection to the server with the certificate of a site, or with none."""
-    tls = ssl.create_default_context(cafile=deployment.trial.folder / "server" / "tls" / "ca.crt")
+def tls(folder: Path, *, of: str) -> ssl.SSLContext:
+    """A node's side, with this party's certificate or with none."""
+    context = ssl.create_default_context(cafile=folder / SERVER / "tls" / "ca.crt")
     if of:
-        folder = deployment.trial.folder / of / "tls"
-        tls.load_cert_chain(folder / "own.crt", folder / "own.key")
-    return tls.wrap_socket(socket.create_connection(("127.0.0.1", int(deployment._port))), server_hostname="localhost")
+        context.load_cert_chain(folder / of / "tls" / "own.crt", folder / of / "tls" / "own.key")
+    return context
+
+
+def connect(folder: Path, transport: SocketTransport, *, of: str) -> ssl.SSLSocket:
+    raw = socket.create_connection((HOST, transport.port))
+    return tls(folder, of=of).wrap_socket(raw, server_hostname=HOST)
 
 
 def is_closed(connection: ssl.SSLSocket) -> bool:
@@ -118,22 +84,22 @@ def test_what_is_no_frame_is_refused(sent: bytes, reason: str) -> None:
             receive_frame(other, 3)
 
 
-def test_no_stranger_gets_in_and_noise_ends_a_connection_alone(deployment: LocalDeployment) -> None:
-    with _connect(deployment) as stranger:
+def test_no_stranger_gets_in_and_noise_ends_a_connection_alone(folder: Path, transport: SocketTransport) -> None:
+    with connect(folder, transport, of="") as stranger:
         assert is_closed(stranger)
-    with _connect(deployment, of="server") as nobody:
+    with connect(folder, transport, of=SERVER) as nobody:
         assert is_closed(nobody)
-    with _connect(deployment, of="site-3") as noisy:
-        noisy.sendall(b"\xff" * 64)
-        assert is_closed(noisy)
-    assert run(deployment, "after", mode="masked") is None
-    assert_exact(deployment, "after", [1, 2, 3, 4])
+    with connect(folder, transport, of=SITE) as good:
+        wait_for(lambda: transport.nodes() == [1])
+        (ticket,) = transport.send("STEP", {1: b"one"}, seconds=1, number=1)
+        assert receive_frame(good, 3) == [ticket.encode(), b"STEP", b"one"]
+        good.sendall(b"\xff" * 64)
+        assert is_closed(good)
+    wait_for(lambda: transport.nodes() == [])
 
 
-def test_who_comes_while_no_descriptor_is_free_gets_in_afterwards(deployment: LocalDeployment) -> None:
+def test_who_comes_while_no_descriptor_is_free_gets_in_afterwards(folder: Path, transport: SocketTransport) -> None:
     """And who is late for an exchange that is over finds that nobody waits for it."""
-    folder = deployment.trial.folder
-    transport = SocketTransport(server_tls(folder / "server" / "tls"))
     with socket.socket() as raw:
         (free := os.dup(0), os.close(free))
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -143,9 +109,7 @@ def test_who_comes_while_no_descriptor_is_free_gets_in_afterwards(deployment: Lo
             time.sleep(0.3)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        tls = ssl.create_default_context(cafile=folder / "server" / "tls" / "ca.crt")
-        tls.load_cert_chain(*(folder / "site-1" / "tls" / f"own.{half}" for half in ("crt", "key")))
-        with tls.wrap_socket(raw, server_hostname=HOST) as node:
+        with tls(folder, of=SITE).wrap_socket(raw, server_hostname=HOST) as node:
             wait_for(lambda: transport.nodes() == [1])
             (first,) = transport.send("STEP", {1: b"one"}, seconds=1, number=1)
             ticket, kind, content = receive_frame(node, 3)
@@ -160,41 +124,58 @@ def test_who_comes_while_no_descriptor_is_free_gets_in_afterwards(deployment: Lo
             assert [transport.receive(one) for one in (first, second, third)] == [None, None, b"in time"]
 
 
-def test_a_node_whose_process_ended_is_not_there_from_then_on(deployment: LocalDeployment) -> None:
+def test_a_node_whose_process_ended_is_not_there_from_then_on(folder: Path, transport: SocketTransport) -> None:
     """Else a run counts the process that was there before a party was started anew, and begins without the new one."""
-    folder = deployment.trial.folder
-    transport = SocketTransport(server_tls(folder / "server" / "tls"))
-    tls = ssl.create_default_context(cafile=folder / "server" / "tls" / "ca.crt")
-    tls.load_cert_chain(*(folder / "site-1" / "tls" / f"own.{half}" for half in ("crt", "key")))
     for _ in range(5):
-        with tls.wrap_socket(socket.create_connection((HOST, transport.port)), server_hostname=HOST):
+        with connect(folder, transport, of=SITE):
             wait_for(lambda: transport.nodes() == [1])
             assert transport.nodes() == [1]
         assert transport.nodes() == []
 
 
 def wait_for(is_so: Callable[[], object]) -> None:
-    ends = time.monotonic() + 10
+    ends = time.monotonic() + 300
     while not is_so():
         assert time.monotonic() < ends
         time.sleep(0.01)
 
 
-def test_a_node_that_is_not_let_in_says_so_and_waits_longer(deployment: LocalDeployment) -> None:
+def test_a_node_that_is_not_let_in_says_so_and_waits_longer(folder: Path, transport: SocketTransport) -> None:
     """Its certificate names nobody; a server that is away does the same to it."""
-    log = deployment.log("stranger")
+    log = folder / "stranger.log"
     with log.open("w") as file:
-        words = [sys.executable, "-m", "federation.local.node", str(deployment.trial.folder / "server")]
-        stranger = subprocess.Popen([*words, deployment._port], stdin=subprocess.PIPE, stderr=file)
-        wait_for(lambda: "now every 0.8 seconds" in log.read_text())
-        stranger.communicate(timeout=20)
+        words = [sys.executable, "-m", "federation.local.node", str(folder / SERVER), str(transport.port)]
+        stranger = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=file)
+        try:
+            wait_for(lambda: "now every 0.8 seconds" in log.read_text())
+        finally:
+            stranger.communicate()
     assert re.search(r"no connection to the server at 127.0.0.1:\d+ \(.*\); this node tries again", log.read_text())
 
 
-def test_what_is_not_there_is_named(deployment: LocalDeployment, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no site-9; it is one of site-1"):
-        deployment.kill("site-9")
-    broken = Trial.create(tmp_path / "broken", DATASET, n_sites=4, n_helpers=0)
-    (broken.folder / "server" / "server.toml").write_text("")
+def test_a_server_that_does_not_start_is_an_error(tmp_path: Path) -> None:
+    trial = Trial.create(tmp_path / "broken", bundled("iris"), n_sites=4, n_helpers=0)
+    (trial.folder / "server" / "server.toml").write_text("")
     with pytest.raises(DeploymentError, match=r"must print its port and did not; read .*server\.log"):
-        LocalDeployment(broken)
+        LocalDeployment(trial)
+
+
+def test_the_server_obeys_orders_and_says_why_a_run_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = Trial.create(tmp_path / "trial", bundled("iris"), n_sites=4, n_helpers=0)
+    _write_tls(trial.folder, [])
+    settings = template_settings() | fitted_settings(bundled("iris"), 4)
+    orders = [
+        {"run": "wrong", "settings": settings | {"learner": "none"}},
+        {"run": "alone", "settings": settings | {"join-seconds": 0.1}},
+    ]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(json.dumps(order) + "\n" for order in orders)))
+    run_server(trial.folder / SERVER, 0.0)
+    port, *ended = capsys.readouterr().out.splitlines()
+    assert port.isdigit()
+    assert [json.loads(line)["run"] for line in ended] == ["wrong", "alone"]
+    (wrong, why), (alone, reason) = (json.loads(line)["error"] for line in ended)
+    assert (wrong, alone) == ("RunSettingsError", "UnreachableError")
+    assert "learner must be one of afl" in why
+    assert "no node is online after 0.1 seconds" in reason

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nvflare", reason="the engine is the extra nvflare: pip install 'analytic-secagg[nvflare]'")
+pytest.importorskip("nvflare", reason="needs the extra: pip install 'analytic-secagg[nvflare]'")
 
 from flare_deployment import SERVER, FlareDeployment
 from simulated import assert_exact
@@ -78,7 +78,7 @@ def _the_server_asks_for_a_certificate(deployment: FlareDeployment) -> None:
         if certificate:
             context.load_cert_chain(startup / "client.crt", startup / "client.key")
         with (
-            socket.create_connection(("127.0.0.1", deployment.port), timeout=10) as plain,
+            socket.create_connection(("127.0.0.1", deployment.port), timeout=300) as plain,
             context.wrap_socket(plain, server_hostname=SERVER) as secure,
             contextlib.suppress(ssl.SSLError, ConnectionError),
         ):

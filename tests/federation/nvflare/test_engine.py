@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("nvflare", reason="the engine is the extra nvflare: pip install 'analytic-secagg[nvflare]'")
+pytest.importorskip("nvflare", reason="needs the extra: pip install 'analytic-secagg[nvflare]'")
 
 from nvflare.apis.client import Client
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
@@ -16,7 +16,7 @@ from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.impl.wf_comm_server import WFCommServer
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
-from rehearsed import invitation, run_config
+from support.rehearsed import invitation, run_config
 
 from federation.nvflare.controller import SumController
 from federation.nvflare.executor import SITE_VARIABLE, SumExecutor
@@ -122,7 +122,7 @@ def submit(manager: WFCommServer, engine: Engine, place: int, fetched: Any, cont
 
 def test_an_aborted_job_ends_while_it_waits(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SERVER_VARIABLE, str(trial.folder / "server" / "server.toml"))
-    controller, _, context, _ = running(**run_config(tmp_path))
+    controller, _, context, _ = running(**run_config())
     context.set_prop(FLContextKey.WORKFLOW, "run")
     aborted = Signal()
     aborted.trigger(True)

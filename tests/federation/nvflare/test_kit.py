@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("nvflare", reason="the engine is the extra nvflare: pip install 'analytic-secagg[nvflare]'")
+pytest.importorskip("nvflare", reason="needs the extra: pip install 'analytic-secagg[nvflare]'")
 
 from flare_deployment import BIN
 from nvflare.apis.fl_context import FLContext, FLContextManager
@@ -39,7 +39,7 @@ def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trial = tmp_path_factory.mktemp("kits") / "trial"
     assert main(["trial", str(trial), "--sites", "4"]) == 0
     provision = [BIN / "nvflare", "provision", "-p", "project.yml", "-w", "kits", "--force"]
-    subprocess.run(provision, cwd=trial, capture_output=True, check=True, timeout=120)
+    subprocess.run(provision, cwd=trial, capture_output=True, check=True, timeout=900)
     return trial / "kits" / "trial" / "prod_00"
 
 

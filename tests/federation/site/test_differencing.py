@@ -6,42 +6,24 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rehearsed import (
-    CLIENTS,
-    END,
-    INVITE,
-    STEP,
-    announced,
-    database,
-    events,
-    is_exact,
-    read_messages,
-    run_config,
-    site,
-    template_config,
-    vanishes,
-    write_messages,
-)
 from support.crashes import KilledError
 from support.pairs import covering, some_of
+from support.rehearsed import CLIENTS, Hear, announced, database, events, is_exact, rehearse, run_config, site, vanishes
 
 from analytic import RowFormat
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows
 from analytic.statistics import IntVector
-from federation.flower.rehearsal import rehearse
-from federation.flower.wire import unpack
 from federation.modes import MODES
-from federation.server.run_settings import RunSettings
-from federation.site.errors import DeploymentError
+from federation.server.run_settings import RunSettings, template_settings
+from federation.site.errors import DeploymentError, Refusal
 from federation.site.invitation import Invitation
 from federation.site.key_files import read_secret
-from federation.site.messages import read_end
+from federation.site.messages import END, INVITE, STEP, read_end, read_messages, write_messages
 from federation.site.roster import Roster
 from federation.site.site import Site
 from federation.site.state import SessionFolder
@@ -57,7 +39,7 @@ VICTIM = 5
 HELPERS = {"masked": (), "committee": (FIRST_HELPER, FIRST_HELPER + 1), "bfv": (KEY_HOLDER_PARTY,)}
 AT_SITE = {FIRST_HELPER: 1, FIRST_HELPER + 1: 2, KEY_HOLDER_PARTY: 5}
 
-LEARNER: Any = RunSettings.of(template_config()).build_learner(len(CLIENTS))
+LEARNER: Any = RunSettings.of(template_settings()).build_learner(len(CLIENTS))
 COARSER = replace(LEARNER, feature_format=RowFormat.parse("UQ5.3"), ridge=1.0)
 OTHER = FedHiP(
     n_features=LEARNER.n_features,
@@ -251,28 +233,28 @@ def test_a_sum_that_fails_before_its_survivors_are_signed_costs_nothing(trial: T
         server.total(invitation())
 
 
-def lost_on_the_way(*parties: PartyId) -> Callable[[int, Any, Any], None]:
+def lost_on_the_way(*parties: PartyId) -> Hear:
     """A network that loses what these say first, once they have said it."""
 
-    def watch(node: int, message: Any, reply: Any) -> None:
-        if message.metadata.message_type == INVITE and not reply.has_error():
-            session, said = read_messages(reply.content)
-            left = {party: first for party, first in said.items() if party not in parties}
-            reply.content = write_messages(left, session=session)
+    def hear(party: int, kind: str, content: bytes, answer: bytes | Refusal) -> bytes | Refusal:
+        if kind != INVITE or isinstance(answer, Refusal):
+            return answer
+        session, said = read_messages(answer)
+        return write_messages({party: first for party, first in said.items() if party not in parties}, session=session)
 
-    return watch
+    return hear
 
 
 @pytest.mark.parametrize(("certified", "receipts"), [(True, "none"), (True, "helpers"), (False, "none")])
 def test_a_run_of_a_committee_that_fails_may_be_run_again_if_its_helpers_say_so(
-    trial: Trial, tmp_path: Path, certified: bool, receipts: str
+    trial: Trial, certified: bool, receipts: str
 ) -> None:
     """All sites had sent their vectors; where a helper is gone by then the quorum is not there, and all is refused."""
     allow(trial, "committee")
-    config = run_config(tmp_path, mode="committee", receipts=receipts, **{"min-survivors": 3})
+    config = run_config(mode="committee", receipts=receipts, **{"min-survivors": 3})
     gone = {} if certified else {"is_gone": vanishes(1, STEP)}
     with pytest.raises(SecureSumError):
-        rehearse(trial.folder, config, watch=lost_on_the_way(3, 4, 5), **gone)
+        rehearse(trial.folder, config, hear=lost_on_the_way(3, 4, 5), **gone)
     assert [event["certified"] for event in events(trial) if event["event"] == "failure"] == [certified]
     if certified:
         rehearse(trial.folder, config)
@@ -283,21 +265,21 @@ def test_a_run_of_a_committee_that_fails_may_be_run_again_if_its_helpers_say_so(
     assert [site(trial, party).count_totals() for party in (3, 4, 5)] == [(1, 0)] * 3
 
 
-def test_a_site_counts_a_sum_until_helpers_sign_that_this_very_one_failed(trial: Trial, tmp_path: Path) -> None:
+def test_a_site_counts_a_sum_until_helpers_sign_that_this_very_one_failed(trial: Trial) -> None:
     """Whoever says that a run is over, and with what: sites 1 and 2 get the proof, the others something else."""
     allow(trial, "committee")
-    config, proofs = run_config(tmp_path, mode="committee"), list[tuple[bytes, bytes]]()
+    config, proofs = run_config(mode="committee"), list[tuple[bytes, bytes]]()
 
-    def is_gone(node: int, message: Any) -> bool:
-        if message.metadata.message_type != END:
-            return False
-        session, _, proof = read_end(unpack(message.content))
+    def tell(party: int, kind: str, content: bytes) -> bytes:
+        if kind != END:
+            return content
+        session, _, proof = read_end(content)
         proofs.append((session, proof))
-        return True
+        return b"lost on the way"
 
     for _ in range(2):  # in the second no client says anything, and helpers do
         with pytest.raises(SecureSumError):
-            rehearse(trial.folder, config, is_gone=is_gone, watch=lost_on_the_way(*CLIENTS))
+            rehearse(trial.folder, config, tell=tell, hear=lost_on_the_way(*CLIENTS))
     (session, proof), (_, other) = proofs[0], proofs[-1]
     assert proof != other
     ends = {1: proof, 2: proof, 3: other, 4: proof[:8] + proof[8 : 8 + 68], 5: b""}
@@ -351,11 +333,11 @@ def test_an_entry_is_on_the_disk_before_what_it_allows_is_said(
 
 
 @pytest.mark.parametrize("mode", ["masked", "committee"])
-def test_a_run_of_several_sums_is_one_entry(trial: Trial, tmp_path: Path, mode: str) -> None:
+def test_a_run_of_several_sums_is_one_entry(trial: Trial, mode: str) -> None:
     """DeepAFL's three, in a real run. Another run is free where its survivors are shown and the same."""
     allow(trial, mode)
     options = {"learner": "deepafl", "options": "n_layers=1 d_phi=16 d_f=16", "mode": mode, "corruption": 0.2}
-    config = run_config(tmp_path, **options, **{"dropout": 0.2, "min-survivors": 3})
+    config = run_config(**options, **{"dropout": 0.2, "min-survivors": 3})
     rehearse(trial.folder, config)
     n_helped = 3 if mode == "committee" else 0
     assert [site(trial, party).count_totals() for party in (1, 3)] == [(3 + n_helped, 0), (3, 0)]

@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rehearsed import announced, database, edit, invitation, kept, run_config, site, state
 from support.memory_store import MemoryStore
+from support.rehearsed import announced, database, edit, invitation, kept, rehearse, run_config, site, state
 
 from federation.errors import FederationError
 from federation.flower.__main__ import main
-from federation.flower.rehearsal import rehearse
 from federation.site.errors import DeclinedError, NoSessionError, SiteFileError, UnreachableError
 from federation.site.invitation import Invitation
 from federation.site.key_files import read_secret
@@ -174,20 +173,18 @@ def test_a_sealing_key_that_its_helper_did_not_sign_for_this_time_is_declined(
         site(trial, CLIENT).join(other)
 
 
-def test_a_run_goes_on_over_epochs_and_without_a_helper_s_host_where_the_committee_bears_it(
-    tmp_path: Path, trial: Trial
-) -> None:
+def test_a_run_goes_on_over_epochs_and_without_a_helper_s_host_where_the_committee_bears_it(trial: Trial) -> None:
     """The server knows the sealing key of a helper that is away now, and of none that was never there."""
-    config = run_config(tmp_path, mode="committee")
+    config = run_config(mode="committee")
     with pytest.raises(UnreachableError, match="helper 102 did not answer; nothing can be sealed to it"):
-        rehearse(trial.folder, config, is_gone=lambda node, message: node == 1002)
+        rehearse(trial.folder, config, is_gone=lambda party, kind: party == 2)
     rehearse(trial.folder, config)
     site(trial, HELPER_SITE).begin_epoch()
     rehearse(trial.folder, config)
     known = trial.folder / "server" / "models" / "announced" / f"sealing-key-{HELPER}"
     assert SealingKey.from_bytes(known.read_bytes()).epoch == 2
     with pytest.raises((SecureSumError, FederationError), match="1 of the 2 helpers did not answer"):
-        rehearse(trial.folder, config, is_gone=lambda node, message: node == 1002)
+        rehearse(trial.folder, config, is_gone=lambda party, kind: party == 2)
 
 
 def test_files_say_how_long_an_epoch_is_where_there_are_some(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsed import announced, edit, invitation, kept, site, state, template_config
+from support.rehearsed import announced, edit, invitation, kept, site, state
 
 from analytic.errors import InvalidRowsError
 from federation.flower.__main__ import main
 from federation.privacy import PrivacyPlan
-from federation.server.run_settings import RunSettings
+from federation.server.run_settings import RunSettings, template_settings
 from federation.server.server_file import ServerFile
 from federation.site import invitation as invitations
 from federation.site.errors import DeclinedError, NoSessionError, RunSettingsError, SiteFileError, WireError
@@ -133,7 +133,7 @@ def test_a_site_declines_what_its_own_file_forbids(trial: Trial, changes: dict[s
 def test_a_site_declines_a_private_form_whose_totals_would_be_exact(trial: Trial, name: str) -> None:
     """Rows normalised around a centre that the server chose: those that equal it are missing from the Gram's trace."""
     edit(trial, 1, ('learners = ["afl"]', f'learners = ["{name}"]'))
-    settings = RunSettings.of(template_config() | {"learner": name})
+    settings = RunSettings.of(template_settings() | {"learner": name})
     learner: Any = settings.build_learner(5)
     terms = Terms(mode="masked", session=bytes(16), clients=(1, 2, 3, 4, 5), dropout=0.4)
     plan = PrivacyPlan(epsilon=8.0, promised_survivors=3, colluders=1)
@@ -268,7 +268,7 @@ def test_no_secret_is_printed(trial: Trial) -> None:
 )
 def test_run_settings_say_what_is_wrong(name: str, value: Any, reason: str) -> None:
     with pytest.raises(RunSettingsError, match=reason):
-        RunSettings.of(template_config() | {name: value}).build_learner(5)
+        RunSettings.of(template_settings() | {name: value}).build_learner(5)
 
 
 def test_rosters_agree_by_their_fingerprint(trial: Trial, tmp_path: Path) -> None:
@@ -287,6 +287,7 @@ def test_rosters_agree_by_their_fingerprint(trial: Trial, tmp_path: Path) -> Non
 
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From an empty folder: keys for two roles, a checked roster and site, and the app."""
+    pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
     assert main(["trial", str(tmp_path / "trial"), "--sites", "4", "--helpers", "1"]) == 0
     assert main(["check-site", str(tmp_path / "trial" / "site-1" / "site.toml")]) == 0
     assert main(["roster", str(tmp_path / "trial" / "server" / "roster.toml")]) == 0

@@ -6,14 +6,12 @@ import json
 import sqlite3
 import stat
 from functools import partial
-from pathlib import Path
 
 import pytest
-from rehearsed import edit, invitation, is_exact, run_config, site
+from support.rehearsed import edit, invitation, is_exact, rehearse, run_config, site
 
 from federation.__main__ import main
 from federation.flower.__main__ import main as deploy
-from federation.flower.rehearsal import rehearse
 from federation.site.errors import Refusal, SiteFileError
 from federation.site.messages import INVITE, write_invitation
 from federation.site.reception import respond
@@ -75,9 +73,9 @@ def test_health_says_what_is_wrong(breaks: str, said: str, trial: Trial, capsys:
     assert sorted(folder.rglob("*")) == before
 
 
-def test_new_keys(trial: Trial, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_keys(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
     """As docs/how-to/deploy-with-flower.md says it, for site 1, which is a client and a helper."""
-    config = run_config(tmp_path, mode="committee", dropout=0.0)
+    config = run_config(mode="committee", dropout=0.0)
     rehearse(trial.folder, config)
     is_exact(trial, [1, 2, 3, 4, 5])
     folder = trial.site(1)

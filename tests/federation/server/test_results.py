@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rehearsed import END, edit, edit_all, invitation, is_exact, node_of, run_config, site, weigh
+from support.rehearsed import edit, edit_all, invitation, is_exact, rehearse, run_config, site, weigh
 
 from analytic import AFL, FedHiP, RowFormat
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model, save_model
 from federation.__main__ import main
 from federation.datasets import bundled
-from federation.flower.rehearsal import rehearse
-from federation.flower.trial import make_trial
-from federation.flower.wire import unpack
 from federation.release import ReleaseRefusedError
-from federation.server.run_settings import RunSettings
+from federation.server.run_settings import RunSettings, template_settings
 from federation.site.errors import DeclinedError, WireError
-from federation.site.messages import read_end
+from federation.site.messages import END, read_end
 from federation.site.roster import Roster
 from federation.totals import totals_from_bytes
-from federation.trial import Trial
+from federation.trial import JOURNAL, Trial, fitted_settings
 from secagg import IdentityKey, Receipt
 
 CLIENTS = (1, 2, 3, 4, 5)
@@ -57,10 +53,10 @@ def at_site(trial: Trial, party: int, pattern: str) -> list[Path]:
     ],
 )
 def test_receipts_are_kept_at_every_site_and_verify_offline(
-    trial: Trial, tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str, by: str, said: str
+    trial: Trial, capsys: pytest.CaptureFixture[str], mode: str, by: str, said: str
 ) -> None:
     roster = name_holders(trial, [2])
-    rehearse(trial.folder, run_config(tmp_path, mode=mode, receipts=by))
+    rehearse(trial.folder, run_config(mode=mode, receipts=by))
     model, totals = at_server(trial, "model.safetensors"), at_server(trial, "totals.safetensors")
     capsys.readouterr()
     receipts = [path for party in CLIENTS for path in at_site(trial, party, "*.receipt")]
@@ -74,10 +70,10 @@ def test_receipts_are_kept_at_every_site_and_verify_offline(
     assert Receipt.from_bytes(receipts[0].read_bytes()).opening == b""
 
 
-def test_every_site_has_the_model_and_only_whom_the_roster_names_the_totals(trial: Trial, tmp_path: Path) -> None:
+def test_every_site_has_the_model_and_only_whom_the_roster_names_the_totals(trial: Trial) -> None:
     edit_all(trial, ('learners = ["afl"]', 'learners = ["fedhip"]'))
     name_holders(trial, [2])
-    rehearse(trial.folder, run_config(tmp_path, mode="committee", learner="fedhip"))
+    rehearse(trial.folder, run_config(mode="committee", learner="fedhip"))
     whole = load_model(at_server(trial, "model.safetensors"))
     for party in CLIENTS:
         (model,) = at_site(trial, party, "model-*.safetensors")
@@ -110,8 +106,8 @@ def test_a_regression_is_judged_at_the_sites_and_made_personal_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, changes: dict[str, Any]
 ) -> None:
     """A run on real targets: the evaluation is that of the pooled rows of who lists it; site 4 does not."""
-    trial = make_trial(tmp_path / "real", bundled("diabetes"), n_sites=5, n_helpers=2, address="127.0.0.1:9094")
-    fitted = tomllib.loads((trial.folder / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    trial = Trial.create(tmp_path / "real", bundled("diabetes"), n_sites=5, n_helpers=2, of_clients=JOURNAL)
+    fitted = template_settings() | fitted_settings(bundled("diabetes"), 5)
     changes = changes | {"learner": "fedhip", "mode": "masked", "evaluate": True, "allow-low-rank": False}
     edit_all(trial, ('learners = ["afl"]', f'learners = ["{name}", "evaluation-of-targets"]'))
     edit(trial, 4, (', "evaluation-of-targets"', ""))
@@ -178,16 +174,17 @@ def test_personalising_needs_a_model_of_fedhip_and_rows_and_judges_where_some_ar
     assert "has no [client], and so no rows" in capsys.readouterr().err
 
 
-def test_results_that_the_server_did_not_sign_are_not_kept(trial: Trial, tmp_path: Path) -> None:
+def test_results_that_the_server_did_not_sign_are_not_kept(trial: Trial) -> None:
     """Whoever carries the end of a run to a site changes nothing of what the site keeps."""
     ends = list[bytes]()
 
-    def is_gone(node: int, message: Any) -> bool:
-        is_last = node == node_of(1) and message.metadata.message_type == END
-        ends.extend([unpack(message.content)] if is_last else [])
-        return is_last
+    def tell(party: int, kind: str, content: bytes) -> bytes:
+        if (party, kind) != (1, END):
+            return content
+        ends.append(content)
+        return b"lost on the way"
 
-    rehearse(trial.folder, run_config(tmp_path, mode="committee"), is_gone=is_gone)
+    rehearse(trial.folder, run_config(mode="committee"), tell=tell)
     session, results, _ = read_end(ends[0])
     assert results is not None
     results.check(Roster.read(trial.folder / "site-1" / "roster.toml").server, session)
@@ -206,23 +203,23 @@ def test_results_that_the_server_did_not_sign_are_not_kept(trial: Trial, tmp_pat
     assert len(at_site(trial, 2, "*")) == 1
 
 
-def test_clients_that_are_given_totals_are_counted(trial: Trial, tmp_path: Path) -> None:
+def test_clients_that_are_given_totals_are_counted(trial: Trial) -> None:
     """They take their own parts off: a site asks that two others are in every total, and so does the server's gate."""
     name_holders(trial, [1, 2, 3])
     with pytest.raises(DeclinedError, match=r"3 clients are given the totals .* at least 5 clients, .* may hold 3"):
         site(trial, 1).join(invitation())
-    settings = run_config(tmp_path, mode="committee")
+    settings = run_config(mode="committee")
     for party in CLIENTS:
         path = trial.folder / f"site-{party}" / "roster.toml"
         path.write_text("\n".join(path.read_text().splitlines()[1:]))
     with pytest.raises(ReleaseRefusedError, match="at least 5 clients and has 4"):
-        rehearse(trial.folder, settings, is_gone=lambda node, message: node == node_of(5))
+        rehearse(trial.folder, settings, is_gone=lambda party, kind: party == 5)
 
 
 def test_two_receipts_of_one_sum_convict_the_server(
     trial: Trial, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rehearse(trial.folder, run_config(tmp_path, mode="committee", receipts="server"))
+    rehearse(trial.folder, run_config(mode="committee", receipts="server"))
     roster = trial.folder / "server" / "roster.toml"
     (one,) = totals_from_bytes(at_server(trial, "totals.safetensors").read_bytes())
     told = Receipt.from_bytes(one.receipt)
@@ -261,9 +258,9 @@ def test_what_is_missing_is_named(arguments: list[str], complaint: str, capsys: 
 
 
 def test_a_site_says_in_its_own_log_which_columns_a_format_hardly_holds(
-    trial: Trial, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    trial: Trial, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rehearse(trial.folder, run_config(tmp_path, mode="committee", **{"feature-format": "UQ5.3"}))
+    rehearse(trial.folder, run_config(mode="committee", **{"feature-format": "UQ5.3"}))
     said = [line.getMessage() for line in caplog.records if line.name == "analytic_secagg.site"]
     warnings = [text for text in said if "keeps less than 8 bits of" in text]
     assert len(warnings) == 5

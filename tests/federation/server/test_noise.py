@@ -1,31 +1,24 @@
-"""Noisy sums through the real apps: each site adds its share, demands its least noise, pays from its own ledger."""
+"""Noisy sums over a trial's sites: each site adds its share, demands its least noise, pays from its own ledger."""
 
 from __future__ import annotations
 
 import json
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsed import (
+from support.rehearsed import (
     CLIENTS,
-    INVITE,
-    STEP,
-    ForgedGrid,
     announced,
     edit,
     edit_all,
     events,
     is_wiped,
-    node_of,
-    read_invitation,
+    rehearse,
     run_config,
     site,
-    template_config,
     vanishes,
-    write_invitation,
 )
 
 from analytic.afl import AFL
@@ -33,11 +26,11 @@ from analytic.learner import ClientRows
 from analytic.model_files import load_model
 from federation.errors import FederationError
 from federation.flower.__main__ import main
-from federation.flower.rehearsal import rehearse
 from federation.privacy import PrivacyPlan
-from federation.server.run_settings import RunSettings
-from federation.site.errors import DeclinedError, RunSettingsError, SiteFileError, WireError
+from federation.server.run_settings import RunSettings, template_settings
+from federation.site.errors import DeclinedError, Refusal, RunSettingsError, SiteFileError, WireError
 from federation.site.invitation import Invitation
+from federation.site.messages import CONTEXT, INVITE, STEP, read_invitation, write_invitation
 from federation.site.site_file import SiteFile
 from federation.site.terms import Terms
 from federation.trial import JOURNAL, Trial
@@ -75,22 +68,23 @@ def charged(trial: Trial) -> list[int]:
 
 def private(plan: PrivacyPlan = PLAN, **changes: Any) -> Invitation:
     """The invitation to the first sum of AFL's private form."""
-    learner = plan.apply(RunSettings.of(template_config()).build_learner(len(CLIENTS))).learner
+    learner = plan.apply(RunSettings.of(template_settings()).build_learner(len(CLIENTS))).learner
     values: dict[str, Any] = {"mode": "masked", "session": new_session_id(), "clients": CLIENTS, "dropout": 0.4}
     return Invitation.make(Terms(**(values | {"privacy": plan} | changes)), learner, learner.init())
 
 
 @pytest.mark.parametrize("mode", ["masked", "committee", "masked+bfv"])
-def test_a_noisy_run_charges_every_site_before_its_vector_leaves(trial: Trial, tmp_path: Path, mode: str) -> None:
+def test_a_noisy_run_charges_every_site_before_its_vector_leaves(trial: Trial, mode: str) -> None:
     with_budgets(trial)
     paid_when_sent: list[int] = []
 
-    def watch(node: int, message: Any, reply: Any) -> None:
-        if node == node_of(1) and message.metadata.message_type != "query.context":
+    def hear(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
+        if party == 1 and kind != CONTEXT:
             paid_when_sent.append(len(ledger(trial, 1).releases))
+        return said
 
-    rehearse(trial.folder, run_config(tmp_path, mode=mode, **NOISE), watch=watch)
-    form = PLAN.apply(RunSettings.of(template_config()).build_learner(len(CLIENTS)))
+    rehearse(trial.folder, run_config(mode=mode, **NOISE), hear=hear)
+    form = PLAN.apply(RunSettings.of(template_settings()).build_learner(len(CLIENTS)))
     assert charged(trial) == [len(form.releases)] * 5 == [2] * 5
     assert [float(one.rho) for one in ledger(trial, 1).releases] == [float(one.rho) for one in form.releases]
     assert paid_when_sent == sorted(paid_when_sent)
@@ -103,12 +97,12 @@ def test_a_noisy_run_charges_every_site_before_its_vector_leaves(trial: Trial, t
     assert is_wiped(trial)
 
 
-def test_a_total_is_noisy_and_the_model_still_one(trial: Trial, tmp_path: Path) -> None:
+def test_a_total_is_noisy_and_the_model_still_one(trial: Trial) -> None:
     """Two runs of the same rows differ, which exact ones never do; each predicts better than chance."""
     with_budgets(trial)
     seen = []
     for _ in range(2):
-        rehearse(trial.folder, run_config(tmp_path / str(len(seen)), **NOISE))
+        rehearse(trial.folder, run_config(**NOISE))
         saved = load_model(trial.folder / "server" / "models" / "rehearsal" / "model.safetensors")
         seen.append(saved.learner.weights_bytes(saved.model))
         rows = ClientRows.pool(list(trial.rows.values()))
@@ -118,30 +112,30 @@ def test_a_total_is_noisy_and_the_model_still_one(trial: Trial, tmp_path: Path) 
     assert charged(trial) == [4] * 5
 
 
-def test_a_repeated_session_costs_again_and_then_is_refused(trial: Trial, tmp_path: Path) -> None:
+def test_a_repeated_session_costs_again_and_then_is_refused(trial: Trial) -> None:
     """Budget for two runs: the third has nobody; a message that is delivered twice is one sum."""
     with_budgets(trial, epsilon=12.5)
-    rehearse(trial.folder, run_config(tmp_path / "1", **NOISE), deliveries=2)
+    rehearse(trial.folder, run_config(**NOISE), deliveries=2)
     assert charged(trial) == [2] * 5
-    rehearse(trial.folder, run_config(tmp_path / "2", **NOISE))
+    rehearse(trial.folder, run_config(**NOISE))
     assert charged(trial) == [4] * 5
     before = [ledger(trial, party).head for party in trial.rows]
     with pytest.raises((SecureSumError, FederationError)):
-        rehearse(trial.folder, run_config(tmp_path / "3", **NOISE))
+        rehearse(trial.folder, run_config(**NOISE))
     assert [ledger(trial, party).head for party in trial.rows] == before
     with pytest.raises(DeclinedError, match=r"would bring .* to epsilon .* and the budget is 12.5"):
         site(trial, 1).join(private())
 
 
-def test_an_aborted_sum_is_paid_by_whoever_sent_its_vector(trial: Trial, tmp_path: Path) -> None:
+def test_an_aborted_sum_is_paid_by_whoever_sent_its_vector(trial: Trial) -> None:
     """Two sites vanish before they send: they pay nothing; the others' vectors have left, and stay paid."""
     with_budgets(trial)
     gone = [vanishes(party, STEP, number=2) for party in (3, 4, 5)]
     with pytest.raises((SecureSumError, FederationError)):
         rehearse(
             trial.folder,
-            run_config(tmp_path, **NOISE),
-            is_gone=lambda node, message: any(is_gone(node, message) for is_gone in gone),
+            run_config(**NOISE),
+            is_gone=lambda party, kind: any(is_gone(party, kind) for is_gone in gone),
         )
     assert charged(trial) == [1, 1, 0, 0, 0]
 
@@ -172,7 +166,7 @@ def test_a_sum_that_the_journal_refuses_costs_nothing(trial: Trial) -> None:
 )
 def test_a_site_demands_its_least_noise(trial: Trial, plan: PrivacyPlan | None, reason: str) -> None:
     with_budgets(trial)
-    base = RunSettings.of(template_config()).build_learner(len(CLIENTS))
+    base = RunSettings.of(template_settings()).build_learner(len(CLIENTS))
     learner = base if plan is None else plan.apply(base).learner
     terms = Terms.from_bytes(private().terms)
     with pytest.raises(DeclinedError, match=reason):
@@ -183,7 +177,7 @@ def test_a_site_demands_its_least_noise(trial: Trial, plan: PrivacyPlan | None, 
 def test_a_site_believes_its_own_price_and_no_other_map(trial: Trial) -> None:
     """A private form of less noise, or none, under the terms of more."""
     with_budgets(trial)
-    base: Any = RunSettings.of(template_config()).build_learner(len(CLIENTS))
+    base: Any = RunSettings.of(template_settings()).build_learner(len(CLIENTS))
     terms = Terms.from_bytes(private().terms)
     for forged in (replace(PLAN, epsilon=16.0), replace(PLAN, mean_share=0.0), replace(PLAN, fraction_bits=12)):
         learner = forged.apply(base).learner
@@ -203,36 +197,31 @@ def test_colluders_of_the_site_s_own_count_know_their_shares(trial: Trial) -> No
     assert site(trial, 1).join(private(**promised))
 
 
-def test_a_site_without_a_budget_takes_no_part_in_noise_and_one_with_it_in_nothing_else(
-    trial: Trial, tmp_path: Path
-) -> None:
+def test_a_site_without_a_budget_takes_no_part_in_noise_and_one_with_it_in_nothing_else(trial: Trial) -> None:
     with pytest.raises(DeclinedError, match=r"not in masked\+noise"):
         site(trial, 1).join(private())
     with_budgets(trial)
     with pytest.raises((SecureSumError, FederationError)):
-        rehearse(trial.folder, run_config(tmp_path))
+        rehearse(trial.folder, run_config())
     assert charged(trial) == [0] * 5
 
 
-def test_two_sites_that_are_told_different_noise_do_not_add_up(
-    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_sites_that_are_told_different_noise_do_not_add_up(trial: Trial) -> None:
     """Both demand no more than their budget: one is told of half the noise, and is left out of the total."""
     with_budgets(trial)
     edit_all(trial, ("run_epsilon = 8.0", "run_epsilon = 20.0"))
-    base = RunSettings.of(template_config()).build_learner(len(CLIENTS))
+    base = RunSettings.of(template_settings()).build_learner(len(CLIENTS))
     other = replace(PLAN, epsilon=16.0)
 
-    class TwoNoises(ForgedGrid):
-        def tell(self, node: int, message: Any) -> None:  # type: ignore[override]
-            if node == node_of(5) and message.metadata.message_type == INVITE:
-                invitation = read_invitation(message.content)
-                terms = replace(Terms.from_bytes(invitation.terms), privacy=other)
-                learner = other.apply(base).learner
-                message.content = write_invitation(Invitation.make(terms, learner, learner.init()))
+    def tell(party: int, kind: str, content: bytes) -> bytes:
+        if (party, kind) != (5, INVITE):
+            return content
+        told, asked = read_invitation(content)
+        terms = replace(Terms.from_bytes(told.terms), privacy=other)
+        learner = other.apply(base).learner
+        return write_invitation(Invitation.make(terms, learner, learner.init()), asked)
 
-    monkeypatch.setattr("federation.flower.rehearsal.InProcessGrid", TwoNoises)
-    rehearse(trial.folder, run_config(tmp_path, **NOISE))
+    rehearse(trial.folder, run_config(**NOISE), tell=tell)
     summary = json.loads((trial.folder / "server" / "models" / "rehearsal" / "summary.json").read_text())
     assert summary["survivors"] == [[1, 2, 3, 4]] * 2
 
@@ -275,7 +264,7 @@ def test_a_site_file_says_what_is_wrong_with_its_budget(trial: Trial, old: str, 
 @pytest.mark.parametrize("changes", [{"noise-survivors": 0}, {"delta": 2.0}, {"noise-colluders": 3}])
 def test_settings_without_noise_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(RunSettingsError, match="noise cannot be set up like this"):
-        _ = RunSettings.of(template_config() | NOISE | changes).privacy
+        _ = RunSettings.of(template_settings() | NOISE | changes).privacy
 
 
 @pytest.mark.parametrize(
@@ -288,7 +277,7 @@ def test_settings_without_noise_are_refused(changes: dict[str, Any]) -> None:
 )
 def test_settings_that_contradict_each_other_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RunSettingsError, match=message):
-        RunSettings.of(template_config() | changes)
+        RunSettings.of(template_settings() | changes)
 
 
 def test_terms_carry_the_whole_plan_and_nothing_else() -> None:
@@ -311,7 +300,7 @@ def test_terms_carry_the_whole_plan_and_nothing_else() -> None:
 
 @pytest.mark.parametrize(("times", "is_refused"), [((4, 1), True), ((1, 200), True), ((1, 1), False)])
 def test_a_rehearsal_looks_at_every_site_for_rows_beyond_the_bound(
-    trial: Trial, tmp_path: Path, times: tuple[int, int], is_refused: bool, monkeypatch: pytest.MonkeyPatch,
+    trial: Trial, times: tuple[int, int], is_refused: bool, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     """At one site rows are longer than the clip leaves them; its Gram's trace, or a sum of entries, tells."""
@@ -327,6 +316,6 @@ def test_a_rehearsal_looks_at_every_site_for_rows_beyond_the_bound(
     monkeypatch.setattr(AFL, "client_statistics", longer)
     with_budgets(trial)
     with caplog.at_level("WARNING"), suppress(FederationError, SecureSumError):
-        rehearse(trial.folder, run_config(tmp_path, **NOISE))
+        rehearse(trial.folder, run_config(**NOISE))
     assert asked
     assert ("they reach beyond: rows were not brought into it" in caplog.text) is is_refused

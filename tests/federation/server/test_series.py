@@ -1,34 +1,16 @@
-"""A learner with several sums over the apps: from the second on a sum costs three exchanges, whoever dies between."""
+"""Sums in series: who is lost between them, what ends a series, and which invitations a site takes for one."""
 
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
-from flwr.app import Message
-from rehearsed import (
-    INVITE,
-    STEP,
-    edit_all,
-    events,
-    invitation,
-    is_exact,
-    is_wiped,
-    kept,
-    read_invitation,
-    read_messages,
-    run_config,
-    site,
-    write_messages,
-)
 from support.parties import resealed
+from support.rehearsed import IsGone, edit_all, events, invitation, is_exact, is_wiped, rehearse, run_config, site
 
-from federation.flower import rehearsal
-from federation.flower.rehearsal import InProcessGrid, rehearse
-from federation.site.errors import DeclinedError, NoSessionError
+from federation.site.errors import DeclinedError, NoSessionError, Refusal
 from federation.site.key_files import read_secret
+from federation.site.messages import INVITE, STEP, read_invitation, read_messages, write_messages
 from federation.trial import Trial
 from secagg.errors import TooFewSurvivorsError
 from secagg.primitives.identity import IdentityKey
@@ -55,41 +37,19 @@ def survivors(trial: Trial) -> list[list[int]]:
     return [event["survivors"] for event in events(trial) if event["event"] == "sum"]
 
 
-def vanishes_in_sum(parties: set[int], number: int, kind: str, *, back: bool = False) -> Any:
-    """A fault: these parties' nodes miss the messages of a kind in one sum, and all after it unless they are back."""
+def vanishes_in_sum(parties: set[int], number: int, kind: str, *, back: bool = False) -> IsGone:
+    """A fault: these sites miss the messages of a kind in one sum, and all after it unless they are back."""
     invited: Counter[int] = Counter()
 
-    def is_gone(node: int, message: Message) -> bool:
-        party = node - 1000
-        invited[party] += message.metadata.message_type == INVITE
+    def is_gone(party: int, came: str) -> bool:
+        invited[party] += came == INVITE
         if party not in parties:
             return False
         if back:
-            return invited[party] == number and message.metadata.message_type == kind
-        return invited[party] > number or (invited[party] == number and message.metadata.message_type == kind)
+            return invited[party] == number and came == kind
+        return invited[party] > number or (invited[party] == number and came == kind)
 
     return is_gone
-
-
-def test_later_sums_cost_three_exchanges_and_every_answer_repeats(deep_trial: Trial, tmp_path: Path) -> None:
-    """Each delivery meets a site that knows nothing but its files."""
-    answers: dict[tuple[int, str], list[Any]] = {}
-    sessions: set[bytes] = set()
-
-    def watch(node: int, message: Message, reply: Message) -> None:
-        assert not reply.has_error()
-        session, said = read_messages(reply.content)
-        sessions.add(session)
-        answers.setdefault((node, message.metadata.message_id), []).append(said)
-        if message.metadata.message_type != "query.end":
-            assert kept(deep_trial, node - 1000) == {"invitation", str(node - 1000)}
-
-    rehearse(deep_trial.folder, run_config(tmp_path, **DEEP), watch=watch, deliveries=2)
-    is_exact(deep_trial, [1, 2, 3, 4, 5])
-    assert opened(deep_trial) == [*FIRST, *(4 * LATER), "END"]
-    assert len(sessions) == 1
-    assert all(first == second for first, second in answers.values())
-    assert all(kept(deep_trial, party) == {"over"} for party in deep_trial.rows)
 
 
 @pytest.mark.parametrize(
@@ -99,45 +59,40 @@ def test_later_sums_cost_three_exchanges_and_every_answer_repeats(deep_trial: Tr
 )
 @pytest.mark.parametrize("back", [False, True])
 def test_who_misses_a_message_is_out_until_a_new_series(
-    deep_trial: Trial, tmp_path: Path, kind: str, left: list[list[int]], back: bool
+    deep_trial: Trial, kind: str, left: list[list[int]], back: bool
 ) -> None:
     fault = vanishes_in_sum({5}, 2, kind, back=back)
-    rehearse(deep_trial.folder, run_config(tmp_path, **DEEP), is_gone=fault)
+    rehearse(deep_trial.folder, run_config(**DEEP), is_gone=fault)
     found = survivors(deep_trial)
     assert found[: len(left)] == left
     assert all(parties == [1, 2, 3, 4] for parties in found[len(left) :])
     assert opened(deep_trial) == [*FIRST, *(4 * LATER), "END"]
 
 
-def test_too_many_losses_over_all_sums_end_the_run(deep_trial: Trial, tmp_path: Path) -> None:
+def test_too_many_losses_over_all_sums_end_the_run(deep_trial: Trial) -> None:
     """Who is out stays out, so losses add up: two in the second sum and one in the fourth are too many for 0.4 of 5."""
     gone = [vanishes_in_sum({4, 5}, 2, INVITE), vanishes_in_sum({3}, 4, INVITE)]
     with pytest.raises(TooFewSurvivorsError):
-        rehearse(deep_trial.folder, run_config(tmp_path, **DEEP), is_gone=lambda *seen: 1 in {f(*seen) for f in gone})
+        rehearse(deep_trial.folder, run_config(**DEEP), is_gone=lambda *seen: 1 in {f(*seen) for f in gone})
     assert survivors(deep_trial) == [[1, 2, 3, 4, 5], [1, 2, 3], [1, 2, 3]]
     assert is_wiped(deep_trial)
 
 
-def test_a_new_series_begins_where_too_few_are_set_up(
-    deep_trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_series_begins_where_too_few_are_set_up(deep_trial: Trial) -> None:
     """Three sites withhold their shares for the third sum; it begins anew, with everybody, and the run goes on."""
 
-    class Withholding(InProcessGrid):
-        def _deliver(self, message: Message) -> Message:
-            reply, party = super()._deliver(message), message.metadata.dst_node_id - 1000
-            if len(survivors(deep_trial)) == 1 and party > 2 and message.metadata.message_type == STEP:
-                session, said = read_messages(reply.content)
-                reply.content = write_messages({party: first_part(deep_trial, party, said[party])}, session=session)
-            return reply
+    def hear(party: int, kind: str, content: bytes, answer: bytes | Refusal) -> bytes | Refusal:
+        if len(survivors(deep_trial)) != 1 or party < 3 or kind != STEP or isinstance(answer, Refusal):
+            return answer
+        session, said = read_messages(answer)
+        return write_messages({party: first_part(deep_trial, party, said[party])}, session=session)
 
-    monkeypatch.setattr(rehearsal, "InProcessGrid", Withholding)
-    rehearse(deep_trial.folder, run_config(tmp_path, **DEEP))
+    rehearse(deep_trial.folder, run_config(**DEEP), hear=hear)
     assert survivors(deep_trial) == [[1, 2, 3, 4, 5]] * 5
     is_exact(deep_trial, [1, 2, 3, 4, 5])
     assert opened(deep_trial) == [*FIRST, *LATER, *FIRST, *(2 * LATER), "END"]
     assert sum(event["event"] == "series ends" for event in events(deep_trial)) == 1
-    assert all(kept(deep_trial, party) == {"over"} for party in deep_trial.rows)
+    assert is_wiped(deep_trial)
 
 
 def first_part(trial: Trial, party: int, bundle: bytes) -> bytes:
@@ -170,12 +125,14 @@ def test_other_modes_have_no_series(trial: Trial, mode: str) -> None:
         site(trial, 1).join(invitation(mode=mode, helpers=helpers, min_survivors=3, place=1))
 
 
-def test_a_learner_with_one_sum_begins_no_series(trial: Trial, tmp_path: Path) -> None:
+def test_a_learner_with_one_sum_begins_no_series(trial: Trial) -> None:
     places = []
 
-    def watch(node: int, message: Message, reply: Message) -> None:
-        if message.metadata.message_type == INVITE:
-            places.append(read_invitation(message.content).terms)
+    def tell(party: int, kind: str, content: bytes) -> bytes:
+        if kind == INVITE:
+            places.append(read_invitation(content)[0].terms)
+        return content
 
-    rehearse(trial.folder, run_config(tmp_path), watch=watch)
+    rehearse(trial.folder, run_config(), tell=tell)
+    assert len(places) == 5
     assert all(b'"place":0' in terms for terms in places)

@@ -8,18 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from loopback_deployment import Deployment
-from rehearsed import edit_all, run_config
+from support.rehearsed import edit_all, rehearse, run_config
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from federation.__main__ import main
 from federation.datasets import bundled
-from federation.flower.rehearsal import rehearse
-from federation.flower.trial import make_trial
 from federation.modes import MODES
 from federation.site.roster import Roster
-from federation.trial import PRIVATE_MODES, Trial
+from federation.trial import JOURNAL, PRIVATE_MODES, Trial
 from secagg import PartyId
 
 OLD, NEW, GONE = (1, 2, 3), (4, 5, 6), (2, 3, 4)
@@ -80,39 +77,14 @@ def change_over_time(trial: Trial, run: Run, folder: Path) -> None:
     ],
 )
 def test_batches_join_leave_and_take_rows_out_by_runs_of_their_own(tmp_path: Path, mode: str) -> None:
-    trial = make_trial(tmp_path / "trial", bundled("digits"), n_sites=6, n_helpers=2, address="127.0.0.1:9095")
+    trial = Trial.create(tmp_path / "trial", bundled("digits"), n_sites=6, n_helpers=2, of_clients=JOURNAL)
     edit_all(trial, ("min_clients = 6", "min_clients = 3"), ("min_survivors = 3", "min_survivors = 2"))
     whole = Roster.read(trial.folder / "server" / "roster.toml")
     settings = {"mode": mode, "learner": "afl", "allow-low-rank": True, "dropout": 0.0}
 
     def run(parties: Sequence[PartyId]) -> Path:
         name_cohort(trial, whole, parties)
-        kept = tmp_path / "-".join(map(str, parties))
-        rehearse(trial.folder, run_config(kept, **settings))
-        return (trial.folder / "server" / "models" / "rehearsal").rename(kept / "run")
+        rehearse(trial.folder, run_config(**settings))
+        return (trial.folder / "server" / "models" / "rehearsal").rename(tmp_path / "-".join(map(str, parties)))
 
     change_over_time(trial, run, tmp_path)
-
-
-@pytest.mark.slow  # four runs of real processes: three minutes
-def test_batches_change_a_deployment(tmp_path: Path) -> None:
-    deployment = Deployment(tmp_path / "trial", n_sites=6, n_helpers=2)
-    trial = deployment.trial
-    try:
-        edit_all(trial, ("min_clients = 6", "min_clients = 3"), ("min_survivors = 3", "min_survivors = 2"))
-        whole = Roster.read(trial.folder / "server" / "roster.toml")
-        deployment.start_superlink()
-        deployment.register(deployment.sites)
-        for site in deployment.sites:
-            deployment.start_supernode(site)
-
-        def run(parties: Sequence[PartyId]) -> Path:
-            name_cohort(trial, whole, parties)
-            patient = {"join_seconds": 300.0, "round_seconds": 300.0, "nodes": 6, "dropout": 0.0}
-            run = deployment.submit(mode="masked", allow_low_rank=True, **patient)
-            assert deployment.wait_ended(run) == "finished:completed", deployment.progress(run)
-            return deployment.output(run)
-
-        change_over_time(trial, run, tmp_path)
-    finally:
-        deployment.close()

@@ -1,32 +1,27 @@
-"""What tests of the apps in one process share: a run's settings, sites of a trial, what a rehearsal left."""
+"""Runs of a trial in one process without an engine, and what tests of sites and servers share."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import sqlite3
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
-
-from flwr.app import Message, RecordDict
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
-from federation.flower.rehearsal import InProcessGrid
-from federation.flower.trial import copy_template
-from federation.flower.wire import CATEGORY, pack, unpack
-from federation.server.run_settings import RunSettings
-from federation.site import messages
+from federation.server.exchange import Lost
+from federation.server.run_settings import RunSettings, template_settings
+from federation.server.server_file import ServerFile
+from federation.server.training import train
+from federation.site.errors import REASONS, Refusal
 from federation.site.invitation import Invitation
-from federation.site.messages import KINDS
+from federation.site.reception import respond
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.state import FILE, PREPARE, Record, SessionFolder
@@ -36,50 +31,88 @@ from secagg import new_session_id
 
 CLIENTS = (1, 2, 3, 4, 5)
 
-CONTEXT, INVITE, STEP, END = (CATEGORY + kind for kind in KINDS)
-"""Flower's types of this app's messages."""
+Said = bytes | Refusal
+"""A site's answer."""
+
+IsGone = Callable[[int, str], bool]
+"""(site, kind of message) -> whether the site does not answer this message."""
+
+Tell = Callable[[int, str, bytes], bytes]
+"""(site, kind, content) -> what the site receives in place of the content."""
+
+Hear = Callable[[int, str, bytes, Said], Said]
+"""(site, kind, content, answer) -> what the server receives in place of the answer."""
 
 
-def read_invitation(record: RecordDict) -> Invitation:
-    return messages.read_invitation(unpack(record))[0]
+class Rehearsal:
+    """A transport whose nodes are function calls, each of which knows nothing but its site's file.
+
+    It is its own clock: seconds pass only while the server sleeps.
+
+    Args:
+        files: each site's file, by the number of its folder.
+        is_gone: which site does not answer which message.
+        tell: changes what sites receive.
+        hear: sees every answer and changes what the server receives.
+        deliveries: how often each message is delivered; only the last answer goes back.
+        n_online: how many sites are online at each look; the last number holds from then on.
+    """
+
+    def __init__(
+        self,
+        files: Mapping[int, Path],
+        *,
+        is_gone: IsGone = lambda site, kind: False,
+        tell: Tell = lambda site, kind, content: content,
+        hear: Hear = lambda site, kind, content, said: said,
+        deliveries: int = 1,
+        n_online: tuple[int, ...] = (),
+    ) -> None:
+        self._files, self._is_gone, self._tell, self._hear, self._deliveries = files, is_gone, tell, hear, deliveries
+        self._n_online = list(n_online) or [len(files)]
+        self._sent: dict[str, tuple[int, str, bytes]] = {}
+        self._n_sent, self._seconds = 0, 0.0
+
+    def nodes(self) -> list[int]:
+        now = self._n_online.pop(0) if len(self._n_online) > 1 else self._n_online[0]
+        return list(self._files)[:now]
+
+    def send(self, kind: str, contents: Mapping[int, bytes], *, seconds: float, number: int) -> dict[str, int]:
+        tickets = {f"{self._n_sent + place}": site for place, site in enumerate(contents)}
+        self._n_sent += len(tickets)
+        self._sent |= {ticket: (site, kind, contents[site]) for ticket, site in tickets.items()}
+        return tickets
+
+    def receive(self, ticket: str) -> bytes | Lost | None:
+        site, kind, content = self._sent.pop(ticket)
+        if self._is_gone(site, kind):
+            return Lost("the node is gone", may_return=True)
+        content = self._tell(site, kind, content)
+        for _ in range(self._deliveries):
+            said = respond(partial(SiteFile.read, self._files[site]), kind, partial(bytes, content))
+            said = self._hear(site, kind, content, said)
+        return Lost(REASONS[said]) if isinstance(said, Refusal) else said
+
+    def clock(self) -> float:
+        return self._seconds
+
+    def sleep(self, seconds: float) -> None:
+        self._seconds += seconds
 
 
-def write_invitation(invitation: Invitation) -> RecordDict:
-    return pack(messages.write_invitation(invitation))
+def rehearse(folder: Path, config: Mapping[str, Any], **options: Any) -> Any:
+    """The model of a run over the sites of ``folder``."""
+    files = {int(path.parent.name[5:]): path for path in sorted(folder.glob("site-*/site.toml"))}
+    server, rehearsal = ServerFile.read(folder / "server" / "server.toml"), Rehearsal(files, **options)
+    output = server.output / "rehearsal"
+    return train(config, server, rehearsal, output, clock=rehearsal.clock, sleep=rehearsal.sleep)
 
 
-def read_messages(record: RecordDict) -> tuple[bytes, dict[int, bytes]]:
-    return messages.read_messages(unpack(record))
-
-
-def write_messages(said: Mapping[int, bytes], *, session: bytes) -> RecordDict:
-    return pack(messages.write_messages(said, session=session))
-
-
-class ForgedGrid(InProcessGrid):
-    """Changes what nodes are told and what they say."""
-
-    tell: Callable[[int, Message], None] = staticmethod(lambda node, message: None)
-    hear: Callable[[int, Message, Message], None] = staticmethod(lambda node, message, reply: None)
-
-    def push_messages(self, messages: Any) -> Any:
-        for message in messages:
-            self.tell(message.metadata.dst_node_id, message)
-        return super().push_messages(messages)
-
-    def _deliver(self, message: Message) -> Message:
-        reply = super()._deliver(message)
-        self.hear(message.metadata.dst_node_id, message, reply)
-        return reply
-
-
-def run_config(tmp_path: Path, **changes: Any) -> dict[str, Any]:
-    """What the template says, with a trial's promises and with changes."""
-    copy_template(tmp_path / "app")
-    content = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
-    config = content["tool"]["flwr"]["app"]["config"]
+def run_config(**changes: Any) -> dict[str, Any]:
+    """The settings of the template, with a trial's promises and with changes."""
+    config = template_settings()
     assert changes.keys() <= config.keys()
-    return dict(config | {"corruption": 0.0, "dropout": 0.4} | changes)
+    return config | {"corruption": 0.0, "dropout": 0.4} | changes
 
 
 def edit(trial: Trial, party: int, *replacements: tuple[str, str]) -> None:
@@ -105,10 +138,6 @@ def weigh(trial: Trial) -> None:
             np.savez(path, w_train=rows.weights, **archive)
 
 
-def node_of(party: int) -> int:
-    return 1000 + party
-
-
 def events(trial: Trial) -> list[dict[str, Any]]:
     path = trial.folder / "server" / "models" / "rehearsal" / "progress.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -120,26 +149,21 @@ def is_exact(trial: Trial, survivors: list[int]) -> None:
     assert saved.learner.weights_bytes(saved.model) == saved.learner.weights_bytes(pooled)
 
 
-def vanishes(party: int, kind: str, number: int = 1) -> Any:
-    """A fault: from its ``number``-th message of a kind on this party's node answers nothing."""
+def vanishes(party: int, kind: str, number: int = 1) -> IsGone:
+    """A fault: from its ``number``-th message of a kind on this party's site answers nothing."""
     seen: Counter[str] = Counter()
 
-    def is_gone(node: int, message: Message) -> bool:
-        if node != node_of(party):
+    def is_gone(site: int, came: str) -> bool:
+        if site != party:
             return False
-        seen[message.metadata.message_type] += 1
+        seen[came] += 1
         return seen[kind] >= number
 
     return is_gone
 
 
-def template_config() -> dict[str, Any]:
-    path = Path(__file__).resolve().parents[3] / "federation" / "flower" / "template" / "pyproject.toml"
-    return dict(tomllib.loads(path.read_text())["tool"]["flwr"]["app"]["config"])
-
-
 def invitation(**changes: Any) -> Invitation:
-    learner = RunSettings.of(template_config()).build_learner(len(CLIENTS))
+    learner = RunSettings.of(template_settings()).build_learner(len(CLIENTS))
     values: dict[str, Any] = {"mode": "masked", "session": new_session_id(), "clients": CLIENTS, "dropout": 0.4}
     return Invitation.make(Terms(**(values | changes)), learner, learner.init())
 

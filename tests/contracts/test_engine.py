@@ -1,0 +1,398 @@
+"""Laws of every engine: whatever carries the messages, and whichever site is lost, a run ends in the same bits.
+
+Each engine runs here in one process, with its own code for messages (``support.engines``). Processes, TLS set-ups, kits
+and commands are each engine's own tests, and so is one deployment of real processes for each.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.engines import ENGINES, EXTRAS, RUN, Fate, Sites, progress
+
+from analytic.learner import ClientRows, fit_pooled
+from analytic.model_files import load_model
+from federation.__main__ import main
+from federation.datasets import bundled
+from federation.modes import MODES
+from federation.server.run_settings import RunSettings, template_settings
+from federation.server.server_file import ServerFile
+from federation.site.errors import REASONS, Refusal, UnreachableError
+from federation.site.messages import CONTEXT, END, INVITE, STEP, read_invitation, read_messages, write_messages
+from federation.site.state import SessionFolder
+from federation.trial import JOURNAL, Trial, fitted_settings
+from secagg.config import SERVER
+from secagg.errors import HelperMissingError, TooFewSurvivorsError
+from secagg.wire import MessageType, seal_frame
+
+DATASET = bundled("iris")
+ALL = [1, 2, 3, 4, 5]
+HELPER, HOLDER = 1, 5
+"""The sites of a helper and of the key holder, which are clients too."""
+
+FIRST = ["INVITATION", "ROSTER", "SHARE_DELIVERY", "UNMASK_REQUEST", "SURVIVOR_PROOF"]
+LATER = ["INVITATION", "UNMASK_REQUEST", "SURVIVOR_PROOF"]
+
+Run = Callable[..., Sites]
+"""Makes a run with these settings and faults."""
+
+
+def needs(mode: str) -> Any:
+    """A mode of the contract, skipped where its extra is not installed."""
+    missing = MODES[mode].missing_extra
+    return pytest.param(mode, marks=pytest.mark.skipif(bool(missing), reason=f"{mode} needs {missing}"))
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    return Trial.create(tmp_path / "trial", DATASET, n_sites=5, n_helpers=4, of_clients=JOURNAL)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    for module in EXTRAS.get(request.param, ()):
+        pytest.importorskip(module, reason=f"needs the extra: pip install 'analytic-secagg[{request.param}]'")
+    return str(request.param)
+
+
+@pytest.fixture
+def run(trial: Trial, engine: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+    def run(
+        *,
+        fate: Fate = lambda site, kind, number: "",
+        tell: Callable[[int, str, bytes], bytes] = lambda site, kind, content: content,
+        deliveries: int = 1,
+        **changes: Any,
+    ) -> Sites:
+        sites = Sites(trial, fate=fate, tell=tell, deliveries=deliveries)
+        with monkeypatch.context() as patch:
+            ENGINES[engine](trial, settings(**changes), sites, patch)
+        return sites
+
+    return run
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    own = {name.replace("_", "-"): value for name, value in changes.items()}
+    return template_settings() | fitted_settings(DATASET, len(ALL)) | own
+
+
+def edit(trial: Trial, site: int, pattern: str, new: str) -> None:
+    path = trial.site(site) / "site.toml"
+    text, n_found = re.subn(pattern, new, path.read_text())
+    assert n_found == 1
+    path.write_text(text)
+
+
+def output(trial: Trial) -> Path:
+    return trial.folder / "server" / "models" / RUN
+
+
+def assert_exact(trial: Trial, survivors: list[int]) -> None:
+    """The model has the bytes of the survivors' pooled rows and of nobody else's, and verifies offline."""
+    saved = load_model(output(trial) / "model.safetensors")
+    pooled, everybody = (
+        saved.learner.weights_bytes(fit_pooled(saved.learner, ClientRows.pool([trial.rows[site] for site in those])))
+        for those in (survivors, ALL)
+    )
+    weights = saved.learner.weights_bytes(saved.model)
+    assert weights == pooled
+    assert (weights == everybody) == (survivors == ALL)
+    assert main(["verify", *(str(output(trial) / f"{name}.safetensors") for name in ("model", "totals"))]) == 0
+    assert json.loads((output(trial) / "summary.json").read_text())["survivors"][-1] == survivors
+
+
+def assert_wiped(trial: Trial, *, but: int = 0) -> None:
+    """No site holds a session any more, except one that was not told of the end."""
+    for site in {*ALL} - {but}:
+        folder = SessionFolder(trial.site(site) / "state")
+        with folder.locked():
+            assert folder.held() == ()
+
+
+def lost(trial: Trial) -> list[str]:
+    return [event["reason"] for event in progress(trial) if event["event"] == "node lost"]
+
+
+def once(fate: str, *when: object) -> Fate:
+    """A fault in one message alone: (site, kind, number)."""
+    return lambda *message: fate if message == when else ""
+
+
+def gone_from(site: int, kind: str, number: int = 1) -> Fate:
+    return once("gone", site, kind, number)
+
+
+@pytest.mark.parametrize("mode", [needs(mode) for mode in ("plain", "masked", "committee", "bfv", "masked+bfv")])
+def test_the_bits_are_those_of_the_pooled_rows(trial: Trial, run: Run, mode: str) -> None:
+    """A message that is delivered twice gets the same bytes twice, and the end of a run leaves no session."""
+    for site in ALL:
+        edit(trial, site, r"modes = \[", 'modes = ["plain", ')
+    sites = run(mode=mode, deliveries=2)
+    assert_exact(trial, ALL)
+    assert_wiped(trial)
+    assert lost(trial) == []
+    assert {site for site, _, _ in sites.said} == {*ALL}
+
+
+@pytest.mark.parametrize(
+    ("learner", "changes", "n_sums"),
+    [
+        ("deepafl", {"learner": "deepafl", "options": "n_layers=2 d_phi=8 d_f=8", "ridge": 0.01}, 5),
+        (
+            "chosen-afl",
+            {"ridge": "cv", "options": "folds=2 ridges=0.1,10 criterion=classes", "allow_low_rank": True},
+            2,
+        ),
+    ],
+    ids=["deepafl", "chosen-afl"],
+)
+def test_a_learner_of_several_sums_has_the_same_bits(
+    trial: Trial, run: Run, learner: str, changes: dict[str, Any], n_sums: int
+) -> None:
+    """From the second sum of a series on an exchange of keys is spared."""
+    for site in ALL:
+        edit(trial, site, '"afl"', f'"{learner}"')
+    run(deliveries=2, **changes)
+    assert_exact(trial, ALL)
+    assert_wiped(trial)
+    rounds = [event["round"] for event in progress(trial) if event["event"] == "round opens"]
+    assert rounds == [*FIRST, *((n_sums - 1) * LATER), "END"]
+
+
+def test_one_run_after_another_has_bits_and_sessions_of_its_own(trial: Trial, run: Run) -> None:
+    sessions = []
+    for mode in ("masked", "committee", "masked"):
+        run(mode=mode)
+        assert_exact(trial, ALL)
+        sessions += [one["session"] for one in json.loads((output(trial) / "summary.json").read_text())["sums"]]
+    assert len(set(sessions)) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "is_in_the_sum"),
+    [(INVITE, 1, False), (STEP, 1, False), (STEP, 2, False), (STEP, 3, True), (STEP, 4, True), (END, 1, True)],
+    ids=["before keys", "before shares", "before input", "before signature", "before unmasking", "before the end"],
+)
+def test_a_site_that_is_gone_is_a_dropout(trial: Trial, run: Run, kind: str, number: int, is_in_the_sum: bool) -> None:
+    run(mode="masked", fate=gone_from(4, kind, number))
+    assert_exact(trial, ALL if is_in_the_sum else [1, 2, 3, 5])
+    assert_wiped(trial, but=4)
+
+
+def test_a_committee_s_client_is_done_with_one_message(trial: Trial, run: Run) -> None:
+    run(mode="committee", fate=gone_from(HOLDER, STEP))
+    assert_exact(trial, ALL)
+
+
+@pytest.mark.parametrize(("kind", "number"), [(INVITE, 1), (STEP, 1), (STEP, 2), (STEP, 4)])
+def test_one_of_four_helpers_may_be_gone(trial: Trial, run: Run, kind: str, number: int) -> None:
+    run(mode="committee", fate=gone_from(HELPER, kind, number))
+    assert_exact(trial, [2, 3, 4, 5] if kind == INVITE else ALL)
+
+
+STARTS_AGAIN = pytest.mark.parametrize("engine", [name for name in ENGINES if name != "nvflare"], indirect=True)
+"""NVFlare starts no process again for a job that runs: whoever is killed is away until the next job."""
+
+
+@STARTS_AGAIN
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("mode", "site", "kind"),
+    [
+        ("committee", HELPER, INVITE),
+        ("committee", HELPER, STEP),
+        *[pytest.param("bfv", HOLDER, kind, marks=needs("bfv").marks) for kind in (CONTEXT, INVITE, STEP)],
+    ],
+)
+def test_a_helper_or_key_holder_that_is_killed_and_started_again_goes_on(
+    trial: Trial, run: Run, mode: str, site: int, kind: str, when: str
+) -> None:
+    """It answers from its files, what it said before its end too."""
+    run(mode=mode, fate=once(when, site, kind, 1))
+    assert_exact(trial, ALL)
+    assert_wiped(trial)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_client_whose_answer_is_lost_is_a_dropout_and_forgets_at_the_end(
+    trial: Trial, run: Run, engine: str, when: str
+) -> None:
+    run(mode="masked", fate=once(when, 3, STEP, 2))
+    assert_exact(trial, [1, 2, 4, 5])
+    assert_wiped(trial, but=3 if engine == "nvflare" else 0)
+
+
+def test_too_few_survivors_leave_no_model_and_no_session(trial: Trial, run: Run) -> None:
+    def fate(site: int, kind: str, number: int) -> str:
+        return "gone" if site in (3, 4, 5) and kind == STEP else ""
+
+    with pytest.raises(TooFewSurvivorsError, match="SEALED_SHARES: 2 of 5"):
+        run(mode="masked", fate=fate)
+    assert [path.name for path in output(trial).iterdir()] == ["progress.jsonl"]
+    assert progress(trial)[-1]["event"] == "failed"
+    for site in (1, 2):
+        folder = SessionFolder(trial.site(site) / "state")
+        with folder.locked():
+            assert folder.held() == ()
+
+
+def test_too_few_helpers_stop_the_sum_before_any_is_asked(trial: Trial, run: Run) -> None:
+    def fate(site: int, kind: str, number: int) -> str:
+        return "gone" if site in (1, 2) and kind == INVITE else ""
+
+    with pytest.raises(UnreachableError, match=r"2 of the 4 helpers did not answer \(party 101, 102\)"):
+        run(mode="committee", fate=fate)
+    assert not any(event.get("round") == "MASK_REQUEST" for event in progress(trial))
+    assert [path.name for path in output(trial).iterdir()] == ["progress.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "message"),
+    [
+        (CONTEXT, UnreachableError, "key holder 201 did not answer.*no client was asked"),
+        (INVITE, UnreachableError, "1 of the 1 helpers did not answer .party 201."),
+        (STEP, HelperMissingError, "every helper must answer, and 201 did not"),
+    ],
+)
+@pytest.mark.skipif(bool(MODES["bfv"].missing_extra), reason=f"bfv needs {MODES['bfv'].missing_extra}")
+def test_no_total_is_without_its_key_holder(
+    trial: Trial, run: Run, kind: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        run(mode="bfv", fate=gone_from(HOLDER, kind))
+    assert [path.name for path in output(trial).iterdir()] == ["progress.jsonl"]
+    assert_wiped(trial, but=HOLDER)
+
+
+LEAK = "row 3.14159265 of patient 4711"
+
+
+def _declines(trial: Trial) -> dict[str, Any]:
+    edit(trial, 4, r"modes = .*", 'modes = ["committee"]')
+    return {}
+
+
+def _has_no_rows(trial: Trial) -> dict[str, Any]:
+    (trial.folder / "leaky_rows.py").write_text(f"def load():\n    raise ValueError({LEAK!r})\n")
+    edit(trial, 4, '"rows.npz"', '"leaky_rows:load"')
+    return {}
+
+
+def _forgot(trial: Trial) -> dict[str, Any]:
+    def tell(site: int, kind: str, content: bytes) -> bytes:
+        if (site, kind) == (4, STEP):
+            folder = SessionFolder(trial.site(4) / "state")
+            with folder.locked():
+                for session in folder.held():
+                    folder.run("DELETE FROM records WHERE session = ?", session)
+                    folder.run("DELETE FROM sessions WHERE id = ?", session)
+        return content
+
+    return {"tell": tell}
+
+
+def _does_not_understand(trial: Trial) -> dict[str, Any]:
+    return {"tell": lambda site, kind, content: content[:-1] if site == 4 else content}
+
+
+def _is_asked_out_of_order(trial: Trial) -> dict[str, Any]:
+    """The server signs a request of a later round."""
+    server = ServerFile.read(trial.folder / "server" / "server.toml")
+    digests = list[bytes]()
+
+    def tell(site: int, kind: str, content: bytes) -> bytes:
+        if site != 4 or kind == END:
+            return content
+        if kind == INVITE:
+            digests.append(read_invitation(content)[0].agree(server.roster).protocol.digest)
+            return content
+        early = seal_frame(
+            MessageType.UNMASK_REQUEST,
+            bytes(4),
+            digest=digests[0],
+            sender=SERVER,
+            recipient=4,
+            identity=server.identity,
+        )
+        return write_messages({4: early}, session=read_messages(content)[0])
+
+    return {"tell": tell}
+
+
+@pytest.mark.parametrize(
+    ("prepare", "refusal"),
+    [
+        (_declines, Refusal.DECLINED),
+        (_has_no_rows, Refusal.FAILED),
+        (_forgot, Refusal.NO_SESSION),
+        (_does_not_understand, Refusal.BAD_MESSAGE),
+        (_is_asked_out_of_order, Refusal.ABORTED),
+    ],
+    ids=lambda value: value.name.lower() if isinstance(value, Refusal) else value.__name__.lstrip("_"),
+)
+def test_a_site_s_refusal_reaches_the_server_as_a_class_of_reasons_and_no_more(
+    trial: Trial,
+    run: Run,
+    prepare: Callable[[Trial], Mapping[str, Any]],
+    refusal: Refusal,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.syspath_prepend(trial.folder)
+    sites = run(mode="masked", **prepare(trial))
+    assert_exact(trial, [1, 2, 3, 5])
+    assert refusal in [said for site, _, said in sites.said if site == 4]
+    assert lost(trial)[0] == REASONS[refusal]
+    assert set(lost(trial)) <= set(REASONS.values())
+    server = [path.read_bytes() for path in (trial.folder / "server").rglob("*") if path.is_file()]
+    assert not any(LEAK.encode() in content for content in server)
+    assert LEAK not in caplog.text
+
+
+@pytest.mark.parametrize("mode", [needs(mode) for mode in ("plain", "masked", "committee", "bfv")])
+def test_no_secret_is_in_what_a_site_sends_or_stores_or_in_a_log(
+    trial: Trial, run: Run, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each site's keys, and an entry of its Gram, which a plain sum's message does show."""
+    for site in ALL:
+        edit(trial, site, r"modes = \[", 'modes = ["plain", ')
+    stored = set[bytes]()
+
+    def tell(site: int, kind: str, content: bytes) -> bytes:
+        for path in (trial.site(site) / "state").glob("*"):
+            assert path.stat().st_mode & 0o077 == 0
+            stored.add(path.read_bytes())
+        return content
+
+    sites = run(mode=mode, tell=tell)
+    keys = {
+        form
+        for key in trial.folder.glob("site-*/*.key")
+        for form in (key.read_text().strip().encode(), bytes.fromhex(key.read_text()))
+    }
+    entries = [_largest_entry(trial, site) for site in ALL]
+    sent = b"|".join(said for _, _, said in sites.said if isinstance(said, bytes))
+    kept = b"|".join(path.read_bytes() for path in (trial.folder / "server").rglob("*") if path.is_file())
+    files = b"|".join(stored)
+    assert len(files) > 10_000
+    log = caplog.text.encode()
+    assert len(keys) == 2 * (5 + 4 + 1)
+    assert not [place for place in (sent, kept, files, log) for key in keys if key in place]
+    assert not [place for place in (kept, files, log) for entry in entries if entry in place]
+    assert [entry in sent for entry in entries] == [mode == "plain"] * 5
+
+
+def _largest_entry(trial: Trial, site: int) -> bytes:
+    """Of a site's own vector, as a message of a plain sum writes it."""
+    learner = RunSettings.of(settings()).build_learner(len(ALL))
+    spec = learner.next_sum(learner.init())
+    assert spec is not None
+    vector = spec.to_vector(learner.client_statistics(learner.init(), trial.rows[site]))
+    return int(np.max(vector)).to_bytes(8, "little")[:5]
