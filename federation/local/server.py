@@ -71,9 +71,9 @@ class SocketTransport:
                 self._number, self._open, self._answers = number, set(), {}
             for node in contents.keys() & self._connected.keys():
                 ticket = str(next(self._tickets))
-                self._connected[node][0].put((ticket, kind, contents[node]))
                 taken[ticket] = node
-            self._open.update(taken)
+                self._open.add(ticket)  # before the letter: a node's thread drops one whose ticket is not open
+                self._connected[node][0].put((ticket, kind, contents[node]))
         return taken
 
     def receive(self, ticket: str) -> bytes | Lost | None:

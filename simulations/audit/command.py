@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,12 +65,13 @@ def run(options: AuditOptions) -> int:
             f"attacks look for rows of classes; {dataset.name} has real targets or several a row: name data with labels"
         )
     settings = options.settings
-    print(
-        f"audit of {settings.learner.name} on {dataset.name}: {settings.sessions} cohorts of {settings.clients} "
-        f"clients with about {settings.rows_per_client} rows each, "
-        f"format {settings.format_for(dataset)}, seed {settings.seed}",
-        flush=True,
-    )
+    with suppress(BrokenPipeError):  # nobody reads it; the files are still wanted
+        print(
+            f"audit of {settings.learner.name} on {dataset.name}: {settings.sessions} cohorts of {settings.clients} "
+            f"clients with about {settings.rows_per_client} rows each, "
+            f"format {settings.format_for(dataset)}, seed {settings.seed}",
+            flush=True,
+        )
     console, started = Console(file=sys.stderr), time.monotonic()
     with console.status("audit") as status:
 

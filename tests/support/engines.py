@@ -293,16 +293,9 @@ def local(trial: Trial, settings: Mapping[str, Any], sites: Sites, patch: pytest
     if not (trial.folder / "server" / "tls").exists():
         deployment._write_tls(trial.folder, [file.parent.name for file in sites.files.values()])
 
-    class Transport(SocketTransport):
-        def _deliver(self, letter: Any, connection: Any) -> None:
-            """Wait until ``send`` has noted all tickets; a letter that is looked at before is dropped."""
-            with self._lock:
-                pass
-            super()._deliver(letter, connection)
-
     patch.setattr(node, "respond", sites.respond)
     patch.setattr(node, "RETRY_SECONDS", 0.001)
-    transport = Transport(server_tls(trial.folder / "server" / "tls"))
+    transport = SocketTransport(server_tls(trial.folder / "server" / "tls"))
 
     def is_idle() -> bool:
         return not transport._open and set(transport.nodes()) == sites.files.keys() - sites.gone

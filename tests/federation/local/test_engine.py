@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import queue
 import re
 import resource
 import socket
@@ -58,6 +59,19 @@ def tls(folder: Path, *, of: str) -> ssl.SSLContext:
 def connect(folder: Path, transport: SocketTransport, *, of: str) -> ssl.SSLSocket:
     raw = socket.create_connection((HOST, transport.port))
     return tls(folder, of=of).wrap_socket(raw, server_hostname=HOST)
+
+
+def test_a_letter_is_not_dropped_by_a_node_that_is_quick(transport: SocketTransport) -> None:
+    """A node's thread drops a letter whose ticket is not open, so the ticket must be open before it has the letter."""
+
+    class Reader(queue.SimpleQueue):  # type: ignore[type-arg]
+        def put(self, letter: tuple[str, str, bytes], *more: object) -> None:
+            was_open.append(letter[0] in transport._open)
+
+    was_open: list[bool] = []
+    transport._connected[1] = Reader(), None  # type: ignore[assignment]
+    transport.send("step", {1: b"x"}, seconds=1.0, number=1)
+    assert was_open == [True]
 
 
 def is_closed(connection: ssl.SSLSocket) -> bool:
