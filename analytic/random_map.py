@@ -100,15 +100,19 @@ class RandomMap:
         Raises:
             analytic.errors.SpecificationError: there is none of so many bits.
         """
-        ends = (float(self.reach.max()), activation_named(self.activation).ceiling, self.limit or math.inf)
-        integer_bits = max(0, math.frexp(min(ends))[1])
         return RowFormat(
-            integer_bits=integer_bits, fraction_bits=self.fraction_bits, signed=self.activation not in NONNEGATIVE
+            integer_bits=self._integer_bits, fraction_bits=self.fraction_bits, signed=self.activation not in NONNEGATIVE
         )
+
+    @property
+    def _integer_bits(self) -> int:
+        """How many bits before the point hold every entry of phi."""
+        ends = (float(self.reach.max()), activation_named(self.activation).ceiling, self.limit or math.inf)
+        return max(0, math.frexp(min(ends))[1])
 
     def with_bits(self, bits: int) -> Self:
         """The same map with the finest unit that so many bits, the sign aside, allow."""
-        integer_bits = replace(self, fraction_bits=0, limit=None).row_format.integer_bits
+        integer_bits = replace(self, fraction_bits=0, limit=None)._integer_bits
         if integer_bits > bits:
             raise SpecificationError(
                 f"random features may reach 2^{integer_bits}, and {bits} bits do not hold them: allow more row_bits, "

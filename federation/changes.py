@@ -18,7 +18,7 @@ import numpy as np
 from analytic.afl import AFL
 from analytic.fedhip import FedHiP
 from analytic.learner import AnalyticLearner, ClientRows
-from analytic.statistics import Statistics
+from analytic.statistics import Statistics, StatisticsSpec
 from federation.errors import FederationError
 from federation.federation import Federation
 from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
@@ -121,12 +121,16 @@ def with_classes(learner: L, total: SumResult, n_targets: int) -> tuple[L, SumRe
         n_targets: how many classes there are from now on; the earlier ones keep their labels.
 
     Raises:
-        ChangeRefusedError: fewer classes than before.
+        ChangeRefusedError: fewer classes than before, or a learner whose total is not one Gram.
     """
+    spec = getattr(learner, "spec", None)  # whatever learner a caller has
+    if not isinstance(spec, StatisticsSpec) or sum(size for _, size, _ in spec.segments) != len(total.total):
+        raise ChangeRefusedError(
+            "classes come to learners of one Gram (afl, random, fedhip, lda) and to totals of theirs; "
+            f"not to {learner.name}"
+        )
     if n_targets < learner.n_targets:
         raise ChangeRefusedError(f"{learner.n_targets} classes are in the total, and {n_targets} cannot hold them")
-    if sum(size for _, size, _ in learner.spec.segments) != len(total.total):
-        raise ChangeRefusedError(f"classes come to afl and fedhip, whose totals have one Gram; not to {learner.name}")
     wider = replace(learner, n_targets=n_targets)
     seen = learner.spec.from_vector(total.total)
     more = n_targets - learner.n_targets

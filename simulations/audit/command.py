@@ -14,6 +14,7 @@ from federation.console.arguments import file
 from federation.console.declaration import Command, option, part
 from federation.console.output_files import OutputFile, refuse_same_file
 from federation.console.printing import print_tables
+from federation.datasets import Dataset
 from federation.errors import UsageError
 from simulations.audit.audit import AuditSettings, audit
 from simulations.command_line.progress import SILENT_SECONDS
@@ -64,19 +65,16 @@ def run(options: AuditOptions) -> int:
         raise UsageError(
             f"attacks look for rows of classes; {dataset.name} has real targets or several a row: name data with labels"
         )
-    settings = options.settings
-    with suppress(BrokenPipeError):  # nobody reads it; the files are still wanted
-        print(
-            f"audit of {settings.learner.name} on {dataset.name}: {settings.sessions} cohorts of {settings.clients} "
-            f"clients with about {settings.rows_per_client} rows each, "
-            f"format {settings.format_for(dataset)}, seed {settings.seed}",
-            flush=True,
-        )
+    settings, begun = options.settings, False
     console, started = Console(file=sys.stderr), time.monotonic()
     with console.status("audit") as status:
 
         def tell(what: str) -> None:
             """On a terminal one line that changes; in a file, of what takes long, a line for each part."""
+            nonlocal begun
+            if not begun:
+                begun = True
+                _print_heading(settings, dataset)
             status.update(f"audit: {what}")
             if not console.is_terminal and (passed := time.monotonic() - started) > SILENT_SECONDS:
                 console.print(f"audit, after {passed:.0f} s: {what}")
@@ -95,6 +93,17 @@ def run(options: AuditOptions) -> int:
         if mark is Mark.WRONG:
             print(f"error: {finding}", file=sys.stderr)
     return 0 if report.holds else 1
+
+
+def _print_heading(settings: AuditSettings, dataset: Dataset) -> None:
+    """Say at once what is audited; the verdicts follow when all sums are made."""
+    with suppress(BrokenPipeError):  # nobody reads it; the files are still wanted
+        print(
+            f"audit of {settings.learner.name} on {dataset.name}: {settings.sessions} cohorts of {settings.clients} "
+            f"clients with about {settings.rows_per_client} rows each, "
+            f"format {settings.format_for(dataset)}, seed {settings.seed}",
+            flush=True,
+        )
 
 
 COMMAND = Command(

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from federation.console.arguments import count, file, items, nearest, whole
 from federation.console.declaration import option
@@ -249,8 +250,22 @@ def extractor(settings: FeatureSettings, device: str) -> Extractor:
 
 
 def read_image(path: Path) -> Any:
-    """An image file as an RGB PIL image."""
-    return vision("torchvision.datasets.folder").pil_loader(str(path))
+    """An image file as an RGB PIL image.
+
+    Raises:
+        DataError: more than 8 bits a pixel, which a conversion to RGB cuts off at 255: X-rays would become white.
+    """
+    with Image.open(path) as image:
+        if image.mode in DEEP_MODES or image.mode.startswith("I;"):
+            raise DataError(
+                f"{path} has more than 8 bits a pixel (mode {image.mode}), of which a backbone's input keeps 8: choose "
+                "a window of values, as a viewer does, scale it to 0 to 255, and save the images with 8 bits"
+            )
+        return image.convert("RGB")
+
+
+DEEP_MODES = ("I", "F")
+"""Pillow's modes of whole numbers of 32 bits and of float32; those of 16 bits begin with ``I;``."""
 
 
 class _Network:

@@ -67,3 +67,11 @@ def test_sines_with_a_random_phase_are_those_of_a_gaussian_kernel() -> None:
 def test_what_no_features_can_be_drawn_from_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecificationError, match=message):
         replace(MAP, **change)
+
+
+@pytest.mark.parametrize(("n_features", "bound"), [(512, 0.05), (64, 0.1), (4, 0.3)])
+def test_small_bounds_leave_all_bits_to_fractions(n_features: int, bound: float) -> None:
+    """Embeddings of unit norm have such bounds: their random features have no bits before the point."""
+    made = RandomMap(n_features=n_features, n_columns=8, feature_bound=bound).with_bits(16)
+    assert made.fraction_bits + made.row_format.integer_bits == 16
+    assert float(made.reach.max()) <= 2.0**made.row_format.integer_bits

@@ -18,6 +18,7 @@ from analytic import (
     AFL,
     LDA,
     QDA,
+    Chosen,
     ClientRows,
     ColumnMap,
     DeepAFL,
@@ -186,6 +187,14 @@ def test_classes_come_with_a_batch(learner: Any) -> None:
     assert is_as_if(wider, found, {**sites(*OLD), **newcomers})
     with pytest.raises(ChangeRefusedError, match="5 classes are in the total"):
         with_classes(wider, before, 3)
+
+
+@pytest.mark.parametrize("name", ["weighted", "safle", "chosen"])
+def test_classes_come_to_no_learner_of_another_total(name: str) -> None:
+    learner = Chosen(learner=AFL(**LINEAR)) if name == "chosen" else OF_ONE_SUM[name]
+    before = total_of(learner, {party: rows_of(party, name) for party in OLD})
+    with pytest.raises(ChangeRefusedError, match=f"not to {learner.name}"):
+        with_classes(learner, before, 5)
 
 
 @pytest.mark.parametrize("change", [Change.JOIN, Change.LEAVE, Change.REMOVE_ROWS])

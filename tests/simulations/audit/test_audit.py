@@ -334,7 +334,7 @@ def test_a_choice_of_attacks_makes_no_other_sums() -> None:
     found = audit(bundled("digits"), settings(modes=choose_modes(["masked"]), attacks=two, epsilon=None))
     assert {cell.attack for cell in found.cells} == {"row_count", "class_means"}
     assert (found.noise, found.cohort_curve, found.settings.epsilon) == ([], [], ())
-    assert settings(epsilon=None).tried_epsilon == (1.0, 8.0)
+    assert settings(attacks=choose_attacks(None), epsilon=None).tried_epsilon == (1.0, 8.0)
 
 
 def test_the_terminal_shows_the_whole_matrix(report: Audit) -> None:
