@@ -12,7 +12,7 @@ TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 EXTRAS ?= he
 ALL := $(filter all,$(EXTRAS))
 
-.PHONY: compare demo test test-long elsewhere bench sizes docs lint types dist release locks clean
+.PHONY: compare demo test test-long mutants elsewhere bench sizes docs lint types dist release locks clean
 
 compare: $(VENV)/.core        ## the main job on bundled data: every installed privacy mode side by side
 	$(BIN)/python -m simulations compare
@@ -25,6 +25,9 @@ test: $(VENV)/$(if $(ALL),.all,.test-$(EXTRAS))  ## all tests in short form that
 
 test-long: lint types         ## the same with every sweep whole and long random searches; takes hours
 	$(TEST_ENV) HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto --dist loadgroup
+
+mutants: $(VENV)/.all         ## how many small faults of the core the tests notice: a sample of each package, hours; resumable
+	nice $(BIN)/python tests/mutants.py $(MUTANTS)
 
 elsewhere: $(VENV)/.all       ## the same bits on an emulated ARM64: Debian, as root, qemu-user-static and debootstrap
 	.ci/elsewhere
@@ -82,4 +85,4 @@ $(VENV)/.all: pyproject.toml $(VENV)/.venv
 	touch $@ $(VENV)/.core
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+	rm -rf $(VENV) build dist mutants *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
