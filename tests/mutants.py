@@ -113,15 +113,17 @@ def write_narrow_lists(seconds: float) -> None:
 
 
 def judge(names: list[str], *, seconds: float, processes: int) -> None:
-    """Run the tests of these mutants: of so many seconds each, then all tests for those that survive."""
-    if ALL_TESTS.exists():
-        shutil.copy(ALL_TESTS, TESTS)
-    mutmut("print-time-estimates", names[0])  # finds out which tests reach which function, the first time
-    shutil.copy(TESTS, ALL_TESTS)
+    """Run tests of so many seconds for each of these mutants; all that reach it for 0."""
+    if not ALL_TESTS.exists():
+        mutmut("print-time-estimates", names[0])  # finds out which tests reach which function
+        shutil.copy(TESTS, ALL_TESTS)
     if seconds:
         write_narrow_lists(seconds)
-    mutmut("run", *names, processes=processes)
-    shutil.copy(ALL_TESTS, TESTS)
+        mutmut("run", *names, processes=processes)
+    else:
+        shutil.copy(ALL_TESTS, TESTS)
+        mutmut("run", *names, processes=processes)
+        shutil.copy(TESTS, ALL_TESTS)  # with the tests that are new
 
 
 def main() -> None:
@@ -146,10 +148,11 @@ def main() -> None:
         random.Random(asked.seed).shuffle(names)
         drawn[package], n_texts[package] = names[: asked.sample or None], len(texts)
 
-    for code, seconds in ((None, asked.seconds), (0, 0.0)):
-        names = [name for package in drawn for name in drawn[package] if made(package)[name] == code]
-        if names and not (asked.narrow and code == 0):
-            judge(names, seconds=seconds, processes=asked.processes)
+    for statuses, seconds in (({"not checked", "no tests"}, asked.seconds), ({"survived"}, 0.0)):
+        if seconds or not asked.narrow:
+            results = {name: made(package)[name] for package in drawn for name in drawn[package]}
+            if names := [name for name, code in results.items() if status_by_exit_code[code] in statuses]:
+                judge(names, seconds=seconds, processes=asked.processes)
 
     print(f"{'package':12} {'made':>6} {'texts':>6} {'sample':>6}  results")
     for package, sample in drawn.items():

@@ -123,6 +123,12 @@ def test_unsafe_segments_do_not_exist(change: dict[str, object]) -> None:
         Segment(**({"name": "s", "size": 1, "bound": 1} | change))  # type: ignore[arg-type]
 
 
+def test_the_smallest_and_the_largest_segments_exist() -> None:
+    """One step further each of these is refused: see above."""
+    Segment(name="x", size=1, bound=0, client_bound=0)
+    Segment(name="x" * 64, size=MAX_SIZE, bound=MAX_BOUND, client_bound=MAX_BOUND)
+
+
 def test_layouts_need_segments_with_different_names() -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
         Layout(())

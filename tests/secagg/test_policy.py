@@ -23,7 +23,7 @@ from secagg.dp import (
 )
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.series import MaskedSeries
-from secagg.policy import ClientPolicy, NoiseDemand
+from secagg.policy import MAX_GRAPHS, ClientPolicy, NoiseDemand
 from secagg.primitives.boxes import BoxKey
 from secagg.receipted_sum import ReceiptedSum, SignedBy
 
@@ -248,9 +248,16 @@ def test_a_site_asks_for_receipts() -> None:
     "bad",
     [
         {"min_clients": 0},
+        {"min_survivors": 0},
+        {"min_corruption": -0.01},
+        {"min_corruption": 1.0},
+        {"max_entries": 0},
+        {"graphs": 0},
+        {"graphs": MAX_GRAPHS + 1},
         {"min_helpers": 0},
         {"min_corrupt_helpers": -1},
         {"min_security_bits": 0},
+        {"min_correctness_bits": 0},
         {"min_correctness_bits": float("nan")},
         {"receipts": "clients"},
     ],
@@ -259,6 +266,24 @@ def test_a_site_asks_for_receipts() -> None:
 def test_an_impossible_policy_cannot_be_made(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         ClientPolicy(**bad)
+
+
+def test_a_policy_may_ask_for_the_least_of_everything() -> None:
+    """One step further each of these is refused: see above."""
+    least = ClientPolicy(
+        min_clients=1,
+        min_survivors=1,
+        min_corruption=0.0,
+        max_entries=1,
+        graphs=MAX_GRAPHS,
+        min_helpers=1,
+        min_corrupt_helpers=0,
+        min_security_bits=0.5,
+        min_correctness_bits=0.5,
+    )
+    least.check(replace(SEMI_HONEST, layout=Layout.of([("one", 1, 10)])))
+    with pytest.raises(PolicyError, match="vectors of at most 1 entries, and this sum's have 2"):
+        least.check(replace(SEMI_HONEST, layout=Layout.of([("two", 2, 10)])))
 
 
 def test_a_site_believes_in_a_fifth_of_colluders_by_itself() -> None:
