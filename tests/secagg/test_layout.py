@@ -116,7 +116,17 @@ def test_canonical_bytes_can_be_read_back(layout: Layout) -> None:
         {"bound": -1},
         {"bound": MAX_BOUND + 1},
     ],
-    ids=str,
+    ids=[
+        "no name",
+        "65 characters",
+        "not ASCII",
+        "not printable",
+        "no size",
+        "size -1",
+        "2^32 + 1",
+        "bound -1",
+        "2^63",
+    ],
 )
 def test_unsafe_segments_do_not_exist(change: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):

@@ -216,6 +216,9 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
             "1 of the 5 clients have another key",
         ),
     ],
+    ids=lambda value: (
+        value.replace("\\", "") if isinstance(value, str) else None
+    ),  # pytest finds no test by a backslash
 )
 def test_what_falls_short_is_refused(policy: ClientPolicy, protocol: SumProtocol, complaint: str) -> None:
     with pytest.raises(PolicyError, match=complaint):

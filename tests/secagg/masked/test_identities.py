@@ -176,7 +176,7 @@ ANYBODYS = [
 """Every encoding of the eight points of small order."""
 
 
-@pytest.mark.parametrize("public", ANYBODYS)
+@pytest.mark.parametrize("public", ANYBODYS, ids=bytes.hex)
 def test_nobody_signs_for_a_key_that_anybody_could_sign_for(public: bytes) -> None:
     """R = the neutral point, S = 0: RFC 8032's equation asks that h times the key be the neutral point too."""
     y = int.from_bytes(public, "little") % 2**255

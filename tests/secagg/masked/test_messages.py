@@ -138,7 +138,9 @@ def test_messages_round_trip_and_cut_or_lengthened_ones_are_malformed(
 
 
 @pytest.mark.parametrize("plays_along", [False, True], ids=["a changed key", "a peer that the server plays"])
-@pytest.mark.parametrize("key", [bytes(32), (2**255 - 20).to_bytes(32, "little"), (1).to_bytes(32, "little")], ids=str)
+@pytest.mark.parametrize(
+    "key", [bytes(32), (2**255 - 20).to_bytes(32, "little"), (1).to_bytes(32, "little")], ids=bytes.hex
+)
 def test_a_masking_key_of_small_order_never_gets_a_vector(key: bytes, plays_along: bool) -> None:
     """Boxes are bound to it; and without identities the server may be party 2 and seal a box that opens."""
     hand = ByHand(CONFIG, VECTORS)

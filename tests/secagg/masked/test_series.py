@@ -158,6 +158,7 @@ def test_two_models_in_one_series_are_told_apart() -> None:
 @pytest.mark.parametrize(
     "payload",
     [b"", b"\0" * 8, (10**6).to_bytes(8, "big"), (2**63).to_bytes(8, "big") + b"x" * 60],
+    ids=["empty", "an empty part", "a part too long", "a part of 2^63 bytes"],
 )
 def test_broken_bundles_are_refused(payload: bytes) -> None:
     server = SeriesServer(PLAIN_SERIES)
@@ -187,7 +188,7 @@ def test_a_sum_that_was_refused_does_not_count() -> None:
         assert run.result.total.tobytes() == sum(vectors(layout, index).values()).tobytes()
 
 
-@pytest.mark.parametrize("wrong", ["0" * 16, None, 16, bytearray(16)], ids=str)
+@pytest.mark.parametrize("wrong", ["0" * 16, None, 16, bytearray(16)], ids=["text", "none", "number", "bytearray"])
 def test_a_series_id_is_bytes(wrong: object) -> None:
     with pytest.raises(ConfigurationError, match="a series id is bytes"):
         MaskedSeries(clients=CLIENTS, series_id=wrong)  # type: ignore[arg-type]
