@@ -185,6 +185,31 @@ def test_clear_answers_of_floats_are_the_exact_ones(variance: Fraction, seed: in
         assert sampler._lies_below(value, height, counted) == fine
 
 
+def nobody_draws(n_bytes: int) -> bytes:
+    raise AssertionError("this height needs no further bits")
+
+
+@pytest.mark.parametrize("variance", [*VARIANCES, Fraction(10**12), Fraction(4**50)], ids=str)
+def test_proposals_are_nowhere_less_likely_than_the_law(variance: Fraction) -> None:
+    """Else no rejection could give the law back. Within a block the law is highest where it begins."""
+    sampler = DiscreteGaussian(variance)
+    for block, height in enumerate((sampler._ends - sampler._starts).tolist()):
+        exponent = Fraction((block << sampler._block_bits) ** 2) / (2 * variance)
+        assert height >= _scaled_exp(exponent, sampler._scale)[1]
+    assert int(sampler._ends[-1]) < 2**62, "all of them together are fewer than the points that are drawn"
+
+
+@pytest.mark.parametrize("variance", [*VARIANCES, Fraction(10**12), Fraction(4**50)], ids=str)
+def test_heights_next_to_the_law_are_decided_by_exact_numbers(variance: Fraction) -> None:
+    """One step below it stands, one step above does not, where float64 cannot tell them apart."""
+    sampler, sigma = DiscreteGaussian(variance), math.isqrt(math.ceil(variance))
+    for value in (0, 1, -1, sigma, -2 * sigma):
+        low, high = _scaled_exp(Fraction(value**2) / (2 * variance), sampler._scale)
+        for step in (0, 1, 100, 10**4):
+            heights = np.array([low - 1 - step, high + step], dtype=np.uint64)
+            assert sampler._stand(np.full(2, value), heights, nobody_draws).tolist() == [True, False]
+
+
 @pytest.mark.parametrize("thread_digits", [6, 28])
 @given(st.fractions(Fraction(0), Fraction(200)), st.integers(1, 2**200) | st.sampled_from([2**62, 2**126, 2**190]))
 def test_the_decimal_bounds_hold_the_true_value(thread_digits: int, exponent: Fraction, scale: int) -> None:
