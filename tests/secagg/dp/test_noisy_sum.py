@@ -277,6 +277,20 @@ def test_the_audit_decides_rightly_for_every_seed(seed: int) -> None:
     assert audited(2, entropy_seed=seed).too_little
 
 
+def test_an_audit_says_what_a_residual_is() -> None:
+    """By hand: 49 comes up six times among 100 coordinates of variance 4; the last one is withheld."""
+    noise = CoordinateNoise(levels=np.array([1] * 100 + [0], dtype=np.uint8), variances=(4,))
+    residual = np.arange(-50, 51)
+    residual[:5] = 49
+    audit = audit_noise(residual, noise)
+    assert audit.repeats == 6
+    assert audit.variance_ratio == pytest.approx(np.mean(residual[:100] ** 2) / 4)
+    assert audit.sigma_shift == pytest.approx(residual[:100].sum() / 2 / 10)
+    assert not audit.withheld_are_zero
+    residual[100] = 0
+    assert audit_noise(residual, noise).withheld_are_zero
+
+
 def test_an_audit_needs_enough_draws() -> None:
     with pytest.raises(PrivacyError, match="at least 100"):
         audit_noise(np.zeros(10, dtype=np.int64), NOISE)

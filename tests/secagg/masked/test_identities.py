@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from support.by_hand import ByHand
 from support.parties import SERVER_KEY, identified, key_of, resealed
 
 from secagg import ClientSession, InOneProcess, Layout, MaskedSum, PartyId, os_entropy
+from secagg.config import SERVER
 from secagg.entropy import Entropy
 from secagg.errors import (
     ConfigurationError,
@@ -22,11 +23,12 @@ from secagg.errors import (
     SumOutOfBoundsError,
 )
 from secagg.masked import Assumptions
-from secagg.masked.messages import SurvivorProof, UnmaskRequest
+from secagg.masked.messages import ShareDelivery, SurvivorProof, UnmaskRequest
+from secagg.masked.secrets import sign_peers
 from secagg.primitives.agreement import BadPublicKeyError, check_public_key
 from secagg.primitives.identity import is_signed, statement
 from secagg.sessions import Contribution
-from secagg.wire import MessageType, payload_of
+from secagg.wire import MessageType, Reader, payload_of
 
 CLIENTS = tuple(range(1, 8))
 LAYOUT = Layout.of([("counts", 40, 10**6)])
@@ -45,6 +47,10 @@ VECTORS = {party: np.arange(LAYOUT.size, dtype=np.int64) * party for party in CL
 
 def begin(**options: Mapping[int, int]) -> ByHand:
     return ByHand(identified(CONFIG, IDENTITIES), VECTORS, **options)
+
+
+def payload_reader(message: bytes) -> Reader:
+    return Reader(memoryview(payload_of(message)), peer=SERVER)
 
 
 def test_a_server_that_tells_two_survivor_sets_gets_nothing() -> None:
@@ -90,22 +96,101 @@ def test_a_client_reveals_once_in_its_life() -> None:
     assert client._kept.secrets is None
 
 
+ON_AN_EXPANDER = {party: key_of(party) for party in range(1, 10)}
+EXPANDER = replace(
+    CONFIG,
+    clients=tuple(ON_AN_EXPANDER),
+    threshold=4,
+    degree=6,
+    graph_seed=bytes(16),
+    assumptions=Assumptions(corruption=0, dropout=2 / 9, malicious_server=True),
+    identities=tuple(key.public for key in ON_AN_EXPANDER.values()),
+)
+
+
+def on_an_expander() -> ByHand:
+    """A sum on a sparse graph, in which 3 shares nothing and 5 sends no vector."""
+    vectors = {party: np.arange(LAYOUT.size, dtype=np.int64) * party for party in EXPANDER.clients}
+    return ByHand(identified(EXPANDER, ON_AN_EXPANDER), vectors, gone={3: 1, 5: 2})
+
+
+NEAR = next(party for party in EXPANDER.neighbours(3) if party != 5)
+"""A neighbour of the client that shared nothing."""
+PEERS = sorted(set(EXPANDER.neighbours(NEAR)) - {3, 5})
+FAR = next(party for party in EXPANDER.clients if party not in (3, 5, NEAR, *PEERS))
+
+
+@pytest.mark.parametrize(
+    ("kept_back", "absent", "is_honest"),
+    [
+        ((), (3,), True),
+        ((PEERS[0],), (3,), False),
+        ((), tuple(sorted((3, PEERS[0]))), False),
+        ((), (), False),
+        ((), tuple(sorted((3, NEAR))), False),
+        ((), (3, 99), False),
+    ],
+    ids=["the truth", "a neighbour's kept back", "a neighbour that shared", "nobody", "its reader", "a stranger"],
+)
+def test_a_vector_is_masked_with_all_that_shared_or_with_none(
+    kept_back: tuple[PartyId, ...], absent: tuple[PartyId, ...], is_honest: bool
+) -> None:
+    """Else a server would choose for each client whom it masks with, and cut the graph where it likes."""
+    hand = on_an_expander()
+    delivery = ShareDelivery.read(payload_reader(hand.until(MessageType.SHARE_DELIVERY)[NEAR]), signs_peers=True)
+    sealed = {party: box for party, box in delivery.sealed.items() if party not in kept_back}
+    told = hand.framed(MessageType.SHARE_DELIVERY, ShareDelivery(sealed=sealed, absent=absent), NEAR)
+    if is_honest:
+        hand.sessions[NEAR].receive(told)
+        return
+    with pytest.raises(RemoteProtocolError, match=f"says that {len(absent)} parties shared nothing, but not") as caught:
+        hand.sessions[NEAR].receive(told)
+    assert caught.value.peer == SERVER
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda peers: {}, f"exactly the {len(PEERS)} surviving neighbours must have signed whom .*, 0 signatures"),
+        (lambda peers: {party: peers[party] for party in PEERS[1:]}, f"exactly .*, {len(PEERS) - 1} signatures came"),
+        (lambda peers: peers | {FAR: peers[PEERS[0]]}, f"exactly .*, {len(PEERS) + 1} signatures came"),
+        (lambda peers: peers | {PEERS[0]: peers[PEERS[1]]}, f"party {PEERS[0]} did not mask with all that"),
+        (
+            lambda peers: peers | {PEERS[0]: sign_peers(ON_AN_EXPANDER[PEERS[0]], frozenset(), EXPANDER.digest)},
+            f"party {PEERS[0]} did not mask with all that",
+        ),
+    ],
+    ids=["none", "one less", "one more", "another's", "of another group"],
+)
+def test_nobody_is_opened_that_masked_with_others(
+    change: Callable[[dict[PartyId, bytes]], dict[PartyId, bytes]], complaint: str
+) -> None:
+    """Each neighbour must have signed that it masked with everybody whom this client masked with."""
+    hand = on_an_expander()
+    proof = SurvivorProof.read(payload_reader(hand.until(MessageType.SURVIVOR_PROOF)[NEAR]), signs_peers=True)
+    assert proof.peers is not None
+    assert sorted(proof.peers) == PEERS
+    told = hand.framed(MessageType.SURVIVOR_PROOF, replace(proof, peers=change(proof.peers)), NEAR)
+    with pytest.raises(RemoteProtocolError, match=complaint) as caught:
+        hand.sessions[NEAR].receive(told)
+    assert caught.value.peer == SERVER
+
+
+def test_who_shared_nothing_is_no_survivor() -> None:
+    """Also for a client that is not its neighbour, and has no share of it to miss."""
+    hand = on_an_expander()
+    hand.until(MessageType.UNMASK_REQUEST)
+    far = next(party for party in EXPANDER.clients if party not in (3, 5, *EXPANDER.neighbours(3)))
+    told = hand.framed(MessageType.UNMASK_REQUEST, UnmaskRequest(dropouts=(5,)), far)
+    with pytest.raises(RemoteProtocolError, match="survivors of some of the 1 parties that shared nothing") as caught:
+        hand.sessions[far].receive(told)
+    assert caught.value.peer == SERVER
+
+
 def test_a_sum_on_an_expander_goes_on_from_what_was_stored() -> None:
     """Also who was absent, and what clients signed of it; one vanishes before its shares, one before its vector."""
-    clients = tuple(range(1, 10))
-    keys = {party: key_of(party) for party in clients}
-    config = replace(
-        CONFIG,
-        clients=clients,
-        threshold=4,
-        degree=6,
-        graph_seed=bytes(16),
-        assumptions=Assumptions(corruption=0, dropout=2 / 9, malicious_server=True),
-        identities=tuple(key.public for key in keys.values()),
-    )
-    everybody = identified(config, keys)
-    vectors = {party: np.arange(LAYOUT.size, dtype=np.int64) * party for party in clients}
-    hand = ByHand(everybody, vectors, gone={3: 1, 5: 2})
+    hand = on_an_expander()
+    everybody, vectors = hand.parties, hand.vectors
     hand.first_answers()
     while hand.server.result is None:
         for party in hand.sessions:
