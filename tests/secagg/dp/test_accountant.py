@@ -26,6 +26,7 @@ from secagg.dp import (
     second_opinions,
 )
 from secagg.dp.accountant import _tight_epsilon
+from secagg.dp.conversions import gdp_delta
 from secagg.dp.discrete_gaussian import TAIL_MASS
 
 
@@ -145,6 +146,17 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(MissingExtraError, match=r"analytic-secagg\[dp\]"):
         second_opinions([release(Fraction(1, 30))], 1e-5)
     assert guarantee([release(Fraction(1, 30))], 1e-5).epsilon > 0, "the stated guarantee needs neither"
+
+
+def test_the_tight_epsilon_is_where_curve_and_slacks_use_up_delta() -> None:
+    """By hand, with slacks as large as no bill has them, so that each term shows."""
+    slacks = {"log_ratio": 1e-3, "rounding": 2e-3, "tail_mass": 2e-7}
+    epsilon = _tight_epsilon([release(Fraction(1, 30), **slacks), release(Fraction(1, 50), **slacks)], 1e-5)
+    ratio, tail, mu = 2 * 3e-3, 2 * 4e-7, math.sqrt(2 * (1 / 30 + 1 / 50))
+    ideal = epsilon - 2 * ratio
+    curve = math.exp(ratio) * gdp_delta(mu, ideal)
+    assert curve + (1 + math.exp(ideal + 2 * ratio)) * tail == pytest.approx(1e-5, rel=1e-9)
+    assert curve < 0.9e-5
 
 
 def test_tails_that_eat_up_delta_leave_no_tight_epsilon() -> None:

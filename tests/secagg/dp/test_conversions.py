@@ -85,8 +85,11 @@ def test_no_cost_is_no_delta_and_no_epsilon() -> None:
 
 
 def test_next_to_no_noise_has_no_epsilon() -> None:
-    with pytest.raises(PrivacyError, match="next to no noise"):
-        zcdp_epsilon(2.0**21, 1e-5)
+    """Of rho-zCDP epsilon is about rho + 2 sqrt(rho log(1 / delta)): one million has one below 2^20, 2^20 has none."""
+    assert 1.006e6 < zcdp_epsilon(1e6, 1e-5) < 1.007e6 < 2**20
+    for rho in (2.0**20, 2.0**21):
+        with pytest.raises(PrivacyError, match="next to no noise"):
+            zcdp_epsilon(rho, 1e-5)
 
 
 @pytest.mark.parametrize("epsilon_of", [gdp_epsilon, zcdp_epsilon])
