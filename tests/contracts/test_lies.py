@@ -148,6 +148,10 @@ SURVIVORS: dict[str, Lie] = {
     "too few live": (lambda *_: UnmaskRequest(dropouts=(2, 3, 4)), "at least 3 clients, the server names 2"),
     "one is dead twice": (lambda *_: (2).to_bytes(4, "big") + (5).to_bytes(4, "big") * 2, "ascend"),
 }
+SIGNED_SURVIVORS: dict[str, Lie] = {
+    "forged": (lambda m, _: replace(m, signature=bytes(64)), "not one on this sum's survivors"),
+    "another's": (lambda _, hand: hand.read(hand.said[1]), "not one on this sum's survivors"),
+}
 PROOFS: dict[str, Lie] = {
     "too few": (lambda m, _: without(m, "signatures", 1), "3 survivors must have signed .* 2 .*; nothing is revealed"),
     "forged": (lambda m, _: replace(m, signatures=m.signatures | {2: bytes(64)}), OTHER_SURVIVORS),
@@ -272,6 +276,7 @@ LIES: list[tuple[tuple[str, ...], MessageType, dict[str, Lie], dict[int, int]]] 
         },
         {5: 1},
     ),
+    (("masked, identities",), T.SURVIVOR_SIGNATURE, SIGNED_SURVIVORS, {}),
     (("masked, identities",), T.SURVIVOR_PROOF, PROOFS, {}),
     (
         ("masked, identities",),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hmac
+import math
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -109,10 +111,12 @@ def test_rows_are_known_again(tmp_path: Path, same: bool, rows: ClientRows) -> N
     with journal(tmp_path) as own:
         enter(own)
         if same:
-            return enter(own, rows=rows)
+            with pytest.raises(ConsentRefusedError, match="these leave 1"):  # as new rows they would be free
+                enter(own, without(1), rows=rows)
+            enter(own, rows=rows)
+            return
         with pytest.raises(ConsentRefusedError, match="rows or the roster changed"):
             enter(own, rows=rows)
-    return None
 
 
 def test_other_rows_are_free(tmp_path: Path) -> None:
@@ -419,6 +423,24 @@ def test_a_file_without_its_key_tells_nothing_of_a_row(tmp_path: Path) -> None:
     assert not np.isin(np.frombuffer(tags, "<u8"), np.frombuffer(others, "<u8")).any()
 
 
+def by_hand(key: bytes, *parts: bytes) -> bytes:
+    """HMAC-SHA-256 over length-prefixed parts."""
+    return hmac.digest(key, b"".join(len(part).to_bytes(8, "big") + part for part in parts), "sha256")
+
+
+def test_a_row_is_known_again_by_a_tag_of_any_bits(tmp_path: Path) -> None:
+    """Read as a float, one tag in 2048 would be a NaN, which equals nothing: here is a row that has one."""
+    with journal(tmp_path) as own:
+        enter(own)
+        ((key,),) = own._folder.run("SELECT * FROM journal_key")
+        tags = ((number, by_hand(key, b"features", struct.pack("<2d", number, 0.0))[:8]) for number in count(100))
+        number = next(number for number, tag in tags if math.isnan(struct.unpack("<d", tag)[0]))
+        features = np.vstack([[number, 0.0], FEATURES + 10.0**6])
+        enter(own, rows=ClientRows(features[:1], LABELS[:1]))
+        with pytest.raises(ConsentRefusedError, match="rows or the roster changed"):
+            enter(own, rows=ClientRows(features, np.append(0, LABELS)))
+
+
 def test_rows_are_known_by_the_same_bytes_in_every_release(tmp_path: Path) -> None:
     """Under other bytes a site's rows would count as new after an update. Here the stored format, by hand."""
     sum_ = masked()
@@ -431,7 +453,7 @@ def test_rows_are_known_by_the_same_bytes_in_every_release(tmp_path: Path) -> No
         ((subject, tags),) = folder.run("SELECT * FROM fingerprints")
 
     def mac(*parts: bytes) -> bytes:
-        return hmac.digest(key, b"".join(len(part).to_bytes(8, "big") + part for part in parts), "sha256")
+        return by_hand(key, *parts)
 
     rows = [struct.pack("<2d", *row) for row in FEATURES[:2]]
     whole = [
@@ -449,7 +471,9 @@ def test_other_weights_are_other_rows(tmp_path: Path) -> None:
     ones, heavy = np.ones(6), np.array([1, 1, 1, 1, 1, 2])
     with journal(tmp_path) as own:
         enter(own)
-        enter(own, rows=ClientRows(FEATURES, LABELS, ones))  # the same rows
+        with pytest.raises(ConsentRefusedError, match="these leave 1"):
+            enter(own, without(1), rows=ClientRows(FEATURES, LABELS, ones))  # the same rows
+        enter(own, rows=ClientRows(FEATURES, LABELS, ones))
         with pytest.raises(ConsentRefusedError, match="rows or the roster changed"):
             enter(own, rows=ClientRows(FEATURES, LABELS, heavy))
         other = np.concatenate([FEATURES, FEATURES + 50]), np.concatenate([LABELS, LABELS])
