@@ -103,6 +103,12 @@ def test_canonical_bytes_can_be_read_back(layout: Layout) -> None:
     assert Layout(tuple(read)) == layout
 
 
+def test_canonical_bytes_of_what_is_no_shape_follow_a_length_that_no_name_has() -> None:
+    shape = Layout.of([("a", 3, 5)])
+    assert Layout(shape.segments, agreed=b"noise").canonical() == shape.canonical() + b"\0noise"
+    assert Layout.of([("a", 3, 5, 2)]).canonical() == shape.canonical() + b"\xff" + bytes(7) + b"\2"
+
+
 @pytest.mark.parametrize(
     "change",
     [

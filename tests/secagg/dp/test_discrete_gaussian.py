@@ -245,6 +245,21 @@ def test_an_undecided_height_is_drawn_further() -> None:
     assert abs(share - float(true)) < 5 * math.sqrt(0.25 / 2000)
 
 
+def test_a_draw_takes_further_bits_from_its_own_entropy() -> None:
+    """All proposals of this draw are 25 at the height that only further bits decide: zeros decide that it stands."""
+    sampler = DiscreteGaussian(100)
+    low, _ = _scaled_exp(Fraction(25**2, 200), sampler._scale)
+    point = (int(sampler._starts[25]) + low) << 2
+    asked: list[int] = []
+
+    def chosen(n_bytes: int) -> bytes:
+        asked.append(n_bytes)
+        return point.to_bytes(8, "little") * (n_bytes // 16) + bytes(n_bytes // 2) if n_bytes > 8 else bytes(8)
+
+    assert sampler.draw(1, chosen).tolist() == [25]
+    assert asked == [asked[0]] + [8] * (asked[0] // 16)
+
+
 @pytest.mark.parametrize("variance", [0, -1, 0.5, 2**113, True - 1], ids=str)
 def test_variances_out_of_range_are_refused(variance: object) -> None:
     with pytest.raises(PrivacyError, match="variance"):
