@@ -22,6 +22,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from mutmut.__main__ import copy_also_copy_files, copy_src_dir, create_mutants
+from mutmut.configuration import config
 from mutmut.stats import status_by_exit_code
 
 PACKAGES = {
@@ -136,6 +137,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     asked = parser.parse_args()
 
+    known = json.loads(ALL_TESTS.read_text("utf-8")) if ALL_TESTS.exists() else {}
+    if known and known["config_fingerprint"] != config().config_fingerprint():
+        shutil.rmtree(MADE)  # other tests or limits: nothing that was found holds
     MADE.mkdir(exist_ok=True)
     copy_src_dir()
     copy_also_copy_files()

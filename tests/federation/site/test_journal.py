@@ -225,6 +225,24 @@ def test_the_owner_s_allowance_is_used_up(tmp_path: Path) -> None:
         assert own.count() == (4, 2)
 
 
+def test_its_owner_sees_every_total_in_order(tmp_path: Path) -> None:
+    sums = [masked(), masked(), committee(), committee()]
+    with journal(tmp_path, further_totals=1) as own:
+        enter(own, protocol=sums[0])
+        enter(own, without(1), protocol=sums[1])
+        enter(own, None, ClientRows(FEATURES + 100.0, LABELS), protocol=sums[2])
+        own.consent_to_help(sums[3], without(1, 2))
+        found = own.totals()
+    assert [noted.total for noted in found] == [one.digest for one in sums]
+    assert [noted.survivors for noted in found] == [EVERYBODY, without(1), (), ()]
+    assert [noted.n_vectors for noted in found] == [10, 9, 0, 8]
+    assert [noted.is_help for noted in found] == [False, False, False, True]
+    assert [noted.is_allowed for noted in found] == [False, True, False, False]
+    assert len(found[0].rows) == 32
+    assert found[0].rows == found[1].rows
+    assert len({noted.rows for noted in found}) == 3
+
+
 def test_it_is_asked_again_after_a_crash(tmp_path: Path) -> None:
     """The same total of the same rows was agreed to; other survivors, or rows that changed meanwhile, were not."""
     protocol, changed = masked(), ClientRows(FEATURES[:-1], LABELS[:-1])
