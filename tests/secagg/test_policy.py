@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -19,6 +20,7 @@ from secagg.dp import (
     NoisySum,
     PrivacyError,
     Release,
+    guarantee,
     make_room,
 )
 from secagg.errors import ConfigurationError, PolicyError
@@ -309,6 +311,20 @@ def test_less_noise_than_a_site_asks_for_is_refused(release: Release, times: int
     """All releases of a run count together; a price for another unit of privacy is no price."""
     with pytest.raises(PolicyError, match=complaint):
         replace(BOUND, noise=DEMAND).check(NOISY, releases=[release] * times)
+
+
+def test_a_demand_is_met_by_exactly_what_it_asks_for() -> None:
+    cost = guarantee([RELEASE], 1e-5).epsilon
+    NoiseDemand(epsilon=cost).check([RELEASE])
+    with pytest.raises(PolicyError, match="1 releases cost"):
+        NoiseDemand(epsilon=math.nextafter(cost, 0.0)).check([RELEASE])
+
+
+@pytest.mark.parametrize("bad", [{"epsilon": 0.0}, {"delta": 0.9}, {"unit": "row"}, {"adjacency": "both"}], ids=str)
+def test_an_impossible_demand_cannot_be_made(bad: dict[str, Any]) -> None:
+    NoiseDemand(epsilon=1.0, delta=1e-6)
+    with pytest.raises(PrivacyError):
+        NoiseDemand(**{"epsilon": 1.0} | bad)
 
 
 def test_shares_of_noise_count_on_no_more_honest_clients_than_the_sum() -> None:
