@@ -194,6 +194,14 @@ def test_a_series_id_is_bytes(wrong: object) -> None:
         MaskedSeries(clients=CLIENTS, series_id=wrong)  # type: ignore[arg-type]
 
 
+def test_a_series_id_takes_16_to_64_bytes() -> None:
+    for fine in (16, 64):
+        MaskedSeries(clients=CLIENTS, series_id=bytes(fine), threshold=4)
+    for wrong in (15, 65):
+        with pytest.raises(ConfigurationError, match=f"16 to 64 bytes, not {wrong}"):
+            MaskedSeries(clients=CLIENTS, series_id=bytes(wrong), threshold=4)
+
+
 def test_a_server_that_was_set_up_begins_its_own_sum_once() -> None:
     layout = Layout.of([("counts", 5, 1000)])
     server = MaskedServer(PLAIN_SERIES.sum(1, NOT_YET, b""))
