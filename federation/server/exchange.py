@@ -10,8 +10,8 @@ from typing import Protocol
 
 from federation.server.progress_log import ProgressLog
 from federation.site.errors import WireError
-from federation.site.messages import read_messages
-from secagg import PartyId
+from federation.site.messages import read_messages, signed
+from secagg import IdentityKey, PartyId
 
 NodeId = int
 """What an engine calls a node; it proves nothing of who is there."""
@@ -119,6 +119,7 @@ class Exchange:
     Args:
         transport: the engine's way to them.
         progress: where the run is followed.
+        identity: of the server, which signs every message.
         clock: seconds that only go forward.
         sleep: waits so many seconds.
     """
@@ -128,10 +129,12 @@ class Exchange:
         transport: Transport,
         progress: ProgressLog,
         *,
+        identity: IdentityKey,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._transport, self._progress, self._clock, self._sleep = transport, progress, clock, sleep
+        self._identity = identity
         self._number = 0
         self._lost: set[NodeId] = set()
         self._met: set[NodeId] = set()
@@ -165,6 +168,8 @@ class Exchange:
         """
         self._number += 1
         self._met.update(contents)
+        messages = {id(content): signed(self._identity, kind, content) for content in contents.values()}
+        contents = {node: messages[id(content)] for node, content in contents.items()}
         round_ = _Round(
             title=title,
             ends=self._clock() + deadlines.seconds,

@@ -58,7 +58,7 @@ def train(
         SecureSumError, AnalyticError: no total, or none that gives a model.
     """
     settings, progress = RunSettings.of(run_config), ProgressLog(folder / "progress.jsonl", log)
-    exchange = Exchange(transport, progress, clock=clock, sleep=sleep)
+    exchange = Exchange(transport, progress, identity=server.identity, clock=clock, sleep=sleep)
     try:
         return Training(settings, server, exchange, progress, clock=clock, sleep=sleep).run(folder)
     except Exception as error:

@@ -1,4 +1,8 @@
-"""What server and sites say to each other, as bytes that any engine may carry: an invitation, requests, answers."""
+"""Messages between server and sites, as bytes that any engine may carry: an invitation, requests, answers.
+
+Every message of the server travels in an envelope that its identity signed (``signed``, ``opened``): before a sum has
+begun nothing else tells a site that an invitation, or the end of a session, is the roster's server's.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,36 @@ from federation.site.errors import WireError
 from federation.site.invitation import Invitation
 from federation.site.results import RunResults
 from federation.site.site import Messages
+from secagg import IdentityKey
 from secagg.encoding import length_prefixed, split_parts
+from secagg.primitives.identity import is_signed
 
 CONTEXT, INVITE, STEP, END = KINDS = ("context", "invite", "step", "end")
 """The kinds of a server's messages: for the key holder's context, to a sum, in it, and when it is over."""
 
 _INVITATION, _MESSAGES = b"analytic-secagg/3 invitation", b"analytic-secagg/2 messages"
 _END = b"analytic-secagg/3 end"
+_SIGNED, _LABEL = b"analytic-secagg/1 signed", "message of the server"
 _PARTY_BYTES = 4
+
+
+def signed(identity: IdentityKey, kind: str, content: bytes) -> bytes:
+    """Return a message of this kind in an envelope that the server signed."""
+    return length_prefixed(_SIGNED, identity.sign(_LABEL, kind.encode(), content), content)
+
+
+def opened(server: bytes, kind: str, content: bytes) -> bytes:
+    """Return what is in an envelope of this kind, if the roster's server signed it; nothing in it is read before.
+
+    Raises:
+        WireError: it is none, or somebody else made or changed it, or took it for one of another kind.
+    """
+    parts = _parts(_SIGNED, 3, content)
+    if len(parts) != 3 or not is_signed(server, parts[1], _LABEL, kind.encode(), parts[2]):
+        raise WireError(
+            f"this message of the kind {kind!r} is not signed by the roster's server; nothing of it is read"
+        )
+    return parts[2]
 
 
 def write_invitation(invitation: Invitation, requests: Messages | None = None) -> bytes:

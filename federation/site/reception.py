@@ -14,6 +14,7 @@ from federation.site.messages import (
     END,
     INVITE,
     STEP,
+    opened,
     read_end,
     read_invitation,
     read_messages,
@@ -44,7 +45,7 @@ def respond(read_file: Callable[[], SiteFile], kind: str, read_content: Callable
         try:
             file = read_file()
             stack.enter_context(logged(file.log))
-            said = _answer(Site(file), kind, read_content())
+            said = _answer(Site(file), kind, opened(file.roster.server, kind, read_content()))
             LOG.info("answered a message of the kind %s with %d bytes", kind, len(said))
             return said
         except (Exception, SystemExit) as error:

@@ -26,6 +26,7 @@ from federation.server.exchange import Lost, Transport
 from federation.server.server_file import SERVER_VARIABLE, ServerFile
 from federation.server.training import train
 from federation.site.errors import REASONS, Refusal
+from federation.site.messages import opened, signed
 from federation.site.reception import respond
 from federation.site.site_file import SITES_VARIABLE, SiteFile
 from federation.trial import Trial
@@ -74,6 +75,7 @@ class Sites:
         deliveries: int = 1,
     ) -> None:
         self.files = {party: trial.site(party) / "site.toml" for party in trial.rows}
+        self._server = ServerFile.read(trial.folder / "server" / "server.toml").identity
         self.gone: set[int] = set()
         self.said: list[tuple[int, str, Said]] = []
         self._fate, self._tell, self._deliveries = fate, tell, deliveries
@@ -90,7 +92,8 @@ class Sites:
             raise GoneError
         if fate == "before":
             raise KilledError
-        content = self._tell(site, kind, read_content())
+        content = self._tell(site, kind, opened(self._server.public, kind, read_content()))
+        content = signed(self._server, kind, content)
         answers = {respond(read_file, kind, partial(bytes, content)) for _ in range(self._deliveries)}
         (said,) = answers
         self.said.append((site, kind, said))

@@ -21,13 +21,14 @@ from federation.server.server_file import ServerFile
 from federation.server.training import train
 from federation.site.errors import REASONS, Refusal
 from federation.site.invitation import Invitation
+from federation.site.messages import opened, signed
 from federation.site.reception import respond
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.state import FILE, PREPARE, Record, SessionFolder
 from federation.site.terms import Terms
 from federation.trial import Trial
-from secagg import new_session_id
+from secagg import IdentityKey, new_session_id
 
 CLIENTS = (1, 2, 3, 4, 5)
 
@@ -62,12 +63,14 @@ class Rehearsal:
         self,
         files: Mapping[int, Path],
         *,
+        identity: IdentityKey,
         is_gone: IsGone = lambda site, kind: False,
         tell: Tell = lambda site, kind, content: content,
         hear: Hear = lambda site, kind, content, said: said,
         deliveries: int = 1,
         n_online: tuple[int, ...] = (),
     ) -> None:
+        self._identity = identity
         self._files, self._is_gone, self._tell, self._hear, self._deliveries = files, is_gone, tell, hear, deliveries
         self._n_online = list(n_online) or [len(files)]
         self._sent: dict[str, tuple[int, str, bytes]] = {}
@@ -87,9 +90,10 @@ class Rehearsal:
         site, kind, content = self._sent.pop(ticket)
         if self._is_gone(site, kind):
             return Lost("the node is gone", may_return=True)
-        content = self._tell(site, kind, content)
+        content = self._tell(site, kind, opened(self._identity.public, kind, content))
+        message = signed(self._identity, kind, content)  # it is the server that lies
         for _ in range(self._deliveries):
-            said = respond(partial(SiteFile.read, self._files[site]), kind, partial(bytes, content))
+            said = respond(partial(SiteFile.read, self._files[site]), kind, partial(bytes, message))
             said = self._hear(site, kind, content, said)
         return Lost(REASONS[said]) if isinstance(said, Refusal) else said
 
@@ -103,7 +107,8 @@ class Rehearsal:
 def rehearse(folder: Path, config: Mapping[str, Any], **options: Any) -> Any:
     """The model of a run over the sites of ``folder``."""
     files = {int(path.parent.name[5:]): path for path in sorted(folder.glob("site-*/site.toml"))}
-    server, rehearsal = ServerFile.read(folder / "server" / "server.toml"), Rehearsal(files, **options)
+    server = ServerFile.read(folder / "server" / "server.toml")
+    rehearsal = Rehearsal(files, identity=server.identity, **options)
     output = server.output / "rehearsal"
     return train(config, server, rehearsal, output, clock=rehearsal.clock, sleep=rehearsal.sleep)
 
@@ -166,6 +171,11 @@ def invitation(**changes: Any) -> Invitation:
     learner = RunSettings.of(template_settings()).build_learner(len(CLIENTS))
     values: dict[str, Any] = {"mode": "masked", "session": new_session_id(), "clients": CLIENTS, "dropout": 0.4}
     return Invitation.make(Terms(**(values | changes)), learner, learner.init())
+
+
+def by_server(trial: Trial, kind: str, content: bytes) -> bytes:
+    """A message as the trial's server signs it."""
+    return signed(ServerFile.read(trial.folder / "server" / "server.toml").identity, kind, content)
 
 
 def site(trial: Trial, party: int, **options: Any) -> Site:

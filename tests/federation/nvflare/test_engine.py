@@ -16,7 +16,7 @@ from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.impl.wf_comm_server import WFCommServer
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
-from support.rehearsed import invitation, run_config
+from support.rehearsed import by_server, invitation, run_config
 
 from federation.nvflare.controller import SumController
 from federation.nvflare.executor import SITE_VARIABLE, SumExecutor
@@ -62,7 +62,7 @@ def executed(name: str, kind: str, content: bytes) -> Shareable:
 def test_a_site_answers_or_says_a_bland_code(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its own file, which the environment names; without one, with no more than that it cannot answer."""
     proposed = invitation()
-    content = write_invitation(proposed)
+    content = by_server(trial, INVITE, write_invitation(proposed))
     monkeypatch.delenv(SITES_VARIABLE, raising=False)
     monkeypatch.delenv(SITE_VARIABLE, raising=False)
     assert answer_of(executed("site-2", INVITE, content)) == Lost(REASONS[Refusal.FAILED])

@@ -13,6 +13,7 @@ import pytest
 from federation.server.exchange import Deadlines, Exchange, Lost, Transport
 from federation.server.progress_log import ProgressLog
 from federation.site.messages import STEP, read_messages, write_messages
+from secagg import IdentityKey
 
 SESSION = bytes(16)
 
@@ -67,7 +68,8 @@ class SlowNodes:
 
 
 def exchange(nodes: Transport, clock: Clock, tmp_path: Path) -> Exchange:
-    return Exchange(nodes, ProgressLog(tmp_path / "progress.jsonl"), clock=clock, sleep=clock.sleep)
+    progress = ProgressLog(tmp_path / "progress.jsonl")
+    return Exchange(nodes, progress, identity=IdentityKey.generate(), clock=clock, sleep=clock.sleep)
 
 
 def ask(running: Exchange, nodes: Iterable[int], deadlines: Deadlines) -> list[int]:

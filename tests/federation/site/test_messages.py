@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.rehearsed import CLIENTS, announced, by_server, invitation, site
 
 from analytic.afl import AFL
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
-from federation.site.errors import WireError
+from federation.site.errors import Refusal, WireError
 from federation.site.invitation import Invitation
 from federation.site.messages import (
+    END,
+    INVITE,
+    STEP,
+    opened,
     read_end,
     read_invitation,
     read_messages,
+    signed,
     write_end,
     write_invitation,
     write_messages,
 )
+from federation.site.reception import respond
 from federation.site.roster import Roster
+from federation.site.site_file import SiteFile
 from federation.site.terms import Terms
+from federation.trial import Trial
+from secagg import IdentityKey
 from secagg.encoding import length_prefixed, split_parts
 from secagg.errors import ConfigurationError
 
@@ -35,6 +46,15 @@ PARTIES = st.dictionaries(st.integers(1, 2**32 - 1), st.binary(max_size=100), ma
 @given(messages=PARTIES, session=st.binary())
 def test_messages_come_back(messages: dict[int, bytes], session: bytes) -> None:
     assert read_messages(write_messages(messages, session=session)) == (session, messages)
+
+
+@given(content=st.binary(), kind=st.sampled_from([INVITE, STEP, END]))
+def test_an_envelope_is_of_its_signer_and_kind(content: bytes, kind: str) -> None:
+    server, message = IdentityKey(bytes(32)), signed(IdentityKey(bytes(32)), kind, content)
+    assert opened(server.public, kind, message) == content
+    for key, other in ((IdentityKey(b"x" * 32).public, kind), (server.public, "context")):
+        with pytest.raises(WireError, match="is not signed by the roster's server"):
+            opened(key, other, message)
 
 
 @given(requests=PARTIES)
@@ -150,3 +170,50 @@ def test_all_that_a_client_received_is_in_its_context() -> None:
     digests = {protocol.digest for protocol in agreed}  # type: ignore[attr-defined]
     assert len(layouts) == 1
     assert len(digests) == 3
+
+
+def held(trial: Trial, party: int) -> int:
+    """How many sessions a site keeps."""
+    found = site(trial, party).look()
+    return 0 if found is None else found[1]
+
+
+HELPERS = {"masked": (), "committee": (101, 102)}
+
+
+@pytest.mark.parametrize("by", ["nobody", "a stranger", "the network, one bit", "the network, another kind"])
+@pytest.mark.parametrize("mode", ["masked", "committee"])
+def test_an_invitation_that_the_server_did_not_sign_moves_no_site(by: str, mode: str, trial: Trial) -> None:
+    """Without the check one message from anybody made a committee's sites upload and counted their rows as used."""
+    content = write_invitation(announced(trial, invitation(mode=mode, helpers=HELPERS[mode], min_survivors=3)))
+    good = by_server(trial, INVITE, content)
+    changed = bytearray(good)
+    changed[len(changed) // 2] ^= 1
+    forged = {
+        "nobody": content,
+        "a stranger": signed(IdentityKey.generate(), INVITE, content),
+        "the network, one bit": bytes(changed),
+        "the network, another kind": by_server(trial, END, content),
+    }[by]
+    for party in CLIENTS:
+        file = partial(SiteFile.read, trial.site(party) / "site.toml")
+        assert respond(file, INVITE, partial(bytes, forged)) is Refusal.BAD_MESSAGE
+        assert site(trial, party).count_totals() == (0, 0)
+        assert held(trial, party) == 0
+    for party in CLIENTS:  # and the server's own does
+        file = partial(SiteFile.read, trial.site(party) / "site.toml")
+        assert isinstance(respond(file, INVITE, partial(bytes, good)), bytes)
+
+
+def test_nobody_but_the_server_ends_a_session(trial: Trial) -> None:
+    proposed = invitation()
+    file = partial(SiteFile.read, trial.site(1) / "site.toml")
+    assert isinstance(
+        respond(file, INVITE, partial(bytes, by_server(trial, INVITE, write_invitation(proposed)))), bytes
+    )
+    end = write_end(proposed.session)
+    for forged in (end, signed(IdentityKey.generate(), END, end), by_server(trial, STEP, end)):
+        assert respond(file, END, partial(bytes, forged)) is Refusal.BAD_MESSAGE
+        assert held(trial, 1) == 1
+    assert isinstance(respond(file, END, partial(bytes, by_server(trial, END, end))), bytes)
+    assert held(trial, 1) == 0

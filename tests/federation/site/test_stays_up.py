@@ -8,7 +8,7 @@ import stat
 from functools import partial
 
 import pytest
-from support.rehearsed import edit, invitation, is_exact, rehearse, run_config, site
+from support.rehearsed import by_server, edit, invitation, is_exact, rehearse, run_config, site
 
 from federation.__main__ import main
 from federation.flower.__main__ import main as deploy
@@ -24,7 +24,7 @@ def test_the_log_is_lines_of_json_without_rows_or_keys(trial: Trial) -> None:
     """As any engine speaks to the site: one good message and one that is none."""
     edit(trial, 1, ('state = "state"', 'state = "state"\nlog = "log.jsonl"'))
     folder = trial.site(1)
-    content = write_invitation(invitation())
+    content = by_server(trial, INVITE, write_invitation(invitation()))
     for said in (content, content[:-1]):
         answer = respond(partial(SiteFile.read, folder / "site.toml"), INVITE, partial(bytes, said))
     assert answer is Refusal.BAD_MESSAGE
