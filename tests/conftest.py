@@ -23,6 +23,17 @@ settings.register_profile("nightly", max_examples=5000, deadline=None, print_blo
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests of a mode whose extra is not installed, where a parameter names the mode."""
+    from federation.modes import MODES
+
+    missing = {name: mode.missing_extra for name, mode in MODES.items() if mode.missing_extra}
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
+        for name in missing.keys() & {value for value in parameters if isinstance(value, str)}:
+            item.add_marker(pytest.mark.skip(reason=f"needs the extra: {missing[name]}"))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Give a file that makes fixtures for all its tests to one process, and every other test to whoever has time.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.extras import needs
 from support.parties import key_of, sealed_to
 
 from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PlainSum, SumProtocol, seed_of_beacon
@@ -228,6 +229,7 @@ def test_what_falls_short_is_refused(policy: ClientPolicy, protocol: SumProtocol
 
 
 def test_a_key_holder_that_could_confirm_a_guess_is_accepted_only_on_purpose() -> None:
+    needs("tenseal")
     unmasked = PlainSum(layout=LAYOUT, clients=(1, 2, 3), session_id=bytes(16), min_survivors=3)
     ckks, bfv = encrypted(unmasked, "ckks").protocol, encrypted(unmasked, "bfv").protocol
     both = frozenset({"ckks", "bfv"})

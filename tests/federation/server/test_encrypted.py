@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from support.extras import needs
 from support.parties import knows
 from support.rehearsed import (
     edit_all,
@@ -50,6 +51,9 @@ from secagg.wire import MessageType, message_type, seal_frame
 ENCRYPTED = [name for name, mode in MODES.items() if mode.helper is KEY_HOLDER]
 HOLDER_SITE = 5
 """The site of the key holder, which is a client too."""
+
+
+needs("tenseal")
 
 
 def question(mode: str = "bfv", **changes: Any) -> Invitation:

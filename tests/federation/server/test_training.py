@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.extras import needs
 from support.rehearsed import IsGone, events, is_exact, rehearse, run_config, vanishes
 
 from analytic.model_files import load_model
@@ -43,6 +44,7 @@ def misses(party: int, kind: str, *numbers: int) -> IsGone:
 
 def test_a_key_holder_that_missed_its_last_word_as_a_client_still_decrypts(trial: Trial) -> None:
     """Node 5 is lost when survivors are agreed on; the next round asks it alone."""
+    needs("tenseal")
     rehearse(trial.folder, run_config(mode="masked+bfv"), is_gone=misses(5, STEP, 4))
     is_exact(trial, [1, 2, 3, 4, 5])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
+from support.extras import needs
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum, PlainSum
 from secagg.carriers import choose_parameters, dither, encrypted, generate_contexts, seal
@@ -13,6 +14,8 @@ from secagg.carriers.noise import ROUNDING_WIDTH
 from secagg.carriers.parameters import Scheme
 from secagg.carriers.vector_cipher import VectorCipher
 from secagg.ring import RingVector
+
+needs("tenseal")
 
 LAYOUT = Layout.of([("gram", 16 * 4096, 2**18)])
 CLIENTS = (1, 2)
