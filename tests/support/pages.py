@@ -84,6 +84,11 @@ class Browser:
     calls: int = 0
 
     def call(self, method: str, **parameters: Any) -> Any:
+        answer = self._answer(method, **parameters)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def _answer(self, method: str, **parameters: Any) -> dict[str, Any]:
         self.calls += 1
         message = {"id": self.calls, "method": method, "params": parameters}
         self.to_browser.write(json.dumps(message | ({"sessionId": self.session} if self.session else {})).encode())
@@ -91,8 +96,7 @@ class Browser:
         self.to_browser.flush()
         while (answer := self._read()).get("id") != self.calls:
             pass
-        assert "error" not in answer, answer
-        return answer["result"]
+        return answer
 
     def open(self, file: Path) -> None:
         self.visit(file.as_uri())
@@ -111,9 +115,13 @@ class Browser:
 
     def evaluate(self, expression: str) -> Any:
         """Works although the page itself allows no scripts."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
+        for _ in range(100):
+            answer = self._answer("Runtime.evaluate", expression=expression, returnByValue=True)
+            if answer.get("error", {}).get("message") != "Inspected target navigated or closed":  # a page sent it on
+                break
+        assert "error" not in answer, answer
+        assert "exceptionDetails" not in answer["result"], answer
+        return answer["result"]["result"].get("value")
 
     def show_at(self, width: int, *, scheme: str = "light", media: str = "screen") -> None:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
