@@ -179,7 +179,9 @@ def test_the_threshold_of_a_complete_graph_is_the_lowest_above_half_of_all_and_t
         for corrupt in range(n):
             assumptions = Assumptions(corruption=corrupt / n, dropout=0.0, malicious_server=True)
             assert assumptions.corrupt(n) == corrupt
-            threshold = complete_plan(n, assumptions).threshold
+            plan = complete_plan(n, assumptions)
+            assert plan.log2_opened == plan.log2_split == plan.log2_stuck == float("-inf")
+            threshold = plan.threshold
             assert 2 * threshold > n + corrupt
             assert 2 * (threshold - 1) <= n + corrupt
             planned += 1
