@@ -48,7 +48,8 @@ def _report(site: SiteFile) -> Iterator[str]:
             known = named or one.survivors
             whom = f"clients {', '.join(map(str, known))}" if known else "clients that this site was not shown"
             allowed = "; its owner allowed it beside those that cost nothing" * one.is_allowed
-            yield f"  sum {name}, rows {one.rows.hex()[:8]}, with {whom}; {proof}{allowed}"
+            computed = f"configuration {one.configuration.hex()[:NAME_DIGITS]}" if one.configuration else "unnamed"
+            yield f"  sum {name} ({computed}), rows {one.rows.hex()[:8]}, with {whom}; {proof}{allowed}"
         for name, (named, proof) in receipts.items():
             why = f"its sum is not in the journal, which lies in {site.state}: was that lost?" if named else proof
             yield f"  receipt {name}: {why}"

@@ -13,8 +13,10 @@ import numpy as np
 
 from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
+from federation.configurations import configuration_digest
 from federation.datasets import Dataset
 from federation.modes import MODES
+from federation.server.run_settings import RunSettings, template_settings
 from federation.site.errors import SiteFileError
 from federation.site.key_files import write_secret
 from federation.site.roster import Roster
@@ -56,9 +58,12 @@ data = "rows.npz"
 learners = ["afl"]
 """
 
-JOURNAL = """
+OPEN = """\
+configurations = "any"  # the rows of a trial are public; a deployment leaves this to the roster
+
 [journal]
-further_totals = 1000000  # the rows of a trial are public; a deployment leaves this out
+further_totals = 1000000  # and leaves this out
+refused_tries = 1000000
 """
 
 HELPER = """
@@ -113,7 +118,9 @@ class Trial:
         n_sites: int,
         n_helpers: int,
         are_helpers_apart: bool = False,
+        are_rows_public: bool = False,
         of_clients: str = "",
+        settings: Mapping[str, Any] | None = None,
     ) -> Trial:
         """A folder with ``server``, ``site-1`` to ``site-n`` and, where helpers stand apart, ``helper-101`` and so on.
 
@@ -125,7 +132,9 @@ class Trial:
             n_sites: how many clients.
             n_helpers: how many helpers of a committee.
             are_helpers_apart: whether helpers are hosts of their own.
+            are_rows_public: let sites take part in whatever is computed, as often as they are asked.
             of_clients: more tables for the file of each client.
+            settings: of the run that owners agree on, where they differ from ``fitted_settings``.
 
         Raises:
             SiteFileError: too few sites, or more helpers than sites.
@@ -139,10 +148,12 @@ class Trial:
         clients = {party: IdentityKey.generate(os_entropy) for party in range(1, n_sites + 1)}
         helpers = {FIRST_HELPER + place: IdentityKey.generate(os_entropy) for place in range(n_helpers)}
         key_holder = IdentityKey.generate(os_entropy)
+        agreed = RunSettings.of(template_settings() | fitted_settings(dataset, n_sites) | dict(settings or {}))
         roster = Roster(
             server=server.public,
             beacon=os_entropy(BEACON_BYTES),
             corrupt_helpers=(n_helpers - 1) // 3 if n_helpers > 3 else None,
+            configurations=(configuration_digest(agreed.private_learner(n_sites)),),
             clients={party: key.public for party, key in clients.items()},
             beside={
                 "helpers": {party: key.public for party, key in helpers.items()},
@@ -156,7 +167,8 @@ class Trial:
             test_rows=deal(ClientRows(dataset.x_test, dataset.y_test), n_sites),
         )
         for party, identity in clients.items():
-            _write_site(trial.site(party), roster, CLIENT.format(party=party), of_clients)
+            said = CLIENT.format(party=party) + (OPEN if are_rows_public else "")
+            _write_site(trial.site(party), roster, said, of_clients)
             write_secret(trial.site(party) / "identity.key", identity.secret)
             trial.give_rows(party, trial.rows[party])
         for place, (party, identity) in enumerate(helpers.items(), start=1):

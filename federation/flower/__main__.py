@@ -76,16 +76,21 @@ def _rehearse(options: RehearseOptions) -> int:
         raise UsageError(
             f"a rehearsal needs Flower, and there is no module {error.name}; pip install 'analytic-secagg[flower]'"
         ) from error
-    config = _app_config(options.folder / "app" / "pyproject.toml")
+    config = app_config(options.folder / "app")
     rehearse(options.folder, config | overrides(options.settings, config))
     print(f"the model is in {options.folder / 'server' / 'models' / 'rehearsal' / 'model.safetensors'}")
     return 0
 
 
-def _app_config(path: Path) -> dict[str, Any]:
-    """The configuration of the app in a trial's folder."""
+def app_config(folder: Path) -> dict[str, Any]:
+    """The settings that an app runs with where nobody overrides them.
+
+    Raises:
+        SiteFileError: the folder holds no such app.
+    """
+    path = folder / "pyproject.toml"
     if not path.exists():
-        raise SiteFileError(f"a rehearsal needs {path}, which is not there; make a folder with the command trial")
+        raise SiteFileError(f"an app has {path}, which is not there; make a folder with the command app or trial")
     try:
         return dict(read_toml(path)["tool"]["flwr"]["app"]["config"])
     except KeyError as error:
@@ -119,7 +124,7 @@ trial/server/models/rehearsal.
         options=RehearseOptions,
         run=_rehearse,
     ),
-    *site_commands("python -m federation.flower"),
+    *site_commands("python -m federation.flower", app_config),
     Command(
         name="app",
         summary="copy the thin Flower app into a new folder",

@@ -13,7 +13,7 @@ from federation.datasets import Dataset
 from federation.errors import UsageError
 from federation.flower.certificates import node_key_pair
 from federation.site.key_files import write_new
-from federation.trial import JOURNAL, Trial, fitted_settings, new_folder
+from federation.trial import Trial, fitted_settings, new_folder
 
 CONFIG = """\
 [superlink]
@@ -39,7 +39,7 @@ def make_trial(folder: Path, dataset: Dataset, *, n_sites: int, n_helpers: int, 
     with new_folder(folder):
         copy_template(folder / "app")
         _write_tls(folder, address)
-        trial = Trial.fill(folder, dataset, n_sites=n_sites, n_helpers=n_helpers, of_clients=JOURNAL)
+        trial = Trial.fill(folder, dataset, n_sites=n_sites, n_helpers=n_helpers, are_rows_public=True)
         _fit_app(folder / "app" / "pyproject.toml", fitted_settings(dataset, n_sites))
         for party in trial.rows:
             secret, public = node_key_pair()

@@ -82,6 +82,7 @@ def make_trial(folder: Path, dataset: Dataset, options: DemoOptions) -> Trial:
         n_helpers=N_HELPERS,
         are_helpers_apart=True,
         of_clients=private if options.epsilon else "",
+        settings={"epsilon": options.epsilon},
     )
     for party in trial.rows if options.epsilon else ():
         site = SiteFile.read(trial.site(party) / "site.toml")

@@ -100,7 +100,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         options=NVFlareTrialOptions,
         run=_trial,
     ),
-    *site_commands(PROG),
+    *site_commands(PROG, read_job),
     Command(
         name="job",
         summary="write a job's folder: settings alone, no code",

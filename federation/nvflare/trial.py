@@ -7,7 +7,7 @@ from pathlib import Path
 from federation.datasets import Dataset
 from federation.nvflare.job import write_job
 from federation.server.run_settings import template_settings
-from federation.trial import JOURNAL, Trial, fitted_settings, new_folder
+from federation.trial import Trial, fitted_settings, new_folder
 
 PROJECT = """\
 api_version: 3
@@ -35,7 +35,7 @@ def make_trial(folder: Path, dataset: Dataset, *, n_sites: int, n_helpers: int, 
         SiteFileError: as ``Trial.create``.
     """
     with new_folder(folder):
-        trial = Trial.fill(folder, dataset, n_sites=n_sites, n_helpers=n_helpers, of_clients=JOURNAL)
+        trial = Trial.fill(folder, dataset, n_sites=n_sites, n_helpers=n_helpers, are_rows_public=True)
         clients = "".join(CLIENT.format(name=trial.site(party).name) for party in trial.rows)
         (folder / "project.yml").write_text(PROJECT.format(port=port, clients=clients), encoding="utf-8")
         write_job(folder / "job", {"run": template_settings() | fitted_settings(dataset, n_sites)})

@@ -254,6 +254,18 @@ class RunSettings(StrictModel):
         except (AnalyticError, UsageError, ValueError) as error:
             raise RunSettingsError(f"{self.learner} cannot be set up like this: {error}") from error
 
+    def private_learner(self, n_clients: int) -> AnalyticLearner[Any]:
+        """The learner as sums are made of it: its private form where the run has noise.
+
+        Raises:
+            RunSettingsError: parameters that it cannot have.
+        """
+        learner, plan = self.build_learner(n_clients), self.privacy
+        try:
+            return learner if plan is None else plan.apply(learner).learner
+        except (PrivacyError, AnalyticError) as error:
+            raise RunSettingsError(f"noise cannot be set up like this: {error}") from error
+
     def _learner_options(self) -> Mapping[str, Any]:
         entry = LEARNERS[self.learner]
         return parse_options(self.options.split(), [entry])[entry.name]

@@ -14,6 +14,7 @@ from typing import Any
 
 from analytic.model_files import model_from_bytes, model_to_bytes, save_model
 from federation.audit_plan import BoundPlan
+from federation.configurations import configuration_digest
 from federation.console.output_files import OutputFile
 from federation.federation import Federation, Step, SumRecord
 from federation.modes import MODES
@@ -97,6 +98,8 @@ class Training:
             privacy=self._privacy,
             max_client_rows=server.roster.max_client_rows,
         )
+        digest = configuration_digest(self._federation.learner)
+        self._progress.say("configuration", sha256=digest.hex(), agreed=digest in server.roster.configurations)
         self._session = self._failure = b""
         self._plan = None if server.plan is None else BoundPlan.read(server.plan)
         self._invitation: Invitation | None = None
@@ -264,6 +267,7 @@ class Training:
             "started": self._began,
             "mode": self._settings.mode,
             "learner": learner.name,
+            "configuration": configuration_digest(learner).hex(),
             "survivors": [list(one.survivors) for one in self._federation.sums],
             "weights_sha256": weights,
             **proof,

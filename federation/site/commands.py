@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -11,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from analytic.row_format import ColumnMap, RowFormat
+from federation.configurations import configuration_digest, described
 from federation.console.arguments import file, natural, whole
 from federation.console.declaration import Command, option
 from federation.datasets import BUNDLED
 from federation.modes import MODES, HelperRole, helper_roles
+from federation.server.run_settings import RunSettings, overrides
 from federation.site.errors import SiteFileError
 from federation.site.key_files import write_secret
 from federation.site.roster import Roster
@@ -26,11 +30,12 @@ from secagg.dp import Ledger
 from secagg.primitives.identity import IdentityKey
 
 
-def site_commands(prog: str) -> tuple[Command[Any], ...]:
-    """Return the commands ``identity``, ``epoch``, ``roster``, ``check-site`` and ``ledger``.
+def site_commands(prog: str, settings_of: Callable[[Path], dict[str, Any]]) -> tuple[Command[Any], ...]:
+    """Return the commands ``identity``, ``epoch``, ``roster``, ``configuration``, ``check-site`` and ``ledger``.
 
     Args:
         prog: the command line that lists them, for the examples.
+        settings_of: reads the settings of a run from the folder in which an engine keeps them.
     """
     return (
         Command(
@@ -63,6 +68,18 @@ def site_commands(prog: str) -> tuple[Command[Any], ...]:
 """,
             options=RosterOptions,
             run=_roster,
+        ),
+        Command(
+            name="configuration",
+            summary="print what a run computes of everybody's rows, and the digest by which a roster agrees to it",
+            examples=f"""examples:
+  {prog} configuration trial/app trial/server/roster.toml
+      the folder of the run's settings, and the roster, whose number of clients is part of it
+  {prog} configuration trial/app trial/server/roster.toml 'ridge=0.5'
+      with other settings; every owner runs it, and compares the digest with the one in the roster
+""",
+            options=ConfigurationOptions,
+            run=partial(_configuration, settings_of=settings_of),
         ),
         Command(
             name="check-site",
@@ -117,6 +134,17 @@ class RosterOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigurationOptions:
+    """Of the command ``configuration``."""
+
+    folder: Path = option("of a run's settings: an app, or a job", file, positional=True, metavar="FOLDER")
+    roster: Path = option("the roster, TOML", file, positional=True, metavar="ROSTER")
+    settings: str = option(
+        "overrides of the settings, as one word", str, default="", positional=True, metavar="SETTINGS"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOptions:
     """Of the commands ``check-site`` and ``ledger``."""
 
@@ -143,7 +171,29 @@ def _roster(options: RosterOptions) -> int:
     roster = Roster.read(options.file)
     beside = [_listed(role, roster) for role in helper_roles()]
     print(", ".join([f"{len(roster.clients)} clients", *beside]))
+    for digest in roster.configurations:
+        print(f"configuration {digest.hex()}")
+    if not roster.configurations:
+        print("no configuration: its sites take part in nothing that their own files do not name")
+    if roster.columns:
+        print(f"columns {roster.columns}")
     print(f"fingerprint {roster.fingerprint}")
+    return 0
+
+
+def _configuration(options: ConfigurationOptions, *, settings_of: Callable[[Path], dict[str, Any]]) -> int:
+    roster, config = Roster.read(options.roster), settings_of(options.folder)
+    settings = RunSettings.of(config | overrides(options.settings, config))
+    learner = settings.private_learner(len(roster.clients))
+    digest = configuration_digest(learner)
+    print(json.dumps(described(learner), indent=2))
+    print(f"configuration {digest.hex()}")
+    if digest in roster.configurations:
+        print(f"{options.roster} agrees to it")
+    else:
+        pinned = ", ".join(f'"{one.hex()}"' for one in (*roster.configurations, digest))
+        print(f"{options.roster} does not agree to it; if all owners do, let every copy say, above its tables:")
+        print(f"configurations = [{pinned}]")
     return 0
 
 
@@ -164,6 +214,7 @@ def _check_site(options: SiteOptions) -> int:
     for own in site.helpers:
         print(f"{own.role.name} {own.party}: key fits the roster")
     if site.client is not None:
+        print(f"configurations: {_agreed(site)}")
         rows = site.client.rows()
         print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
         if site.client.columns is not None:
@@ -178,6 +229,16 @@ def _check_site(options: SiteOptions) -> int:
             print(f"{mode}: declined until this host has more: {missing}")
     _warn_of_idle_roles(site)
     return 0
+
+
+def _agreed(site: SiteFile) -> str:
+    """What may be computed of a site's rows."""
+    agreed = site.configurations
+    if isinstance(agreed, str):
+        return "any: the server chooses what is computed, and a crafted choice shows single rows in a total"
+    if not agreed:
+        return "none; the roster and [client] name none, and so this site takes part in nothing"
+    return ", ".join(digest.hex() for digest in agreed)
 
 
 def _warn_of_unlike_columns(schema: TableSchema, features: Any) -> None:

@@ -1,9 +1,10 @@
 """What a site's rows have been given to, so that no two totals give a client away by their difference.
 
 The question that the journal answers is whether these rows may enter this total. What counts is what may have been
-released, whatever the learner, the format or the mode: rows enter one total. A further one costs nothing where nobody
-learns more about few clients from it, which takes survivors that were signed; everything else is for the site's owner
-to allow, by number. Whether the noise of a total is paid for is another question, and a ledger's.
+released, whatever the mode: rows enter one total. A further one costs nothing where it is computed as one before was,
+or is a later sum of its run, and nobody learns more about few clients from it, which takes survivors that were signed;
+everything else, such as another learner or format, is for the site's owner to allow, by number. Whether the noise of a
+total is paid for is another question, and a ledger's.
 
 Why this holds against a server that lies, and what it rests on: ``docs/explanation/differencing.md``.
 """
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +40,9 @@ _OWNER_BYTES = 16
 _HELPED = b"helped"
 """What totals are of that this party helped to release: their vectors are known by owner and rows, in any cohort."""
 
+NOISE = b"noise"
+"""What is computed where each total has noise of its own: a ledger counts these, whatever they compute."""
+
 _Vector = PartyId | tuple[bytes, bytes]
 """In a client's entries a survivor; in a helper's a survivor's key and rows."""
 
@@ -48,13 +54,17 @@ class RunPlace:
     Args:
         session: its session; the sums of a series share one.
         previous: the session that the server names as this run's sum before; empty where there is none.
-        configuration: the learner's, before its first sum.
+        configuration: the digest of the learner's configuration.
+        computed: the digest of all that determines the sum: configuration and model.
+        has_noise: whether its total has noise.
         grown: how many bytes the configuration and all that was learned so far take: more with each sum.
     """
 
     session: bytes
     previous: bytes = b""
-    configuration: bytes = field(default=b"", repr=False)
+    configuration: bytes = b""
+    computed: bytes = b""
+    has_noise: bool = False
     grown: int = 0
 
 
@@ -66,6 +76,7 @@ class _Entry:
         subject: the fingerprint of the rows.
         cohort: that of the cohort and its keys.
         run: the first session of the run; empty where nobody said one.
+        computed: see ``RunPlace``; ``NOISE`` where the total has some.
         grown: see ``RunPlace``.
         survivors: whose total it is, or of which vectors; None where that was not shown.
         is_allowed: whether it took one of the totals that the owner allows.
@@ -75,6 +86,7 @@ class _Entry:
     subject: bytes
     cohort: bytes
     run: bytes
+    computed: bytes
     grown: int
     survivors: frozenset[_Vector] | None
     is_allowed: bool = False
@@ -94,6 +106,7 @@ class NotedTotal:
         rows: the fingerprint of the rows that are in it; under the journal's own key it tells nothing of them.
         survivors: whose total it is; empty where that was not shown, and where a helper's entry names nobody.
         n_vectors: how many clients are in it; 0 where that was not shown.
+        configuration: the digest of the learner's configuration; empty where this site helped, or nobody said one.
         is_help: whether this site helped to release it, and no rows of its own are meant.
         is_allowed: whether it took one of the totals that the owner allows.
     """
@@ -102,6 +115,7 @@ class NotedTotal:
     rows: bytes
     survivors: tuple[PartyId, ...]
     n_vectors: int
+    configuration: bytes
     is_help: bool
     is_allowed: bool
 
@@ -115,10 +129,36 @@ class Journal:
         folder: where it is kept, for as long as the rows are used: without it they count as new.
         policy: how many clients a total must leave; what totals combine to must leave as many.
         further_totals: how many totals the owner allows beside those that cost nothing.
+        refused_tries: how many computations may turn out not to fit the rows.
     """
 
-    def __init__(self, folder: SessionFolder, *, policy: ClientPolicy, further_totals: int = 0) -> None:
-        self._folder, self._policy, self._further_totals = folder, policy, further_totals
+    def __init__(
+        self, folder: SessionFolder, *, policy: ClientPolicy, further_totals: int = 0, refused_tries: int = 3
+    ) -> None:
+        self._folder, self._policy = folder, policy
+        self._further_totals, self._refused_tries = further_totals, refused_tries
+
+    @contextmanager
+    def trying(self, rows: ClientRows, place: RunPlace) -> Iterator[None]:
+        """Count a computation that does not fit these rows: that a site is silent tells the server so.
+
+        The try is on the disk before the rows are touched, and gone again once they fitted.
+
+        Raises:
+            ConsentRefusedError: too many did not; one that did not fit before may be tried again.
+        """
+        tried = (place.computed, self._fingerprint(rows)[0])
+        if not self._folder.run("SELECT 1 FROM tries WHERE (computed, subject) = (?, ?)", *tried):
+            ((n_refused,),) = self._folder.run("SELECT count(*) FROM tries")
+            if n_refused >= self._refused_tries:
+                raise ConsentRefusedError(
+                    f"{n_refused} computations did not fit this site's rows, each of which told the server something "
+                    "of them, and no further one is tried; look into this site's log for what did not fit, and raise "
+                    "refused_tries under [journal] if its owner agrees"
+                )
+            self._folder.run("INSERT INTO tries VALUES (?, ?)", *tried)
+        yield
+        self._folder.run("DELETE FROM tries WHERE (computed, subject) = (?, ?)", *tried)
 
     def note(self, protocol: SumProtocol, rows: ClientRows, place: RunPlace | None = None) -> None:
         """Note of which rows a client's vector in a sum is; once this returns it survives a crash.
@@ -129,11 +169,12 @@ class Journal:
             place: where the sum stands in a run; None for a sum by itself.
         """
         run = b"" if place is None else self._run_of(place)
-        session, configuration, grown = (b"", b"", 0) if place is None else (place.session, _of(place), place.grown)
+        own = RunPlace(session=b"") if place is None else place
         subject, tags = self._fingerprint(rows)
         self._folder.run("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", subject, tags)
-        values = (protocol.digest, subject, session, configuration, run, grown)
-        self._folder.run("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?, ?)", *values)
+        computed = NOISE if own.has_noise else own.computed
+        values = (protocol.digest, subject, own.session, own.configuration, run, own.grown, computed)
+        self._folder.run("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?, ?, ?)", *values)
 
     def rows_of(self, protocol: SumProtocol) -> bytes:
         """What a committee's helpers shall know the rows by that were noted for a sum (``PartySecrets.rows``).
@@ -156,7 +197,7 @@ class Journal:
         earlier = self._earlier(new.subject)
         known = [entry for entry in earlier if entry.is_comparable(new)]
         is_free_for_some = len(known) == len(earlier) or any(entry.is_clean for entry in known)
-        if not is_free_for_some and not _of_its_run(new, known):
+        if _computes_more(new, earlier) or not (is_free_for_some or _of_its_run(new, known)):
             reason = self._reason_against(new, earlier, len(protocol.clients))
             self._take_one_allowed(reason, earlier, len(protocol.clients))
 
@@ -188,7 +229,7 @@ class Journal:
             for party in survivors
         }
         known = frozenset[_Vector]((owner, (rows or {}).get(party, unknown)) for party, owner in owners.items())
-        new = _Entry(subject=_HELPED, cohort=b"", run=b"", grown=0, survivors=known)
+        new = _Entry(subject=_HELPED, cohort=b"", run=b"", computed=b"", grown=0, survivors=known)
         self._enter(protocol, new, b"".join(owner + of for owner, of in sorted(known)))  # type: ignore[misc]
 
     def free(self, protocol: SumProtocol, proof: bytes) -> None:
@@ -214,8 +255,9 @@ class Journal:
     def totals(self) -> list[NotedTotal]:
         """Return what is in it, in the order in which it was agreed to."""
         found = []
-        for total, written, subject, allowed in self._folder.run(
-            "SELECT total, survivors, subject, allowed FROM totals ORDER BY rowid"
+        for total, written, subject, allowed, configuration in self._folder.run(
+            "SELECT total, survivors, totals.subject, allowed, coalesce(vectors.configuration, x'') "
+            "FROM totals LEFT JOIN vectors USING (total) ORDER BY totals.rowid"
         ):
             is_help = subject == _HELPED
             survivors = () if is_help else tuple(sorted(_read(written) or ()))
@@ -225,6 +267,7 @@ class Journal:
                     rows=subject,
                     survivors=survivors,
                     n_vectors=len(_vectors(written)) if is_help else len(survivors),
+                    configuration=b"" if is_help else configuration,
                     is_help=is_help,
                     is_allowed=bool(allowed),
                 )
@@ -233,28 +276,39 @@ class Journal:
 
     def _noted(self, protocol: SumProtocol, survivors: frozenset[_Vector] | None) -> _Entry:
         """A client's part in a total of these survivors."""
-        noted = self._folder.run("SELECT subject, run, grown FROM vectors WHERE total = ?", protocol.digest)
+        noted = self._folder.run("SELECT subject, run, computed, grown FROM vectors WHERE total = ?", protocol.digest)
         if not noted:
             raise ConsentRefusedError(
                 "the journal must know of which rows a vector is, and was told of none for this sum: call note() "
                 "before the vector leaves; or its file was lost, then begin a new session"
             )
-        subject, run, grown = noted[0]
-        return _Entry(subject=subject, cohort=_cohort(protocol), run=run, grown=grown, survivors=survivors)
+        subject, run, computed, grown = noted[0]
+        cohort = _cohort(protocol)
+        return _Entry(subject=subject, cohort=cohort, run=run, computed=computed, grown=grown, survivors=survivors)
 
     def _enter(self, protocol: SumProtocol, new: _Entry, written: bytes) -> None:
         what = (protocol.digest, written, new.subject)
         if self._folder.run("SELECT 1 FROM totals WHERE (total, survivors, subject) = (?, ?, ?)", *what):
             return  # this was agreed to, and what was said then perhaps lost
         earlier = self._earlier(new.subject)
+        new = self._joined(protocol, new, earlier)
         is_clean, is_allowed = _adds_nothing(new, [entry for entry in earlier if entry.is_clean]), False
+        is_clean = is_clean and not _computes_more(new, earlier)
         if not is_clean and not _continues(new, earlier):
             reason = self._reason_against(new, earlier, len(protocol.clients))
             is_clean, is_allowed = not reason, bool(reason)
             if reason:
                 self._take_one_allowed(reason, earlier, len(protocol.clients))
-        values = (*what, new.cohort, new.run, new.grown, is_allowed, is_clean)
-        self._folder.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
+        values = (*what, new.cohort, new.run, new.grown, is_allowed, is_clean, new.computed)
+        self._folder.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *values)
+
+    def _joined(self, protocol: SumProtocol, new: _Entry, earlier: list[_Entry]) -> _Entry:
+        """A sum that was made before belongs to that run: else each repetition could go on in another way."""
+        runs = [entry.run for entry in earlier if entry.run and entry.is_comparable(new) and _is_same(entry, new)]
+        if not runs or not new.run or new.run in runs:
+            return new
+        self._folder.run("UPDATE vectors SET run = ? WHERE total = ?", runs[0], protocol.digest)
+        return replace(new, run=runs[0])
 
     def _take_one_allowed(self, reason: str, earlier: list[_Entry], n_clients: int) -> None:
         """Refuse a total that is not free where the owner allows no more."""
@@ -271,6 +325,8 @@ class Journal:
         """Why a total is not free; empty if it is."""
         if not earlier:
             return ""
+        if _computes_more(new, earlier):
+            return "this one computes something else of them, and two totals of one row say more than one"
         if new.survivors is None:
             return "a client is not shown who survives here, so nobody can tell"
         others = [entry for entry in earlier if not entry.is_comparable(new)]
@@ -293,7 +349,9 @@ class Journal:
         """The first session of the run: the server's word for it counts where rows and configuration agree."""
         for session in (place.session, place.previous):
             found = self._folder.run(
-                "SELECT run FROM vectors WHERE session = ? AND configuration = ? AND run != x''", session, _of(place)
+                "SELECT run FROM vectors WHERE session = ? AND configuration = ? AND run != x''",
+                session,
+                place.configuration,
             )
             if found:
                 return bytes(found[0][0])
@@ -307,13 +365,14 @@ class Journal:
                 subject=of,
                 cohort=cohort,
                 run=run,
+                computed=computed,
                 grown=grown,
                 survivors=_vectors(survivors) if of == _HELPED else _read(survivors),
                 is_allowed=bool(allowed),
                 is_clean=bool(clean),
             )
-            for survivors, of, cohort, run, grown, allowed, clean in self._folder.run(
-                "SELECT survivors, subject, cohort, run, grown, allowed, clean FROM totals"
+            for survivors, of, cohort, run, computed, grown, allowed, clean in self._folder.run(
+                "SELECT survivors, subject, cohort, run, computed, grown, allowed, clean FROM totals"
             )
             if of in overlapping
         ]
@@ -349,6 +408,20 @@ def _adds_nothing(new: _Entry, agreed: list[_Entry]) -> bool:
     return new.survivors is not None and fewest_left(known, new.survivors, owner=_owner) is None
 
 
+def _is_same(entry: _Entry, new: _Entry) -> bool:
+    """Whether both compute the same of the rows."""
+    return entry.computed == new.computed != NOISE
+
+
+def _computes_more(new: _Entry, earlier: list[_Entry]) -> bool:
+    """Whether a total computes something of the rows that none did, and is no later sum of a run that was agreed to."""
+    exact = [entry for entry in earlier if NOISE not in (entry.computed, new.computed)]
+    if not exact or any(_is_same(entry, new) for entry in exact):
+        return False
+    of_run = _of_its_run(new, exact)
+    return not of_run or any(entry.grown >= new.grown for entry in of_run)
+
+
 def _of_its_run(new: _Entry, earlier: list[_Entry]) -> list[_Entry]:
     return [entry for entry in earlier if new.run and (entry.run, entry.subject) == (new.run, new.subject)]
 
@@ -361,13 +434,9 @@ def _continues(new: _Entry, earlier: list[_Entry]) -> bool:
     """
     of_run = _of_its_run(new, earlier)
     if new.survivors is not None:
-        return _adds_nothing(new, of_run)
+        return _adds_nothing(new, of_run) and not _computes_more(new, earlier)
     unseen = all(entry.survivors is None and entry.cohort == new.cohort for entry in of_run)
     return bool(of_run) and unseen and all(entry.grown < new.grown for entry in of_run)
-
-
-def _of(place: RunPlace) -> bytes:
-    return hashlib.sha256(place.configuration).digest()
 
 
 def _cohort(protocol: SumProtocol) -> bytes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from dataclasses import dataclass
 
 from analytic.learner import ClientRows
+from federation.configurations import configuration_digest
 from federation.site.errors import NoSessionError
 from federation.site.invitation import Agreement
 from federation.site.journal import Journal, RunPlace
@@ -47,7 +49,10 @@ def parties_of(file: SiteFile, folder: SessionFolder, agreement: Agreement, now:
 
 def journal_of(file: SiteFile, folder: SessionFolder) -> Journal:
     """What a site's rows and its help have been given to, held to its own file."""
-    return Journal(folder, policy=file.policy, further_totals=file.journal.further_totals)
+    allowed = file.journal
+    return Journal(
+        folder, policy=file.policy, further_totals=allowed.further_totals, refused_tries=allowed.refused_tries
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +92,10 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
         """
         rows = role.rows_for(agreement.step.learner)
         _warn_of_coarse_columns(role, agreement, rows)
-        vector = agreement.step.vector(rows)
-        kept.journal.note(protocol, rows, _run_place(agreement))
+        place = _run_place(agreement)
+        with kept.journal.trying(rows, place):
+            vector = agreement.step.vector(rows)
+        kept.journal.note(protocol, rows, place)
         if protocol.guarantee.messages_after_vector:
             kept.journal.check(protocol)
         else:
@@ -126,7 +133,9 @@ def _run_place(agreement: Agreement) -> RunPlace:
     return RunPlace(
         session=terms.session,
         previous=terms.previous,
-        configuration=step.learner.context_bytes(step.learner.init()),
+        configuration=configuration_digest(step.learner),
+        computed=hashlib.sha256(step.received).digest(),
+        has_noise=step.noise is not None,
         grown=len(step.received),
     )
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, NonNegativeInt, model_validator
 from pydantic_core import PydanticCustomError
 
+from federation.configurations import digests
 from federation.modes import HelperRole, helper_roles
 from federation.site.strict_models import StrictModel, text
 from secagg import PartyId
@@ -63,6 +64,9 @@ class Roster(StrictModel):
             everybody else gets the model alone.
         max_client_rows: most rows of one client, whatever they weigh: nobody's contribution to any sum may go beyond
             what so many rows of the largest weight add up to; None bounds all clients together alone.
+        configurations: what may be computed of the clients' rows: the digest of each learner's configuration, as the
+            command ``configuration`` prints it. A site whose own file states none takes part in these alone.
+        columns: the fingerprint of the schema by which all sites read their tables; empty where nobody says.
         beside: the Ed25519 public keys of the parties that some modes need beside clients and server, by the table that
             a mode's ``HelperRole`` names (``helpers``, ``key_holder``); tables that list nobody may be left out.
     """
@@ -72,6 +76,8 @@ class Roster(StrictModel):
     corrupt_helpers: NonNegativeInt | None = None
     totals: Annotated[tuple[PartyId, ...], BeforeValidator(lambda value: tuple(value))] = ()
     max_client_rows: Annotated[int, Field(ge=1, le=2**42)] | None = None
+    configurations: Annotated[tuple[bytes, ...], BeforeValidator(digests)] = ()
+    columns: Annotated[str, BeforeValidator(lambda value: _hex(value, "columns").hex())] = ""
     clients: Keys = Field(default_factory=dict)
     beside: Mapping[str, Keys] = Field(default_factory=dict)
 
@@ -125,6 +131,9 @@ class Roster(StrictModel):
         lines += [f"totals = {list(self.totals)}"] if self.totals else []
         lines += [] if self.corrupt_helpers is None else [f"corrupt_helpers = {self.corrupt_helpers}"]
         lines += [] if self.max_client_rows is None else [f"max_client_rows = {self.max_client_rows}"]
+        pinned = ", ".join(f'"{digest.hex()}"' for digest in self.configurations)
+        lines += [f"configurations = [{pinned}]"] if pinned else []
+        lines += [f'columns = "{self.columns}"'] if self.columns else []
         for name, keys in self._tables():
             lines += ["", f"[{name}]", *(f'{party} = "{keys[party].hex()}"' for party in sorted(keys))]
         return "\n".join(lines) + "\n"
@@ -141,7 +150,10 @@ class Roster(StrictModel):
         label += [b"totals", *(party.to_bytes(4, "big") for party in sorted(self.totals))] if self.totals else []
         corrupt = [] if self.corrupt_helpers is None else [b"corrupt helpers", self.corrupt_helpers.to_bytes(4, "big")]
         most = [] if self.max_client_rows is None else [b"max client rows", self.max_client_rows.to_bytes(8, "big")]
-        digest = hashlib.sha256(length_prefixed(*label, self.server, *corrupt, *most, *parties)).hexdigest()
+        agreed = [b"configurations", *sorted(self.configurations)] if self.configurations else []
+        agreed += [b"columns", bytes.fromhex(self.columns)] if self.columns else []
+        said = length_prefixed(*label, self.server, *corrupt, *most, *agreed, *parties)
+        digest = hashlib.sha256(said).hexdigest()
         return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
 
     def _tables(self) -> list[tuple[str, Mapping[PartyId, bytes]]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from analytic.model_files import EVALUATIONS
+from federation.configurations import configuration_digest, configuration_of, described
 from federation.modes import MODES
 from federation.privacy import is_bounded
 from federation.site.errors import DeclinedError, NoSessionError, SiteFileError
@@ -15,7 +18,7 @@ from federation.site.key_pair import SessionKeyPair
 from federation.site.parties import KEY_PAIR, epochs_of, journal_of, parties_of
 from federation.site.presence import say_present
 from federation.site.results import RunResults
-from federation.site.site_file import OwnRole, SiteFile
+from federation.site.site_file import ANY, OwnRole, SiteFile
 from federation.site.state import SessionFolder
 from federation.site.terms import Terms
 from secagg import PartyId, PartySecrets
@@ -192,6 +195,7 @@ class Site:
         except (ConfigurationError, PolicyError) as error:
             raise DeclinedError(str(error)) from error
         learner = agreement.step.learner
+        self._check_configuration(agreement)
         if is_bounded(learner) and noise is None:
             raise DeclinedError(
                 f"this {learner.name} maps rows for sums with noise, and this sum has none: a map and a centre "
@@ -206,6 +210,33 @@ class Site:
             raise DeclinedError(
                 f"this site contributes to {', '.join(sorted(client.learners))} only, not to {invitation.learner}"
             )
+
+    def _check_configuration(self, agreement: Agreement) -> None:
+        """Decline what the owners of rows did not agree to have computed, before a row is tried on it.
+
+        A format, a scale or a map of the server's choice shows single rows in a total of all clients, and whether a
+        site's rows fit it shows this site's (docs/explanation/threat-model.md).
+        """
+        client, step = self._file.client, agreement.step
+        if client is None or client.configurations == ANY:
+            return
+        learner = step.learner
+        is_evaluation = learner.name in EVALUATIONS
+        if not is_evaluation and configuration_digest(learner) not in self._file.configurations:
+            raise DeclinedError(
+                f"this site's rows are for {len(self._file.configurations)} configurations that were agreed on, and "
+                f"the server proposes another one, {configuration_digest(learner).hex()}: "
+                f"{json.dumps(described(learner))}; if all owners agree to it, add it to configurations in the roster, "
+                "or in [client] of this site's file"
+            )
+        is_first = not is_evaluation and step.received == configuration_of(learner)
+        if is_first or step.noise is not None or learner.name in client.unverified_models:
+            return
+        raise DeclinedError(
+            f"this exact sum of {learner.name} depends on a model that the server states and this site cannot check: a "
+            "crafted one shows rows as a crafted configuration does; if its owner trusts the server with that, add "
+            f'"{learner.name}" to unverified_models in [client]; or have the run add noise'
+        )
 
     def _accept_epochs(self, agreement: Agreement) -> None:
         """Decline a sum whose boxes would be sealed to a key of an epoch that is over, or before one accepted here."""

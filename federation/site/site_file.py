@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.model_files import EVALUATIONS
 from analytic.sensitivity import Adjacency, Unit
+from federation.configurations import digests
 from federation.errors import DataError
 from federation.modes import MODES, HelperRole, helper_roles
 from federation.site.errors import SiteFileError
@@ -30,6 +31,9 @@ from secagg.primitives.identity import IdentityKey
 
 SITES_VARIABLE = "ANALYTIC_SECAGG_SITES"
 """The environment variable that names the folder of simulated sites; a real node names its file itself."""
+
+ANY = "any"
+"""In place of a list of configurations: whatever the server proposes."""
 
 RosterFile = Annotated[Roster, BeforeValidator(lambda value, info: Roster.read(beside(value, info)))]
 """The roster of the file that is named."""
@@ -54,6 +58,10 @@ class ClientRole(StrictModel):
         columns: the schema of a table or data frame, see ``federation.site.table``; None for other data.
         learners: the closed forms that may ask for its statistics; ``evaluation-of-classes``,
             ``evaluation-of-labels`` and ``evaluation-of-targets`` may ask how a model does on the rows kept for that.
+        configurations: what may be computed of its rows, by the digests that the command ``configuration`` prints;
+            None for those of the roster. ``"any"`` lets the server choose: a crafted one shows single rows in a total.
+        unverified_models: the learners, among ``learners``, whose exact sums it joins although the server states a
+            model that the site cannot check: later sums of a run, and evaluations.
         test: those rows, in the form of ``data`` and by the same schema; None takes ``x_test`` and ``y_test`` of an npz
             file. No other sum takes them.
     """
@@ -63,6 +71,11 @@ class ClientRole(StrictModel):
     data: str
     columns: SchemaFile | None = None
     learners: Texts = frozenset({"afl"})
+    configurations: Annotated[
+        tuple[bytes, ...] | Literal["any"] | None,
+        BeforeValidator(lambda value: value if value is None or value == ANY else digests(value)),
+    ] = None
+    unverified_models: Texts = frozenset()
     test: str | None = None
 
     @field_validator("data", "test")
@@ -227,9 +240,11 @@ class Allowance(StrictModel):
 
     Args:
         further_totals: how many totals more. They may give this site, or another one, away by a difference.
+        refused_tries: how many computations may turn out not to fit its rows, which the server learns each time.
     """
 
     further_totals: Annotated[int, Field(ge=0)] = 0
+    refused_tries: Annotated[int, Field(ge=0)] = 3
 
 
 class SiteFile(StrictModel):
@@ -285,6 +300,13 @@ class SiteFile(StrictModel):
                     f"the roster lists another {what} than this site's key, or none; ask the operator which of the two "
                     "is wrong"
                 )
+        columns = None if self.client is None else self.client.columns
+        if roster.columns and columns is not None and columns.fingerprint != roster.columns:
+            raise ValueError(
+                f"the roster agrees on columns {roster.columns} and this site's schema is {columns.fingerprint}: rows "
+                "of other columns do not add up to one; take the schema that all agreed on, or have the operator "
+                "correct the roster"
+            )
         if self.privacy is not None and self.client is None:
             raise ValueError("[privacy] is the budget of a site's rows, and without [client] it has none; remove it")
         if not listed:
@@ -330,6 +352,12 @@ class SiteFile(StrictModel):
             total_holders=self.roster.total_holders,
             min_corrupt_helpers=self.roster.corrupt_helpers,
         )
+
+    @property
+    def configurations(self) -> tuple[bytes, ...] | Literal["any"]:
+        """What may be computed of its rows: what its own file states, else what the roster does."""
+        stated = None if self.client is None else self.client.configurations
+        return self.roster.configurations if stated is None else stated
 
     @property
     def budget(self) -> Budget | None:

@@ -35,15 +35,20 @@ CREATE TABLE IF NOT EXISTS records (session BLOB, name TEXT, content BLOB, PRIMA
 CREATE TABLE IF NOT EXISTS journal_key (content BLOB);
 CREATE TABLE IF NOT EXISTS fingerprints (subject BLOB PRIMARY KEY, tags BLOB);
 CREATE TABLE IF NOT EXISTS vectors
-    (total BLOB PRIMARY KEY, subject BLOB, session BLOB, configuration BLOB, run BLOB, grown INTEGER);
+    (total BLOB PRIMARY KEY, subject BLOB, session BLOB, configuration BLOB, run BLOB, grown INTEGER,
+    computed BLOB DEFAULT x'');
 CREATE TABLE IF NOT EXISTS totals (
     total BLOB, survivors BLOB, subject BLOB, cohort BLOB, run BLOB, grown INTEGER, allowed INTEGER, clean INTEGER,
-    PRIMARY KEY (total, survivors, subject));
-PRAGMA user_version = 1;
+    computed BLOB DEFAULT x'', PRIMARY KEY (total, survivors, subject));
+CREATE TABLE IF NOT EXISTS tries (computed BLOB, subject BLOB, PRIMARY KEY (computed, subject));
+PRAGMA user_version = 2;
 COMMIT;
 """
 """A session without an invitation is over. Setting the version writes to the file, so that a disk that is full or that
 cannot lock is known before anything is drawn."""
+
+VERSION = 2
+"""Of the file's tables; version 1 did not say what a total computes."""
 
 _WAIT_SECONDS = 3600.0
 """How long a process waits for the one before it, which may have many rows to add up."""
@@ -85,6 +90,7 @@ class SessionFolder:
         try:
             self._database = sqlite3.connect(self.path / FILE, timeout=_WAIT_SECONDS, isolation_level=None)
             try:
+                self._carry_on()
                 self._database.executescript(PREPARE)
                 (self.path / FILE).chmod(0o600)
                 self._end_sessions_of_files()
@@ -113,6 +119,8 @@ class SessionFolder:
             address = f"{path.absolute().as_uri()}?mode=ro"
             self._database = sqlite3.connect(address, uri=True, timeout=_READ_SECONDS, isolation_level=None)
             try:
+                if self._version() != VERSION:
+                    raise SiteFileError(f"{path} is of an earlier release; the command check-site carries it on")
                 yield True
             finally:
                 self._database.close()
@@ -206,6 +214,23 @@ class SessionFolder:
             raise NoSessionError("a session id has 16 to 64 bytes")
         found = self.run("SELECT invitation FROM sessions WHERE id = ?", session)
         return (found[0][0], found[0][0] is None) if found else (None, False)
+
+    def _version(self) -> int:
+        assert self._database is not None, "whoever asks has opened the file"
+        ((version,),) = self._database.execute("PRAGMA user_version").fetchall()
+        return int(version)
+
+    def _carry_on(self) -> None:
+        """Bring a file of version 1 up to date: what its totals computed is not known, so it is no total of today's."""
+        if self._version() > VERSION:
+            raise SiteFileError(f"{self.path / FILE} is of a later release, which alone can go on with it; install it")
+        if self._version() == 1:
+            self.run("BEGIN EXCLUSIVE")
+            if self._version() == 1:  # nobody else did it meanwhile
+                for table in ("vectors", "totals"):
+                    self.run(f"ALTER TABLE {table} ADD COLUMN computed BLOB DEFAULT x''")
+                self.run(f"PRAGMA user_version = {VERSION}")
+            self.run("COMMIT")
 
     def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Run one statement, which is a transaction of its own and on the disk before this returns."""

@@ -26,7 +26,7 @@ from federation.server.server_file import ServerFile
 from federation.site.errors import REASONS, Refusal, UnreachableError
 from federation.site.messages import CONTEXT, END, INVITE, STEP, read_invitation, read_messages, write_messages
 from federation.site.state import SessionFolder
-from federation.trial import JOURNAL, Trial, fitted_settings
+from federation.trial import Trial, fitted_settings
 from secagg.config import SERVER
 from secagg.errors import HelperMissingError, TooFewSurvivorsError
 from secagg.wire import MessageType, seal_frame
@@ -51,7 +51,7 @@ def needs(mode: str) -> Any:
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Trial:
-    return Trial.create(tmp_path / "trial", DATASET, n_sites=5, n_helpers=4, of_clients=JOURNAL)
+    return Trial.create(tmp_path / "trial", DATASET, n_sites=5, n_helpers=4, are_rows_public=True)
 
 
 @pytest.fixture(params=ENGINES)

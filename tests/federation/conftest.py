@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from federation.datasets import bundled
-from federation.trial import JOURNAL, Trial
+from federation.trial import Trial
 
 sys.path += [str(Path(__file__).parent / engine) for engine in ("flower", "nvflare")]
 
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Trial:
-    return Trial.create(tmp_path / "trial", bundled("digits"), n_sites=5, n_helpers=2, of_clients=JOURNAL)
+    return Trial.create(tmp_path / "trial", bundled("digits"), n_sites=5, n_helpers=2, are_rows_public=True)

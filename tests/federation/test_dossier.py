@@ -31,7 +31,7 @@ from federation.site.invitation import Invitation
 from federation.site.key_files import read_secret
 from federation.site.terms import Terms
 from federation.totals import read_totals, totals_to_bytes
-from federation.trial import JOURNAL, Trial
+from federation.trial import Trial
 from secagg import IdentityKey
 from secagg.dp import Budget, Ledger
 
@@ -65,7 +65,7 @@ def audit(**verdicts: str) -> dict[str, Any]:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     """A run over five sites, countersigned by them."""
     folder = tmp_path_factory.mktemp("dossier")
-    trial = Trial.create(folder / "trial", bundled("digits"), n_sites=5, n_helpers=0, of_clients=JOURNAL)
+    trial = Trial.create(folder / "trial", bundled("digits"), n_sites=5, n_helpers=0, are_rows_public=True)
     own = trial.folder / "server"
     (own / "plan.json").write_text(signed_plan(PLAN, identity_of(trial), BEFORE))
     (own / "server.toml").write_text('plan = "plan.json"\n' + (own / "server.toml").read_text())

@@ -13,12 +13,12 @@ from simulated import assert_exact, output, simulate
 from support.rehearsed import is_wiped, run_config
 
 from federation.datasets import bundled
-from federation.trial import JOURNAL, Trial
+from federation.trial import Trial
 
 
 def test_masked_and_committee_give_the_bits_of_one_process(tmp_path: Path) -> None:
     """One job of two runs; the fourth site's own file forbids the first, whatever the job asks for."""
-    sites = Trial.create(tmp_path / "trial", bundled("digits"), n_sites=4, n_helpers=2, of_clients=JOURNAL)
+    sites = Trial.create(tmp_path / "trial", bundled("digits"), n_sites=4, n_helpers=2, are_rows_public=True)
     path = sites.site(4) / "site.toml"
     path.write_text(re.sub("modes = .*", 'modes = ["committee"]', path.read_text()))
     modes = ("masked", "committee")

@@ -16,7 +16,7 @@ from federation.__main__ import main
 from federation.datasets import bundled
 from federation.modes import MODES
 from federation.site.roster import Roster
-from federation.trial import JOURNAL, PRIVATE_MODES, Trial
+from federation.trial import PRIVATE_MODES, Trial
 from secagg import PartyId
 
 OLD, NEW, GONE = (1, 2, 3), (4, 5, 6), (2, 3, 4)
@@ -77,7 +77,7 @@ def change_over_time(trial: Trial, run: Run, folder: Path) -> None:
     ],
 )
 def test_batches_join_leave_and_take_rows_out_by_runs_of_their_own(tmp_path: Path, mode: str) -> None:
-    trial = Trial.create(tmp_path / "trial", bundled("digits"), n_sites=6, n_helpers=2, of_clients=JOURNAL)
+    trial = Trial.create(tmp_path / "trial", bundled("digits"), n_sites=6, n_helpers=2, are_rows_public=True)
     edit_all(trial, ("min_clients = 6", "min_clients = 3"), ("min_survivors = 3", "min_survivors = 2"))
     whole = Roster.read(trial.folder / "server" / "roster.toml")
     settings = {"mode": mode, "learner": "afl", "allow-low-rank": True, "dropout": 0.0}

@@ -33,7 +33,7 @@ from federation.site.invitation import Invitation
 from federation.site.messages import CONTEXT, INVITE, STEP, read_invitation, write_invitation
 from federation.site.site_file import SiteFile
 from federation.site.terms import Terms
-from federation.trial import JOURNAL, Trial
+from federation.trial import OPEN, Trial
 from secagg import new_session_id
 from secagg.dp import Ledger, PrivacyError
 from secagg.errors import ConsentRefusedError, SecureSumError
@@ -143,7 +143,7 @@ def test_an_aborted_sum_is_paid_by_whoever_sent_its_vector(trial: Trial) -> None
 def test_a_sum_that_the_journal_refuses_costs_nothing(trial: Trial) -> None:
     """Where a vector is refused before it leaves, nobody gets its noise, however often a server asks."""
     with_budgets(trial)
-    edit(trial, 3, (JOURNAL, ""))
+    edit(trial, 3, (OPEN, 'configurations = "any"\n'))
     committee = {"mode": "committee", "helpers": (101, 102), "min_survivors": 3}
     site(trial, 3).join(announced(trial, private(**committee)))
     assert charged(trial) == [0, 0, 1, 0, 0]

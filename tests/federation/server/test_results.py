@@ -23,7 +23,7 @@ from federation.site.errors import DeclinedError, WireError
 from federation.site.messages import END, read_end
 from federation.site.roster import Roster
 from federation.totals import totals_from_bytes
-from federation.trial import JOURNAL, Trial, fitted_settings
+from federation.trial import Trial, fitted_settings
 from secagg import IdentityKey, Receipt
 
 CLIENTS = (1, 2, 3, 4, 5)
@@ -106,7 +106,7 @@ def test_a_regression_is_judged_at_the_sites_and_made_personal_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, changes: dict[str, Any]
 ) -> None:
     """A run on real targets: the evaluation is that of the pooled rows of who lists it; site 4 does not."""
-    trial = Trial.create(tmp_path / "real", bundled("diabetes"), n_sites=5, n_helpers=2, of_clients=JOURNAL)
+    trial = Trial.create(tmp_path / "real", bundled("diabetes"), n_sites=5, n_helpers=2, are_rows_public=True)
     fitted = template_settings() | fitted_settings(bundled("diabetes"), 5)
     changes = changes | {"learner": "fedhip", "mode": "masked", "evaluate": True, "allow-low-rank": False}
     edit_all(trial, ('learners = ["afl"]', f'learners = ["{name}", "evaluation-of-targets"]'))

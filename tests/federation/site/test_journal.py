@@ -505,3 +505,42 @@ def test_other_weights_are_other_rows(tmp_path: Path) -> None:
             enter(own, rows=ClientRows(FEATURES, LABELS, heavy))
         other = np.concatenate([FEATURES, FEATURES + 50]), np.concatenate([LABELS, LABELS])
         enter(own, rows=ClientRows(*other, np.repeat([0, 1], 6)))
+
+
+def at(session: bytes, computed: bytes, grown: int, **rest: object) -> RunPlace:
+    return RunPlace(session=session, configuration=b"c", computed=computed, grown=grown, **rest)  # type: ignore[arg-type]
+
+
+def test_another_computation_of_the_same_rows_is_a_further_total(tmp_path: Path) -> None:
+    """The same clients and rows, so nothing differs but what is computed: two such totals say more of a row than one."""
+    with journal(tmp_path) as own:
+        enter(own, place=at(b"one", b"a", 1))
+        enter(own, place=at(b"two", b"a", 1))
+        with pytest.raises(ConsentRefusedError, match="computes something else"):
+            enter(own, place=at(b"three", b"b", 1))
+        own.note(other := masked(), ROWS, at(b"four", b"b", 1))
+        with pytest.raises(ConsentRefusedError, match="computes something else"):
+            own.check(other)  # before the vector leaves
+        enter(own, place=at(b"five", b"b", 1, has_noise=True))  # a ledger's question
+        enter(own, place=at(b"six", b"a", 1))
+    with journal(tmp_path, further_totals=1) as own:
+        enter(own, place=at(b"seven", b"b", 1))
+        enter(own, place=at(b"eight", b"b", 1))
+        with pytest.raises(ConsentRefusedError, match="1 of 1 are used"):
+            enter(own, place=at(b"nine", b"d", 1))
+
+
+def test_a_run_has_one_way_to_go_on(tmp_path: Path) -> None:
+    """A later sum belongs to its run. Begun again, a run repeats what was computed and does nothing else."""
+    with journal(tmp_path) as own:
+        enter(own, place=at(b"one", b"a", 1))
+        enter(own, place=at(b"one", b"b", 2))
+        with pytest.raises(ConsentRefusedError, match="computes something else"):
+            enter(own, place=at(b"one", b"crafted", 2))
+        enter(own, place=at(b"two", b"a", 1))
+        with pytest.raises(ConsentRefusedError, match="computes something else"):
+            enter(own, place=at(b"two", b"crafted", 2))
+        enter(own, place=at(b"two", b"b", 2))
+        enter(own, place=at(b"two", b"c", 3))
+        with pytest.raises(ConsentRefusedError, match="computes something else"):
+            enter(own, place=at(b"one", b"crafted", 3))

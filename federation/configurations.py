@@ -1,0 +1,50 @@
+"""What a run computes, before any row is tried on it: the configuration that owners of rows agree on, its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from analytic.learner import AnalyticLearner
+from secagg.encoding import split_parts
+
+
+def configuration_of(learner: AnalyticLearner[Any]) -> bytes:
+    """The learner's name and all that it is made with, as canonical public bytes: its context before the first sum."""
+    return learner.context_bytes(learner.init())
+
+
+def configuration_digest(learner: AnalyticLearner[Any]) -> bytes:
+    """SHA-256 of ``configuration_of``: what a roster or a site's file pins."""
+    return hashlib.sha256(configuration_of(learner)).digest()
+
+
+def described(learner: AnalyticLearner[Any]) -> dict[str, Any]:
+    """The same for people: the learner's name and parameters, nested as the learner is.
+
+    Example:
+        >>> from analytic import AFL, RowFormat
+        >>> described(AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("Q4.11"), max_rows=50))["learner"]
+        'afl'
+    """
+    head, *_ = split_parts(configuration_of(learner))
+    found: dict[str, Any] = json.loads(head)
+    return found
+
+
+def digests(value: object) -> tuple[bytes, ...]:
+    """The digests that a file lists, 64 hexadecimal digits each.
+
+    Raises:
+        ValueError: another value.
+    """
+    if not isinstance(value, (list, tuple)):
+        raise ValueError("configurations must be a list of digests, as the command configuration prints them")
+    found = []
+    for one in value:
+        if not isinstance(one, bytes) and not (isinstance(one, str) and re.fullmatch("[0-9a-f]{64}", one)):
+            raise ValueError("a configuration is named by 64 hexadecimal digits, as the command configuration prints")
+        found.append(one if isinstance(one, bytes) else bytes.fromhex(one))
+    return tuple(found)
