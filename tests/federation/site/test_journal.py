@@ -512,7 +512,7 @@ def at(session: bytes, computed: bytes, grown: int, **rest: object) -> RunPlace:
 
 
 def test_another_computation_of_the_same_rows_is_a_further_total(tmp_path: Path) -> None:
-    """The same clients and rows, so nothing differs but what is computed: two such totals say more of a row than one."""
+    """The same clients and rows: nothing differs but what is computed, and two such totals say more than one."""
     with journal(tmp_path) as own:
         enter(own, place=at(b"one", b"a", 1))
         enter(own, place=at(b"two", b"a", 1))
