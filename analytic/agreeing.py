@@ -40,6 +40,9 @@ LOWEST, HIGHEST = -64, 64
 CELLS = HIGHEST - LOWEST + 3
 """Counts of a column: missing values, zeros, and one for each exponent."""
 
+MAPPED = "mapped rows"
+"""Where a client keeps its rows in the columns that were agreed, in its own memory."""
+
 TARGET_BITS = 24
 """Bits of scaled targets at most. DeepAFL's rows have the more bits the fewer its targets have."""
 
@@ -127,7 +130,7 @@ class Agreed(Around):
             late, has no other room.
 
     Raises:
-        SpecificationError: a learner of other formats, or no headroom from 0 to 8.
+        SpecificationError: a learner of other formats, one of weighted rows, or no headroom from 0 to 8.
     """
 
     learner: Any
@@ -138,6 +141,10 @@ class Agreed(Around):
     def __post_init__(self) -> None:
         settle_whole_numbers(self, "headroom")
         object.__setattr__(self, "agreement", Agreement(self.agreement))
+        if self.learner.name.startswith("weighted-"):
+            raise SpecificationError(
+                "columns are agreed on before rows are weighed: take Weighted(learner=Agreed(learner=...))"
+            )
         own = self._linear
         formats = () if own is None else (own.feature_format, own.target_format)
         if any(one.integer_bits or not one.signed for one in formats if one != LABELS):
@@ -350,9 +357,19 @@ class Agreed(Around):
         return _rebuilt(self.learner, own)
 
     def mapped(self, model: AgreedModel, rows: ClientRows) -> ClientRows:
-        """A client's rows as the learner takes them; what it keeps of them stays with the client's own."""
+        """A client's rows as the learner takes them; what it keeps of them stays with the client's own.
+
+        A learner of several sums gets the same object in each, so that it finds what it kept of these rows.
+        """
+        key = b"".join(self._received(model))
+        known, source, kept = rows.memory.get(MAPPED, (b"", None, None))
+        if kept is not None and known == key and source is rows.features:
+            return kept  # type: ignore[no-any-return]
         own = self._map(model)
-        return ClientRows(own.features(rows.features), own.targets(rows.targets), memory=rows.memory)
+        found = ClientRows(own.features(rows.features), own.targets(rows.targets), memory=rows.memory)
+        if not isinstance(self.learner, AFL):  # one sum takes the rows once
+            rows.memory[MAPPED] = key, rows.features, found
+        return found
 
     def units(self, model: AgreedModel) -> tuple[float, ...]:
         """How large 1 of each column is in the features' own units."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +106,10 @@ class Path:
     def choice(self) -> float:
         """The value that was taken."""
         return self.values[self.chosen]
+
+    def of_one(self, denominator: int) -> Self:
+        """The same of sums that hold everything once, where these hold it so many times, a power of two."""
+        return replace(self, values=tuple(value / denominator for value in self.values))
 
 
 def _is_within(distance: Fraction, variance: Fraction) -> bool:

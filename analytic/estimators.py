@@ -75,7 +75,8 @@ class Estimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]  # scik
     model_: Any
     n_features_in_: int
 
-    def _train(self, learner: Any, rows: ClientRows) -> None:
+    def _train(self, learner: Any, rows: ClientRows, unit: int = 1) -> None:
+        """Fit rows whose weights, and whose penalties, are so many times what is meant."""
         self.learner_, self.model_ = learner, _fitted(learner, rows)
 
     def _scores(self, X: Any, *, exact: bool = False) -> FloatMatrix:
@@ -164,7 +165,7 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         learner = self._learner(rows, len(classes), _most(weighed)).over(unit)
         if (labels == UNKNOWN).any():
             learner = PartialLabels(learner=learner, patterns=_patterns(labels))
-        self._train(learner, weighed)
+        self._train(learner, weighed, unit)
         self.classes_ = classes
         self.__dict__.pop("link_slope_", None)  # it was another model's
         return self
@@ -308,7 +309,7 @@ class AFLStatistics(Estimator):
     path_: Path | None
     statistics_: Statistics | None = None
 
-    def _train(self, learner: Any, rows: ClientRows) -> None:
+    def _train(self, learner: Any, rows: ClientRows, unit: int = 1) -> None:
         if isinstance(learner, PartialLabels):
             self.learner_, self.model_ = learner.learner, _fitted(learner, rows)
             return
@@ -316,7 +317,8 @@ class AFLStatistics(Estimator):
             self._solve(learner, self._own(learner, rows))
             return
         found = _fitted(learner, rows)
-        self.path_, self.ridge_, self.statistics_ = found.path, found.ridge, together(found.folds)
+        self.path_, self.statistics_ = found.path.of_one(unit), together(found.folds)
+        self.ridge_ = found.ridge / unit
         self.learner_, self.model_ = learner.settled(found)
 
     @staticmethod
@@ -545,11 +547,11 @@ class ScaledRegressor(Regressor):
 
     target_scales_: ColumnMap = ColumnMap(exponents=())
 
-    def _train(self, learner: Any, rows: ClientRows) -> None:
+    def _train(self, learner: Any, rows: ClientRows, unit: int = 1) -> None:
         scales = ColumnMap(exponents=())
         if self.target_format == AUTO:
             scales = ColumnMap.covering(rows.features[:, :0], rows.targets, intercept=None)
-        super()._train(learner, ClientRows(rows.features, scales.targets(rows.targets), rows.weights))
+        super()._train(learner, ClientRows(rows.features, scales.targets(rows.targets), rows.weights), unit)
         self.target_scales_ = scales  # a refused fit leaves the model before it as it was
 
     def _answers(self, scores: FloatMatrix) -> NDArray[Any]:

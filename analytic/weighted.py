@@ -92,10 +92,22 @@ class WeightedModel:
     Args:
         model: the learner's own model.
         class_weights: of each class, in units of one over the denominator; empty where classes weigh the same.
+        denominator: what class weights are counted in.
     """
 
     model: Any
     class_weights: tuple[int, ...] = ()
+    denominator: int = 1
+
+    @property
+    def path(self) -> Any:
+        """How a penalty was chosen, in the units of weights as they are meant: a ridge that can be stated."""
+        return self.model.path.of_one(self.denominator)
+
+    @property
+    def ridge(self) -> float:
+        """The penalty that was chosen, likewise."""
+        return float(self.model.ridge) / self.denominator
 
     def __getattr__(self, name: str) -> Any:
         """What the learner's own model has: its weights, a ridge that was chosen, and so on."""
@@ -197,7 +209,7 @@ class Weighted(Around):
     def init(self) -> WeightedModel:
         """Class weights are known before any sum where they are stated."""
         stated = () if self.class_weights == BALANCED else self.class_weights
-        return WeightedModel(model=self._inner.init(), class_weights=stated)
+        return WeightedModel(model=self._inner.init(), class_weights=stated, denominator=self.denominator)
 
     def _awaits_counts(self, model: WeightedModel) -> bool:
         return self.class_weights == BALANCED and not model.class_weights
@@ -386,4 +398,5 @@ class Weighted(Around):
         found = self.init().class_weights
         if "class_weights" in parts:
             found = tuple(parts.integers("class_weights", (self.n_targets,)).tolist())
-        return WeightedModel(model=self._inner.put_together(parts), class_weights=found)
+        own = self._inner.put_together(parts)
+        return WeightedModel(model=own, class_weights=found, denominator=self.denominator)

@@ -79,7 +79,7 @@ class Float64Ridges:
         units = agreed.units(found) if isinstance(agreed, Agreed) else None
         unit = learner.denominator if weighted else 1
         weights = learner.weights_of(model, own) / unit if weighted else np.ones(len(own))
-        ridge = model.ridge / unit if self._ridge is None else self._ridge
+        ridge = model.ridge if self._ridge is None else self._ridge
         key = hashlib.sha256(repr((ridge, units)).encode() + rows.tobytes() + weights.tobytes()).digest()
         if key not in self._known:
             n_classes = self._dataset.n_classes

@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from analytic.afl import AFL
 from analytic.agreeing import LOWEST, TARGET_BITS, Agreed, Agreement, agreed_format
 from analytic.choosing import Chosen
+from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
 from analytic.layers import Linear
 from analytic.learner import ClientRows, fit_pooled
@@ -24,6 +25,7 @@ from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.statistics import LABELS
+from analytic.weighted import Weighted
 from federation import federate
 from federation.federation import Federation
 from federation.release import Gate, ReleasePolicy
@@ -230,3 +232,32 @@ def test_personal_models_are_of_those_that_make_them() -> None:
         linear.choose_alpha(model, rows, [0.0, 1.0])
     with pytest.raises(SpecificationError, match=r"agreed-afl makes no personal models; take fedhip"):
         linear.personalise(model, rows, [1.0])
+
+
+def test_rows_are_mapped_once_for_all_sums_of_a_learner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepAFL finds its layers again by the rows' identity; it computed all of them anew for each sum."""
+    n, rows = 3, ClientRows(RNG.uniform(-3, 900, (60, 5)), RNG.integers(0, 2, 60))
+    deep = DeepAFL(n_features=5, n_targets=2, n_layers=n, d_phi=8, d_f=4, feature_bound=1.0, max_rows=600)
+    learner, calls = Agreed(learner=deep), list[int]()
+    plain = ColumnMap.features
+
+    def counted(self: ColumnMap, features: NDArray[Any]) -> Any:
+        calls.append(len(features))
+        return plain(self, features)
+
+    monkeypatch.setattr(ColumnMap, "features", counted)
+    model = learner.init()
+    while (spec := learner.next_sum(model)) is not None:
+        model = learner.update(model, spec.from_vector(spec.to_vector(learner.client_statistics(model, rows))), 1)
+    assert len(calls) == 2  # once to count exponents
+    pooled = fit_pooled(learner, ClientRows(rows.features, rows.targets))
+    assert learner.weights_bytes(model) == learner.weights_bytes(pooled)
+    other = ClientRows(rows.features + 1, rows.targets, memory=rows.memory)
+    assert not np.array_equal(learner.mapped(model, other).features, learner.mapped(model, rows).features)
+
+
+def test_weights_go_around_what_is_agreed() -> None:
+    """The other way round the rows' weights were left out in silence."""
+    inner = agreed(5, 2).learner
+    with pytest.raises(SpecificationError, match=r"take Weighted\(learner=Agreed"):
+        Agreed(learner=Weighted(learner=inner, max_weight=3))

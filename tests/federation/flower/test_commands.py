@@ -54,7 +54,7 @@ def test_every_help_has_examples_that_parse(command: object, capsys: pytest.Capt
         (["trial", "new", "--address", "10.0.0.1:80"], "127.0.0.1:PORT or localhost:PORT, not '10.0.0.1:80'"),
         (["trial", "trial"], "trial must be a new folder and exists already; name another"),
         (["app", "trial"], "trial must be a new folder and exists already; name another"),
-        (["rehearse", "nowhere"], "make a folder with the command trial"),
+        (["rehearse", "nowhere"], "make a folder with the command app or trial"),
         (["rehearse", "trial", "mode=bfv"], "texts in quotes, such as 'mode=\"committee\" ridge=0.5', not 'mode=bfv'"),
         (
             ["rehearse", "trial", 'mod="bfv"'],
