@@ -78,6 +78,7 @@ from analytic.row_map import (
 from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit, noise_levels
 from analytic.solve import ResidualBlock, Solution, sandwiched_least_squares, solve_ridge
 from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec, one_hot
+from analytic.whole_numbers import settle_whole_numbers
 
 MAX_LAYERS = 1000
 MAPS_VERSION = 2
@@ -194,6 +195,8 @@ class DeepAFL:
     ablation: str | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
+        settle_whole_numbers(self, "n_features", "n_targets", "max_rows", "n_layers", "d_phi", "d_f", "seed")
+        settle_whole_numbers(self, "row_bits", "headroom_bits")
         sizes = (self.n_features, self.n_targets, self.d_phi, self.d_f, self.n_layers)
         if min(sizes) < 1 or self.headroom_bits < 0:
             raise SpecificationError(

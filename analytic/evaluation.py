@@ -119,7 +119,7 @@ class Evaluation(ABC, Generic[R]):
 
     Args:
         learner: the closed form.
-        model: its complete model, which all parties hold.
+        model: its complete model, which all parties hold; None where only the configuration is asked for.
         max_rows: largest number of rows that all clients together may hold.
     """
 
@@ -199,7 +199,7 @@ class Evaluation(ABC, Generic[R]):
         return self.report(tallies)
 
     def _check(self) -> None:
-        if self.learner.next_sum(self.model) is not None:
+        if self.model is not None and self.learner.next_sum(self.model) is not None:
             raise SpecificationError(
                 f"this model of {self.learner.name} still needs a sum: complete it before it is judged"
             )
@@ -648,7 +648,7 @@ def evaluation_of(
 
     Args:
         learner: the closed form.
-        model: its complete model.
+        model: its complete model; None where only the configuration is asked for.
         n_targets: classes, or columns of real targets.
         target_format: ``LABELS``, or a format whose range holds all targets; residuals have 16 times that range.
         max_rows: largest number of rows that all clients together may hold.

@@ -307,6 +307,8 @@ def stated_fields(learner: Any) -> dict[str, Any]:
 def canonical_context(learner: Any, *received: bytes) -> bytes:
     """A learner's name and fields, then what a client received, as bytes that no two public states share.
 
+    Learners in it have their names too. Without ``received`` it is the configuration, which says what is computed.
+
     The form is one line of JSON with sorted keys (a whole number prints the same as int and float, a row format as
     ``Q5.11``) and then each part of ``received`` after its length in 8 bytes, big-endian.
 
@@ -315,7 +317,7 @@ def canonical_context(learner: Any, *received: bytes) -> bytes:
             tuples of these.
         received: the model's parts in a fixed order.
     """
-    head = json.dumps({"learner": learner.name, "version": 1, **_canonical(learner)}, sort_keys=True, allow_nan=False)
+    head = json.dumps({"version": 2, **_canonical(learner)}, sort_keys=True, allow_nan=False)
     parts = [head.encode(), *received]
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
@@ -324,7 +326,8 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, RowFormat):
         return str(value)
     if is_dataclass(value):
-        return {name: _canonical(stated) for name, stated in stated_fields(value).items()}
+        named = {"name": value.name} if hasattr(value, "name") else {}
+        return named | {name: _canonical(stated) for name, stated in stated_fields(value).items()}
     if isinstance(value, (tuple, list)):
         return [_canonical(item) for item in value]
     if value is None or isinstance(value, (str, bool)):

@@ -201,7 +201,7 @@ def model_from_bytes(content: bytes, *, source: str = "the model") -> SavedModel
     return SavedModel(learner=learner, model=model, classes=None if classes is None else tuple(classes))
 
 
-def learner_in(content: bytes, *, source: str = "the model") -> str:
+def name_in(content: bytes, *, source: str = "the model") -> str:
     """Return the name of the learner that these bytes are a model of, and make neither.
 
     Raises:
@@ -210,6 +210,21 @@ def learner_in(content: bytes, *, source: str = "the model") -> str:
     _, said = FILE.from_bytes(content, source)
     name: str = _stated(said, source)["learner"]
     return name
+
+
+def learner_in(content: bytes, *, source: str = "the model") -> AnalyticLearner[Any]:
+    """Return the learner that these bytes are a model of, and do not make the model.
+
+    Raises:
+        ModelFileError: they are damaged, of another version or format, or of no learner that is known.
+    """
+    arrays, said = FILE.from_bytes(content, source)
+    description = _stated(said, source)
+    evaluated = {}
+    if description["learner"] in EVALUATIONS:
+        evaluated = {"learner": learner_in(_judged_file(arrays, source), source=source), "model": None}
+    learner: AnalyticLearner[Any] = _learner(description, source, evaluated)
+    return learner
 
 
 def save_model(
@@ -283,7 +298,9 @@ def _from_json(value: Any) -> Any:
             return RowFormat.parse(text)
         case dict() if len(value) == 1 and value.keys() <= PARAMETERS.keys():
             ((name, parameters),) = value.items()
-            return PARAMETERS[name](**{key: _from_json(item) for key, item in parameters.items()})
+            own = {key: _from_json(item) for key, item in parameters.items()}
+            _check_kinds(PARAMETERS[name], own)
+            return PARAMETERS[name](**own)
         case dict():
             raise SpecificationError(f"no parameter has a value like {json.dumps(value)[:60]}")
         case list():
@@ -303,13 +320,43 @@ def _class_to_json(value: Any) -> str | int:
 
 def _judged(arrays: dict[str, Any], source: str) -> dict[str, Any]:
     """The learner and the complete model that an evaluation is of, taken out of its arrays."""
-    content = arrays.pop(JUDGED, None)
-    if content is None or content.dtype != np.uint8 or content.ndim != 1:
-        raise ModelFileError(f"{source}: an evaluation holds the file of the model that is judged; save it again")
-    saved = model_from_bytes(content.tobytes(), source=f"the model that {source} judges")
+    saved = model_from_bytes(_judged_file(arrays, source), source=f"the model that {source} judges")
     if saved.learner.name in EVALUATIONS:
         raise ModelFileError(f"{source}: what is judged is a model and no evaluation; save it again")
     return {"learner": saved.learner, "model": saved.model}
+
+
+def _judged_file(arrays: dict[str, Any], source: str) -> bytes:
+    """The file of the model that an evaluation is of, taken out of its arrays."""
+    content = arrays.pop(JUDGED, None)
+    if content is None or content.dtype != np.uint8 or content.ndim != 1:
+        raise ModelFileError(f"{source}: an evaluation holds the file of the model that is judged; save it again")
+    found: bytes = content.tobytes()
+    return found
+
+
+_JSON_KINDS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+    "None": (type(None),),
+}
+"""What JSON has for a field of a type; other types check their own values."""
+
+
+def _check_kinds(kind: type[Any], configuration: Mapping[str, Any]) -> None:
+    """Refuse a value of another type than its field's: a whole number as a float is equal to it, and no index.
+
+    Raises:
+        SpecificationError: which.
+    """
+    for own in fields(kind):
+        names = str(own.type).split(" | ")
+        if own.name in configuration and all(name in _JSON_KINDS for name in names):
+            allowed = {one for name in names for one in _JSON_KINDS[name]}
+            if type(configuration[own.name]) not in allowed:
+                raise SpecificationError(f"{own.name} must be {own.type}, not {configuration[own.name]!r}")
 
 
 def _learner(description: Mapping[str, Any], source: str, evaluated: Mapping[str, Any]) -> Any:
@@ -327,7 +374,9 @@ def _learner(description: Mapping[str, Any], source: str, evaluated: Mapping[str
             "there"
         )
     try:
-        found = kind(**evaluated, **{key: _from_json(value) for key, value in configuration.items()})
+        values = {key: _from_json(value) for key, value in configuration.items()}
+        _check_kinds(kind, values)
+        found = kind(**evaluated, **values)
         if found.name != name:
             raise SpecificationError(f"it is of {found.name}")
         return found

@@ -26,6 +26,7 @@ from analytic.integer_maps import WORKING_BITS, FixedMatrix, FixedRows, activati
 from analytic.layers import Activated, Clipped, Layer, Linear
 from analytic.row_bounds import FloatVector, upward
 from analytic.row_format import RowFormat
+from analytic.whole_numbers import settle_whole_numbers
 
 NONNEGATIVE = frozenset({"relu"})
 """Activations without negative values."""
@@ -64,6 +65,7 @@ class RandomMap:
     version: str = PROJECTION_VERSION
 
     def __post_init__(self) -> None:
+        settle_whole_numbers(self, "n_features", "n_columns", "fraction_bits", "seed")
         if not (math.isfinite(self.feature_bound) and self.feature_bound > 0):
             raise SpecificationError(f"feature_bound must be a finite number > 0, not {self.feature_bound}")
         if self.limit is not None and not (self.limit > 0 and self._on_lattice(self.limit)):

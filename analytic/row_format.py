@@ -198,6 +198,8 @@ class ColumnMap:
     fill: bool | None = field(default=None, metadata={"optional": True})
 
     def __post_init__(self) -> None:
+        if self.intercept is not None:
+            settle_whole_numbers(self, "intercept")
         object.__setattr__(self, "exponents", tuple(map(int, self.exponents)))
         object.__setattr__(self, "target_exponents", tuple(map(int, self.target_exponents)))
         if any(abs(exponent) > LARGEST_EXPONENT for exponent in self.exponents + self.target_exponents):

@@ -387,7 +387,7 @@ class Weighted(Around):
 
     def take_apart(self, model: WeightedModel) -> Parts:
         """The arrays of the learner's own model, and the class weights that were found."""
-        is_personal = hasattr(self._inner, "settled") and not hasattr(model.model, "complete")
+        is_personal = hasattr(self._inner, "settled") and not hasattr(type(model.model), "complete")
         parts: Parts = (self._plain if is_personal else self._inner).take_apart(model.model)
         if self.class_weights == BALANCED and model.class_weights:
             parts.arrays["class_weights"] = np.array(model.class_weights, dtype=np.int64)

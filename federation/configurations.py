@@ -7,18 +7,16 @@ import json
 import re
 from typing import Any
 
-from analytic.learner import AnalyticLearner
+from analytic.learner import AnalyticLearner, canonical_context
 from secagg.encoding import split_parts
 
 
-def configuration_of(learner: AnalyticLearner[Any]) -> bytes:
-    """The learner's name and all that it is made with, as canonical public bytes: its context before the first sum."""
-    return learner.context_bytes(learner.init())
-
-
 def configuration_digest(learner: AnalyticLearner[Any]) -> bytes:
-    """SHA-256 of ``configuration_of``: what a roster or a site's file pins."""
-    return hashlib.sha256(configuration_of(learner)).digest()
+    """SHA-256 of the learner's name and all that it is made with: what a roster or a site's file pins.
+
+    An evaluation's has the configuration of the model that is judged, and not the model.
+    """
+    return hashlib.sha256(canonical_context(learner)).digest()
 
 
 def described(learner: AnalyticLearner[Any]) -> dict[str, Any]:
@@ -26,10 +24,10 @@ def described(learner: AnalyticLearner[Any]) -> dict[str, Any]:
 
     Example:
         >>> from analytic import AFL, RowFormat
-        >>> described(AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("Q4.11"), max_rows=50))["learner"]
+        >>> described(AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("Q4.11"), max_rows=50))["name"]
         'afl'
     """
-    head, *_ = split_parts(configuration_of(learner))
+    (head,) = split_parts(canonical_context(learner))
     found: dict[str, Any] = json.loads(head)
     return found
 

@@ -185,14 +185,16 @@ def _configuration(options: ConfigurationOptions, *, settings_of: Callable[[Path
     roster, config = Roster.read(options.roster), settings_of(options.folder)
     settings = RunSettings.of(config | overrides(options.settings, config))
     learner = settings.private_learner(len(roster.clients))
-    digest = configuration_digest(learner)
-    print(json.dumps(described(learner), indent=2))
-    print(f"configuration {digest.hex()}")
-    if digest in roster.configurations:
-        print(f"{options.roster} agrees to it")
+    learners = [learner, *([settings.evaluation(learner, None)] if settings.evaluate else [])]
+    found = [configuration_digest(one) for one in learners]
+    for one, digest in zip(learners, found, strict=True):
+        print(json.dumps(described(one), indent=2))
+        print(f"configuration {digest.hex()}")
+    if {*found} <= {*roster.configurations}:
+        print(f"{options.roster} agrees to {'them' if len(found) > 1 else 'it'}")
     else:
-        pinned = ", ".join(f'"{one.hex()}"' for one in (*roster.configurations, digest))
-        print(f"{options.roster} does not agree to it; if all owners do, let every copy say, above its tables:")
+        pinned = ", ".join(f'"{one.hex()}"' for one in dict.fromkeys((*roster.configurations, *found)))
+        print(f"{options.roster} does not agree; if all owners do, let every copy say, above its tables:")
         print(f"configurations = [{pinned}]")
     return 0
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner
-from analytic.model_files import learner_in, model_from_bytes, model_to_bytes
+from analytic.model_files import learner_in, model_from_bytes, model_to_bytes, name_in
 from federation.federation import Step
 from federation.modes import MODES, Mode
 from federation.site.errors import WireError
@@ -141,8 +141,20 @@ class Invitation:
         return step
 
     @property
-    def learner(self) -> str:
+    def learner_name(self) -> str:
         """The name of the learner, which is not made for it.
+
+        Raises:
+            WireError: no model.
+        """
+        try:
+            return name_in(self.model)
+        except AnalyticError as error:
+            raise WireError("these bytes are no model of this version") from error
+
+    @property
+    def learner(self) -> AnalyticLearner[Any]:
+        """The learner; its model is not made for it.
 
         Raises:
             WireError: no model.

@@ -1,10 +1,10 @@
 """What a site's rows have been given to, so that no two totals give a client away by their difference.
 
 The question that the journal answers is whether these rows may enter this total. What counts is what may have been
-released, whatever the mode: rows enter one total. A further one costs nothing where it is computed as one before was,
-or is a later sum of its run, and nobody learns more about few clients from it, which takes survivors that were signed;
-everything else, such as another learner or format, is for the site's owner to allow, by number. Whether the noise of a
-total is paid for is another question, and a ledger's.
+released, whatever the learner, the format or the mode: rows enter one total. A further one costs nothing where nobody
+learns more about few clients from it, which takes survivors that were signed; everything else is for the site's owner
+to allow, by number. Another question is what is computed of the rows, in whatever total: one thing, and the later sums
+of its run. Something else is a further total, too. Whether the noise of a total is paid for is a ledger's question.
 
 Why this holds against a server that lies, and what it rests on: ``docs/explanation/differencing.md``.
 """
@@ -15,7 +15,7 @@ import hashlib
 import hmac
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,9 +39,6 @@ _OWNER_BYTES = 16
 
 _HELPED = b"helped"
 """What totals are of that this party helped to release: their vectors are known by owner and rows, in any cohort."""
-
-NOISE = b"noise"
-"""What is computed where each total has noise of its own: a ledger counts these, whatever they compute."""
 
 _Vector = PartyId | tuple[bytes, bytes]
 """In a client's entries a survivor; in a helper's a survivor's key and rows."""
@@ -75,8 +72,7 @@ class _Entry:
     Args:
         subject: the fingerprint of the rows.
         cohort: that of the cohort and its keys.
-        run: the first session of the run; empty where nobody said one.
-        computed: see ``RunPlace``; ``NOISE`` where the total has some.
+        run: the run; empty where nobody said one.
         grown: see ``RunPlace``.
         survivors: whose total it is, or of which vectors; None where that was not shown.
         is_allowed: whether it took one of the totals that the owner allows.
@@ -86,7 +82,6 @@ class _Entry:
     subject: bytes
     cohort: bytes
     run: bytes
-    computed: bytes
     grown: int
     survivors: frozenset[_Vector] | None
     is_allowed: bool = False
@@ -128,8 +123,8 @@ class Journal:
     Args:
         folder: where it is kept, for as long as the rows are used: without it they count as new.
         policy: how many clients a total must leave; what totals combine to must leave as many.
-        further_totals: how many totals the owner allows beside those that cost nothing.
-        refused_tries: how many computations may turn out not to fit the rows.
+        further_totals: how many totals, or computations, the owner allows beside those that cost nothing.
+        refused_tries: how many computations beside the one at hand may have ended in no vector.
     """
 
     def __init__(
@@ -139,26 +134,53 @@ class Journal:
         self._further_totals, self._refused_tries = further_totals, refused_tries
 
     @contextmanager
-    def trying(self, rows: ClientRows, place: RunPlace) -> Iterator[None]:
-        """Count a computation that does not fit these rows: that a site is silent tells the server so.
+    def computing(self, rows: ClientRows, place: RunPlace) -> Iterator[None]:
+        """Let a vector be made of these rows: what was made before, or a later sum of its run, or else one thing alone.
 
-        The try is on the disk before the rows are touched, and gone again once they fitted.
+        Whether rows fit what a server asks for shows in whether their site answers, and a vector that left may be in a
+        total without its client's consent. So each computation counts from when the rows are touched, which is on the
+        disk before they are; one that ends in no vector counts apart, and noisy ones only so.
 
         Raises:
-            ConsentRefusedError: too many did not; one that did not fit before may be tried again.
+            ConsentRefusedError: the owner allows no more.
         """
-        tried = (place.computed, self._fingerprint(rows)[0])
-        if not self._folder.run("SELECT 1 FROM tries WHERE (computed, subject) = (?, ?)", *tried):
-            ((n_refused,),) = self._folder.run("SELECT count(*) FROM tries")
-            if n_refused >= self._refused_tries:
-                raise ConsentRefusedError(
-                    f"{n_refused} computations did not fit this site's rows, each of which told the server something "
-                    "of them, and no further one is tried; look into this site's log for what did not fit, and raise "
-                    "refused_tries under [journal] if its owner agrees"
+        subject = self._fingerprint(rows)[0]
+        this = (place.computed, subject, place.has_noise)
+        if not self._folder.run("SELECT 1 FROM computations WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this):
+            self._check_tries(subject)
+            run = self._run_of(place, subject)
+            is_allowed = not place.has_noise and self._computes_more(subject, run, place.grown)
+            if is_allowed:
+                self._take_one_allowed(
+                    "this computes something else of them, and two answers about a row say more than one", subject
                 )
-            self._folder.run("INSERT INTO tries VALUES (?, ?)", *tried)
+            self._folder.run(
+                "INSERT INTO computations VALUES (?, ?, ?, 0, ?, ?, ?)", *this, run, place.grown, is_allowed
+            )
         yield
-        self._folder.run("DELETE FROM tries WHERE (computed, subject) = (?, ?)", *tried)
+        self._folder.run("UPDATE computations SET is_made = 1 WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this)
+
+    def _check_tries(self, subject: bytes) -> None:
+        """Refuse to touch rows for one thing more where too much came to nothing."""
+        ((n_tries,),) = self._folder.run("SELECT count(*) FROM computations WHERE subject = ? AND NOT is_made", subject)
+        if n_tries > self._refused_tries:
+            raise ConsentRefusedError(
+                f"{n_tries} computations of these rows ended in no vector, each of which told the server something of "
+                "them, and no further one is tried; look into this site's log for what did not fit, and raise "
+                "refused_tries under [journal] if its owner agrees"
+            )
+
+    def _computes_more(self, subject: bytes, run: bytes, grown: int) -> bool:
+        """Whether something was made of some of these rows, and this is no later sum of that run."""
+        made = [
+            (of_run, size)
+            for of, of_run, size in self._folder.run(
+                "SELECT subject, run, grown FROM computations WHERE is_made AND NOT is_noisy"
+            )
+            if of in {subject, *self._overlapping(subject)}
+        ]
+        of_run = [size for of, size in made if of == run]
+        return bool(made) and (not of_run or max(of_run) >= grown)
 
     def note(self, protocol: SumProtocol, rows: ClientRows, place: RunPlace | None = None) -> None:
         """Note of which rows a client's vector in a sum is; once this returns it survives a crash.
@@ -168,13 +190,11 @@ class Journal:
             rows: as they are, before any format: what a learner makes of them is not asked.
             place: where the sum stands in a run; None for a sum by itself.
         """
-        run = b"" if place is None else self._run_of(place)
-        own = RunPlace(session=b"") if place is None else place
-        subject, tags = self._fingerprint(rows)
+        own, (subject, tags) = place or RunPlace(session=b""), self._fingerprint(rows)
+        run = b"" if place is None else self._run_of(place, subject)
         self._folder.run("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", subject, tags)
-        computed = NOISE if own.has_noise else own.computed
-        values = (protocol.digest, subject, own.session, own.configuration, run, own.grown, computed)
-        self._folder.run("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?, ?, ?)", *values)
+        values = (protocol.digest, subject, own.session, own.configuration, run, own.grown)
+        self._folder.run("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?, ?)", *values)
 
     def rows_of(self, protocol: SumProtocol) -> bytes:
         """What a committee's helpers shall know the rows by that were noted for a sum (``PartySecrets.rows``).
@@ -185,21 +205,28 @@ class Journal:
         return _mac(self._key(), b"for helpers", subject)[:ROWS_BYTES]
 
     def check(self, protocol: SumProtocol) -> None:
-        """Refuse rows that no survivors could let into a sum's total.
+        """Refuse rows that could enter a sum's total under no survivors; ask after ``note`` and before they are used.
 
-        Ask after ``note`` and before a vector leaves whose client is asked for its consent later: the other clients'
-        journals know nothing of these rows, and would let the total be released with them in it.
+        A client that is asked for its consent after its vector must not wait for that: the other clients' journals
+        know nothing of these rows, and would let the total be released with them in it.
 
         Raises:
             ConsentRefusedError: as ``consent`` does.
         """
-        new = self._noted(protocol, frozenset(protocol.clients))
+        is_shown = protocol.guarantee.messages_after_vector > 0
+        new = self._noted(protocol, frozenset(protocol.clients) if is_shown else None)
+        if self._folder.run("SELECT 1 FROM totals WHERE (total, subject) = (?, ?)", protocol.digest, new.subject):
+            return
         earlier = self._earlier(new.subject)
-        known = [entry for entry in earlier if entry.is_comparable(new)]
-        is_free_for_some = len(known) == len(earlier) or any(entry.is_clean for entry in known)
-        if _computes_more(new, earlier) or not (is_free_for_some or _of_its_run(new, known)):
+        if is_shown:
+            known = [entry for entry in earlier if entry.is_comparable(new)]
+            is_free_for_some = len(known) == len(earlier) or any(entry.is_clean for entry in known)
+            is_refused = not is_free_for_some and not _of_its_run(new, known)
+        else:
+            is_refused = bool(earlier) and not _continues(new, earlier) and not self._is_paid(new)
+        if is_refused:
             reason = self._reason_against(new, earlier, len(protocol.clients))
-            self._take_one_allowed(reason, earlier, len(protocol.clients))
+            self._take_one_allowed(self._in_words(reason, earlier, len(protocol.clients)), new.subject)
 
     def consent(self, protocol: SumProtocol, survivors: Survivors | None, rows: RowsOf | None = None) -> None:
         """Let the rows that were noted for a sum enter its total: a client's ``PartySecrets.consent``.
@@ -229,7 +256,7 @@ class Journal:
             for party in survivors
         }
         known = frozenset[_Vector]((owner, (rows or {}).get(party, unknown)) for party, owner in owners.items())
-        new = _Entry(subject=_HELPED, cohort=b"", run=b"", computed=b"", grown=0, survivors=known)
+        new = _Entry(subject=_HELPED, cohort=b"", run=b"", grown=0, survivors=known)
         self._enter(protocol, new, b"".join(owner + of for owner, of in sorted(known)))  # type: ignore[misc]
 
     def free(self, protocol: SumProtocol, proof: bytes) -> None:
@@ -248,9 +275,10 @@ class Journal:
         )
 
     def count(self) -> tuple[int, int]:
-        """How many totals are in it, and how many of them its owner had to allow."""
+        """How many totals are in it, and how many of them, or of computations, its owner had to allow."""
         ((entries, allowed),) = self._folder.run("SELECT count(*), coalesce(sum(allowed), 0) FROM totals")
-        return entries, allowed
+        ((more,),) = self._folder.run("SELECT coalesce(sum(allowed), 0) FROM computations")
+        return entries, allowed + more
 
     def totals(self) -> list[NotedTotal]:
         """Return what is in it, in the order in which it was agreed to."""
@@ -276,57 +304,61 @@ class Journal:
 
     def _noted(self, protocol: SumProtocol, survivors: frozenset[_Vector] | None) -> _Entry:
         """A client's part in a total of these survivors."""
-        noted = self._folder.run("SELECT subject, run, computed, grown FROM vectors WHERE total = ?", protocol.digest)
+        noted = self._folder.run("SELECT subject, run, grown FROM vectors WHERE total = ?", protocol.digest)
         if not noted:
             raise ConsentRefusedError(
                 "the journal must know of which rows a vector is, and was told of none for this sum: call note() "
                 "before the vector leaves; or its file was lost, then begin a new session"
             )
-        subject, run, computed, grown = noted[0]
-        cohort = _cohort(protocol)
-        return _Entry(subject=subject, cohort=cohort, run=run, computed=computed, grown=grown, survivors=survivors)
+        subject, run, grown = noted[0]
+        return _Entry(subject=subject, cohort=_cohort(protocol), run=run, grown=grown, survivors=survivors)
 
     def _enter(self, protocol: SumProtocol, new: _Entry, written: bytes) -> None:
         what = (protocol.digest, written, new.subject)
         if self._folder.run("SELECT 1 FROM totals WHERE (total, survivors, subject) = (?, ?, ?)", *what):
             return  # this was agreed to, and what was said then perhaps lost
         earlier = self._earlier(new.subject)
-        new = self._joined(protocol, new, earlier)
         is_clean, is_allowed = _adds_nothing(new, [entry for entry in earlier if entry.is_clean]), False
-        is_clean = is_clean and not _computes_more(new, earlier)
         if not is_clean and not _continues(new, earlier):
             reason = self._reason_against(new, earlier, len(protocol.clients))
-            is_clean, is_allowed = not reason, bool(reason)
-            if reason:
-                self._take_one_allowed(reason, earlier, len(protocol.clients))
-        values = (*what, new.cohort, new.run, new.grown, is_allowed, is_clean, new.computed)
-        self._folder.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *values)
+            is_clean, is_allowed = not reason, bool(reason) and not self._is_paid(new)
+            if is_allowed:
+                self._take_one_allowed(self._in_words(reason, earlier, len(protocol.clients)), new.subject)
+        values = (*what, new.cohort, new.run, new.grown, is_allowed, is_clean)
+        self._folder.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
 
-    def _joined(self, protocol: SumProtocol, new: _Entry, earlier: list[_Entry]) -> _Entry:
-        """A sum that was made before belongs to that run: else each repetition could go on in another way."""
-        runs = [entry.run for entry in earlier if entry.run and entry.is_comparable(new) and _is_same(entry, new)]
-        if not runs or not new.run or new.run in runs:
-            return new
-        self._folder.run("UPDATE vectors SET run = ? WHERE total = ?", runs[0], protocol.digest)
-        return replace(new, run=runs[0])
-
-    def _take_one_allowed(self, reason: str, earlier: list[_Entry], n_clients: int) -> None:
-        """Refuse a total that is not free where the owner allows no more."""
-        used = sum(entry.is_allowed for entry in earlier)
+    def _take_one_allowed(self, reason: str, subject: bytes) -> None:
+        """Refuse what is not free where the owner allows no more."""
+        of = {subject, *self._overlapping(subject)}
+        used = sum(
+            bool(allowed) and row in of
+            for row, allowed in self._folder.run(
+                "SELECT subject, allowed FROM totals UNION ALL SELECT subject, allowed FROM computations"
+            )
+        )
         if used >= self._further_totals:
             raise ConsentRefusedError(
-                f"these rows, or some of them, are in {len(earlier)} totals already, and a further one is free where "
-                f"what they combine to leaves at least {self._needed(n_clients)} clients: {reason}. Nothing more is "
-                "said in this session. Rows that no total holds are free; if this site's owner and the other sites' "
-                f"agree to this total, raise further_totals under [journal] ({used} of {self._further_totals} are used)"
+                f"{reason}. Nothing more is said in this session. Rows that no total holds are free; if this site's "
+                "owner and the other sites' agree to this total, raise further_totals under [journal] "
+                f"({used} of {self._further_totals} are used)"
             )
+
+    def _is_paid(self, new: _Entry) -> bool:
+        """Whether the owner allowed what is computed, and this is the first total of it."""
+        run = (new.run, new.subject)
+        is_allowed = self._folder.run("SELECT 1 FROM computations WHERE (run, subject) = (?, ?) AND allowed", *run)
+        return bool(is_allowed) and not self._folder.run("SELECT 1 FROM totals WHERE (run, subject) = (?, ?)", *run)
+
+    def _in_words(self, reason: str, earlier: list[_Entry], n_clients: int) -> str:
+        return (
+            f"these rows, or some of them, are in {len(earlier)} totals already, and a further one is free where "
+            f"what they combine to leaves at least {self._needed(n_clients)} clients: {reason}"
+        )
 
     def _reason_against(self, new: _Entry, earlier: list[_Entry], n_clients: int) -> str:
         """Why a total is not free; empty if it is."""
         if not earlier:
             return ""
-        if _computes_more(new, earlier):
-            return "this one computes something else of them, and two totals of one row say more than one"
         if new.survivors is None:
             return "a client is not shown who survives here, so nobody can tell"
         others = [entry for entry in earlier if not entry.is_comparable(new)]
@@ -345,8 +377,18 @@ class Journal:
         corrupt = Assumptions(corruption=self._policy.min_corruption).corrupt(n_clients)
         return max(self._policy.min_survivors, corrupt + 2)
 
-    def _run_of(self, place: RunPlace) -> bytes:
-        """The first session of the run: the server's word for it counts where rows and configuration agree."""
+    def _run_of(self, place: RunPlace, subject: bytes) -> bytes:
+        """The run: of a computation that was begun before, that one; else by the server's word and configuration.
+
+        So a run that is begun again goes on in no other way than it did, and a series has a run for each configuration.
+        """
+        for (run,) in self._folder.run(
+            "SELECT run FROM computations WHERE (computed, subject, is_noisy) = (?, ?, ?)",
+            place.computed,
+            subject,
+            place.has_noise,
+        ):
+            return bytes(run)
         for session in (place.session, place.previous):
             found = self._folder.run(
                 "SELECT run FROM vectors WHERE session = ? AND configuration = ? AND run != x''",
@@ -355,7 +397,7 @@ class Journal:
             )
             if found:
                 return bytes(found[0][0])
-        return place.session
+        return place.session + place.configuration
 
     def _earlier(self, subject: bytes) -> list[_Entry]:
         """The totals that hold some of these rows."""
@@ -365,14 +407,13 @@ class Journal:
                 subject=of,
                 cohort=cohort,
                 run=run,
-                computed=computed,
                 grown=grown,
                 survivors=_vectors(survivors) if of == _HELPED else _read(survivors),
                 is_allowed=bool(allowed),
                 is_clean=bool(clean),
             )
-            for survivors, of, cohort, run, computed, grown, allowed, clean in self._folder.run(
-                "SELECT survivors, subject, cohort, run, computed, grown, allowed, clean FROM totals"
+            for survivors, of, cohort, run, grown, allowed, clean in self._folder.run(
+                "SELECT survivors, subject, cohort, run, grown, allowed, clean FROM totals"
             )
             if of in overlapping
         ]
@@ -408,20 +449,6 @@ def _adds_nothing(new: _Entry, agreed: list[_Entry]) -> bool:
     return new.survivors is not None and fewest_left(known, new.survivors, owner=_owner) is None
 
 
-def _is_same(entry: _Entry, new: _Entry) -> bool:
-    """Whether both compute the same of the rows."""
-    return entry.computed == new.computed != NOISE
-
-
-def _computes_more(new: _Entry, earlier: list[_Entry]) -> bool:
-    """Whether a total computes something of the rows that none did, and is no later sum of a run that was agreed to."""
-    exact = [entry for entry in earlier if NOISE not in (entry.computed, new.computed)]
-    if not exact or any(_is_same(entry, new) for entry in exact):
-        return False
-    of_run = _of_its_run(new, exact)
-    return not of_run or any(entry.grown >= new.grown for entry in of_run)
-
-
 def _of_its_run(new: _Entry, earlier: list[_Entry]) -> list[_Entry]:
     return [entry for entry in earlier if new.run and (entry.run, entry.subject) == (new.run, new.subject)]
 
@@ -434,7 +461,7 @@ def _continues(new: _Entry, earlier: list[_Entry]) -> bool:
     """
     of_run = _of_its_run(new, earlier)
     if new.survivors is not None:
-        return _adds_nothing(new, of_run) and not _computes_more(new, earlier)
+        return _adds_nothing(new, of_run)
     unseen = all(entry.survivors is None and entry.cohort == new.cohort for entry in of_run)
     return bool(of_run) and unseen and all(entry.grown < new.grown for entry in of_run)
 

@@ -25,7 +25,9 @@ KEY_PAIR = "key pair"
 """What the key is for that seals a ``SessionKeyPair``."""
 
 
-def parties_of(file: SiteFile, folder: SessionFolder, agreement: Agreement, now: float) -> dict[PartyId, DurableClient]:
+def parties_of(
+    file: SiteFile, folder: SessionFolder, agreement: Agreement, now: float, *, has_client: bool = True
+) -> dict[PartyId, DurableClient]:
     """The sessions of those of a site's parties that are in this sum; as they were left, or fresh.
 
     Args:
@@ -33,13 +35,14 @@ def parties_of(file: SiteFile, folder: SessionFolder, agreement: Agreement, now:
         folder: its sessions; locked.
         agreement: the sum, which the site has agreed to.
         now: the second since 1970.
+        has_client: whether its client takes part.
 
     Raises:
         NoSessionError: what opens that which is sealed to a helper in this session is not here.
         SnapshotError: what was stored does not open.
     """
     kept, protocol, sessions = _Kept(file, folder, agreement.terms.session), agreement.protocol, {}
-    if file.client is not None and file.client.party in protocol.clients:
+    if has_client and file.client is not None and file.client.party in protocol.clients:
         sessions[file.client.party] = _client(kept, agreement, file.client)
     for own in file.helpers:
         if own.role == agreement.mode.helper and own.party in protocol.helpers:
@@ -91,14 +94,13 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
         Who says nothing after its vector is asked for its consent now: a total that is refused costs nothing.
         """
         rows = role.rows_for(agreement.step.learner)
-        _warn_of_coarse_columns(role, agreement, rows)
-        place = _run_place(agreement)
-        with kept.journal.trying(rows, place):
-            vector = agreement.step.vector(rows)
+        place, speaks_later = _run_place(agreement), protocol.guarantee.messages_after_vector
         kept.journal.note(protocol, rows, place)
-        if protocol.guarantee.messages_after_vector:
-            kept.journal.check(protocol)
-        else:
+        kept.journal.check(protocol)
+        with kept.journal.computing(rows, place):
+            _warn_of_coarse_columns(role, agreement, rows)
+            vector = agreement.step.vector(rows)
+        if not speaks_later:
             kept.journal.consent(protocol, None)
         agreement.step.charge(kept.file.ledger, session_id=protocol.digest)
         return vector

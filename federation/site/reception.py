@@ -22,6 +22,7 @@ from federation.site.messages import (
 )
 from federation.site.site import LOG, Site
 from federation.site.site_file import SiteFile
+from secagg.dp import PrivacyError
 from secagg.errors import (
     ConsentRefusedError,
     LocalProtocolError,
@@ -70,7 +71,7 @@ def _answer(site: Site, kind: str, content: bytes) -> bytes:
 
 def _code(error: BaseException) -> Refusal:
     kinds: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Refusal], ...] = (
-        ((DeclinedError, ConsentRefusedError), Refusal.DECLINED),
+        ((DeclinedError, ConsentRefusedError, AnalyticError, PrivacyError), Refusal.DECLINED),
         (NoSessionError, Refusal.NO_SESSION),
         ((WireError, MalformedMessageError), Refusal.BAD_MESSAGE),
         ((RemoteProtocolError, LocalProtocolError), Refusal.ABORTED),

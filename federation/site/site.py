@@ -6,9 +6,12 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+from analytic.learner import AnalyticLearner
 from analytic.model_files import EVALUATIONS
-from federation.configurations import configuration_digest, configuration_of, described
+from federation.configurations import configuration_digest, described
+from federation.federation import Step
 from federation.modes import MODES
 from federation.privacy import is_bounded
 from federation.site.errors import DeclinedError, NoSessionError, SiteFileError
@@ -186,8 +189,11 @@ class Site:
             return journal_of(self._file, self._folder).totals(), len(self._folder.held())
 
     def _agree(self, invitation: Invitation) -> Agreement:
-        """The agreement, if this site's own file allows it."""
-        self._check_learner(invitation)
+        """The agreement, if this site's own file allows it; its client may take no part in it all the same."""
+        if not self._helps(invitation):  # before a learner, or a model, of the server's choice is made here
+            refusal = self._refuses_name(invitation.learner_name) or self._refuses(invitation.learner)
+            if refusal:
+                raise DeclinedError(refusal)
         try:
             agreement = invitation.agree(self._file.roster)
             noise = agreement.step.noise
@@ -195,7 +201,6 @@ class Site:
         except (ConfigurationError, PolicyError) as error:
             raise DeclinedError(str(error)) from error
         learner = agreement.step.learner
-        self._check_configuration(agreement)
         if is_bounded(learner) and noise is None:
             raise DeclinedError(
                 f"this {learner.name} maps rows for sums with noise, and this sum has none: a map and a centre "
@@ -203,36 +208,45 @@ class Site:
             )
         return agreement
 
-    def _check_learner(self, invitation: Invitation) -> None:
-        """Decline a learner to which this site does not contribute, before one of the server's choice is made here."""
-        client = self._file.client
-        if client is not None and invitation.learner not in client.learners:
-            raise DeclinedError(
-                f"this site contributes to {', '.join(sorted(client.learners))} only, not to {invitation.learner}"
-            )
+    def _helps(self, invitation: Invitation) -> bool:
+        """Whether a helper of this site's is in the sum, whatever its client says."""
+        helpers = Terms.from_bytes(invitation.terms).helpers
+        return any(own.party in helpers for own in self._file.helpers)
 
-    def _check_configuration(self, agreement: Agreement) -> None:
-        """Decline what the owners of rows did not agree to have computed, before a row is tried on it.
+    def _refuses_name(self, name: str) -> str:
+        """Why the client contributes to no learner of this name; empty if it does."""
+        client = self._file.client
+        if client is None or name in client.learners:
+            return ""
+        return f"this site contributes to {', '.join(sorted(client.learners))} only, not to {name}"
+
+    def _refuses(self, learner: AnalyticLearner[Any]) -> str:
+        """Why the client tries no row on a learner; empty if it does.
 
         A format, a scale or a map of the server's choice shows single rows in a total of all clients, and whether a
         site's rows fit it shows this site's (docs/explanation/threat-model.md).
         """
-        client, step = self._file.client, agreement.step
-        if client is None or client.configurations == ANY:
-            return
-        learner = step.learner
-        is_evaluation = learner.name in EVALUATIONS
-        if not is_evaluation and configuration_digest(learner) not in self._file.configurations:
-            raise DeclinedError(
-                f"this site's rows are for {len(self._file.configurations)} configurations that were agreed on, and "
-                f"the server proposes another one, {configuration_digest(learner).hex()}: "
-                f"{json.dumps(described(learner))}; if all owners agree to it, add it to configurations in the roster, "
-                "or in [client] of this site's file"
-            )
-        is_first = not is_evaluation and step.received == configuration_of(learner)
-        if is_first or step.noise is not None or learner.name in client.unverified_models:
-            return
-        raise DeclinedError(
+        client, agreed = self._file.client, self._file.configurations
+        if client is None:
+            return ""
+        digest = configuration_digest(learner)
+        if agreed == ANY or digest in agreed:
+            return ""
+        return (
+            f"this site's rows are for {len(agreed)} configurations that were agreed on, and the server proposes "
+            f"another one, {digest.hex()}: {json.dumps(described(learner))}; if all owners agree to it, add it to "
+            "configurations in the roster, or in [client] of this site's file"
+        )
+
+    def _refuses_model(self, step: Step[Any]) -> str:
+        """Why the client takes no part in a sum that depends on a model of the server's word; empty if it does."""
+        client, learner = self._file.client, step.learner
+        if client is None or self._file.configurations == ANY or step.noise is not None:
+            return ""
+        is_first = learner.name not in EVALUATIONS and step.received == learner.context_bytes(learner.init())
+        if is_first or learner.name in client.unverified_models:
+            return ""
+        return (
             f"this exact sum of {learner.name} depends on a model that the server states and this site cannot check: a "
             "crafted one shows rows as a crafted configuration does; if its owner trusts the server with that, add "
             f'"{learner.name}" to unverified_models in [client]; or have the run add noise'
@@ -289,7 +303,6 @@ class Site:
 
     def _draw(self, invitation: Invitation, own: OwnRole) -> SessionKeyPair:
         """A fresh key pair for a sum in which this site would take part."""
-        self._check_learner(invitation)
         try:
             mode, setup = invitation.setup(self._file.roster)
             pair = SessionKeyPair.generate(mode, setup, PartySecrets(identity=own.identity))
@@ -299,9 +312,14 @@ class Site:
         return pair
 
     def _parties(self, agreement: Agreement) -> Mapping[PartyId, DurableClient]:
-        found = parties_of(self._file, self._folder, agreement, self._now())
+        step = agreement.step
+        learner = step.learner
+        refusal = self._refuses_name(learner.name) or self._refuses(learner) or self._refuses_model(step)
+        found = parties_of(self._file, self._folder, agreement, self._now(), has_client=not refusal)
         if not found:
-            raise DeclinedError("this site has no part in this sum: none of its parties is in its terms")
+            raise DeclinedError(refusal or "this site has no part in this sum: none of its parties is in its terms")
+        if refusal:
+            LOG.warning("this site's client takes no part: %s", refusal)
         return found
 
     def _present(self, agreement: Agreement, party: PartyId) -> bytes:

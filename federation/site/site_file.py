@@ -239,8 +239,8 @@ class Allowance(StrictModel):
     """What a site lets its rows be given to beside what costs nothing; see ``federation.site.journal``.
 
     Args:
-        further_totals: how many totals more. They may give this site, or another one, away by a difference.
-        refused_tries: how many computations may turn out not to fit its rows, which the server learns each time.
+        further_totals: how many totals, or computations, more. They may give this site, or another one, away.
+        refused_tries: how many computations of its rows may have ended in no vector before another one is tried.
     """
 
     further_totals: Annotated[int, Field(ge=0)] = 0

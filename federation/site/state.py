@@ -35,12 +35,13 @@ CREATE TABLE IF NOT EXISTS records (session BLOB, name TEXT, content BLOB, PRIMA
 CREATE TABLE IF NOT EXISTS journal_key (content BLOB);
 CREATE TABLE IF NOT EXISTS fingerprints (subject BLOB PRIMARY KEY, tags BLOB);
 CREATE TABLE IF NOT EXISTS vectors
-    (total BLOB PRIMARY KEY, subject BLOB, session BLOB, configuration BLOB, run BLOB, grown INTEGER,
-    computed BLOB DEFAULT x'');
+    (total BLOB PRIMARY KEY, subject BLOB, session BLOB, configuration BLOB, run BLOB, grown INTEGER);
 CREATE TABLE IF NOT EXISTS totals (
     total BLOB, survivors BLOB, subject BLOB, cohort BLOB, run BLOB, grown INTEGER, allowed INTEGER, clean INTEGER,
-    computed BLOB DEFAULT x'', PRIMARY KEY (total, survivors, subject));
-CREATE TABLE IF NOT EXISTS tries (computed BLOB, subject BLOB, PRIMARY KEY (computed, subject));
+    PRIMARY KEY (total, survivors, subject));
+CREATE TABLE IF NOT EXISTS computations (
+    computed BLOB, subject BLOB, is_noisy INTEGER, is_made INTEGER, run BLOB, grown INTEGER, allowed INTEGER,
+    PRIMARY KEY (computed, subject, is_noisy));
 PRAGMA user_version = 2;
 COMMIT;
 """
@@ -48,7 +49,12 @@ COMMIT;
 cannot lock is known before anything is drawn."""
 
 VERSION = 2
-"""Of the file's tables; version 1 did not say what a total computes."""
+"""Of the file's tables; version 1 did not say what was computed."""
+
+FROM_VERSION_1 = """
+INSERT OR IGNORE INTO computations SELECT x'', subject, 0, 1, run, max(grown), 0 FROM vectors GROUP BY subject;
+"""
+"""What was computed is not known, so it is nothing that is computed now."""
 
 _WAIT_SECONDS = 3600.0
 """How long a process waits for the one before it, which may have many rows to add up."""
@@ -90,8 +96,11 @@ class SessionFolder:
         try:
             self._database = sqlite3.connect(self.path / FILE, timeout=_WAIT_SECONDS, isolation_level=None)
             try:
-                self._carry_on()
-                self._database.executescript(PREPARE)
+                version = self._version()
+                if version > VERSION:
+                    raise SiteFileError(f"{self.path / FILE} is of a later release; install that to go on with it")
+                carried_on = FROM_VERSION_1 if version == 1 else ""
+                self._database.executescript(PREPARE.replace("COMMIT;", f"{carried_on} COMMIT;"))
                 (self.path / FILE).chmod(0o600)
                 self._end_sessions_of_files()
                 yield
@@ -219,18 +228,6 @@ class SessionFolder:
         assert self._database is not None, "whoever asks has opened the file"
         ((version,),) = self._database.execute("PRAGMA user_version").fetchall()
         return int(version)
-
-    def _carry_on(self) -> None:
-        """Bring a file of version 1 up to date: what its totals computed is not known, so it is no total of today's."""
-        if self._version() > VERSION:
-            raise SiteFileError(f"{self.path / FILE} is of a later release, which alone can go on with it; install it")
-        if self._version() == 1:
-            self.run("BEGIN EXCLUSIVE")
-            if self._version() == 1:  # nobody else did it meanwhile
-                for table in ("vectors", "totals"):
-                    self.run(f"ALTER TABLE {table} ADD COLUMN computed BLOB DEFAULT x''")
-                self.run(f"PRAGMA user_version = {VERSION}")
-            self.run("COMMIT")
 
     def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Run one statement, which is a transaction of its own and on the disk before this returns."""

@@ -12,6 +12,9 @@ from secagg.dp import PrivacyError
 
 VERSION = 3
 
+MOST_SUMS = 1 << 16
+"""More than the sums of any run."""
+
 NO_RECEIPTS = "none"
 """Who signs where there are none."""
 
@@ -82,7 +85,7 @@ class Terms:
                 dropout=float(content["dropout"]),
                 min_survivors=int(content["min_survivors"]),
                 previous=bytes.fromhex(content["previous"]),
-                place=int(content["place"]),
+                place=_checked_place(int(content["place"])),
                 privacy=None if content["privacy"] is None else PrivacyPlan.of_public(content["privacy"]),
                 receipts=str(content["receipts"]),
             )
@@ -97,3 +100,10 @@ class Terms:
     def next_of_series(self) -> Terms:
         """The terms of the sum that follows in this series."""
         return replace(self, place=self.place + 1)
+
+
+def _checked_place(place: int) -> int:
+    """Return the place of a sum in a series, if so many sums are possible."""
+    if not 0 <= place < MOST_SUMS:
+        raise ValueError(f"a sum's place is 0 to {MOST_SUMS - 1}, not {place}")
+    return place

@@ -107,7 +107,7 @@ plain_values = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=F
 class TestCanonicalContext:
     def test_is_readable_and_stable(self) -> None:
         context = canonical_context(Toy(FORMAT), b"xy")
-        head = b'{"inner": {"low": 0}, "learner": "toy", "value": "Q5.11", "version": 1}'
+        head = b'{"inner": {"low": 0}, "name": "toy", "value": "Q5.11", "version": 2}'
         assert context == len(head).to_bytes(8, "big") + head + (2).to_bytes(8, "big") + b"xy"
 
     @given(plain_values, plain_values)

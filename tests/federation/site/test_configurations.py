@@ -43,12 +43,17 @@ def invitation(learner: Any, model: Any = None, **changes: Any) -> Invitation:
 def agree_on(trial: Trial, *settings: dict[str, Any]) -> list[Any]:
     """The owners agree on these configurations and on nothing else; their learners."""
     learners = [RunSettings.of(run_config(**one)).private_learner(len(CLIENTS)) for one in settings]
-    for path in trial.folder.glob("*/roster.toml"):
-        agreed = tuple(configuration_digest(learner) for learner in learners)
-        path.write_text(Roster.read(path).model_copy(update={"configurations": agreed}).to_toml())
+    pin(trial, *learners)
     names = ", ".join(f'"{learner.name}"' for learner in learners)
     edit_all(trial, (OPEN, ""), ('learners = ["afl"]', f"learners = [{names}]"))
     return learners
+
+
+def pin(trial: Trial, *learners: Any) -> None:
+    """The roster lists these configurations."""
+    agreed = tuple(map(configuration_digest, learners))
+    for path in trial.folder.glob("*/roster.toml"):
+        path.write_text(Roster.read(path).model_copy(update={"configurations": agreed}).to_toml())
 
 
 # --- the attack: a column's scale of the server's choice ---------------------------------------------------------
@@ -107,7 +112,7 @@ def test_no_site_takes_part_in_what_its_owner_did_not_agree_to(patients: Trial) 
         assert "add it to configurations in the roster" in said
     for party in CLIENTS:
         with database(patients, party) as file:
-            assert file.execute("SELECT count(*) FROM tries").fetchall() == [(0,)]
+            assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(0,)]
     settings = {name.replace("_", "-"): value for name, value in fitted_settings(DATA, 5).items()}
     rehearse(patients.folder, run_config(**settings))  # what the trial's roster agrees to
 
@@ -166,11 +171,17 @@ def test_a_later_sum_with_noise_needs_none(trial: Trial) -> None:
 
 
 def test_an_evaluation_is_of_the_servers_model(trial: Trial) -> None:
+    """What is counted of its scores is agreed on all the same: bins of the server's choice would show every row."""
+    settings = RunSettings.of(run_config(evaluate=True))
     agree_on(trial, {})
     edit_all(trial, ('learners = ["afl"]', 'learners = ["afl", "evaluation-of-classes"]'))
     with pytest.raises((SecureSumError, UnreachableError)):
         rehearse(trial.folder, run_config(evaluate=True))
     edit_all(trial, ("\n[policy]", 'unverified_models = ["evaluation-of-classes"]\n\n[policy]'))
+    with pytest.raises((SecureSumError, UnreachableError)):
+        rehearse(trial.folder, run_config(evaluate=True))
+    learner = settings.build_learner(5)
+    pin(trial, learner, settings.evaluation(learner, None))
     rehearse(trial.folder, run_config(evaluate=True))
 
 
@@ -194,19 +205,19 @@ def tries(trial: Trial, party: PartyId) -> Iterator[tuple[int, bool]]:
 
 
 def test_refusals_tell_only_so_much(trial: Trial) -> None:
-    """Where the server may choose, each refusal says something of a site's rows, and three of them are free."""
+    """Where the server may choose, each refusal says something of a site's rows; after four it hears nothing more."""
     edit_all(trial, (OPEN, 'configurations = "any"\n\n[journal]\nfurther_totals = 1000\n'))
     found, n_rows = list(tries(trial, 3)), len(trial.rows[3])
     refused = [middle for middle, does_fit in found if not does_fit]
     assert len(refused) > 3
-    assert all(middle < n_rows for middle in refused[:3])
-    assert not any(does_fit for middle, does_fit in found[found.index((refused[2], False)) + 1 :])
+    assert all(middle < n_rows for middle in refused[:4])
+    assert not any(does_fit for middle, does_fit in found[found.index((refused[3], False)) + 1 :])
     with database(trial, 3) as file:
-        assert file.execute("SELECT count(*) FROM tries").fetchall() == [(3,)]
+        assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(4,)]
     server = LyingServer(trial)
     with suppress(SecureSumError):
         server.total(invitation(RunSettings.of(run_config()).build_learner(5)))
-    assert "3 computations did not fit this site's rows" in server.refused[3]
+    assert "4 computations of these rows ended in no vector" in server.refused[3]
     assert "raise refused_tries under [journal]" in server.refused[3]
 
 
@@ -223,13 +234,13 @@ def test_a_process_that_dies_over_a_computation_has_tried_it(trial: Trial, monke
     with pytest.raises(KilledError):
         site(trial, 1).join(proposed)
     with database(trial, 1) as file:
-        assert file.execute("SELECT count(*) FROM tries").fetchall() == [(1,)]
+        assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(1,)]
     monkeypatch.undo()
     site(trial, 1).join(
         invitation(RunSettings.of(run_config()).build_learner(5), mode="plain", dropout=0.0, min_survivors=3)
     )
     with database(trial, 1) as file:
-        assert file.execute("SELECT count(*) FROM tries").fetchall() == [(0,)]
+        assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(0,)]
 
 
 # --- files and commands ------------------------------------------------------------------------------------------
@@ -246,10 +257,10 @@ def test_the_command_prints_what_the_roster_pins(
     said = capsys.readouterr().out
     (pinned,) = Roster.read(roster).configurations
     assert f"configuration {pinned.hex()}\n{roster} agrees to it" in said
-    assert '"learner": "afl"' in said
+    assert '"name": "afl"' in said
     assert flower_main(["configuration", str(run), str(roster), "ridge=0.25"]) == 0
     said = capsys.readouterr().out
-    assert "does not agree to it" in said
+    assert "does not agree; if all owners do" in said
     line = said.splitlines()[-1]
     roster.write_text(roster.read_text().replace(f'configurations = ["{pinned.hex()}"]', line))
     assert flower_main(["configuration", str(run), str(roster), "ridge=0.25"]) == 0
@@ -292,8 +303,7 @@ def test_a_journal_of_an_earlier_release_goes_on(trial: Trial) -> None:
     rehearse(trial.folder, run_config())
     for party in CLIENTS:
         with closing(sqlite3.connect(state(trial, party) / FILE)) as file:
-            for table in ("vectors", "totals"):
-                file.execute(f"ALTER TABLE {table} DROP COLUMN computed")
+            file.execute("DROP TABLE computations")
             file.execute("PRAGMA user_version = 1")
             file.commit()
     with pytest.raises(SiteFileError, match="check-site carries it on"):

@@ -507,40 +507,74 @@ def test_other_weights_are_other_rows(tmp_path: Path) -> None:
         enter(own, rows=ClientRows(*other, np.repeat([0, 1], 6)))
 
 
-def at(session: bytes, computed: bytes, grown: int, **rest: object) -> RunPlace:
-    return RunPlace(session=session, configuration=b"c", computed=computed, grown=grown, **rest)  # type: ignore[arg-type]
+def compute(
+    own: Journal, session: bytes, computed: bytes, grown: int = 1, rows: ClientRows = ROWS, **rest: bool
+) -> None:
+    """One sum of a run, from the vector to the agreement."""
+    place = RunPlace(session=session, configuration=b"c", computed=computed, grown=grown, **rest)
+    own.note(protocol := masked(), rows, place)
+    own.check(protocol)
+    with own.computing(rows, place):
+        pass
+    own.consent(protocol, EVERYBODY)
 
 
 def test_another_computation_of_the_same_rows_is_a_further_total(tmp_path: Path) -> None:
-    """The same clients and rows: nothing differs but what is computed, and two such totals say more than one."""
+    """The same clients and rows: nothing differs but what is computed, and two such answers say more than one."""
     with journal(tmp_path) as own:
-        enter(own, place=at(b"one", b"a", 1))
-        enter(own, place=at(b"two", b"a", 1))
+        compute(own, b"one", b"a")
+        compute(own, b"two", b"a")
         with pytest.raises(ConsentRefusedError, match="computes something else"):
-            enter(own, place=at(b"three", b"b", 1))
-        own.note(other := masked(), ROWS, at(b"four", b"b", 1))
-        with pytest.raises(ConsentRefusedError, match="computes something else"):
-            own.check(other)  # before the vector leaves
-        enter(own, place=at(b"five", b"b", 1, has_noise=True))  # a ledger's question
-        enter(own, place=at(b"six", b"a", 1))
+            compute(own, b"three", b"b")
+        with pytest.raises(ConsentRefusedError, match="raise further_totals"):  # of one row that was there before
+            compute(own, b"three", b"b", rows=ClientRows(np.vstack([FEATURES[:1], FEATURES + 50]), np.zeros(7, int)))
+        compute(own, b"four", b"b", has_noise=True)  # a ledger's question
+        compute(own, b"five", b"a")
+        compute(own, b"six", b"b", rows=ClientRows(FEATURES + 100, LABELS))
     with journal(tmp_path, further_totals=1) as own:
-        enter(own, place=at(b"seven", b"b", 1))
-        enter(own, place=at(b"eight", b"b", 1))
+        compute(own, b"seven", b"b")
+        compute(own, b"eight", b"b")
         with pytest.raises(ConsentRefusedError, match="1 of 1 are used"):
-            enter(own, place=at(b"nine", b"d", 1))
+            compute(own, b"nine", b"d")
+        assert own.count()[1] == 1
+
+
+def test_an_allowance_is_for_what_is_computed_and_its_first_total(tmp_path: Path) -> None:
+    """Another learner over one client less takes one, not one for each; the rest of its run goes with it."""
+    with journal(tmp_path, further_totals=1) as own:
+        compute(own, b"one", b"a")
+        place = RunPlace(session=b"two", configuration=b"c", computed=b"b", grown=1)
+        own.note(protocol := masked(), ROWS, place)
+        with own.computing(ROWS, place):
+            pass
+        own.consent(protocol, without(3))
+        assert own.count() == (2, 1)
+        with pytest.raises(ConsentRefusedError, match="1 of 1 are used"):
+            own.consent(protocol, without(4))
+
+
+def test_a_vector_that_left_counts_whether_or_not_its_client_is_asked(tmp_path: Path) -> None:
+    """A quorum of others can sign a total with it, so another computation would be the rows' second."""
+    place = RunPlace(session=b"one", configuration=b"c", computed=b"a", grown=1)
+    with journal(tmp_path) as own:
+        own.note(masked(), ROWS, place)
+        with own.computing(ROWS, place):
+            pass
+        with pytest.raises(ConsentRefusedError, match="computes something else"):
+            compute(own, b"two", b"b")
 
 
 def test_a_run_has_one_way_to_go_on(tmp_path: Path) -> None:
     """A later sum belongs to its run. Begun again, a run repeats what was computed and does nothing else."""
     with journal(tmp_path) as own:
-        enter(own, place=at(b"one", b"a", 1))
-        enter(own, place=at(b"one", b"b", 2))
+        compute(own, b"one", b"a")
+        compute(own, b"one", b"b", 2)
         with pytest.raises(ConsentRefusedError, match="computes something else"):
-            enter(own, place=at(b"one", b"crafted", 2))
-        enter(own, place=at(b"two", b"a", 1))
+            compute(own, b"one", b"crafted", 2)
+        compute(own, b"two", b"a")
         with pytest.raises(ConsentRefusedError, match="computes something else"):
-            enter(own, place=at(b"two", b"crafted", 2))
-        enter(own, place=at(b"two", b"b", 2))
-        enter(own, place=at(b"two", b"c", 3))
+            compute(own, b"two", b"crafted", 2)
+        compute(own, b"two", b"b", 2)
+        compute(own, b"two", b"c", 3)
         with pytest.raises(ConsentRefusedError, match="computes something else"):
-            enter(own, place=at(b"one", b"crafted", 3))
+            compute(own, b"one", b"crafted", 3)
