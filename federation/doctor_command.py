@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_info
 from analytic.afl import AFL
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
+from federation.code_version import PACKAGES, code_version
 from federation.console.declaration import Command
 from federation.modes import MODES
 from secagg import conformance
@@ -29,8 +30,6 @@ FINE, NOTE, WRONG = "fine", "note", "WRONG"
 
 KNOWN_WEIGHTS = "d76f3c11bc3f5fe1bd9d4a893ed8a6d90ed2a72e38140217b4b2c5db3bba1c2b"
 """SHA-256 of the weights of ``_fixed_model`` on every machine."""
-
-PACKAGES = ("secagg", "analytic", "federation", "simulations")
 
 EARLIEST = 1767225600
 """2026 began: a clock that shows less is wrong."""
@@ -48,7 +47,8 @@ class DoctorOptions:
 
 
 def _versions() -> Iterator[Finding]:
-    yield FINE, f"Python {sys.version.split()[0]}, analytic-secagg {metadata.version('analytic-secagg')}"
+    code = code_version()
+    yield FINE, f"Python {sys.version.split()[0]}, analytic-secagg {code.version}, its modules' digest {code.sha256}"
     for requirement in metadata.requires("analytic-secagg") or ():
         if "extra ==" not in requirement:
             yield from _version(requirement)

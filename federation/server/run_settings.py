@@ -19,6 +19,7 @@ from analytic.sensitivity import Adjacency, Unit
 from analytic.statistics import LABELS
 from federation.console.arguments import parse_options
 from federation.errors import UsageError
+from federation.federation import Federation
 from federation.learners import LEARNERS, LearnerSettings
 from federation.modes import MODES
 from federation.privacy import PrivacyPlan
@@ -26,7 +27,7 @@ from federation.release import Gate, ReleasePolicy
 from federation.site.errors import RunSettingsError
 from federation.site.roster import Roster
 from federation.site.strict_models import StrictModel, validated
-from federation.site.terms import NO_RECEIPTS
+from federation.site.terms import NO_RECEIPTS, Terms
 from secagg.dp import PrivacyError
 
 
@@ -134,6 +135,41 @@ class RunSettings(StrictModel):
         allowed = {Gate.RANK} if self.allow_low_rank else set()
         fewest = max(self.min_survivors, 2 + total_holders)
         return ReleasePolicy(min_survivors=fewest, allow=frozenset(allowed))
+
+    def federation(self, roster: Roster) -> Federation[Any]:
+        """The run's sums, none of them made yet.
+
+        Raises:
+            RunSettingsError: parameters that the closed form or its noise cannot have.
+        """
+        return Federation(
+            self.build_learner(len(roster.clients)),
+            release=self.release_policy(roster.total_holders),
+            privacy=self.privacy,
+            max_client_rows=roster.max_client_rows,
+        )
+
+    def terms(self, roster: Roster, *, session: bytes, previous: bytes = b"") -> Terms:
+        """The terms of a sum that begins a session.
+
+        Args:
+            roster: who takes part.
+            session: its id.
+            previous: the session of this run before; empty for the first.
+        """
+        return Terms(
+            mode=self.mode,
+            session=session,
+            clients=tuple(sorted(roster.clients)),
+            helpers=tuple(sorted(roster.listed(MODES[self.mode].helper))),
+            corruption=self.corruption,
+            dropout=self.dropout,
+            min_survivors=self.min_survivors,
+            previous=previous,
+            place=1 if self.in_series else 0,
+            privacy=self.privacy,
+            receipts=self.receipts,
+        )
 
     def check_roster(self, roster: Roster) -> None:
         """Refuse a mode that needs parties whom nobody listed.

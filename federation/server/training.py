@@ -14,10 +14,12 @@ from typing import Any
 
 from analytic.model_files import model_from_bytes, model_to_bytes, save_model
 from federation.audit_plan import BoundPlan
+from federation.code_version import code_version
 from federation.configurations import configuration_digest
 from federation.console.output_files import OutputFile
-from federation.federation import Federation, Step, SumRecord
+from federation.federation import Federation, Step
 from federation.modes import MODES
+from federation.run_account import account_of_run, account_of_sum
 from federation.server.exchange import Deadlines, Exchange, SessionExchange, Transport
 from federation.server.grid_series import GridSeries, SeriesOverError
 from federation.server.grid_sum import run_sum, with_announcements
@@ -30,7 +32,7 @@ from federation.site.messages import END, write_end
 from federation.site.results import RunResults
 from federation.site.terms import Terms
 from federation.totals import totals_to_bytes
-from secagg import Receipt, SumResult, new_session_id
+from secagg import SumResult, new_session_id
 
 
 def train(
@@ -90,20 +92,13 @@ class Training:
         self._settings, self._server, self._exchange, self._progress = settings, server, exchange, progress
         self._clock, self._sleep = clock, sleep
         settings.check_roster(server.roster)
-        learner = settings.build_learner(len(server.roster.clients))
-        self._privacy = settings.privacy
-        self._federation = Federation(
-            learner,
-            release=settings.release_policy(server.roster.total_holders),
-            privacy=self._privacy,
-            max_client_rows=server.roster.max_client_rows,
-        )
+        self._federation = settings.federation(server.roster)
         digest = configuration_digest(self._federation.learner)
         self._progress.say("configuration", sha256=digest.hex(), agreed=digest in server.roster.configurations)
         self._session = self._failure = b""
         self._plan = None if server.plan is None else BoundPlan.read(server.plan)
         self._invitation: Invitation | None = None
-        """To the first sum, which a plan is bound to."""
+        """To the first sum: what the parties agreed to, and what a plan is bound to."""
         self._series: tuple[Terms, GridSeries] | None = None
         self._totals: list[SumResult] = []
         self._sessions: list[bytes] = []
@@ -237,69 +232,33 @@ class Training:
         return Deadlines(seconds=settings.round_seconds, quorum=settings.quorum, at_once=settings.at_once)
 
     def _fresh_terms(self) -> Terms:
-        settings, roster = self._settings, self._server.roster
-        return Terms(
-            mode=settings.mode,
-            session=new_session_id() if self._plan is None or self._session else self._plan.session,
-            clients=tuple(sorted(roster.clients)),
-            helpers=tuple(sorted(roster.listed(MODES[settings.mode].helper))),
-            corruption=settings.corruption,
-            dropout=settings.dropout,
-            min_survivors=settings.min_survivors,
-            previous=self._session,
-            place=1 if settings.in_series else 0,
-            privacy=self._privacy,
-            receipts=settings.receipts,
-        )
+        session = new_session_id() if self._plan is None or self._session else self._plan.session
+        return self._settings.terms(self._server.roster, session=session, previous=self._session)
 
     def _save(self, folder: Path, seconds: float) -> None:
         learner, model = self._federation.learner, self._federation.model
         self._model = {holds: model_to_bytes(learner, model, with_totals=holds) for holds in (False, True)}
         save_model(folder / "model.safetensors", learner, model)
-        if self._plan is not None and self._invitation is not None:
-            first = self._invitation.to_bytes()
-            OutputFile(folder / "invitation").fill(lambda file: file.write(first))
+        assert self._invitation is not None, "every learner has a sum"
+        first = self._invitation.to_bytes()
+        OutputFile(folder / "invitation").fill(lambda file: file.write(first))
         totals = totals_to_bytes(self._totals)
         OutputFile(folder / "totals.safetensors", private=True).fill(lambda file: file.write(totals))
         weights = hashlib.sha256(learner.weights_bytes(model)).hexdigest()
         proof = {"certified": not self._federation.uncertified, "uncertified": list(self._federation.uncertified)}
         summary = {
             "started": self._began,
-            "mode": self._settings.mode,
-            "learner": learner.name,
-            "configuration": configuration_digest(learner).hex(),
+            "code": code_version()._asdict(),
+            **account_of_run(self._settings, self._server.roster, self._federation),
             "survivors": [list(one.survivors) for one in self._federation.sums],
             "weights_sha256": weights,
             **proof,
-            "privacy": None if self._privacy is None else self._privacy.to_public(),
             "seconds": round(seconds, 3),
-            "settings": self._settings.model_dump(mode="json"),
-            "roster": self._server.roster.fingerprint,
             "plan": None if self._plan is None else self._plan.public,
-            "bill": None if self._federation.noise is None else self._federation.noise.explain(),
             "sums": [
-                _account(record, session, result)
+                account_of_sum(record, session, result)
                 for record, session, result in zip(self._federation.sums, self._sessions, self._totals, strict=True)
             ],
         }
         OutputFile(folder / "summary.json").write(json.dumps(summary, indent=2) + "\n")
         self._progress.say("model", folder=str(folder), weights_sha256=weights, **proof)
-
-
-def _account(record: SumRecord, session: bytes, result: SumResult) -> dict[str, Any]:
-    """What happened in one sum, for the summary: all of it public."""
-    statement = Receipt.from_bytes(result.receipt).statement if result.receipt else None
-    return {
-        "session": session.hex(),
-        "context": record.context.hex(),
-        "configuration": None if statement is None else statement.configuration.hex(),
-        "uploads": None if statement is None else statement.uploads.hex(),
-        "survivors": list(record.survivors),
-        "segments": [[one.name, one.size, one.bound] for one in record.layout.segments],
-        "concerns": [
-            {"gate": concern.gate.value, "refuses": concern.refuses, "message": concern.message}
-            for concern in record.concerns
-        ],
-        "disputes": [list(pair) for pair in record.disputes],
-        "complaints": [list(pair) for pair in record.complaints],
-    }

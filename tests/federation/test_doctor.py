@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 
 from federation.__main__ import main
+from federation.code_version import PACKAGES, code_version
 
 VERSION = metadata.version
 
@@ -35,7 +39,25 @@ def test_this_host_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
     assert "fine   arithmetic: the weights of known rows have the bits that they have everywhere, with" in said
     assert "fine   primitives: keys, signatures, boxes, shares and masks have the known results" in said
     assert "fine   vectors: 7 published vectors are reproduced, byte for byte" in said
+    assert f"its modules' digest {code_version().sha256}" in said
     assert "WRONG" not in said
+
+
+def test_the_digest_of_the_code_is_of_its_python_files_wherever_they_are(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    for package in PACKAGES:
+        shutil.copytree(root / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def digest() -> str:
+        words = [sys.executable, "-B", "-c", "from federation.code_version import *; print(code_version().sha256)"]
+        return subprocess.run(words, cwd=tmp_path, env={}, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert digest() == code_version().sha256
+    (tmp_path / "federation" / "notes.txt").write_text("no code")
+    assert digest() == code_version().sha256
+    with (tmp_path / "secagg" / "ring.py").open("a") as module:
+        module.write("#\n")
+    assert digest() != code_version().sha256
 
 
 @pytest.mark.parametrize(
