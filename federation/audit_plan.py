@@ -1,31 +1,36 @@
-"""An audit's plan: what is claimed before a run, and how a report decides it, signed."""
+"""An audit's plan: the claims, the data and the code that a later audit is about, signed before a run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from analytic.array_file import line_of_json
+from federation.code_version import CodeVersion, code_version
 from federation.errors import FederationError
+from federation.signed_json import signed_line, signer_of
 from federation.site.strict_models import StrictModel
 from secagg import IdentityKey
 from secagg.encoding import length_prefixed
-from secagg.primitives.identity import is_signed
+
+KIND, VERSION = "analytic-secagg/audit-plan", 2
+"""Version 1 named no data and no code."""
 
 _LABEL = "audit plan"
 _NONCE_BYTES = 32
 
+Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
 
 class PlanError(FederationError, ValueError):
-    """What was given is no plan, or nobody who may have signed it did."""
+    """What was given is no plan or no report, or nobody who may have signed it did."""
 
 
 class Hypothesis(StrictModel):
@@ -47,74 +52,109 @@ class AuditPlan(StrictModel):
 
     Args:
         alpha: how often a cell that leaks nothing may be called a leak; the audit's own must be no larger.
+        data_sha256: digest of the rows that the audit must run on (``federation.datasets.Dataset.sha256``).
+        auditor: the Ed25519 public key of whoever must sign the report; empty for any party of the roster, or whoever
+            signs the dossier.
         settings: of the audit, by the names of its report; those that are stated must be the same there.
         hypotheses: all must hold. One whose cell is missing, not tried or of too few trials is not decided, and
             then nothing is.
     """
 
     alpha: Annotated[float, Field(gt=0, lt=1)]
+    data_sha256: Hex
+    auditor: Hex | Literal[""] = ""
     settings: dict[str, Any] = Field(default_factory=dict)
     hypotheses: Annotated[tuple[Hypothesis, ...], Field(strict=False, min_length=1)]
 
-    def decide(self, audit: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what each hypothesis comes to by an audit's report, and all together."""
-        found = [{**one.model_dump(), "outcome": _outcome(one, audit)} for one in self.hypotheses]
-        settings = audit.get("settings", {})
-        other = sorted(name for name, value in self.settings.items() if settings.get(name) != value)
-        if not float(settings.get("alpha", 1)) <= self.alpha:
-            other.append("alpha")
-        outcomes = {one["outcome"] for one in found} | ({"other settings"} if other else set())
-        return {
-            "hypotheses": found,
-            "other_settings": other,
-            "decision": "holds" if outcomes == {"holds"} else "fails" if "fails" in outcomes else "not decided",
-        }
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedPlan:
+    """A plan as it was published.
 
-def _outcome(hypothesis: Hypothesis, audit: Mapping[str, Any]) -> str:
-    cells = [
-        cell["verdict"]
-        for cell in audit.get("cells", [])
-        if (cell["attack"], cell["mode"]) == (hypothesis.attack, hypothesis.mode)
-    ]
-    wins, nothing = ("recovered", "leaks"), ("no evidence of leakage at this power",)
-    holds, fails = (nothing, wins) if hypothesis.expected == "hidden" else (wins, nothing)
-    if any(verdict in fails for verdict in cells):
-        return "fails"
-    return "holds" if cells and all(verdict in holds for verdict in cells) else "not decided"
+    Args:
+        plan: the claims.
+        code: the code that signed it, which the audit and the run must be of.
+        signed_at: when, by the signer's word.
+        signer: the signer's public key.
+        sha256: digest of the file.
+    """
+
+    plan: AuditPlan
+    code: CodeVersion
+    signed_at: datetime
+    signer: bytes
+    sha256: str
+
+    @classmethod
+    def from_text(cls, text: str, *, signers: Iterable[bytes] | None = None) -> Self:
+        """Read a plan's file.
+
+        Args:
+            text: its content.
+            signers: the keys that may have signed it; None for any.
+
+        Raises:
+            PlanError: it is no plan of this version, or none of these keys signed it.
+        """
+        try:
+            said = json.loads(text)
+            if (said["kind"], said["version"]) != (KIND, VERSION):
+                raise ValueError("it is of another kind or version")
+            plan, when = AuditPlan.model_validate(said["plan"]), datetime.fromisoformat(said["signed_at"])
+            if when.tzinfo is None:
+                raise ValueError("its time has no offset from UTC")
+            code = CodeVersion(**said["code"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise PlanError(
+                f"this is no signed audit plan of version {VERSION} ({type(error).__name__}); sign one with audit-plan"
+            ) from error
+        signer = signer_of(_LABEL, text)
+        if signer is None or (signers is not None and signer not in signers):
+            raise PlanError("this audit plan is signed by nobody of the roster, or was changed after it was signed")
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        return cls(plan=plan, code=code, signed_at=when, signer=signer, sha256=sha256)
+
+    def differences(self, *, code: CodeVersion, data_sha256: str, settings: Mapping[str, Any]) -> Iterator[str]:
+        """Yield in words where an audit is not the one that this plan is about.
+
+        Args:
+            code: of the audit.
+            data_sha256: of its rows.
+            settings: by the names of its report.
+        """
+        if code != self.code:
+            yield f"the plan is about {self.code}, and the audit is of {code}"
+        if data_sha256 != self.plan.data_sha256:
+            yield f"the plan is about data {self.plan.data_sha256[:16]}, and the audit ran on data {data_sha256[:16]}"
+        for name, value in sorted(self.plan.settings.items()):
+            if settings.get(name) != value:
+                yield f"the plan sets {name} to {value!r}, and the audit has {settings.get(name)!r}"
+        if not float(settings.get("alpha", 1)) <= self.plan.alpha:
+            yield f"the plan needs alpha of at most {self.plan.alpha:g}, and the audit has {settings.get('alpha')!r}"
 
 
 def signed_plan(plan: AuditPlan, identity: IdentityKey, now: datetime) -> str:
-    """Return a plan with its time, signed: a line of JSON to publish before the run."""
-    said = {"plan": plan.model_dump(mode="json"), "signed_at": now.isoformat(timespec="seconds")}
-    signature = identity.sign(_LABEL, line_of_json(said).encode())
-    return line_of_json({**said, "signer": identity.public.hex(), "signature": signature.hex()}) + "\n"
+    """Return a plan with its time and this code's version, signed: a line of JSON to publish before the run."""
+    said = {
+        "kind": KIND,
+        "version": VERSION,
+        "plan": plan.model_dump(mode="json"),
+        "code": code_version()._asdict(),
+        "signed_at": now.isoformat(timespec="seconds"),
+    }
+    return signed_line(_LABEL, said, identity)
 
 
-def read_plan(content: str, *, signers: Iterable[bytes] | None = None) -> tuple[AuditPlan, datetime]:
-    """Return a plan and when it says that it was signed.
-
-    Args:
-        content: its file.
-        signers: who may have signed it; None for anybody.
+def read_plan(path: Path) -> str:
+    """Return the text of a plan's file.
 
     Raises:
-        PlanError: it is no plan, or none of these keys signed it.
+        PlanError: it cannot be read.
     """
     try:
-        said = json.loads(content)
-        signer, signature = bytes.fromhex(said.pop("signer")), bytes.fromhex(said.pop("signature"))
-        plan, when = AuditPlan.model_validate(said["plan"]), datetime.fromisoformat(said["signed_at"])
-        if when.tzinfo is None:
-            raise ValueError("its time has no offset from UTC")
-        if content != line_of_json({**said, "signer": signer.hex(), "signature": signature.hex()}) + "\n":
-            raise ValueError("it is not written as it was signed")  # a name that stands twice, for one
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PlanError(f"this is no signed audit plan ({type(error).__name__}); sign one with audit-plan") from error
-    allowed = {signer} if signers is None else signers
-    if signer not in allowed or not is_signed(signer, signature, _LABEL, line_of_json(said).encode()):
-        raise PlanError("this audit plan is signed by nobody of the roster, or was changed after it was signed")
-    return plan, when
+        return path.read_bytes().decode(errors="replace")
+    except OSError as error:
+        raise PlanError(f"cannot read {path}: {error.strerror or error}; name the file of audit-plan") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,12 +176,9 @@ class BoundPlan:
         Raises:
             PlanError: it cannot be read, or is no plan that somebody signed.
         """
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise PlanError(f"cannot read {path}: {error.strerror or error}; name the file of audit-plan") from error
-        read_plan(content.decode(errors="replace"))
-        return cls(content=content)
+        text = read_plan(path)
+        SignedPlan.from_text(text)
+        return cls(content=text.encode())
 
     @property
     def session(self) -> bytes:

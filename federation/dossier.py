@@ -1,9 +1,9 @@
 """A dossier: all that a run left as evidence in one folder, signed, that verifies offline with a public key.
 
 Every file stands in a manifest by its SHA-256, and the manifest is signed, so that a changed, missing or added file is
-named. What can be recomputed is: the model from its totals, bit for bit; receipts against the roster; the chain of a
-ledger; what the audit's hypotheses come to by the rule that was signed with them. What the files say of times is the
-word of whoever signed. The audit's report is read as a file: nothing here knows how audits are made.
+named. What can be recomputed is: each run's model and summary from its settings, invitation, totals and receipts;
+receipts against the roster; the chain of a ledger; what the audit's hypotheses come to; the annexes. ``gaps`` lists the
+rest, which is the word of whoever signed. The audit's report is read as a file: nothing here knows how audits are made.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,31 +22,37 @@ from typing import Any
 from analytic.array_file import line_of_json
 from analytic.errors import AnalyticError
 from analytic.model_files import model_from_bytes, model_to_bytes
-from federation.audit_plan import BoundPlan, PlanError, read_plan
+from federation.audit_decision import AuditReport, decide, report_signer
+from federation.audit_plan import PlanError, SignedPlan
+from federation.code_version import code_version
 from federation.dossier_annexes import annexes
+from federation.dossier_runs import MODEL, NEEDED, RUN_FILES, SUMMARY, TOTALS, TOTALS_AND_SCORES, FiledRun, Found
 from federation.errors import FederationError
 from federation.receipts import problems as receipt_problems
 from federation.receipts import told_by
-from federation.site.errors import SiteFileError, WireError
-from federation.site.invitation import Invitation
+from federation.site.errors import SiteFileError
 from federation.site.roster import Roster
 from federation.site.strict_models import read_toml, validated
-from federation.totals import differences, totals_from_bytes
 from secagg import IdentityKey, Receipt
 from secagg.dp import Ledger, PrivacyError
 from secagg.errors import SecureSumError
 from secagg.primitives.identity import is_signed
 
-KIND, VERSION = "analytic-secagg/dossier", 1
+KIND, VERSION = "analytic-secagg/dossier", 2
+"""Version 1 decided by reports of anybody, and its annexes were not recomputed."""
+
 MANIFEST, SIGNATURE = "dossier.json", "dossier.sig"
 ROSTER, PLAN, AUDIT, DECISION = "roster.toml", "audit/plan.json", "audit/audit.json", "audit/decision.json"
-MODEL, TOTALS = "model.safetensors", "totals.safetensors"
-NEEDED = (MODEL, "summary.json")
-RUN_FILES = (*NEEDED, TOTALS, "progress.jsonl", "evaluation.json", "invitation")
-"""Of a run's folder; the last three may be missing, and totals where they are kept from who gets the dossier."""
-
 PUBLIC_TABLES = ("policy", "privacy", "journal")
 """Of a site's file: what it demands. Keys, paths of rows and folders are left out."""
+
+NOT_HERE = {
+    "policies/": "left out: what each site demands (--site)",
+    "receipts/": "left out: the sites' own receipts (--receipt)",
+    "ledgers/": "left out: the bill of noise (--ledger)",
+    PLAN: "left out: an audit's hypotheses, if somebody fixed them beforehand (--plan)",
+    AUDIT: "left out: no audit (--audit)",
+}
 
 _LABEL = "dossier"
 
@@ -65,10 +71,10 @@ class Sources:
         sites: files of sites, of which what they demand is taken, and no key is read.
         receipts: copies that sites kept.
         ledgers: the ledgers' files: the bill.
-        audit: the report of ``python -m simulations audit --json``.
+        audit: the report of ``python -m simulations audit --json``, signed by whoever ran it where it shall decide.
         plan: what was signed before it with ``audit-plan``.
-        with_totals: whether the totals go along, without which nobody can compute the model again; if not, models that
-            hold some go without them.
+        with_totals: whether totals, evaluation and log go along, without which nobody can compute the model again; if
+            not, models that hold totals go without them.
     """
 
     runs: Sequence[Path]
@@ -93,10 +99,10 @@ class Sources:
         found = {ROSTER: _read(self.roster)}
         for run in self.runs:
             for name in RUN_FILES:
-                if (run / name).is_file() and (self.with_totals or name != TOTALS):
+                if (run / name).is_file() and (self.with_totals or name not in TOTALS_AND_SCORES):
                     found[f"runs/{run.resolve().name}/{name}"] = _read(run / name)
             if not all((run / name).is_file() for name in NEEDED):
-                raise DossierError(f"{run} must be the folder of a finished run, with a model and summary.json")
+                raise DossierError(f"{run} must be the folder of a finished run, with {', '.join(NEEDED)}")
             if not self.with_totals:
                 place = f"runs/{run.resolve().name}/{MODEL}"
                 found[place] = _weights_alone(found[place], str(run / MODEL))
@@ -114,14 +120,9 @@ class Sources:
         found |= {PLAN: _read(self.plan)} if self.plan else {}
         found |= {AUDIT: _read(self.audit)} if self.audit else {}
         try:
-            roster = _roster(found[ROSTER])
-            facts = _facts(found, {signer, roster.server, *roster.clients.values()})
-            written = {name: text.encode() for name, text in annexes(facts).items()}
+            return found | _written(found, signer)
         except (ValueError, KeyError, TypeError, AttributeError, SecureSumError, PrivacyError) as error:
             raise DossierError(f"no dossier can be made of these files: {type(error).__name__}: {error}") from error
-        if facts["decision"] is not None:
-            found[DECISION] = _json(facts["decision"])
-        return found | written
 
     def _policy(self, site: Path) -> dict[str, bytes]:
         said = read_toml(site)
@@ -148,6 +149,7 @@ class Sources:
             "kind": KIND,
             "version": VERSION,
             "made": self.now.isoformat(timespec="seconds"),
+            "code": code_version()._asdict(),
             "signer": identity.public.hex(),
             "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())},
         }
@@ -199,8 +201,41 @@ def problems(folder: Path, key: bytes) -> Iterator[tuple[str, str]]:
         if hashlib.sha256(own).hexdigest() != stated[name]:
             wrong[name] = "it was changed after the dossier was signed"
     yield from sorted(wrong.items())
-    if not wrong:
-        yield from _contradictions(files, key)
+    if wrong:
+        return
+    told = list(_contradictions(files, key))
+    yield from told
+    if told and (made := json.loads(content).get("code")) != code_version()._asdict():
+        yield MANIFEST, f"other code made it ({made}), whose texts may differ from those of {code_version()}"
+
+
+def gaps(folder: Path) -> Found:
+    """Yield (file, what it does not show) of a dossier that verifies: what is left out, what nothing recomputes."""
+    stated = _stated((folder / MANIFEST).read_bytes())
+    files = {name: (folder / name).read_bytes() for name in stated}
+    kept = {name: Receipt.from_bytes(files[name]) for name in _within(files, "receipts/")}
+    roster = _roster(files[ROSTER])
+    yield ROSTER, f"as the file was given; ask the sites whether theirs has the fingerprint {roster.fingerprint}"
+    runs = _runs(files, roster, [*kept.values()])
+    for run in runs:
+        yield from run.gaps()
+    for name, receipt in kept.items():
+        if not any(run.is_of_it(receipt) for run in runs):
+            yield name, "of a sum that no run here names"
+    for name in _within(files, "policies/"):
+        yield name, "as the file was given; no signature of its site is on it"
+    for name, what in NOT_HERE.items():
+        if not any(one.startswith(name) for one in files):
+            yield name, what
+    if AUDIT in files:
+        yield AUDIT, "the word of whoever signed it; no attack is run again"
+    yield MANIFEST, "`made` is the signer's word; that no other run was begun and not filed, nothing shows"
+
+
+def decision(folder: Path) -> dict[str, Any] | None:
+    """Return what the audit of a dossier that verifies decides; None without a plan."""
+    place = folder / DECISION
+    return dict(json.loads(place.read_bytes())) if place.is_file() else None
 
 
 def _stated(manifest: bytes) -> dict[str, str]:
@@ -218,7 +253,7 @@ def _stated(manifest: bytes) -> dict[str, str]:
     return stated
 
 
-def _contradictions(files: Mapping[str, bytes], key: bytes) -> Iterator[tuple[str, str]]:
+def _contradictions(files: Mapping[str, bytes], key: bytes) -> Found:
     """(file, what it says that does not hold), whoever signed it."""
     try:
         roster = _roster(files[ROSTER])
@@ -234,55 +269,39 @@ def _contradictions(files: Mapping[str, bytes], key: bytes) -> Iterator[tuple[st
     whole = [one for one in kept.values() if isinstance(one, Receipt)]
     alone = {line for one in whole for line in receipt_problems([one], (), roster)}
     yield from (("receipts", line) for line in receipt_problems(whole, (), roster) if line not in alone)
-    begun = dict[str, str]()
-    for run in _runs(files):
-        try:
-            begun[run] = str(_summary(files, run).get("started", ""))
-        except (ValueError, AttributeError) as error:
-            yield f"{run}/summary.json", f"it is no summary of a run ({type(error).__name__})"
-            continue
-        yield from _about_run(run, files, roster, whole)
+    runs = _runs(files, roster, whole)
+    for run in runs:
+        yield from run.contradictions()
+    if not runs:
+        yield MANIFEST, "no run is in it"
+        return
     for name in _within(files, "ledgers/"):
         try:
             _bill(files[name])
         except (SecureSumError, PrivacyError) as error:
             yield name, str(error)
     try:
-        decision = _decision(files, {key, roster.server, *roster.clients.values()})
-    except (DossierError, PlanError) as error:
+        written = _written(files, key)
+    except PlanError as error:
         yield PLAN, str(error)
         return
-    if decision is not None and DECISION in files and files[DECISION] != _json(decision):
-        yield DECISION, "the signed rule gives another decision on the audit's report"
-    for run, started in begun.items():
-        if decision is not None and not _is_before(decision["signed_at"], started):
-            yield (
-                PLAN,
-                f"it was signed at {decision['signed_at']}, by its word, and {run} began before: {started}",
-            )
-
-
-def _about_run(
-    run: str, files: Mapping[str, bytes], roster: Roster, kept: Sequence[Receipt]
-) -> Iterator[tuple[str, str]]:
-    """Compute a run's model once more, and hold what its summary says against model, totals and roster."""
-    model, totals, summary = f"{run}/{MODEL}", f"{run}/{TOTALS}", f"{run}/summary.json"
-    try:
-        saved, said = model_from_bytes(files[model], source=model), _summary(files, run)
-        weights = hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest()
-        if said["weights_sha256"] != weights:
-            yield summary, f"it names weights {said['weights_sha256']}, and the model has {weights}"
-        if (of := said.get("roster", "(none is named)")) != roster.fingerprint:
-            yield ROSTER, f"{run} was of the roster {of}, and this is {roster.fingerprint}"
-        if totals in files:
-            results = totals_from_bytes(files[totals], source=totals)
-            yield from ((totals, f"the model does not follow from it: {line}") for line in differences(saved, results))
-            yield from ((totals, line) for line in receipt_problems(kept, results, roster) if "EVIDENCE" in line)
-            yield from ((totals, line) for line in receipt_problems((), results, roster))
-            if [list(one.survivors) for one in results] != said["survivors"]:
-                yield summary, "it names other survivors than the totals"
-    except (AnalyticError, FederationError, SecureSumError, ValueError, KeyError, TypeError) as error:
-        yield model, f"{type(error).__name__}: {error}"
+    except (ValueError, KeyError, TypeError, AttributeError, SecureSumError, PrivacyError) as error:
+        yield MANIFEST, f"decision and annexes cannot be made of its files: {type(error).__name__}: {error}"
+        return
+    for name in sorted(written):
+        if files.get(name) != written[name]:
+            yield name, "it is not what follows from the other files"
+    folders = ("policies", "receipts", "ledgers")
+    known = {ROSTER, PLAN, AUDIT, *written} | {f"{run.place}/{name}" for run in runs for name in RUN_FILES}
+    for name in sorted(files.keys() - known):
+        if name.rpartition("/")[0] not in folders:
+            yield name, "a dossier has no such file"
+    if DECISION not in written:
+        return
+    signed_at = json.loads(written[DECISION])["signed_at"]
+    for run in runs:
+        if not _is_before(signed_at, started := str(run.said.get("started", ""))):
+            yield PLAN, f"it was signed at {signed_at}, by its word, and {run.place} began before: {started}"
 
 
 def _roster(content: bytes) -> Roster:
@@ -293,13 +312,12 @@ def _within(files: Mapping[str, bytes], folder: str) -> list[str]:
     return sorted(name for name in files if name.startswith(folder))
 
 
-def _runs(files: Mapping[str, bytes]) -> list[str]:
-    return [name.removesuffix("/summary.json") for name in _within(files, "runs/") if name.endswith("/summary.json")]
-
-
-def _summary(files: Mapping[str, bytes], run: str) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(files[f"{run}/summary.json"])
-    return said
+def _runs(files: Mapping[str, bytes], roster: Roster, kept: Sequence[Receipt]) -> list[FiledRun]:
+    places = [name.removesuffix(f"/{SUMMARY}") for name in _within(files, "runs/") if name.endswith(f"/{SUMMARY}")]
+    own = {
+        place: {name.removeprefix(f"{place}/"): files[name] for name in _within(files, f"{place}/")} for place in places
+    }
+    return [FiledRun(place=place, files=own[place], roster=roster, kept=kept) for place in places]
 
 
 def _receipts(files: Mapping[str, bytes]) -> Iterator[tuple[str, Receipt | SecureSumError]]:
@@ -324,19 +342,25 @@ def _bill(content: bytes) -> str:
         )
 
 
-def _decision(files: Mapping[str, bytes], signers: Iterable[bytes]) -> dict[str, Any] | None:
-    """What the hypotheses come to, with when they were fixed; None without a plan and a report."""
+def _decision(files: Mapping[str, bytes], runs: Sequence[FiledRun], signers: Mapping[bytes, str]) -> Any:
+    """What the hypotheses come to, with when they were fixed; None without a plan and a report.
+
+    Raises:
+        PlanError: a plan or a report that is none, or a plan that nobody signed who may.
+    """
     if PLAN not in files:
         return None
-    plan, when = read_plan(files[PLAN].decode(errors="replace"), signers=signers)
+    plan = SignedPlan.from_text(files[PLAN].decode(errors="replace"), signers=signers)
     if AUDIT not in files:
-        raise DossierError("an audit plan without the audit's report decides nothing; add the report (--audit)")
-    try:
-        decided = plan.decide(json.loads(files[AUDIT]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DossierError(f"{AUDIT} is no report of an audit ({type(error).__name__})") from error
-    bound = {run: _bound(files, run) for run in _runs(files)}
-    return {**decided, "signed_at": when.isoformat(timespec="seconds"), "before": bound}
+        raise PlanError("an audit plan without the audit's report decides nothing; add the report (--audit)")
+    decided = decide(
+        plan, files[AUDIT].decode(errors="replace"), signers=signers, runs={run.place: run.said for run in runs}
+    )
+    return {
+        **decided,
+        "signed_at": plan.signed_at.isoformat(timespec="seconds"),
+        "before": {run.place: run.bound_by(files[PLAN]) for run in runs},
+    }
 
 
 def _is_before(one: str, other: str) -> bool:
@@ -347,52 +371,31 @@ def _is_before(one: str, other: str) -> bool:
         return False
 
 
-def _bound(files: Mapping[str, bytes], run: str) -> str:
-    """Who shows that a run began after its plan was fixed: the sites that signed its first session, or one's word.
-
-    Raises:
-        DossierError: the run was bound to another plan, or its first session is not the one that was bound.
-    """
-    said, place = _summary(files, run), f"{run}/invitation"
-    if said.get("plan") is None:
-        return "the word of who signed the plan, and of the server: the run was bound to none"
-    try:
-        plan = BoundPlan(content=files[PLAN], nonce=bytes.fromhex(said["plan"]["nonce"]))
-        invitation, roster = Invitation.from_bytes(files[place]), _roster(files[ROSTER])
-        if plan.session != invitation.session:
-            raise DossierError(f"{run} was bound to another plan, or its first session is another")
-        configuration = invitation.agree(roster).protocol.digest
-        totals = f"{run}/{TOTALS}"
-        first = [one.receipt for one in totals_from_bytes(files[totals], source=totals)[:1]] if totals in files else []
-        own = [Receipt.from_bytes(receipt) for receipt in first if receipt]  # others may be of another run
-        session, *told = said["sums"][0]["session"], said["sums"][0]["configuration"]
-        told += [one.statement.configuration.hex() for one in own]
-        if session != invitation.session.hex() or not {*told} <= {None, configuration.hex()}:
-            raise DossierError(f"the first sum of {run} is not the one that {place} invites to")
-    except (KeyError, ValueError, TypeError, WireError, SecureSumError) as error:
-        if isinstance(error, DossierError):
-            raise
-        raise DossierError(f"what {run} was bound to does not read ({place}): {error}") from error
-    parties = {party for one in own for party in one.countersignatures}
-    if not parties:
-        return "the server's word: its first session commits to the plan, and no other party signed a receipt of it"
-    return f"{len(parties)} parties beside the server: they countersigned a sum whose session commits to the plan"
-
-
-def _facts(files: Mapping[str, bytes], signers: Iterable[bytes]) -> dict[str, Any]:
-    """What annexes are filled from: all of it stands in other files of the dossier."""
+def _written(files: Mapping[str, bytes], key: bytes) -> dict[str, bytes]:
+    """The decision and the annexes, which follow from the other files and from who signs the dossier."""
     roster = _roster(files[ROSTER])
     kept = [one for _, one in _receipts(files) if isinstance(one, Receipt)]
-    return {
+    runs = _runs(files, roster, kept)
+    signers = {key: "who signed this dossier", roster.server: "the server"}
+    signers |= {own: f"client {party}" for party, own in roster.clients.items()}
+    report = files[AUDIT].decode(errors="replace") if AUDIT in files else None
+    if report is not None:
+        AuditReport.from_text(report)
+    signer = None if report is None else report_signer(report)
+    decided = _decision(files, runs, signers)
+    facts = {
         "roster": {"fingerprint": roster.fingerprint, "clients": len(roster.clients)},
-        "runs": {run: _summary(files, run) for run in _runs(files)},
+        "runs": {run.place: run.said for run in runs},
         "policies": {name: json.loads(files[name]) for name in _within(files, "policies/")},
         "receipts": [told_by(one, roster) for one in kept],
         "bills": [_bill(files[name]) for name in _within(files, "ledgers/")],
-        "audit": json.loads(files[AUDIT]) if AUDIT in files else None,
-        "decision": _decision(files, signers),
-        "with_totals": [run for run in _runs(files) if f"{run}/{TOTALS}" in files],
+        "audit": None if report is None else json.loads(report),
+        "auditor": "nobody" if signer is None else signers.get(signer, signer.hex()),
+        "decision": decided,
+        "with_totals": [run.place for run in runs if TOTALS in run.files],
     }
+    written = {name: text.encode() for name, text in annexes(facts).items()}
+    return written if decided is None else {**written, DECISION: _json(decided)}
 
 
 def _weights_alone(content: bytes, source: str) -> bytes:

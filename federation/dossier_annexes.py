@@ -180,11 +180,9 @@ def _gates(facts: Facts) -> list[str]:
     said = [
         f"{run}, sum {number}: gate {concern['gate']}: {concern['message']}"
         for run, summary in facts["runs"].items()
-        for number, one in enumerate(summary.get("sums", []), start=1)
+        for number, one in enumerate(summary["sums"], start=1)
         for concern in one["concerns"]
     ]
-    if not any(summary.get("sums") for summary in facts["runs"].values()):
-        return ["what release gates said of these runs is not in this dossier"]
     return said or ["release gates let every total pass without a word"]
 
 
@@ -199,10 +197,12 @@ def _audit(facts: Facts) -> list[str]:
     if facts["audit"] is None:
         return ["no audit is in this dossier"]
     if facts["decision"] is None:
-        return ["audit/audit.json is here; nobody fixed its hypotheses beforehand"]
+        return [f"audit/audit.json, signed by {facts['auditor']}, decides nothing: no hypotheses were fixed beforehand"]
     decision = facts["decision"]
     return [
         f"hypotheses fixed and signed at {decision['signed_at']}, by the signer's word: {decision['decision']}",
+        f"the audit's report is signed by {facts['auditor']}",
+        *(f"missing for a decision: {what}" for what in decision["missing"]),
         *(f"that they were fixed before {run} rests on {who}" for run, who in decision["before"].items()),
         *(
             f"{one['attack']} on {one['mode']}, expected {one['expected']}: {one['outcome']}"
@@ -222,9 +222,11 @@ def _noise(facts: Facts) -> list[str]:
 
 def _columns(facts: Facts, columns: Sequence[str]) -> list[str]:
     cells = (facts["audit"] or {}).get("cells", [])
-    return [f"{cell['attack']} on {cell['mode']}: {cell['verdict']}" for cell in cells if cell["mode"] in columns] or [
-        "the audit's report has no such column"
-    ]
+    said = [f"{cell['attack']} on {cell['mode']}: {cell['verdict']}" for cell in cells if cell["mode"] in columns]
+    decision = facts["decision"]
+    if said and (decision is None or decision["missing"]):
+        said.insert(0, "by a report that no decision rests on")
+    return said or ["the audit's report has no such column"]
 
 
 def _sacro_target(facts: Facts) -> dict[str, Any]:

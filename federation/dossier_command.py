@@ -12,7 +12,7 @@ from federation.audit_plan import AuditPlan, signed_plan
 from federation.console.arguments import file
 from federation.console.declaration import Command, option
 from federation.console.output_files import OutputFile, refuse_same_file
-from federation.dossier import Sources, problems
+from federation.dossier import Sources, decision, gaps, problems
 from federation.errors import UsageError
 from federation.site.key_files import read_secret
 from secagg import IdentityKey
@@ -43,13 +43,18 @@ class DossierOptions:
     receipts: tuple[Path, ...] = _several("a receipt that a site kept", "--receipt")
     ledgers: tuple[Path, ...] = _several("a ledger: the bill of noise", "--ledger")
     audit: Path | None = option(
-        "the report of python -m simulations audit --json", file, default=None, metavar="FILE", shown="none"
+        "the report of python -m simulations audit --json --plan --sign",
+        file,
+        default=None,
+        metavar="FILE",
+        shown="none",
     )
     plan: Path | None = option(
         "its hypotheses, signed before the run by audit-plan", file, default=None, metavar="FILE", shown="none"
     )
     without_totals: bool = option(
-        "leave totals out, for who may not have them: nobody then recomputes a model", default=False
+        "leave totals, evaluation and log out, for who may not have totals: nobody then recomputes a model",
+        default=False,
     )
     out: Path = option("a new folder", file, default=Path("dossier"), metavar="FOLDER")
 
@@ -72,8 +77,17 @@ def _dossier(options: DossierOptions) -> int:
     )
     names = sources.write(options.out, identity)
     print(f"{options.out}: {len(names)} files, signed by {identity.public.hex()}")
+    _print_decision(options.out)
     print(f"python -m federation check-dossier {options.out} --key {identity.public.hex()}")
     return 0
+
+
+def _print_decision(folder: Path) -> None:
+    decided = decision(folder)
+    if decided is not None:
+        print(f"audit: {decided['decision']}")
+        for what in decided["missing"]:
+            print(f"  missing: {what}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +106,11 @@ def _check(options: CheckOptions) -> int:
         print(f"{name}: {what}")
     if wrong:
         return 1
-    print("verified: the signature and every file; of totals, receipts, ledgers and a plan all that is among them")
+    print("verified: the signature, every file, and what follows from them")
+    _print_decision(options.folder)
+    print("not in it, or not recomputed:")
+    for name, what in gaps(options.folder):
+        print(f"  {name}: {what}")
     return 0
 
 
@@ -132,7 +150,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         summary="verify a dossier offline, with nothing but it and a public key",
         examples="""example:
   python -m federation check-dossier dossier --key 0f1e...
-      every file that was changed is named
+      every file that was changed is named, and what is not in it is listed
 """,
         options=CheckOptions,
         run=_check,

@@ -87,19 +87,21 @@ def totals_from_bytes(content: bytes, *, source: str = "the totals") -> tuple[Su
     )
 
 
-def differences(saved: SavedModel, totals: Sequence[SumResult]) -> list[str]:
+def differences(saved: SavedModel, totals: Sequence[SumResult], federation: Federation[Any] | None = None) -> list[str]:
     """Compute the model once more from its totals; return where the saved one differs in a bit, nothing if nowhere.
 
     Args:
         saved: a complete model with its learner.
         totals: of all its sums, in their order.
+        federation: of the same learner, which takes the totals; None for one without release gates.
 
     Raises:
         TotalsFileError: more or fewer totals than the learner has sums, or totals of another shape.
         AnalyticError: the totals give no model.
+        ReleaseRefusedError: a release gate of ``federation`` refuses one.
     """
     learner: Any = saved.learner
-    federation: Federation[Any] = Federation(learner, release=None)
+    federation = Federation(learner, release=None) if federation is None else federation
     for place, result in enumerate(totals, start=1):
         step = federation.next_sum
         if step is None:

@@ -13,6 +13,8 @@ import numpy as np
 from pydantic import Field, PlainSerializer
 
 from analytic.row_format import RowFormat
+from federation.audit_plan import SignedPlan
+from federation.code_version import code_version
 from federation.console.arguments import budgets, count, items, natural, parse_options, whole, wholes
 from federation.console.declaration import option
 from federation.datasets import Dataset
@@ -47,6 +49,7 @@ from simulations.report.document import (
     Part,
     Positive,
     Record,
+    Sha256,
     computed,
     versions,
 )
@@ -301,17 +304,30 @@ class DeepPoint(Record, title="deep_point"):
     """What was achieved."""
 
 
+class CodeRecord(Record, title="code"):
+    """The code that ran."""
+
+    version: str
+    """Version of the installed package."""
+    sha256: Sha256
+    """Digest of the package's Python files; python -m federation doctor prints that of an installation."""
+
+
 class Audit(Record, title="Report of python -m simulations audit", frozen=False):
     """Readers must ignore names that they do not know."""
 
     kind: Literal["analytic-secagg/audit"] = Field(default="analytic-secagg/audit", serialization_alias="schema")
     """Says what kind of document this is."""
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     """Raised when a name changes its meaning or goes away; new names do not raise it."""
     date: str = Field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
     """When it was made."""
     versions: dict[str, str] = Field(default_factory=versions)
     """Versions of Python and of the packages that decide the numbers."""
+    code: CodeRecord = Field(default_factory=lambda: CodeRecord.model_validate(code_version()))
+    """The installation that made the report."""
+    plan_sha256: Sha256 | None = None
+    """Digest of the file of the audit plan that it was made for; null for none."""
     dataset: DatasetRecord
     """The rows."""
     settings: SettingsRecord
@@ -336,6 +352,10 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     """What this report says nothing about."""
     seconds: NotNegative = 0.0
     """Time of the audit."""
+    signer: Sha256 | None = None
+    """Ed25519 public key of whoever ran the audit and signed this report; null where nobody did."""
+    signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")] | None = None
+    """Its signature; null where there is none."""
 
     @computed
     def holds(self) -> bool:
@@ -371,16 +391,19 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
 Tick = Callable[[str], None]
 
 
-def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: None) -> Audit:
+def audit(
+    dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: None, *, plan: SignedPlan | None = None
+) -> Audit:
     """Run everything that was asked for.
 
     Args:
         dataset: real rows.
         settings: what to audit.
         tick: told what comes next.
+        plan: what the report is made for; None for no plan.
 
     Raises:
-        UsageError: more clients and rows than the data have.
+        UsageError: more clients and rows than the data have, or a plan that is about another audit.
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
 
@@ -391,6 +414,10 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
     started = time.perf_counter()
     rng = np.random.default_rng(settings.seed)
     feature_format = settings.format_for(dataset)
+    stated = SettingsRecord.of(settings, feature_format)
+    code, document = code_version(), stated.to_document()
+    if other := [] if plan is None else [*plan.differences(code=code, data_sha256=dataset.sha256, settings=document)]:
+        raise UsageError(f"this audit must be the one of its plan: {'; '.join(other)}")
     population = Population.of(dataset, rng)
     population.deal(settings.clients, settings.rows_per_client, np.random.default_rng(settings.seed))  # or refuse
     learner = settings.learner.build(_learner_settings(dataset, settings, feature_format, len(population.candidates)))
@@ -406,8 +433,9 @@ def audit(dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: N
     )
     attacks = [attack for name, attack in ATTACKS.items() if name in settings.attacks]
     report = Audit(
+        plan_sha256=None if plan is None else plan.sha256,
         dataset=DatasetRecord.of(dataset),
-        settings=SettingsRecord.of(settings, feature_format),
+        settings=stated,
         attacks=tuple(map(AttackRecord.model_validate, attacks)),
     )
     for mode in (*settings.tried_modes, None):

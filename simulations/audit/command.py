@@ -10,12 +10,16 @@ from pathlib import Path
 
 from rich.console import Console
 
+from federation.audit_decision import signed_report
+from federation.audit_plan import SignedPlan, read_plan
 from federation.console.arguments import file
 from federation.console.declaration import Command, option, part
 from federation.console.output_files import OutputFile, refuse_same_file
 from federation.console.printing import print_tables
 from federation.datasets import Dataset
 from federation.errors import UsageError
+from federation.site.key_files import read_secret
+from secagg import IdentityKey
 from simulations.audit.audit import AuditSettings, audit
 from simulations.command_line.progress import SILENT_SECONDS
 from simulations.command_line.shared_arguments import DataOptions
@@ -31,12 +35,23 @@ class OutputOptions:
     """What stays."""
 
     json: Path | None = option("write every number (docs/reference/audit-json.md)", file, default=None, metavar="FILE")
+    sign: Path | None = option(
+        "sign the numbers with this identity: a dossier decides by a signed report alone",
+        file,
+        default=None,
+        metavar="KEY",
+    )
+    plan: Path | None = option(
+        "the plan of python -m federation audit-plan that the audit is made for", file, default=None, metavar="FILE"
+    )
     html: Path | None = option("write one self-contained page", file, default=None, metavar="FILE")
     no_pictures: bool = option("leave rows of the data out of the page, so that it may be shared", default=False)
 
     def __post_init__(self) -> None:
         if self.no_pictures and not self.html:
             raise UsageError("--no-pictures needs a page to leave them out of, and there is none; add --html FILE")
+        if (self.sign or self.plan) and not self.json:
+            raise UsageError("--sign and --plan are about the report of --json, and there is none; add --json FILE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +63,9 @@ class AuditOptions:
     output: OutputOptions = part(OutputOptions, "output")
 
     def __post_init__(self) -> None:
-        refuse_same_file({"--data": self.data.data, "--json": self.output.json, "--html": self.output.html})
+        output = self.output
+        read = {"--data": self.data.data, "--sign": output.sign, "--plan": output.plan}
+        refuse_same_file({**read, "--json": output.json, "--html": output.html})
 
 
 def run(options: AuditOptions) -> int:
@@ -58,6 +75,8 @@ def run(options: AuditOptions) -> int:
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: wrong input, or a failed sum.
     """
     output = options.output
+    identity = IdentityKey(read_secret(output.sign)) if output.sign else None
+    plan = SignedPlan.from_text(read_plan(output.plan)) if output.plan else None
     json_file = OutputFile(output.json) if output.json else None
     html_file = OutputFile(output.html) if output.html else None
     dataset = options.data.rows()
@@ -79,10 +98,10 @@ def run(options: AuditOptions) -> int:
             if not console.is_terminal and (passed := time.monotonic() - started) > SILENT_SECONDS:
                 console.print(f"audit, after {passed:.0f} s: {what}")
 
-        report = audit(dataset, settings, tell)
+        report = audit(dataset, settings, tell, plan=plan)
     try:
         if json_file:
-            json_file.write(report.to_json())
+            json_file.write(signed_report(report.to_document(), identity) if identity else report.to_json())
         if html_file:
             from simulations.report.audit_html import to_html  # draws, and so loads matplotlib
 
@@ -118,6 +137,8 @@ COMMAND = Command(
       your own features (arrays x_train, y_train, x_test, y_test): what would your clients give away?
   python -m simulations audit --attacks row_count,class_means --modes masked
       two attacks on one mode, in seconds
+  python -m simulations audit --plan plan.json --sign auditor.key --json audit.json
+      a signed report, by which a dossier decides the plan's hypotheses
 
 """,
     options=AuditOptions,

@@ -15,6 +15,7 @@ import numpy as np
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
+from federation.flower.__main__ import main
 from federation.server.exchange import Lost
 from federation.server.run_settings import RunSettings, template_settings
 from federation.server.server_file import ServerFile
@@ -132,6 +133,22 @@ def edit(trial: Trial, party: int, *replacements: tuple[str, str]) -> None:
 def edit_all(trial: Trial, *replacements: tuple[str, str]) -> None:
     for party in trial.rows:
         edit(trial, party, *replacements)
+
+
+BUDGET = """
+[privacy]
+epsilon = {epsilon}
+run_epsilon = 8.0
+ledger = "privacy.ledger"
+"""
+
+
+def with_budgets(trial: Trial, *, epsilon: float = 20.0) -> None:
+    """Give the rows of every site a budget, and begin its ledger."""
+    for party in trial.rows:
+        path = trial.folder / f"site-{party}" / "site.toml"
+        path.write_text(path.read_text() + BUDGET.format(epsilon=epsilon))
+        assert main(["ledger", str(path)]) == 0
 
 
 def weigh(trial: Trial) -> None:

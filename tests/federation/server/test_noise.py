@@ -19,6 +19,7 @@ from support.rehearsed import (
     run_config,
     site,
     vanishes,
+    with_budgets,
 )
 
 from analytic.afl import AFL
@@ -40,21 +41,6 @@ from secagg.errors import ConsentRefusedError, SecureSumError
 
 NOISE = {"epsilon": 8.0, "noise-survivors": 3, "noise-colluders": 1}
 PLAN = PrivacyPlan(epsilon=8.0, promised_survivors=3, colluders=1)
-
-BUDGET = """
-[privacy]
-epsilon = {epsilon}
-run_epsilon = 8.0
-ledger = "privacy.ledger"
-"""
-
-
-def with_budgets(trial: Trial, *, epsilon: float = 20.0) -> None:
-    """Give the rows of every site a budget, and begin its ledger."""
-    for party in trial.rows:
-        path = trial.folder / f"site-{party}" / "site.toml"
-        path.write_text(path.read_text() + BUDGET.format(epsilon=epsilon))
-        assert main(["ledger", str(path)]) == 0
 
 
 def ledger(trial: Trial, party: int) -> Ledger:

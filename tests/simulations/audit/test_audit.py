@@ -324,7 +324,7 @@ def test_one_command_leaves_verdicts_json_and_page(tmp_path: Path, capsys: pytes
 def test_a_finding_ends_with_code_1_and_is_an_error(
     report: Audit, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(audit_command, "audit", lambda *_: leaky(report))
+    monkeypatch.setattr(audit_command, "audit", lambda *_, **__: leaky(report))
     assert command() == 1
     assert f"error: masked: LEAKS what it must hide: {LONE_ROWS.title}" in capsys.readouterr().err
 

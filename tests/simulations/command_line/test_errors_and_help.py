@@ -329,7 +329,7 @@ def test_ctrl_c_in_the_middle_leaves_no_file(
     """An audit is stopped when it says what it does next, a comparison at a client's first contribution."""
     name, tick = arguments[0], ctrl_c if module is audit_command else Progress(tick=ctrl_c)
     real = getattr(module, name)
-    monkeypatch.setattr(module, name, lambda dataset, settings, _: real(dataset, settings, tick))
+    monkeypatch.setattr(module, name, lambda dataset, settings, _, **more: real(dataset, settings, tick, **more))
     assert main([*arguments, "--json", str(tmp_path / "out.json"), "--html", str(tmp_path / "out.html")]) == 130
     output = capsys.readouterr()
     assert (output.out, output.err) == ("", "stopped; no file is half-written\n")
