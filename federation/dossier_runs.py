@@ -12,7 +12,7 @@ from analytic.array_file import line_of_json
 from analytic.errors import AnalyticError
 from analytic.model_files import SavedModel, model_from_bytes
 from federation.audit_plan import BoundPlan, PlanError
-from federation.configurations import configuration_of
+from federation.configurations import configuration_digest
 from federation.errors import FederationError
 from federation.federation import Federation
 from federation.receipts import problems as receipt_problems
@@ -184,7 +184,7 @@ class FiledRun:
         weights = hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest()
         found = {"weights_sha256": weights, "certified": not uncertified, "uncertified": uncertified}
         yield from _unlike(self.said, found, "the model")
-        if configuration_of(saved.learner) != configuration_of(federation.learner):
+        if configuration_digest(saved.learner) != configuration_digest(federation.learner):
             yield MODEL, "its learner has another configuration than the settings in summary.json give"
 
     def _of_invitation(self) -> Found:
