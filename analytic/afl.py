@@ -299,8 +299,8 @@ class AFL:
         return LinearModel(solution=self.solve(pooled, survivors), centre=model.centre)
 
     def exact_total(self, model: LinearModel, total: Any, survivors: int) -> Statistics | tuple[Statistics, ...] | None:
-        """The survivors' pooled statistics; None where rows went through a row map, or are random features."""
-        return None if self.row_map or self.lift else self.without_ri(total, survivors)
+        """The survivors' pooled statistics, of rows or of their random features; None behind a row map."""
+        return None if self.row_map else self.without_ri(total, survivors)
 
     def without_ri(self, total: Statistics, survivors: int) -> Statistics:
         """The survivors' pooled statistics: the total without the K gamma I that they added."""

@@ -455,13 +455,15 @@ class Agreed(Around):
     def exact_total(
         self, model: AgreedModel, total: Any, survivors: int
     ) -> Statistics | tuple[Statistics, ...] | IntVector | None:
-        """The counts of the first sum, and of the learner's own what it says; of moments only clients are judged."""
+        """The counts of the first sum, the rows of the moments', and of the learner's own what it says."""
         if model.inner is not None:
             found: Statistics | tuple[Statistics, ...] | IntVector | None = self.at(model).exact_total(
                 model.inner, total, survivors
             )
             return found
-        counts: IntVector | None = total["exponents"].ravel() if model.exponents is None else None
+        if model.exponents is not None:
+            return Statistics.of_counts(int(total["count"]))
+        counts: IntVector = total["exponents"].ravel()
         return counts
 
     def decision_function(self, model: AgreedModel, features: NDArray[Any]) -> FloatMatrix:

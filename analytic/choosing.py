@@ -391,9 +391,9 @@ class Chosen(AroundLinear):
             raise SpecificationError(f"{self.name} makes no personal models; choose for FedHiP")
         return self.learner
 
-    def exact_total(self, model: ChosenModel, total: Any, survivors: int) -> tuple[Statistics, ...] | None:
-        """Each fold's statistics, which gates judge one by one; None of counted errors."""
-        return tuple(total) if model.candidates is None else None
+    def exact_total(self, model: ChosenModel, total: Any, survivors: int) -> Statistics | tuple[Statistics, ...]:
+        """Each fold's statistics, which gates judge one by one; of counted errors the rows."""
+        return tuple(total) if model.candidates is None else Statistics.of_counts(int(total["count"]))
 
     def _predicting(self, model: Any) -> tuple[AFL, LinearModel]:
         """Of a personal model, which is the closed form's, itself."""

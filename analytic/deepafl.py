@@ -332,8 +332,10 @@ class DeepAFL:
         """The learner for sums that hold everything so many times, a power of two: its penalties are so much larger."""
         return replace(self, ridge=self.ridge * denominator, gamma=self.gamma * denominator)
 
-    def exact_total(self, model: DeepModel, total: Any, survivors: int) -> None:
-        """None: totals are of random features, whose rank says less than that of raw ones."""
+    def exact_total(self, model: DeepModel, total: Any, survivors: int) -> Statistics | None:
+        """The statistics of the layer's rows, which public maps make of raw ones; None behind a layer map."""
+        found: Statistics = total
+        return found if self.row_map is None else None
 
     def layer_scores(self, model: DeepModel, features: NDArray[Any]) -> Iterator[FloatMatrix]:
         """Phi_t W_t of every known layer t = 0, 1, ... in one pass, each of shape (n, c)."""
@@ -544,7 +546,7 @@ class DeepAFL:
             feature_format=self._format(bound) if self.row_map is None else self.row_map.features.row_format,
             target_format=target_format,
             max_rows=self.max_rows,
-            target_sums=False,
+            target_sums=self.row_map is None and target_format == LABELS,
         )
 
     def _block_spec(self, hidden: float, residuals: float) -> StatisticsSpec:

@@ -166,9 +166,9 @@ class Evaluation(ABC, Generic[R]):
         """Return the report of a total."""
         return self.report(total)
 
-    def exact_total(self, model: R | None, total: Any, survivors: int) -> Statistics | None:
-        """Return None: counts of outcomes are no statistics of features."""
-        return None
+    def exact_total(self, model: R | None, total: Any, survivors: int) -> Statistics:
+        """Return how many rows were judged."""
+        return Statistics.of_counts(int(total["count"]))
 
     def decision_function(self, model: R | None, features: NDArray[Any]) -> FloatMatrix:
         """Return the scores of the model that is judged, shape (n, c)."""
@@ -407,6 +407,10 @@ class ScoreEvaluation(Evaluation[S]):
         if len(rows):
             self._count(rows, tallies)
         return tallies
+
+    def exact_total(self, model: S | None, total: Any, survivors: int) -> Statistics:
+        """Return how many rows of each class were judged: a class of one row shows that row's scores."""
+        return Statistics.of_counts(int(total["count"]), total["own"].sum(axis=1))
 
     def _add_confidence(self, tallies: Tallies, scores: FloatMatrix, right: NDArray[np.bool_]) -> None:
         confidence = scores.clip(0.0, 1.0)

@@ -261,9 +261,9 @@ class Logistic(AroundLinear):
     def exact_total(
         self, model: LogisticModel, total: Any, survivors: int
     ) -> Statistics | tuple[Statistics, ...] | None:
-        """The first sum's statistics, as AFL says; None of a gradient."""
+        """The first sum's statistics, as AFL says; of a gradient the rows; None behind a row map."""
         if model.linear.solution is not None:
-            return None
+            return None if self.row_map is not None else Statistics.of_counts(int(total["count"]))
         return self.learner.exact_total(model.linear, total, survivors)
 
     def _predicting(self, model: LogisticModel) -> tuple[AFL, LinearModel]:

@@ -186,11 +186,9 @@ class PartialLabels(Around):
             groups.setdefault(labelled, []).append(label)
         yield from ((classes, labelled) for labelled, classes in groups.items())
 
-    def exact_total(
-        self, model: LinearModel, total: Sequence[Statistics], survivors: int
-    ) -> tuple[Statistics, ...] | None:
-        """Each pattern's statistics and sites, which gates judge one by one; None of random features."""
-        return None if self.learner.lift is not None else tuple(total)
+    def exact_total(self, model: LinearModel, total: Sequence[Statistics], survivors: int) -> tuple[Statistics, ...]:
+        """Each pattern's statistics and sites, which gates judge one by one."""
+        return tuple(total)
 
     def context_bytes(self, model: LinearModel) -> bytes:
         """The configuration, and the weights once they are known."""

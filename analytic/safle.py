@@ -36,7 +36,7 @@ from analytic.row_format import FloatMatrix, RowFormat
 from analytic.row_map import CountMap, RowTerms
 from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit, noise_levels
 from analytic.solve import Solution, solve_ridge
-from analytic.statistics import LABELS
+from analytic.statistics import LABELS, IntVector, Statistics
 from analytic.whole_numbers import settle_whole_numbers
 
 
@@ -216,8 +216,23 @@ class SAFLe:
         """The learner for sums that hold everything so many times, a power of two: its penalty is so much larger."""
         return replace(self, ridge=self.ridge * denominator)
 
-    def exact_total(self, model: SAFLeModel, total: Any, survivors: int) -> None:
-        """None: totals are counts of buckets, whose rank says less than that of raw features."""
+    def exact_total(self, model: SAFLeModel, total: Any, survivors: int) -> Statistics | IntVector | None:
+        """The statistics of the one-hot rows, without cells that no row has, or the histograms; None of bounded rows.
+
+        Each group's cells add up to one in every row, so labels say how many rows of each class there are.
+        """
+        if isinstance(total, Histograms):
+            return total.counts.ravel()
+        if self.row_map is not None:
+            return None
+        counts = ri_taken_off(total, survivors, units=self.ri_gamma, max_clients=self.max_clients)
+        live, cross = np.flatnonzero(counts.diagonal), counts.cross
+        return Statistics(
+            gram=counts.gram(live).astype(np.int64),
+            cross=cross[live],
+            count=counts.count,
+            target_sum=cross[: self.spec.n_values].sum(axis=0) if self.target_format == LABELS else None,
+        )
 
     def decision_function(self, model: SAFLeModel, features: NDArray[Any]) -> FloatMatrix:
         """Scores (eq. 5), shape (n, c): the sum of each group's row of weights.

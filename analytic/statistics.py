@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -233,6 +233,26 @@ class Statistics:
             return None
         squares = self.target_sum if self.target_gram is None else self.target_gram.diagonal()
         return tuple(squares.tolist())
+
+    @property
+    def class_rows(self) -> IntVector | None:
+        """The rows of each class; None of real targets, and where nobody counts them."""
+        return self.target_sum if self.target_gram is None else None
+
+    @property
+    def column_sums(self) -> IntVector | None:
+        """X^T 1, shape (d,), as labels of one class a row tell it; None where they do not."""
+        classes = self.class_rows
+        if classes is None or sum(classes.tolist()) != self.count:
+            return None
+        sums: IntVector = self.cross.sum(axis=1)
+        return sums
+
+    @classmethod
+    def of_counts(cls, count: int, class_rows: IntVector | None = None) -> Self:
+        """Statistics of no columns: of a total that says how many rows there are, and of which classes, to gates."""
+        none = np.zeros((0, 0 if class_rows is None else len(class_rows)), dtype=np.int64)
+        return cls(gram=np.zeros((0, 0), dtype=np.int64), cross=none, count=count, target_sum=class_rows)
 
     @classmethod
     def from_rows(

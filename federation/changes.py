@@ -105,7 +105,8 @@ def changed(
     total = SumResult(total=before.total + sign * batch.total, survivors=survivors)
     if change is Change.REMOVE_ROWS:  # a site that stays keeps its part of the RI process, once for each site
         total = replace(total, total=total.total + len(batch.survivors) * _without_rows(learner))
-    gates = replace(policy, allow=policy.allow | {Gate.SURVIVORS}) if reason else policy
+    small = {Gate.SURVIVORS, Gate.ROWS, Gate.CLASS_ROWS}
+    gates = replace(policy, allow=policy.allow | small) if reason else policy
     _judge_parts(learner, batch, gates)
     model = _model_of(learner, total)
     _judge_parts(learner, total, gates)

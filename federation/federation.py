@@ -7,6 +7,7 @@ forget the digest that protects a client, the gate before a model, or the record
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
@@ -103,6 +104,12 @@ class Step(Generic[M]):
                 "into it. Nothing leaves; the learner's private form is broken, take PrivacyPlan.apply of it"
             )
         return vector
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the rows whose Gram its total shows, of several Grams the most; 0 where it shows none."""
+        triangles = [segment.size for segment in self.layout.segments if segment.name.split()[0] == "gram"]
+        return max((math.isqrt(2 * size) for size in triangles), default=0)
 
     def room(self, n_clients: int) -> Layout:
         """Return the layout that the sum must have: wide enough for the noise of so many clients."""

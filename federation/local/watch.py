@@ -23,7 +23,7 @@ from federation.local.deployment import SERVER, LocalDeployment
 from federation.local.server import GONE
 from federation.modes import MODES
 from federation.receipts import problems, told_by
-from federation.release import Gate
+from federation.release import GATES, Gate
 from federation.site.errors import DeploymentError
 from federation.site.results import NAME_DIGITS
 from federation.site.roster import Roster
@@ -41,13 +41,6 @@ BUDGET_IN_RUNS = 1.6
 
 RECEIPTS = {"masked": "clients", "committee": "helpers"}
 """Who countersigns a total, by mode."""
-
-GATES = {
-    Gate.SURVIVORS: "Are enough sites in the total?",
-    Gate.RANK: "Could rows be rebuilt from the total, because there are too few of them?",
-    Gate.MEMBERSHIP: "Could somebody who has a row tell whether it is in the total?",
-    Gate.SMALL_COUNTS: "Does the total count so few rows that it points at somebody?",
-}
 
 STEPS = {
     "ANNOUNCEMENT": "Helpers announce the keys that sites will seal their secrets to",
@@ -300,7 +293,11 @@ class Demonstration:
             "model": summary["weights_sha256"],
             "pooled": pooled,
             "accuracy": float(np.mean(np.argmax(scores, axis=1) == self._dataset.y_test)),
-            "gates": [{"asks": asks, "finds": concerns.get(gate.value, "")} for gate, asks in GATES.items()],
+            "gates": [
+                {"asks": entry.question, "finds": concerns.get(gate.value, "")}
+                for gate, entry in GATES.items()
+                if gate is not Gate.COHORT_DIFFERENCE  # the sites' journals answer it, and the server is told of none
+            ],
             "bill": summary["bill"],
             "receipts": {
                 "kept": len(kept),

@@ -66,8 +66,8 @@ class RunSettings(StrictModel):
         at_once: how many nodes are asked at a time, 0 for all; fewer keep the SuperLink small where uploads are large.
         receipts: who signs a receipt of each total: ``none``, the ``server`` alone, or with it more than two thirds of
             the ``clients`` or of the ``helpers``.
-        allow_low_rank: make a model even of a total whose rank is below the number of features in use, from which every
-            row can be rebuilt.
+        allow_low_rank: make a model even of a total with too few rows for its rank, from which every row can be
+            rebuilt.
     """
 
     model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
@@ -126,15 +126,16 @@ class RunSettings(StrictModel):
         """
         return validated(cls, run_config, RunSettingsError, whole="the run configuration")
 
-    def release_policy(self, total_holders: int) -> ReleasePolicy:
+    def release_policy(self, roster: Roster) -> ReleasePolicy:
         """What a total, and each part of one, must be before a model is made of it; sites and sums ask more of a total.
 
         Args:
-            total_holders: clients that are given it and take their own part off; two others must be in it.
+            roster: whose thresholds hold where it states some. Of clients that are given the total, which take their
+                own part off, two others must be in it.
         """
         allowed = {Gate.RANK} if self.allow_low_rank else set()
-        fewest = max(self.min_survivors, 2 + total_holders)
-        return ReleasePolicy(min_survivors=fewest, allow=frozenset(allowed))
+        fewest = max(self.min_survivors, 2 + roster.total_holders)
+        return ReleasePolicy(min_survivors=fewest, allow=frozenset(allowed), **roster.fewest_rows)
 
     def federation(self, roster: Roster) -> Federation[Any]:
         """The run's sums, none of them made yet.
@@ -144,7 +145,7 @@ class RunSettings(StrictModel):
         """
         return Federation(
             self.build_learner(len(roster.clients)),
-            release=self.release_policy(roster.total_holders),
+            release=self.release_policy(roster),
             privacy=self.privacy,
             max_client_rows=roster.max_client_rows,
         )

@@ -155,7 +155,7 @@ class Training:
         """
         saved = model_from_bytes(self._model[False])
         evaluation = self._settings.evaluation(saved.learner, saved.model)
-        policy = self._settings.release_policy(self._server.roster.total_holders)
+        policy = self._settings.release_policy(self._server.roster)
         federation = Federation[Any](evaluation, release=policy, max_client_rows=self._server.roster.max_client_rows)
         step = federation.next_sum
         assert step is not None, "an evaluation begins with its sum"

@@ -67,6 +67,8 @@ class Roster(StrictModel):
         configurations: what may be computed of the clients' rows: the digest of each learner's configuration, as the
             command ``configuration`` prints it. A site whose own file states none takes part in these alone.
         columns: the fingerprint of the schema by which all sites read their tables; empty where nobody says.
+        min_rows: fewest rows of a total that the server makes a model of; None for the default of ``ReleasePolicy``.
+        min_class_rows: fewest rows of each class that has some; the same.
         beside: the Ed25519 public keys of the parties that some modes need beside clients and server, by the table that
             a mode's ``HelperRole`` names (``helpers``, ``key_holder``); tables that list nobody may be left out.
     """
@@ -78,6 +80,8 @@ class Roster(StrictModel):
     max_client_rows: Annotated[int, Field(ge=1, le=2**42)] | None = None
     configurations: Annotated[tuple[bytes, ...], BeforeValidator(digests)] = ()
     columns: Annotated[str, BeforeValidator(lambda value: _hex(value, "columns").hex())] = ""
+    min_rows: Annotated[int, Field(ge=1, le=2**42)] | None = None
+    min_class_rows: Annotated[int, Field(ge=1, le=2**42)] | None = None
     clients: Keys = Field(default_factory=dict)
     beside: Mapping[str, Keys] = Field(default_factory=dict)
 
@@ -121,6 +125,12 @@ class Roster(StrictModel):
         """How many clients are given the totals."""
         return len({*self.totals} & self.clients.keys())
 
+    @property
+    def fewest_rows(self) -> dict[str, int]:
+        """The thresholds of gates that owners agreed on, as ``ReleasePolicy`` calls them."""
+        stated = {"min_rows": self.min_rows, "min_class_rows": self.min_class_rows}
+        return {name: fewest for name, fewest in stated.items() if fewest is not None}
+
     def listed(self, role: HelperRole | None) -> Mapping[PartyId, bytes]:
         """The public keys of the parties of a role; none for no role."""
         return self.beside.get(role.table, {}) if role is not None else {}
@@ -134,6 +144,7 @@ class Roster(StrictModel):
         pinned = ", ".join(f'"{digest.hex()}"' for digest in self.configurations)
         lines += [f"configurations = [{pinned}]"] if pinned else []
         lines += [f'columns = "{self.columns}"'] if self.columns else []
+        lines += [f"{name} = {fewest}" for name, fewest in self.fewest_rows.items()]
         for name, keys in self._tables():
             lines += ["", f"[{name}]", *(f'{party} = "{keys[party].hex()}"' for party in sorted(keys))]
         return "\n".join(lines) + "\n"
@@ -152,7 +163,8 @@ class Roster(StrictModel):
         most = [] if self.max_client_rows is None else [b"max client rows", self.max_client_rows.to_bytes(8, "big")]
         agreed = [b"configurations", *sorted(self.configurations)] if self.configurations else []
         agreed += [b"columns", bytes.fromhex(self.columns)] if self.columns else []
-        said = length_prefixed(*label, self.server, *corrupt, *most, *agreed, *parties)
+        few = [part for name, n in self.fewest_rows.items() for part in (name.encode(), n.to_bytes(8, "big"))]
+        said = length_prefixed(*label, self.server, *corrupt, *most, *few, *agreed, *parties)
         digest = hashlib.sha256(said).hexdigest()
         return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
 

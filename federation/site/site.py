@@ -200,6 +200,7 @@ class Site:
             self._file.policy.check(agreement.protocol, () if noise is None else noise.releases)
         except (ConfigurationError, PolicyError) as error:
             raise DeclinedError(str(error)) from error
+        self._check_columns(agreement)
         learner = agreement.step.learner
         if is_bounded(learner) and noise is None:
             raise DeclinedError(
@@ -207,6 +208,17 @@ class Site:
                 "of the server's choice would show in an exact total whether a row is among them"
             )
         return agreement
+
+    def _check_columns(self, agreement: Agreement) -> None:
+        """Decline an exact total from which rows can be rebuilt whatever rows come: what a site knows of the gates."""
+        step, most = agreement.step, self._file.roster.max_client_rows
+        rows = None if most is None else most * len(agreement.protocol.clients)
+        if rows is not None and step.noise is None and step.n_columns >= rows:
+            raise DeclinedError(
+                f"an exact total needs more rows than columns, and this {step.learner.name} sums the Gram of "
+                f"{step.n_columns} columns over at most {rows} rows, by the roster's max_client_rows: use fewer "
+                "features, or noise"
+            )
 
     def _helps(self, invitation: Invitation) -> bool:
         """Whether a helper of this site's is in the sum, whatever its client says."""

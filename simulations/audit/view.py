@@ -407,7 +407,7 @@ class Reading:
     @property
     def rank(self) -> int:
         """Numerical rank of the Gram."""
-        return gram_rank(Statistics(gram=self.gram, cross=self.cross, count=0))
+        return gram_rank(Statistics(gram=self.gram, cross=self.cross, count=0))[0]
 
     def class_counts(self) -> NDArray[np.int64] | None:
         """Rows of each class, as said; else H^T G^+ H = Y^T Y, where rows are linearly independent, or None."""

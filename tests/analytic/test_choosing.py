@@ -170,7 +170,7 @@ def test_every_fold_is_a_total_to_the_gates() -> None:
         total = sum(step.vector(rows) for rows in clients(Y).values())
         federation.take(SumResult(total=total, survivors=tuple(clients(Y))))
 
-    taken(5)
+    taken(3)
     with pytest.raises(ReleaseRefusedError, match=r"rank: part \d+ of 30 .* rank"):
         taken(30)
 

@@ -24,6 +24,7 @@ from analytic import (
 from analytic.model_files import model_from_bytes, model_to_bytes
 from federation import federate
 from federation.datasets import bundled
+from federation.release import ReleasePolicy, ReleaseRefusedError
 
 Q = RowFormat.parse
 DIGITS = bundled("digits")
@@ -241,6 +242,15 @@ def test_evaluations_that_cannot_be_are_refused(classifier: ClassEvaluation, reg
         replace(regression, max_rows=1 << 30, residual_format=Q("Q6.20"))
 
 
+def test_an_evaluations_total_says_rows_of_each_class_and_gates_judge_them(classifier: ClassEvaluation) -> None:
+    """A class of one row shows that row's scores: where it lies in the counts is the row's own bin."""
+    kept = np.append(np.flatnonzero(DIGITS.y_test != 3), np.flatnonzero(DIGITS.y_test == 3)[:1])
+    total = classifier.client_statistics(None, ClientRows(DIGITS.x_test[kept], DIGITS.y_test[kept]))
+    assert total["own"][3].sum() == 1
+    with pytest.raises(ReleaseRefusedError, match="class rows: 1 of 10 classes"):
+        ReleasePolicy().before_release(classifier.exact_total(None, total, 9), range(9))
+
+
 def test_parties_with_another_model_or_other_bins_do_not_add_up(classifier: ClassEvaluation) -> None:
     other = fit_pooled(classifier.learner, ClientRows(DIGITS.x_test, DIGITS.y_test))
     told = {
@@ -250,4 +260,3 @@ def test_parties_with_another_model_or_other_bins_do_not_add_up(classifier: Clas
     assert len(told) == 3
     report = fit_pooled(classifier, ClientRows(DIGITS.x_test, DIGITS.y_test))
     assert classifier.context_bytes(report) not in told
-    assert classifier.exact_total(None, None, 3) is None

@@ -216,7 +216,9 @@ def test_rounds_need_their_first_sum_and_are_bounded_by_record() -> None:
     gradient = plain.client_statistics(second, own)
     with pytest.raises(NotReadyError, match="the Gram of the first sum, which this party has not seen"):
         plain.update(stored, gradient, 1)
-    assert plain.exact_total(second, gradient, 1) is None
+    judged = plain.exact_total(second, gradient, 1)
+    assert isinstance(judged, Statistics)
+    assert (judged.count, judged.gram.size) == (len(own), 0)
     with pytest.raises(SpecificationError, match="bounded by record only"):
         ROUNDS.bounded(RowTerms(client_rows=40))
     assert ROUNDS.unbounded() == replace(ROUNDS, learner=ROUNDS.learner.unbounded())

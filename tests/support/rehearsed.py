@@ -24,6 +24,7 @@ from federation.site.errors import REASONS, Refusal
 from federation.site.invitation import Invitation
 from federation.site.messages import opened, signed
 from federation.site.reception import respond
+from federation.site.roster import Roster
 from federation.site.site import Site
 from federation.site.site_file import SiteFile
 from federation.site.state import FILE, PREPARE, Record, SessionFolder
@@ -149,6 +150,12 @@ def with_budgets(trial: Trial, *, epsilon: float = 20.0) -> None:
         path = trial.folder / f"site-{party}" / "site.toml"
         path.write_text(path.read_text() + BUDGET.format(epsilon=epsilon))
         assert main(["ledger", str(path)]) == 0
+
+
+def agree_on(trial: Trial, **changes: Any) -> None:
+    """Have all parties agree on another roster."""
+    for path in trial.folder.glob("*/roster.toml"):
+        path.write_text(Roster.read(path).model_copy(update=changes).to_toml())
 
 
 def weigh(trial: Trial) -> None:

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from support.extras import needs
-from support.rehearsed import IsGone, events, is_exact, rehearse, run_config, vanishes
+from support.rehearsed import IsGone, agree_on, events, is_exact, rehearse, run_config, vanishes
 
 from analytic.model_files import load_model
 from federation.release import ReleaseRefusedError
 from federation.server.exchange import Exchange
 from federation.site.errors import UnreachableError
 from federation.site.messages import END, INVITE, STEP
+from federation.site.roster import Roster
 from federation.trial import Trial
 from secagg import Layout
 from secagg.errors import TooFewSurvivorsError
@@ -146,9 +147,42 @@ def test_a_total_from_which_rows_can_be_rebuilt_makes_no_model(trial: Trial) -> 
 
 def test_such_a_total_can_be_allowed_by_name(trial: Trial) -> None:
     few_rows(trial)
+    agree_on(trial, min_class_rows=1)
     rehearse(trial.folder, run_config(mode="committee", **{"allow-low-rank": True}))
     assert (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
     assert {event["gate"] for event in events(trial) if event["event"] == "concern"} == {"rank", "membership"}
+
+
+def one_of_class_nine(trial: Trial) -> None:
+    """One row of class 9 among all sites, at site 1."""
+    for party in trial.rows:
+        path = trial.folder / f"site-{party}" / "rows.npz"
+        with np.load(path) as archive:
+            arrays = dict(archive)
+        nines = np.flatnonzero(arrays["y_train"] == 9)
+        left_out = nines[1:] if party == 1 else nines
+        arrays |= {name: np.delete(arrays[name], left_out, axis=0) for name in ("x_train", "y_train")}
+        np.savez(path, **arrays)
+
+
+def test_a_class_of_one_row_makes_no_model_unless_the_owners_agreed(trial: Trial) -> None:
+    one_of_class_nine(trial)
+    with pytest.raises(ReleaseRefusedError, match="class rows: 1 of 10 classes have fewer than 5 rows"):
+        rehearse(trial.folder, run_config())
+    models = trial.folder / "server" / "models" / "rehearsal"
+    assert not (models / "model.safetensors").exists()
+    assert not (models / "totals.safetensors").exists()
+
+
+def test_owners_agree_on_the_fewest_rows_of_a_class_in_their_roster(trial: Trial) -> None:
+    one_of_class_nine(trial)
+    before = Roster.read(trial.folder / "site-1" / "roster.toml")
+    agree_on(trial, min_rows=1000, min_class_rows=1)
+    after = Roster.read(trial.folder / "site-1" / "roster.toml")
+    assert (after.min_rows, after.min_class_rows) == (1000, 1)
+    assert len({before.fingerprint, after.fingerprint, after.model_copy(update={"min_rows": None}).fingerprint}) == 3
+    rehearse(trial.folder, run_config())
+    assert (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
 
 
 def test_a_run_says_whose_shares_were_wrong(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.rehearsed import announced, edit, invitation, kept, site, state
+from support.rehearsed import agree_on, announced, edit, invitation, kept, site, state
 
 from analytic.errors import InvalidRowsError
 from federation.flower.__main__ import main
@@ -127,6 +127,24 @@ def test_a_site_declines_what_its_own_file_forbids(trial: Trial, changes: dict[s
     with pytest.raises(DeclinedError, match=reason):
         site(trial, 1).join(announced(trial, invitation(**changes)))
     assert not kept(trial, 1) & {"over", "invitation"}
+
+
+def test_a_site_declines_more_columns_than_rows_can_come(trial: Trial) -> None:
+    """By its own roster: random features of a server's choice, whose total gives every row away."""
+    for party in (1, 2):
+        edit(trial, party, ('learners = ["afl"]', 'learners = ["random"]'))
+    agree_on(trial, max_client_rows=400)
+    terms = Terms(mode="masked", session=bytes(16), clients=(1, 2, 3, 4, 5), dropout=0.4)
+    for n_columns, party in ((2000, 1), (1999, 2)):
+        settings = template_settings() | {"learner": "random", "options": f"d_phi={n_columns}"}
+        learner: Any = RunSettings.of(settings).build_learner(5)
+        proposed = Invitation.make(terms, learner, learner.init())
+        if n_columns < 5 * 400:
+            assert site(trial, party).join(proposed)
+            continue
+        with pytest.raises(DeclinedError, match="sums the Gram of 2000 columns over at most 2000 rows"):
+            site(trial, party).join(proposed)
+        assert kept(trial, party) == set()
 
 
 @pytest.mark.parametrize("name", ["afl", "deepafl"])
