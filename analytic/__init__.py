@@ -13,6 +13,7 @@ from analytic.deepafl import DeepAFL, DeepModel
 from analytic.errors import (
     AnalyticError,
     DivergedError,
+    ImpossibleTotalError,
     InvalidRowsError,
     NotPositiveDefiniteError,
     NotReadyError,
@@ -62,6 +63,7 @@ __all__ = [
     "FedHiP",
     "FedHiPModel",
     "FixedThresholds",
+    "ImpossibleTotalError",
     "InvalidRowsError",
     "LabelsEvaluation",
     "LabelsReport",

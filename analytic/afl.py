@@ -183,6 +183,17 @@ class AFL:
         return self.columns is not None and self.columns.intercept is not None
 
     @property
+    def _one_class(self) -> bool:
+        """Whether every row has one class: here it may have several, or none."""
+        return False
+
+    @property
+    def _intercept_units(self) -> int:
+        """The column of ones in units of the format; 0 where there is none."""
+        exponent = None if self.columns is None else self.columns.intercept
+        return 0 if exponent is None else 1 << (self.feature_format.fraction_bits - exponent)
+
+    @property
     def name(self) -> str:
         """The learner's name on the command line and in reports."""
         return "afl" if self.lift is None else "random"
@@ -215,6 +226,9 @@ class AFL:
             target_format=self.target_format,
             max_rows=self.max_rows,
             diagonal_allowance=self.max_clients * self.ri_units,
+            diagonal_each=self.ri_units,
+            constant=self._intercept_units,
+            one_class=self._one_class,
             target_sums=self.target_sums and mapped is None,
         )
 

@@ -182,7 +182,10 @@ class Agreed(Around):
     def spec(self) -> TallySpec:
         """The first sum: counts of missing values, of zeros and of each exponent, column by column."""
         return TallySpec(
-            shapes={"exponents": (self._n_columns, CELLS)}, bounds={"exponents": self.max_rows}, max_rows=self.max_rows
+            shapes={"exponents": (self._n_columns, CELLS)},
+            bounds={"exponents": self.max_rows},
+            max_rows=self.max_rows,
+            partitions=("exponents",),
         )
 
     @property

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import FloatMatrix
 from analytic.statistics import IntVector, checked_count, count_segment, too_many_rows
+from analytic.total_check import refuse_impossible
 
 Digits = NDArray[np.uint16]
 
@@ -287,6 +288,15 @@ class HistogramSpec:
         """
         count = checked_count(vector, self, self.max_rows)
         return Histograms(counts=vector[:-1].reshape(self.n_features, -1).copy(), count=count)
+
+    def check_total(self, total: Histograms, survivors: int) -> None:
+        """Refuse histograms that do not count every row once.
+
+        Raises:
+            ImpossibleTotalError: says so.
+        """
+        is_possible = (total.counts >= 0).all() and (total.counts.sum(axis=1) == total.count).all()
+        refuse_impossible(iter(() if is_possible else ("histograms that count every row once",)), total.count)
 
 
 @lru_cache(maxsize=16)

@@ -13,7 +13,7 @@ the rows of each value is slower than histograms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,9 @@ from analytic.bucketing import Digits
 from analytic.checked_products import GramSum
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.row_format import FloatMatrix, RowFormat
+from analytic.semidefinite import exceeding_columns, is_semidefinite
 from analytic.statistics import INT64_MAX, LABELS, IntMatrix, IntVector, checked_count, count_segment, too_many_rows
+from analytic.total_check import refuse_impossible
 from analytic.whole_numbers import settle_whole_numbers
 
 MAX_CELLS = 2**14
@@ -36,6 +38,8 @@ PRODUCT_ROWS = 2048
 """Rows taken at a time: long histograms amortise their calls, indicator columns must stay small."""
 STRIP_CELLS = 128
 """Rows of the Gram that are completed at a time."""
+CHECKED_CELLS = 2048
+"""Up to here it is checked that a total's Gram is positive semidefinite, beside all that counts keep by themselves."""
 EXACT_FLOAT32 = 2**24
 """Integers up to here, and so counts of as many rows, are exact in float32."""
 
@@ -64,6 +68,7 @@ class CountSpec:
         n_classes: c: classes, or columns of real targets.
         max_rows: largest number of rows that all clients together may hold.
         diagonal_allowance: largest total added to the Gram's diagonal (the RI process).
+        diagonal_each: what each client adds of it.
         target_format: ``LABELS``, or the format of real targets, of which cells then have sums and not counts.
         fraction_bits: f of the lattice of rows whose ones are 2^f units long, whose number is withheld; 0 for counts.
 
@@ -76,6 +81,7 @@ class CountSpec:
     n_classes: int
     max_rows: int
     diagonal_allowance: int = 0
+    diagonal_each: int = 0
     target_format: RowFormat = LABELS
     fraction_bits: int = 0
 
@@ -159,6 +165,58 @@ class CountSpec:
         """
         checked_count(vector, self, self.max_rows)
         return Counts(n_cells=self.n_cells, vector=vector.view())
+
+    def check_total(self, total: Counts, survivors: int) -> None:
+        """Refuse a total that no rows of so many clients add up to.
+
+        Every group has one value in every row. So a group's cells, and those of any two groups, count each row once;
+        none is negative, and no two values of one group meet. Up to ``CHECKED_CELLS`` the Gram is positive semidefinite
+        as well, without the first cells of all groups but one, which follow from the others.
+
+        Raises:
+            ImpossibleTotalError: says what it would need.
+        """
+        refuse_impossible(self._broken(total.with_diagonal(-survivors * self.diagonal_each)), total.count)
+
+    def _broken(self, total: Counts) -> Iterator[str]:
+        """The conditions that fail, cheap ones first."""
+        (triangle, cross), count = _parts(self.n_cells, total.vector), total.count
+        diagonal = total.diagonal.reshape(self.n_groups, self.n_values)
+        if (triangle < 0).any() or (diagonal.sum(axis=1) != count).any():
+            yield "groups whose values count every row once"
+        if not all(self._is_table(total, group, diagonal) for group in range(self.n_groups)):
+            yield "pairs of groups whose values count every row once"
+        sums = cross.reshape(self.n_groups, self.n_values, self.n_classes).sum(axis=1)
+        if (sums != sums[0]).any():
+            yield "the same sums of targets by every group"
+        cells = np.arange(self.n_cells)
+        cells = cells[(cells < self.n_values) | (cells % self.n_values > 0)]
+        cells = cells[total.diagonal[cells] > 0]
+        is_labels = self.target_format == LABELS
+        if is_labels and ((cross < 0).any() or (cross > total.diagonal[:, None]).any()):
+            yield "cells with no more rows of a class than rows"
+        if len(cells) > CHECKED_CELLS:
+            return
+        gram = total.gram(cells).astype(np.int64)
+        if not is_semidefinite(gram):
+            yield "a positive semidefinite Gram"
+        elif is_labels and exceeding_columns(gram, cross[cells], sums[0].tolist()):
+            yield "a positive semidefinite Gram of cells beside each class"
+
+    def _is_table(self, total: Counts, group: int, diagonal: IntMatrix) -> bool:
+        """Whether a group's cells with its own and those of all later groups count each of its values' rows once."""
+        (triangle, _), v = _parts(self.n_cells, total.vector), self.n_values
+        rows = range(group * v, group * v + v)
+        starts = [_row_start(row, self.n_cells) for row in rows]
+        if any(triangle[start + 1 : start + v - place].any() for place, start in enumerate(starts)):
+            return False
+        later = [
+            triangle[start + v - place : start + self.n_cells - row]
+            for place, (row, start) in enumerate(zip(rows, starts, strict=True))
+        ]
+        tables = np.array(later).reshape(v, -1, v)
+        by_value, by_other = tables.sum(axis=2), tables.sum(axis=0)
+        return bool((by_value == diagonal[group][:, None]).all() and (by_other == diagonal[group + 1 :]).all())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -32,6 +32,10 @@ class NotPositiveDefiniteError(AnalyticError):
     """G + ridge I has no Cholesky factor and G is no Gram matrix: noise in the sum, or a wrong total."""
 
 
+class ImpossibleTotalError(AnalyticError):
+    """A total that no rows add up to: a client, or a key holder, gave something else."""
+
+
 class WrongProductError(AnalyticError):
     """The BLAS of a machine multiplied whole numbers wrongly; what it computed is not to be trusted."""
 

@@ -35,6 +35,7 @@ from analytic.statistics import (
     count_segment,
     too_many_rows,
 )
+from analytic.total_check import refuse_impossible
 from analytic.whole_numbers import settle_whole_numbers
 
 IntArray = NDArray[np.int64]
@@ -56,6 +57,7 @@ class TallySpec:
         bounds: name to the largest absolute value of an entry of the total.
         max_rows: largest number of rows, or sum of their weights, that all clients together may hold.
         heaviest: largest weight of one row.
+        partitions: arrays whose last axis counts every row once.
 
     Raises:
         SpecificationError: a total could leave int64.
@@ -65,6 +67,7 @@ class TallySpec:
     bounds: Mapping[str, int]
     max_rows: int
     heaviest: int = 1
+    partitions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         name, bound = max(self.bounds.items(), key=lambda item: item[1])
@@ -109,6 +112,17 @@ class TallySpec:
             tallies[name] = part.reshape(shape)
             tallies[name].setflags(write=False)
         return tallies
+
+    def check_total(self, total: Tallies, survivors: int) -> None:
+        """Refuse a total in which arrays that count every row once do not.
+
+        Raises:
+            ImpossibleTotalError: says which.
+        """
+        count = int(total["count"])
+        lines = ((name, total[name].reshape(-1, self.shapes[name][-1])) for name in self.partitions)
+        broken = (name for name, own in lines if (own < 0).any() or (own.sum(axis=1) != count).any())
+        refuse_impossible((f"{name} that count every row once" for name in broken), count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,11 @@ class LDA(AFL):
         """The learner's name on the command line and in reports."""
         return "lda"
 
+    @property
+    def _one_class(self) -> bool:
+        """Classes are taken for Gaussians with means of their own: a row has one."""
+        return True
+
     def solve(self, pooled: Statistics, survivors: int = 1, *, target_format: RowFormat | None = None) -> Solution:
         """W, each entry the exact one rounded once, above the intercepts, which are a few roundings from exact ones.
 

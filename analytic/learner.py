@@ -136,6 +136,10 @@ class SumSpec(Protocol[S]):
         """The contribution, or the total, that a vector stands for."""
         ...
 
+    def check_total(self, total: S, survivors: int) -> None:
+        """Refuse an exact total that no rows of so many clients add up to, with an ``ImpossibleTotalError``."""
+        ...
+
 
 class AnalyticLearner(Protocol[M]):
     """A closed form as a dialogue: it asks for sums until its model is complete. It never sees a transport.

@@ -64,6 +64,14 @@ class PatternsSpec:
         found = self.parts.from_vector(vector[n:])
         return tuple(replace(one, n_clients=count) for one, count in zip(found, vector[:n].tolist(), strict=True))
 
+    def check_total(self, total: Sequence[Statistics], survivors: int) -> None:
+        """Refuse a total with a pattern that no rows add up to; sites are what changes over time leave of their count.
+
+        Raises:
+            ImpossibleTotalError: says what it would need.
+        """
+        self.parts.check_total(total, survivors)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialLabels(Around):

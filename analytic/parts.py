@@ -65,6 +65,15 @@ class PartsSpec:
             raise InvalidRowsError(f"a total of {count} rows is outside 0 to {max_rows}")
         return statistics
 
+    def check_total(self, total: Sequence[Statistics], survivors: int) -> None:
+        """Refuse a total with a part that no rows add up to.
+
+        Raises:
+            ImpossibleTotalError: says what it would need.
+        """
+        for part, own in zip(self.parts, total, strict=True):
+            part.check_total(own, survivors)
+
 
 def together(statistics: Sequence[Statistics]) -> Statistics:
     """The statistics of all parts' rows."""

@@ -88,7 +88,7 @@ class QDA(LDA):
     @property
     def classes_spec(self) -> PatternsSpec:
         """The one sum: of each class Gram, sum and count of its rows, and how many sites have some."""
-        own = replace(self.spec, n_features=self.n_features, n_targets=1, target_sums=False)
+        own = replace(self.spec, n_features=self.n_features, n_targets=1, target_sums=False, constant=0, one_class=True)
         return PatternsSpec(parts=PartsSpec(parts=(own,) * self.n_targets))
 
     def next_sum(self, model: LinearModel) -> PatternsSpec | None:

@@ -56,6 +56,9 @@ class MeanSpec:
         if self.client_limit is not None and self.client_limit < 1:
             raise SpecificationError(f"a client's bound is at least one unit, not {self.client_limit}")
 
+    def check_total(self, total: IntVector, survivors: int) -> None:
+        """Refuse nothing: the sum is made for noise."""
+
     @property
     def count_units(self) -> int:
         """What one row adds to the last entry."""

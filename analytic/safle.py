@@ -165,6 +165,7 @@ class SAFLe:
             n_classes=self.n_classes,
             max_rows=self.max_rows,
             diagonal_allowance=self.max_clients * self.ri_gamma,
+            diagonal_each=self.ri_gamma,
             target_format=self.target_format,
             fraction_bits=0 if self.row_map is None else self.row_map.fraction_bits,
         )
@@ -217,21 +218,24 @@ class SAFLe:
         return replace(self, ridge=self.ridge * denominator)
 
     def exact_total(self, model: SAFLeModel, total: Any, survivors: int) -> Statistics | IntVector | None:
-        """The statistics of the one-hot rows, without cells that no row has, or the histograms; None of bounded rows.
+        """The statistics of the one-hot rows, or the histograms; None of bounded rows.
 
-        Each group's cells add up to one in every row, so labels say how many rows of each class there are.
+        Without cells that no row has. Each group's cells add up to one in every row: so one cell of each group but the
+        first, the most frequent, follows from the others and is left out, and labels say the rows of each class.
         """
         if isinstance(total, Histograms):
             return total.counts.ravel()
         if self.row_map is not None:
             return None
         counts = ri_taken_off(total, survivors, units=self.ri_gamma, max_clients=self.max_clients)
-        live, cross = np.flatnonzero(counts.diagonal), counts.cross
+        live, cross, v = counts.diagonal > 0, counts.cross, self.spec.n_values
+        live[counts.diagonal.reshape(-1, v).argmax(axis=1)[1:] + v * np.arange(1, self.spec.n_groups)] = False
+        cells = np.flatnonzero(live)
         return Statistics(
-            gram=counts.gram(live).astype(np.int64),
-            cross=cross[live],
+            gram=counts.gram(cells).astype(np.int64),
+            cross=cross[cells],
             count=counts.count,
-            target_sum=cross[: self.spec.n_values].sum(axis=0) if self.target_format == LABELS else None,
+            target_sum=cross[:v].sum(axis=0) if self.target_format == LABELS else None,
         )
 
     def decision_function(self, model: SAFLeModel, features: NDArray[Any]) -> FloatMatrix:

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from analytic.checked_products import GramSum, check_product, digit_product
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat, refuse_mask
+from analytic.total_check import check_statistics
 from analytic.whole_numbers import settle_whole_numbers
 
 IntMatrix = NDArray[np.int64]
@@ -55,6 +56,9 @@ class StatisticsSpec:
         target_format: fixed-point format of targets; ``LABELS`` for one-hot class labels.
         max_rows: largest number of rows that all clients together may hold.
         diagonal_allowance: largest total added to the Gram's diagonal, in its units (the RI process).
+        diagonal_each: what each client adds of it.
+        constant: what every row has in the last column, in units of its format (an intercept); 0 where rows differ.
+        one_class: whether a row is of one class, which is known then, and not of several or none.
         target_sums: whether the targets' own sums are there, from which a model's error follows: of labels the rows of
             each class, of real targets the sum and Y^T Y.
 
@@ -68,6 +72,9 @@ class StatisticsSpec:
     target_format: RowFormat = LABELS
     max_rows: int
     diagonal_allowance: int = 0
+    diagonal_each: int = 0
+    constant: int = 0
+    one_class: bool = False
     target_sums: bool = True
 
     def __post_init__(self) -> None:
@@ -183,6 +190,20 @@ class StatisticsSpec:
             target_sum=targets[0].copy() if len(targets) > 0 else None,
             target_gram=_symmetric(targets[1], c) if len(targets) > 1 else None,
         )
+
+    def check_total(self, total: Statistics, survivors: int) -> None:
+        """Refuse a total that no rows of so many clients add up to (``analytic.total_check``).
+
+        Raises:
+            ImpossibleTotalError: says what it would need.
+        """
+        check_statistics(total.with_diagonal(-survivors * self.diagonal_each) if self.diagonal_each else total, self)
+
+    def class_rows(self, total: Statistics) -> IntVector | None:
+        """The rows of each class; None of real targets, and where nobody counts them."""
+        if total.target_sum is None and self.one_class and self.n_targets == 1:
+            return np.array([total.count])
+        return total.class_rows
 
     def _split(self, vector: IntVector) -> list[IntVector]:
         """Views of a vector's segments."""

@@ -84,6 +84,14 @@ class WeightedSpec:
         """
         return int(vector[0]), self.spec.from_vector(vector[1:])
 
+    def check_total(self, total: tuple[int, Any], survivors: int) -> None:
+        """Refuse a total that no rows add up to.
+
+        Raises:
+            ImpossibleTotalError: says what it would need.
+        """
+        self.spec.check_total(total[1], survivors)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WeightedModel:
@@ -204,6 +212,7 @@ class Weighted(Around):
             bounds={"classes": self.max_rows},
             max_rows=self.max_rows,
             heaviest=self.max_weight,
+            partitions=("classes",),
         )
 
     def init(self) -> WeightedModel:

@@ -21,6 +21,7 @@ from analytic.learner import AnalyticLearner, ClientRows
 from analytic.statistics import Statistics, StatisticsSpec
 from federation.errors import FederationError
 from federation.federation import Federation
+from federation.privacy import is_bounded
 from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
 from secagg import PartyId, SumResult
 from secagg.layout import IntVector
@@ -203,7 +204,10 @@ def _model_of(learner: AnalyticLearner[M], total: SumResult) -> M:
     step = federation.next_sum
     if step is None or step.layout.size != len(total.total):
         raise ChangeRefusedError(f"the totals are not of the sum that this {learner.name} asks for")
-    model = learner.update(federation.model, step.spec.from_vector(total.total), len(total.survivors))
+    statistics = step.spec.from_vector(total.total)
+    if not is_bounded(learner):
+        step.spec.check_total(statistics, len(total.survivors))
+    model = learner.update(federation.model, statistics, len(total.survivors))
     if learner.next_sum(model) is not None:
         raise ChangeRefusedError(
             f"{learner.name} as it is set has more than one sum, and the later ones follow from the first total: start "

@@ -15,7 +15,7 @@ from analytic.errors import InvalidRowsError
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.statistics import IntVector
 from federation.errors import FederationError
-from federation.privacy import PrivacyPlan, PrivateForm, reach_beyond
+from federation.privacy import PrivacyPlan, PrivateForm, is_bounded, reach_beyond
 from federation.release import Concern, ReleasePolicy
 from secagg import Layout, PartyId, SumProtocol, SumResult
 from secagg.dp import Ledger, PrivacyError
@@ -210,12 +210,14 @@ class Federation(Generic[M]):
         Raises:
             FederationError: no sum is due.
             ReleaseRefusedError: the release policy does not let a model be made of such a total.
-            AnalyticError: the learner cannot make a model of it.
+            AnalyticError: no rows add up to it (``ImpossibleTotalError``), or the learner cannot make a model of it.
         """
         step = self._step
         if step is None:
             raise FederationError("the model is complete and no sum is due; begin another federation for another one")
         total, survivors = step.spec.from_vector(result.total), result.survivors
+        if self.noise is None and not is_bounded(self.learner):
+            step.spec.check_total(total, len(survivors))
         concerns = self._judge(total, survivors)
         model = self.learner.update(self._model, total, len(survivors))
         record = SumRecord(

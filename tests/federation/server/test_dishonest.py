@@ -8,12 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.parties import resealed
 from support.rehearsed import edit, edit_all, events, invitation, is_exact, kept, rehearse, run_config, site
 
+from analytic.errors import ImpossibleTotalError
+from analytic.learner import ClientRows
 from analytic.model_files import model_from_bytes, model_to_bytes
+from analytic.statistics import IntVector
 from federation.datasets import bundled
+from federation.federation import Step
 from federation.modes import KEY_HOLDER, MODES
 from federation.server.run_settings import RunSettings
 from federation.site.errors import DeclinedError, Refusal
@@ -187,6 +192,29 @@ def test_a_node_that_claims_another_party_gets_nowhere(trial: Trial) -> None:
     rehearse(trial.folder, run_config())
     assert "at another node" in refusals(trial)[0][1]
     is_exact(trial, [1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize("place", [1, 70, -2], ids=["a column that nobody has", "the Gram", "a class's rows"])
+def test_a_poisoned_vector_within_the_bounds_makes_no_model(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    """Site 2 adds to one entry of its vector what no rows can; masks hide whose it is, the total tells it."""
+    honest, added = Step.vector, []
+
+    def poisoned(step: Step[Any], rows: ClientRows) -> IntVector:
+        vector = honest(step, rows)
+        if not added:
+            bounds = np.concatenate([np.full(one.size, one.bound) for one in step.layout.segments])
+            added.append(bounds[place] // 2)
+            vector[place] += added[0]
+        return vector
+
+    monkeypatch.setattr(Step, "vector", poisoned)
+    with pytest.raises(ImpossibleTotalError, match="no rows add up to it"):
+        rehearse(trial.folder, run_config())
+    assert added
+    assert not (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
+    assert [event["kind"] for event in events(trial) if event["event"] == "failed"] == ["ImpossibleTotalError"]
 
 
 def test_one_of_four_helpers_may_lie_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
