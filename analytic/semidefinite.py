@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.linalg import cho_factor, cho_solve, eigh, lapack
 
 from analytic.certified import IndefiniteError, System, UndecidedError, inverses, proven, verified
 from analytic.digits import Digits, digit_bits
@@ -16,8 +16,8 @@ IntMatrix = NDArray[np.int64]
 
 EXACT_SIZE = 256
 """Up to here a matrix that float64 leaves open is decided in exact integers: below a second."""
-EIGENVECTOR_SIZE = 2048
-"""Up to here a vector is looked for by eigenvalues: some seconds."""
+LIFT = 2.0**-40
+"""What is added to a diagonal near one, times d, so that a singular Gram has a Cholesky factor in float64."""
 WITNESS_BITS = 40
 """Bits of the largest entry of a vector that is tried in exact integers."""
 
@@ -28,8 +28,8 @@ def is_semidefinite(matrix: IntMatrix) -> bool:
     A Cholesky factor that float64 completes proves that there is none (``analytic.certified.verified``), which is all
     that an ordinary Gram needs. What it leaves open, singular matrices among it, is decided in exact integers: a part
     of full rank is proven positive definite, and the rank of all is that of the part modulo a prime near 2^63. Beyond
-    ``EXACT_SIZE`` the vector of the least eigenvalue is tried instead, so that an A which is indefinite by less than
-    float64 can see passes.
+    ``EXACT_SIZE`` an A that has a factor once its diagonal is lifted by ``LIFT`` passes, which is indefinite by less
+    than that at most; of others the vector of the least eigenvalue is tried in exact integers.
 
     Args:
         matrix: A, shape (d, d).
@@ -48,7 +48,8 @@ def is_semidefinite(matrix: IntMatrix) -> bool:
             return True
         if len(matrix) <= EXACT_SIZE:
             return _is_semidefinite_exactly(matrix)
-        if len(matrix) > EIGENVECTOR_SIZE:
+        floats.flat[:: len(floats) + 1] += LIFT * len(floats)
+        if not lapack.dpotrf(floats, lower=1)[1]:
             return True
         _, vectors = eigh(floats, subset_by_index=[0, 0])
     return not _is_negative(matrix, scale * vectors[:, 0])
@@ -67,7 +68,7 @@ def exceeding_columns(matrix: IntMatrix, columns: IntMatrix, squares: list[int])
         return int(np.count_nonzero(columns.any(axis=0)))
     matrix, columns = matrix[np.ix_(used, used)], columns[used]
     floats, scale = _scaled(matrix)
-    floats.flat[:: len(floats) + 1] += 2.0**-40 * len(floats)  # singular matrices have a factor too
+    floats.flat[:: len(floats) + 1] += LIFT * len(floats)
     scaled = columns * scale[:, None]
     with one_blas_thread():
         found = cho_solve(cho_factor(floats, lower=True), scaled)
