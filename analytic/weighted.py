@@ -50,41 +50,44 @@ def balanced(counts: Sequence[int], denominator: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedSpec:
-    """The sum of a learner over weighted rows, and beside it the sum of the weights' squares.
+    """The sum of a learner over weighted rows, and beside it the sum of the weights' squares, and that of each class.
 
     Args:
         spec: the learner's own sum.
         squares: largest sum of squares.
         heaviest: largest weight of one row.
+        n_classes: how many classes rows have; 0 for real targets.
     """
 
     spec: SumSpec[Any]
     squares: int
     heaviest: int
+    n_classes: int = 0
 
     @property
     def segments(self) -> tuple[tuple[str, int, int], ...]:
         """(name, size, bound of the sum) a segment."""
-        return (("weight squares", 1, self.squares), *self.spec.segments)
+        return (("weight squares", 1 + self.n_classes, self.squares), *self.spec.segments)
 
     def client_bounds(self, max_rows: int) -> tuple[int, ...]:
         """Largest absolute value of an entry of each segment of one client with so many rows at most."""
         return (max_rows * self.heaviest**2, *self.spec.client_bounds(max_rows * self.heaviest))
 
-    def to_vector(self, statistics: tuple[int, Any]) -> IntVector:
+    def to_vector(self, statistics: tuple[IntVector, Any]) -> IntVector:
         """One contribution as an int64 vector."""
         squares, own = statistics
-        return np.concatenate([np.array([squares], dtype=np.int64), self.spec.to_vector(own)])
+        return np.concatenate([squares, self.spec.to_vector(own)])
 
-    def from_vector(self, vector: IntVector) -> tuple[int, Any]:
-        """The sum of squares, and the learner's own contribution or total.
+    def from_vector(self, vector: IntVector) -> tuple[IntVector, Any]:
+        """The sums of squares, and the learner's own contribution or total.
 
         Raises:
             InvalidRowsError: what the learner's own sum refuses.
         """
-        return int(vector[0]), self.spec.from_vector(vector[1:])
+        n_squares = 1 + self.n_classes
+        return vector[:n_squares].copy(), self.spec.from_vector(vector[n_squares:])
 
-    def check_total(self, total: tuple[int, Any], survivors: int) -> None:
+    def check_total(self, total: tuple[IntVector, Any], survivors: int) -> None:
         """Refuse a total that no rows add up to.
 
         Raises:
@@ -229,7 +232,12 @@ class Weighted(Around):
             return self._counts
         own = self._inner.next_sum(model.model)
         heaviest = self.max_weight * max((1, *model.class_weights))
-        return None if own is None else WeightedSpec(spec=own, squares=self._squares, heaviest=heaviest)
+        n_classes = self.n_targets if self._plain.target_format == LABELS else 0
+        return (
+            None
+            if own is None
+            else WeightedSpec(spec=own, squares=self._squares, heaviest=heaviest, n_classes=n_classes)
+        )
 
     def weights_of(self, model: WeightedModel, rows: ClientRows) -> IntVector:
         """How often each row counts, shape (n,), in units of one over the denominator.
@@ -281,7 +289,17 @@ class Weighted(Around):
         inner, weights = self._inner, self.weights_of(model, rows)
         spec = inner.next_sum(model.model)
         total = self._summed(rows, weights, spec, lambda part: inner.client_statistics(model.model, part))
-        return sum(weight * weight for weight in weights.tolist()), total
+        squares = weights * weights
+        return np.array([squares.sum(), *self._by_class(rows.targets, squares)], dtype=np.int64), total
+
+    def _by_class(self, targets: NDArray[Any], squares: IntVector) -> list[int]:
+        """The sum of these of each class's rows, where rows have classes."""
+        if self._plain.target_format != LABELS:
+            return []
+        if not len(targets):
+            return [0] * self.n_targets
+        is_of = targets[:, None] == np.arange(self.n_targets) if targets.ndim == 1 else targets == 1
+        return [int(squares[own].sum()) for own in is_of.T]
 
     def _summed(
         self, rows: ClientRows, weights: IntVector, spec: SumSpec[Any], contribution: Callable[[ClientRows], Any]
@@ -337,8 +355,8 @@ class Weighted(Around):
         """What the learner's own total shows, with the rows that its weights are worth as their count.
 
         Weights w are worth (sum w)^2 / sum w^2 equal ones (Kish): a heavy row hides behind the others no better than
-        one among so many. The squares are of the whole total: of several parts (a QDA's classes, folds) each is
-        counted by the figure of all, which is too many rows where its own weights are heavier than the others'.
+        one among so many. Each class is counted by its own squares, a QDA's parts as well. Other parts (folds,
+        patterns) are counted by the figures of all, which is too many rows where a part's own weights are heavier.
         """
         if self._awaits_counts(model):
             return Statistics.of_counts(int(total["count"]), total["classes"])
@@ -347,9 +365,22 @@ class Weighted(Around):
         if found is None or isinstance(found, np.ndarray):
             return found
         parts: Sequence[Statistics] = (found,) if isinstance(found, Statistics) else found
-        count = sum(part.count for part in parts)
-        worth = tuple(replace(part, count=part.count * count // max(1, squares)) for part in parts)
+        worth = self._worth(parts, *squares.tolist())
         return worth[0] if isinstance(found, Statistics) else worth
+
+    def _worth(self, parts: Sequence[Statistics], squares: int, *by_class: int) -> tuple[Statistics, ...]:
+        """These parts with the rows that their weights are worth, by the sums of squares of all and of each class."""
+        known = [part.class_rows for part in parts if part.class_rows is not None]
+        if len(parts) == len(by_class) > 1 and not known:  # a part for each class
+            pairs = zip(parts, by_class, strict=True)
+            return tuple(replace(part, count=part.count**2 // max(1, square)) for part, square in pairs)
+        count = sum(part.count for part in parts)
+        worth = [replace(part, count=part.count * count // max(1, squares)) for part in parts]
+        if by_class and {len(rows) for rows in known} == {len(by_class)}:
+            own = np.array(known).astype(object)
+            equal = own * own.sum(axis=0) // np.maximum(1, by_class)
+            worth = [replace(part, target_sum=n) for part, n in zip(worth, equal.astype(np.int64), strict=True)]
+        return tuple(worth)
 
     def settled(self, model: WeightedModel) -> tuple[Any, Any]:
         """The closed form with its penalty in the units of the sum, and its model: what predicts."""

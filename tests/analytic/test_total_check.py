@@ -213,7 +213,7 @@ def test_a_total_that_no_rows_have_is_refused(name: str, kind: str, tamper: Tamp
 SUMS: dict[str, Callable[[IntVector], None]] = {
     "qda": lambda vector: vector.__setitem__(C, -(2**30)),
     "chosen": lambda vector: vector.__setitem__(0, 2**40),
-    "weighted": lambda vector: vector.__setitem__(1, 2**40),
+    "weighted": lambda vector: vector.__setitem__(1 + C, 2**40),
     "balanced": lambda vector: vector.__setitem__(0, vector[0] + 1),
     "partial": lambda vector: vector.__setitem__(2, -5),
     "logistic": lambda vector: vector.__setitem__(0, -5),

@@ -25,10 +25,13 @@ from analytic.choosing import Chosen
 from analytic.estimators import AFLClassifier, AFLRegressor
 from analytic.learner import fit_in_the_clear
 from analytic.model_files import model_from_bytes, model_to_bytes
+from analytic.qda import QDA
+from analytic.row_format import ColumnMap
 from analytic.row_map import RowMap, RowTerms
 from federation import federate
 from federation.federation import Step
 from federation.privacy import PrivacyPlan
+from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
 from secagg.dp import PrivacyError
 
 D, C, N = 4, 3, 40
@@ -188,6 +191,43 @@ def test_gates_count_what_weights_are_worth() -> None:
     total = learner.client_statistics(learner.init(), rows)
     assert total[1].count == 1009
     assert learner.exact_total(learner.init(), total, 1).count == 1  # (sum w)^2 / sum w^2, rounded down
+
+
+HEAVY = np.where(np.arange(44) == 40, 64, 1)
+"""Of the third class one row of weight 64, and three of 1."""
+
+
+@pytest.mark.parametrize("name", ["afl", "folds", "qda"])
+def test_a_heavy_row_hides_in_no_class_behind_the_others(name: str) -> None:
+    """67 is the sum of its class's weights, which are worth one row; of each other class the weights are worth 20."""
+    inner: Any = {
+        "afl": LINEAR,
+        "folds": Chosen(learner=replace(LINEAR, ridge=0.0), n_folds=2),
+        "qda": QDA(
+            n_features=D,
+            n_targets=C,
+            feature_format=LINEAR.feature_format,
+            max_rows=2**20,
+            columns=ColumnMap(exponents=(0,) * D, intercept=0),
+        ),
+    }[name]
+    rng, labels = np.random.default_rng(0), np.where(np.arange(44) < 40, np.arange(44) % 2, 2)
+    learner = Weighted(learner=inner, max_weight=64)
+    step = learner.next_sum(learner.init())
+    assert step is not None
+    sent = step.to_vector(
+        learner.client_statistics(learner.init(), ClientRows(rng.normal(size=(44, D)), labels, HEAVY))
+    )
+    found: Any = learner.exact_total(learner.init(), step.from_vector(sent), 1)
+    if name == "qda":
+        assert [one.count for one in found] == [20, 20, 1]
+    elif name == "afl":
+        assert found.class_rows.tolist() == [20, 20, 1]
+    else:
+        assert max(one.class_rows[2] for one in found) <= 1
+        assert sum(one.class_rows[0] for one in found) == 20
+    with pytest.raises(ReleaseRefusedError, match="rows"):
+        ReleasePolicy(min_rows=2, allow=frozenset({Gate.RANK})).before_release(found, range(9))
 
 
 def test_low_bits_of_a_total_are_those_of_the_light_class() -> None:
