@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.array_file import ArrayFile
+from analytic.errors import ImpossibleTotalError
 from analytic.model_files import SavedModel
 from federation.errors import FederationError
 from federation.federation import Federation
@@ -90,6 +91,8 @@ def totals_from_bytes(content: bytes, *, source: str = "the totals") -> tuple[Su
 def differences(saved: SavedModel, totals: Sequence[SumResult], federation: Federation[Any] | None = None) -> list[str]:
     """Compute the model once more from its totals; return where the saved one differs in a bit, nothing if nowhere.
 
+    Totals that no rows add up to make no model, and differ from any.
+
     Args:
         saved: a complete model with its learner.
         totals: of all its sums, in their order.
@@ -111,7 +114,10 @@ def differences(saved: SavedModel, totals: Sequence[SumResult], federation: Fede
                 f"sum {place} of this learner has {step.layout.size} numbers and the stored total {len(result.total)}: "
                 "it is another run's"
             )
-        federation.take(result)
+        try:
+            federation.take(result)
+        except ImpossibleTotalError as error:
+            return [f"sum {place}: {error}"]
     if federation.next_sum is not None:
         raise TotalsFileError(f"this learner needs more than the {len(totals)} sums that are stored; name all of them")
     stored = learner.take_apart(saved.model).arrays
