@@ -356,7 +356,8 @@ class Weighted(Around):
 
         Weights w are worth (sum w)^2 / sum w^2 equal ones (Kish): a heavy row hides behind the others no better than
         one among so many. Each class is counted by its own squares, a QDA's parts as well. Other parts (folds,
-        patterns) are counted by the figures of all, which is too many rows where a part's own weights are heavier.
+        patterns) are counted by the figures of all, which is too many rows where a part's own weights are heavier. What
+        has a row has one at least.
         """
         if self._awaits_counts(model):
             return Statistics.of_counts(int(total["count"]), total["classes"])
@@ -375,10 +376,10 @@ class Weighted(Around):
             pairs = zip(parts, by_class, strict=True)
             return tuple(replace(part, count=part.count**2 // max(1, square)) for part, square in pairs)
         count = sum(part.count for part in parts)
-        worth = [replace(part, count=part.count * count // max(1, squares)) for part in parts]
+        worth = [replace(part, count=max(part.count * count // max(1, squares), min(1, part.count))) for part in parts]
         if by_class and {len(rows) for rows in known} == {len(by_class)}:
             own = np.array(known).astype(object)
-            equal = own * own.sum(axis=0) // np.maximum(1, by_class)
+            equal = np.maximum(own * own.sum(axis=0) // np.maximum(1, by_class), own > 0)
             worth = [replace(part, target_sum=n) for part, n in zip(worth, equal.astype(np.int64), strict=True)]
         return tuple(worth)
 

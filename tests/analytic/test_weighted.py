@@ -230,6 +230,20 @@ def test_a_heavy_row_hides_in_no_class_behind_the_others(name: str) -> None:
         ReleasePolicy(min_rows=2, allow=frozenset({Gate.RANK})).before_release(found, range(9))
 
 
+def test_a_light_row_is_a_row_to_gates() -> None:
+    """Beside heavy ones a fold, or a class in it, of one light row is worth a fraction, which is not nobody."""
+    inner = replace(LINEAR, ridge=0.0)
+    learner = Weighted(learner=Chosen(learner=inner, n_folds=2), max_weight=1000)
+    rows = ClientRows(X[:12], np.array([0] * 11 + [1]), np.array([1000, *[1] * 11]))
+    total = learner.client_statistics(learner.init(), rows)
+    found: Any = learner.exact_total(learner.init(), total, 1)
+    raw = total[1]
+    assert [own.count > 0 for own in raw] == [own.count > 0 for own in found]
+    for own, worth in zip(raw, found, strict=True):
+        assert ((own.class_rows > 0) == (worth.class_rows > 0)).all()
+    assert sum(own.class_rows[1] for own in found) == 1
+
+
 def test_low_bits_of_a_total_are_those_of_the_light_class() -> None:
     """Why class weights are agreed on: beside a class of weight 2^20 another's Gram shows modulo 2^20."""
     labels = np.arange(N) % 2
