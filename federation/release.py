@@ -77,7 +77,7 @@ GATES: Mapping[Gate, GateEntry] = {
     Gate.COLUMN_ROWS: GateEntry(
         question="Do few people only have a value in some column?",
         threshold="min_class_rows",
-        figures="the Gram's diagonal beside the sums of columns, where labels or an intercept tell these",
+        figures="the Gram's diagonal beside the sums of columns, which labels of one class a row tell",
         reason="a column's line of the Gram is the sum of the rows that have a value there: of one row, such as the "
         "only one of a category, it is that row times its value",
         refuses=False,
