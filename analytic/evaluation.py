@@ -55,9 +55,10 @@ class TallySpec:
     Args:
         shapes: name to shape.
         bounds: name to the largest absolute value of an entry of the total.
-        max_rows: largest number of rows, or sum of their weights, that all clients together may hold.
+        max_rows: largest number of rows that all clients together may hold, each of the largest weight.
         heaviest: largest weight of one row.
         partitions: arrays whose last axis counts every row once.
+        max_count: largest sum of the weights of all rows; None where rows have none, for ``max_rows``.
 
     Raises:
         SpecificationError: a total could leave int64.
@@ -68,12 +69,13 @@ class TallySpec:
     max_rows: int
     heaviest: int = 1
     partitions: tuple[str, ...] = ()
+    max_count: int | None = None
 
     def __post_init__(self) -> None:
         name, bound = max(self.bounds.items(), key=lambda item: item[1])
         if bound > INT64_MAX:
             raise SpecificationError(
-                f"the total of {name} over {self.max_rows} rows can reach 2^{bound.bit_length() - 1} and must stay "
+                f"the total of {name} over {self._most} rows can reach 2^{bound.bit_length() - 1} and must stay "
                 "below 2^63: allow fewer rows or fewer bits"
             )
 
@@ -81,23 +83,27 @@ class TallySpec:
     def segments(self) -> tuple[tuple[str, int, int], ...]:
         """(name, size, bound of the sum) a segment."""
         arrays = ((name, prod(shape), self.bounds[name]) for name, shape in self.shapes.items())
-        return (*arrays, count_segment(self.max_rows))
+        return (*arrays, count_segment(self._most))
+
+    @property
+    def _most(self) -> int:
+        return self.max_rows if self.max_count is None else self.max_count
 
     def client_bounds(self, max_rows: int) -> tuple[int, ...]:
         """Largest absolute value of an entry of each segment of one client with so many rows at most."""
         weight = max_rows * self.heaviest
-        arrays = (-(-self.bounds[name] * weight // self.max_rows) for name in self.shapes)
+        arrays = (-(-self.bounds[name] * weight // self._most) for name in self.shapes)
         return (*arrays, weight)
 
     def to_vector(self, statistics: Tallies) -> IntVector:
         """One contribution, int64, its arrays in the order of ``shapes``.
 
         Raises:
-            InvalidRowsError: more rows than ``max_rows``.
+            InvalidRowsError: more rows than ``max_rows``, or of more weight than ``max_count``.
         """
         count = int(statistics["count"])
-        if count > self.max_rows:
-            raise too_many_rows(count, self.max_rows)
+        if count > self._most:
+            raise too_many_rows(count, self._most)
         return np.concatenate([*(statistics[name].ravel() for name in self.shapes), np.array([count])])
 
     def from_vector(self, vector: IntVector) -> Tallies:
@@ -106,7 +112,7 @@ class TallySpec:
         Raises:
             InvalidRowsError: another size or type, or a count that no total can have.
         """
-        tallies = {"count": np.array(checked_count(vector, self, self.max_rows))}
+        tallies = {"count": np.array(checked_count(vector, self, self._most))}
         ends = np.cumsum([size for _, size, _ in self.segments])
         for (name, shape), part in zip(self.shapes.items(), np.split(vector, ends[:-1]), strict=False):
             tallies[name] = part.reshape(shape)

@@ -124,6 +124,14 @@ class SumSpec(Protocol[S]):
         """(name, size, bound of the sum) a segment."""
         ...
 
+    @property
+    def max_rows(self) -> int:
+        """Largest number of rows of all clients together, of weighted rows each of the largest weight.
+
+        Clients that hold no more between them never add up to a total beyond a bound.
+        """
+        ...
+
     def client_bounds(self, max_rows: int) -> tuple[int, ...]:
         """Largest absolute value of an entry of each segment of one client with so many rows at most."""
         ...

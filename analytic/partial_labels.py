@@ -44,6 +44,11 @@ class PatternsSpec:
         """(name, size, bound of the sum) a segment."""
         return (("sites", len(self.parts.parts), MAX_PARTIES), *self.parts.segments)
 
+    @property
+    def max_rows(self) -> int:
+        """Largest number of rows of all clients together."""
+        return self.parts.max_rows
+
     def client_bounds(self, max_rows: int) -> tuple[int, ...]:
         """Largest absolute value of an entry of each segment of one client with so many rows at most, one site."""
         return (1, *self.parts.client_bounds(max_rows))
@@ -60,7 +65,7 @@ class PatternsSpec:
             InvalidRowsError: another size or type, or counts that no total can have.
         """
         n = len(self.parts.parts)
-        checked_count(vector, self, self.parts.parts[0].max_rows)
+        checked_count(vector, self, self.max_rows)
         found = self.parts.from_vector(vector[n:])
         return tuple(replace(one, n_clients=count) for one, count in zip(found, vector[:n].tolist(), strict=True))
 

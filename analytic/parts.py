@@ -32,6 +32,11 @@ class PartsSpec:
             for name, size, bound in part.segments
         )
 
+    @property
+    def max_rows(self) -> int:
+        """Largest number of rows of all clients together."""
+        return self.parts[0].max_rows
+
     def client_bounds(self, max_rows: int) -> tuple[int, ...]:
         """Largest absolute value of an entry of each segment of one client with so many rows at most."""
         return tuple(bound for part in self.parts for bound in part.client_bounds(max_rows))
@@ -42,9 +47,9 @@ class PartsSpec:
         Raises:
             InvalidRowsError: another number or shape of parts, or more rows in all than ``max_rows``.
         """
-        count, max_rows = sum(one.count for one in statistics), self.parts[0].max_rows
-        if count > max_rows:
-            raise too_many_rows(count, max_rows)
+        count = sum(one.count for one in statistics)
+        if count > self.max_rows:
+            raise too_many_rows(count, self.max_rows)
         return np.concatenate([part.to_vector(one) for part, one in zip(self.parts, statistics, strict=True)])
 
     def from_vector(self, vector: IntVector) -> tuple[Statistics, ...]:
@@ -60,9 +65,9 @@ class PartsSpec:
             )
         vectors = np.split(vector, np.cumsum(sizes)[:-1])
         statistics = tuple(part.from_vector(own) for part, own in zip(self.parts, vectors, strict=True))
-        count, max_rows = sum(one.count for one in statistics), self.parts[0].max_rows
-        if count > max_rows:
-            raise InvalidRowsError(f"a total of {count} rows is outside 0 to {max_rows}")
+        count = sum(one.count for one in statistics)
+        if count > self.max_rows:
+            raise InvalidRowsError(f"a total of {count} rows is outside 0 to {self.max_rows}")
         return statistics
 
     def check_total(self, total: Sequence[Statistics], survivors: int) -> None:

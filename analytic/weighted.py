@@ -57,11 +57,13 @@ class WeightedSpec:
         squares: largest sum of squares.
         heaviest: largest weight of one row.
         n_classes: how many classes rows have; 0 for real targets.
+        max_rows: largest number of rows of all clients together, each of the largest weight.
     """
 
     spec: SumSpec[Any]
     squares: int
     heaviest: int
+    max_rows: int
     n_classes: int = 0
 
     @property
@@ -213,10 +215,17 @@ class Weighted(Around):
         return TallySpec(
             shapes={"classes": (self.n_targets,)},
             bounds={"classes": self.max_rows},
-            max_rows=self.max_rows,
+            max_rows=self._rows,
             heaviest=self.max_weight,
             partitions=("classes",),
+            max_count=self.max_rows,
         )
+
+    @property
+    def _rows(self) -> int:
+        """How many rows of the largest weight there is room for; balanced classes weigh the denominator on average."""
+        stated = self.denominator if self.class_weights == BALANCED else max((1, *self.class_weights))
+        return self.max_rows // (self.max_weight * stated)
 
     def init(self) -> WeightedModel:
         """Class weights are known before any sum where they are stated."""
@@ -231,12 +240,12 @@ class Weighted(Around):
         if self._awaits_counts(model):
             return self._counts
         own = self._inner.next_sum(model.model)
+        if own is None:
+            return None
         heaviest = self.max_weight * max((1, *model.class_weights))
         n_classes = self.n_targets if self._plain.target_format == LABELS else 0
-        return (
-            None
-            if own is None
-            else WeightedSpec(spec=own, squares=self._squares, heaviest=heaviest, n_classes=n_classes)
+        return WeightedSpec(
+            spec=own, squares=self._squares, heaviest=heaviest, max_rows=self._rows, n_classes=n_classes
         )
 
     def weights_of(self, model: WeightedModel, rows: ClientRows) -> IntVector:

@@ -34,8 +34,17 @@ class Step(Generic[M]):
         number: which sum of the run it is, from 0.
         noise: the noise of all sums of the run; None where totals are exact.
         max_client_rows: most rows of one client, from which the layout's bounds for one client follow, of weighted rows
-            as if each had the largest weight that the learner and its model allow; None bounds the cohort alone.
+            as if each had the largest weight that the learner and its model allow. None for an equal share of the
+            learner's ``max_rows`` where ``n_clients`` is given; without both only vectors are bounded, each by an equal
+            share of the sum's bounds.
+        n_clients: how many clients the sum has. With ``max_client_rows`` rows each, the learner must have room for all.
+        sum_fits: that the caller knows all rows and looks after the sum: a client may then fill the sum's bounds alone,
+            unless ``max_client_rows`` says otherwise.
         layout: the shape of the vectors, before noise.
+
+    Raises:
+        FederationError: the clients may together hold more rows than the learner has room for, or a number of clients
+            or rows is no whole number of at least 1.
     """
 
     learner: AnalyticLearner[M]
@@ -44,18 +53,42 @@ class Step(Generic[M]):
     number: int = 0
     noise: PrivateForm | None = field(default=None, repr=False)
     max_client_rows: int | None = None
+    n_clients: int | None = None
+    sum_fits: bool = False
     layout: Layout = field(init=False)
 
     def __post_init__(self) -> None:
         segments, most = self.spec.segments, self.max_client_rows
-        if most is None:
-            object.__setattr__(self, "layout", Layout.of(segments))
-            return
-        if type(most) is not int or most < 1:
+        if most is not None and (type(most) is not int or most < 1):
             raise FederationError(f"a client may hold one row or more, a whole number, not {most!r}")
-        own = self.spec.client_bounds(most)
-        pairs = zip(segments, own, strict=True)
-        object.__setattr__(self, "layout", Layout.of([(*segment, min(segment[2], one)) for segment, one in pairs]))
+        if self.n_clients is not None:
+            self._check_room(self.n_clients)
+        if (most := self._client_rows) is None:
+            object.__setattr__(self, "layout", Layout.of(segments, sum_fits=self.sum_fits))
+            return
+        pairs = zip(segments, self.spec.client_bounds(most), strict=True)
+        bounded = [(*segment, min(segment[2], own)) for segment, own in pairs]
+        fits = self.sum_fits or self.n_clients is not None
+        object.__setattr__(self, "layout", Layout.of(bounded, sum_fits=fits))
+
+    @property
+    def _client_rows(self) -> int | None:
+        """Most rows of one client; None where its vector is bounded alone."""
+        if self.max_client_rows is not None or self.n_clients is None:
+            return self.max_client_rows
+        return self.spec.max_rows // self.n_clients
+
+    def _check_room(self, n_clients: int) -> None:
+        """Refuse clients whose rows, as many as each may hold, would leave the bounds of the sum."""
+        if type(n_clients) is not int or n_clients < 1:
+            raise FederationError(f"a sum has one client or more, a whole number, not {n_clients!r}")
+        room, most = self.spec.max_rows, self.max_client_rows or 1
+        if n_clients * most > room:
+            raise FederationError(
+                f"{n_clients} clients of {most} rows each need room for {n_clients * most} rows together, and the "
+                f"learner's max_rows leaves room for {room}: raise max_rows"
+                + (f", or lower max_client_rows to {room // n_clients} at all parties" if room >= n_clients else "")
+            )
 
     @classmethod
     def of(
@@ -66,12 +99,23 @@ class Step(Generic[M]):
         number: int = 0,
         noise: PrivateForm | None = None,
         max_client_rows: int | None = None,
+        n_clients: int | None = None,
+        sum_fits: bool = False,
     ) -> Self | None:
         """Return the sum that a learner needs next; None where its model is complete."""
         spec = learner.next_sum(model)
         if spec is None:
             return None
-        return cls(learner=learner, model=model, spec=spec, number=number, noise=noise, max_client_rows=max_client_rows)
+        return cls(
+            learner=learner,
+            model=model,
+            spec=spec,
+            number=number,
+            noise=noise,
+            max_client_rows=max_client_rows,
+            n_clients=n_clients,
+            sum_fits=sum_fits,
+        )
 
     @property
     def received(self) -> bytes:
@@ -90,10 +134,15 @@ class Step(Generic[M]):
             InvalidRowsError: they are more than one client may hold.
             PrivacyError: they reach beyond the bound that the noise is sized for.
         """
-        if self.max_client_rows is not None and len(rows) > self.max_client_rows:
+        most, held = self._client_rows, len(rows)
+        if most is not None and held > most:
+            n, stated = self.n_clients, self.max_client_rows is not None
+            share = "" if stated else f", an equal share of the {self.spec.max_rows} of all {n} clients"
+            mends = [f"raise max_client_rows to {held} at all parties"] if stated else []
+            mends += [] if n is None else [f"have max_rows (the run's max-rows) raised to {n * held}"]
             raise InvalidRowsError(
-                f"one client may hold {self.max_client_rows} rows, and these {len(rows)} are more; give fewer, or have "
-                "all parties raise max_client_rows"
+                f"one client may hold {most} rows{share}, and these {held} are more; give fewer, or "
+                + " and ".join(mends)
             )
         vector = self.spec.to_vector(self.learner.client_statistics(self.model, rows))
         weight = len(rows) if rows.weights is None else int(rows.weights.sum())
@@ -167,7 +216,10 @@ class Federation(Generic[M]):
             where all rows are in one place anyway).
         privacy: a promise that each total's noise keeps; None for exact totals. ``learner`` then is the private form of
             the one that was given, and ``noise`` has the bill before anything is sent.
-        max_client_rows: most rows of one client, whatever they weigh; None bounds all clients' rows together alone.
+        max_client_rows: most rows of one client, whatever they weigh; None for an equal share where ``n_clients`` is
+            given.
+        n_clients: how many clients each sum has; see ``Step``.
+        sum_fits: that the caller knows all rows and looks after the sum; see ``Step``.
     """
 
     def __init__(
@@ -177,10 +229,13 @@ class Federation(Generic[M]):
         release: ReleasePolicy | None,
         privacy: PrivacyPlan | None = None,
         max_client_rows: int | None = None,
+        n_clients: int | None = None,
+        sum_fits: bool = False,
     ) -> None:
         self.noise = None if privacy is None else privacy.apply(learner)
         self.learner: AnalyticLearner[M] = learner if self.noise is None else self.noise.learner
         self._release, self._max_client_rows = release, max_client_rows
+        self._n_clients, self._sum_fits = n_clients, sum_fits
         self._model, self._sums = self.learner.init(), list[SumRecord]()
         self._step = self._due(self._model, 0)
 
@@ -234,7 +289,15 @@ class Federation(Generic[M]):
         return record
 
     def _due(self, model: M, number: int) -> Step[M] | None:
-        return Step.of(self.learner, model, number=number, noise=self.noise, max_client_rows=self._max_client_rows)
+        return Step.of(
+            self.learner,
+            model,
+            number=number,
+            noise=self.noise,
+            max_client_rows=self._max_client_rows,
+            n_clients=self._n_clients,
+            sum_fits=self._sum_fits,
+        )
 
     def _judge(self, total: Any, survivors: tuple[PartyId, ...]) -> tuple[Concern, ...]:
         """Refuse a total that is of too few clients or gives rows away, and say what a total gives away besides.

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from analytic.errors import InvalidRowsError
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.statistics import IntVector
@@ -106,7 +108,7 @@ def federate(
         mode: a name such as ``masked`` or ``committee``.
         dropouts: party -> messages that it still sends in each sum before it vanishes.
         privacy: a promise that noise in every total keeps; None for exact totals.
-        max_client_rows: most rows of one client; None bounds all clients' rows together alone.
+        max_client_rows: most rows of one client; None where only all clients' rows together are bounded.
 
     Raises:
         UsageError: no such mode, or one whose extra is not installed.
@@ -150,18 +152,19 @@ def run_federation(
         tick: called after each contribution.
         privacy: a promise that noise in every total keeps; None for exact totals.
         ledger: is charged for each noisy sum before any of its messages is made.
-        max_client_rows: most rows of one client; None bounds all clients' rows together alone.
+        max_client_rows: most rows of one client; None where only all clients' rows together are bounded.
 
     Raises:
         FederationError: a party refused what another sent; nothing is lost on this network, so that is a fault.
         secagg.errors.SecureSumError, analytic.errors.AnalyticError: as their packages say.
     """
-    federation = Federation(learner, release=None, privacy=privacy, max_client_rows=max_client_rows)
+    federation = Federation(learner, release=None, privacy=privacy, max_client_rows=max_client_rows, sum_fits=True)
     sums = mode.sums(tuple(clients), in_series=in_series and privacy is None)
     finished = FederatedRun(model=federation.model)
     while (step := federation.next_sum) is not None:
+        together = _Together(step.layout)
         contributions = {
-            party: _timed(step, party, rows, finished.cost_of(party), tick) for party, rows in clients.items()
+            party: _timed(step, party, rows, finished.cost_of(party), tick, together) for party, rows in clients.items()
         }
         parties = sums.next_sum(step.room(len(clients)), step.context)
         parties = replace(parties, protocol=step.over(parties.protocol))
@@ -186,17 +189,44 @@ def _check_no_refusals(run: InMemoryRun) -> None:
         ) from error
 
 
-def _timed(step: Step[Any], party: PartyId, rows: ClientRows, cost: Cost, tick: Tick) -> Callable[[], IntVector]:
+class _Together:
+    """All vectors of a sum so far: the largest and the smallest total that any of their clients can have."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._above, self._below = (np.zeros(layout.size, dtype=np.int64) for _ in range(2))
+
+    def add(self, vector: IntVector) -> None:
+        """Take one more vector.
+
+        Raises:
+            InvalidRowsError: then a total could leave its bound, and wrap around.
+        """
+        for segment, place in self._layout.slices():
+            for reached, further in ((self._above, vector), (self._below, -vector)):
+                more = np.maximum(further[place], 0)
+                if (more > segment.bound - reached[place]).any():
+                    raise InvalidRowsError(
+                        f"with these rows the clients' sum may leave the bound {segment.bound} of {segment.name!r}, "
+                        "and would wrap around: give fewer rows, or a learner of a larger max_rows"
+                    )
+                reached[place] += more
+
+
+def _timed(
+    step: Step[Any], party: PartyId, rows: ClientRows, cost: Cost, tick: Tick, together: _Together
+) -> Callable[[], IntVector]:
     """A client's contribution, whose time is booked, and whose errors say whose rows they are about."""
 
     def contribution() -> IntVector:
         started = time.perf_counter()
         try:
             vector = step.vector(rows)
+            cost.statistics_seconds += time.perf_counter() - started
+            together.add(vector)
         except InvalidRowsError as error:
             error.args = (f"client {party}: {error}",)
             raise
-        cost.statistics_seconds += time.perf_counter() - started
         tick()
         return vector
 

@@ -83,6 +83,7 @@ class SumConfig:
             raise ConfigurationError(f"a session id takes 16 to 64 bytes, not {len(self.session_id)}; draw a fresh one")
         if len(self.context) > 64:
             raise ConfigurationError(f"the context is a digest of at most 64 bytes, not {len(self.context)}")
+        self.layout.check_cohort(len(ids))
         self._check()
         self._check_identities()
         object.__setattr__(self, "digest", hashlib.sha256(self._canonical()).digest())

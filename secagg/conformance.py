@@ -296,7 +296,7 @@ def _signers(known: Json) -> Json:
 
 
 def _of_one_sum(known: Json) -> Json:
-    return {"layout": Layout.of(map(tuple, known["layout"])), "context": bytes.fromhex(known["context"])}
+    return {"layout": Layout.of(map(tuple, known["layout"]), sum_fits=True), "context": bytes.fromhex(known["context"])}
 
 
 def _secrets(run: Json, party: PartyId, **more: Any) -> PartySecrets:

@@ -6,18 +6,18 @@ from secagg.layout import IntVector, Layout
 from secagg.sessions import Contribution
 
 
-def check_now(layout: Layout, contribution: Contribution) -> None:
+def check_now(layout: Layout, contribution: Contribution, n_clients: int) -> None:
     """Check a vector that is there already; one that a call makes is checked when it is needed."""
     if not callable(contribution):
-        layout.check(contribution)
+        layout.check(contribution, n_clients)
 
 
-def resolve(layout: Layout, contribution: Contribution) -> IntVector:
-    """The vector, checked.
+def resolve(layout: Layout, contribution: Contribution, n_clients: int) -> IntVector:
+    """The vector of one of so many clients, checked.
 
     Raises:
         InvalidVectorError: it does not fit the layout.
     """
     vector = contribution() if callable(contribution) else contribution
-    layout.check(vector)
+    layout.check(vector, n_clients)
     return vector

@@ -28,12 +28,11 @@ class Segment:
     Args:
         name: unique within its layout, 1 to 64 printable ASCII characters.
         size: number of entries, 1 to 2^32.
-        bound: largest absolute value of the *sum* over the whole cohort, 0 to 2^63 - 1. Whoever makes the layout
-            answers for it: a cohort whose sum leaves the bound may wrap around. ``StatisticsSpec`` guards its sums
-            with a row count that cannot.
-        client_bound: largest absolute value of an entry of *one* client, 0 to ``bound``; None for ``bound``. A client
-            refuses to send more, a server that sees single vectors to take more, and every server a total that so many
-            clients cannot have: what one client can do to a sum stays within its share.
+        bound: largest absolute value of the *sum* over the whole cohort, 0 to 2^63 - 1.
+        client_bound: largest absolute value of an entry of *one* client, 0 to ``bound``; None for an equal share of
+            ``bound``, rounded down. A client refuses to send more, a server that sees single vectors to take more, and
+            every server a total that so many clients cannot have: what one client can do to a sum stays within its
+            share, and no sum of clients that keep theirs wraps around.
     """
 
     name: str
@@ -89,10 +88,15 @@ class Layout:
         segments: of the vector.
         agreed: canonical bytes of what parties agree on beside the shape, such as a sum's noise: who holds others has
             another digest. At most 64 bytes; none for sums of plain shape.
+        sum_fits: that its maker knows by other means, such as a count of all rows, that no sum of the cohort leaves a
+            bound, so that single clients may have more than an equal share of it: a segment's ``client_bound`` then is
+            ``bound`` unless it is stated. Without it a sum takes no layout whose bounds for one client add up to more.
+            Each party states it for itself: unlike the bounds it is in no digest.
     """
 
     segments: tuple[Segment, ...]
     agreed: bytes = b""
+    sum_fits: bool = False
 
     def __post_init__(self) -> None:
         if type(self.agreed) is not bytes or len(self.agreed) > 64:
@@ -108,10 +112,16 @@ class Layout:
             raise ConfigurationError(f"segment names must differ within a layout, not {names[:10]}; rename one")
 
     @classmethod
-    def of(cls, segments: Iterable[tuple[str, int, int] | tuple[str, int, int, int]]) -> Layout:
+    def of(
+        cls, segments: Iterable[tuple[str, int, int] | tuple[str, int, int, int]], *, sum_fits: bool = False
+    ) -> Layout:
         """The layout of (name, size, bound) triples, the form in which other packages state it.
 
         A fourth number is the bound for one client.
+
+        >>> layout = Layout.of([("totals", 2, 300), ("ages", 1, 10_000, 120)])
+        >>> [layout.client_bound(segment, n_clients=3) for segment in layout.segments]
+        [100, 120]
 
         Raises:
             ConfigurationError: what a triple must hold, and what came.
@@ -123,7 +133,8 @@ class Layout:
             tuple(
                 Segment(name=each[0], size=each[1], bound=each[2], client_bound=each[3] if len(each) > 3 else None)
                 for each in map(tuple[Any, ...], triples)
-            )
+            ),
+            sum_fits=sum_fits,
         )
 
     @property
@@ -143,8 +154,34 @@ class Layout:
             yield segment, slice(start, start + segment.size)
             start += segment.size
 
-    def check(self, vector: IntVector) -> None:
-        """Refuse a vector of another shape or type, or with an entry beyond its segment's bound.
+    def client_bound(self, segment: Segment, n_clients: int) -> int:
+        """Return the largest absolute value of an entry of one of so many clients, of one of the layout's segments."""
+        if segment.client_bound is not None:
+            return segment.client_bound
+        return segment.bound if self.sum_fits else segment.bound // n_clients
+
+    def check_cohort(self, n_clients: int) -> None:
+        """Refuse a cohort whose sum could leave a bound though every client keeps its own.
+
+        Raises:
+            ConfigurationError: says which segment, and what would fit.
+        """
+        for segment in self.segments:
+            own = self.client_bound(segment, n_clients)
+            if n_clients * own > segment.bound and not self.sum_fits:
+                raise ConfigurationError(
+                    f"segment {segment.name!r}: {n_clients} clients of at most {own} each can add up to "
+                    f"{n_clients * own}, beyond the bound {segment.bound} of the sum, which would wrap around: state a "
+                    f"client_bound of at most {segment.bound // n_clients} or a larger bound, or sum_fits=True where "
+                    "it is known by other means that the sum of all stays within the bound"
+                )
+
+    def check(self, vector: IntVector, n_clients: int) -> None:
+        """Refuse a client's vector of another shape or type, or with an entry beyond what one client may send.
+
+        Args:
+            vector: of one client.
+            n_clients: how many clients the sum has.
 
         Raises:
             InvalidVectorError: says which segment, how many entries and what to do; never which values.
@@ -155,29 +192,25 @@ class Layout:
             )
             raise InvalidVectorError(f"the layout needs int64 of shape ({self.size},), not {came}")
         for segment, place in self.slices():
-            whose, bound = "public bound", segment.bound
-            if segment.client_bound is not None:
-                whose, bound = "bound for one client", segment.client_bound
-            if beyond := _beyond(vector[place], bound):
+            own = self.client_bound(segment, n_clients)
+            if beyond := _beyond(vector[place], own):
+                why = f", an equal share of the sum's {segment.bound} for each of {n_clients} clients"
+                is_share = segment.client_bound is None and not self.sum_fits
                 raise InvalidVectorError(
-                    f"segment {segment.name!r}: {beyond} of {segment.size} entries lie beyond the {whose} {bound}; "
-                    "agree on a layout with a larger bound or send less"
+                    f"segment {segment.name!r}: {beyond} of {segment.size} entries lie beyond the bound for one client "
+                    f"{own}{why if is_share else ''}; have all parties agree on a layout with a larger bound or "
+                    "client_bound, or send less"
                 )
 
-    @property
-    def states_client_bounds(self) -> bool:
-        """Whether a segment says what one client may send."""
-        return any(segment.client_bound is not None for segment in self.segments)
-
-    def check_total(self, total: IntVector, n_survivors: int) -> None:
-        """Refuse a total that so many clients within their own bounds cannot have.
+    def check_total(self, total: IntVector, n_survivors: int, n_clients: int) -> None:
+        """Refuse a total that so many of the cohort's clients within their own bounds cannot have.
 
         Raises:
             SumOutOfBoundsError: somebody broke its bound, and the sum does not tell who.
         """
         for segment, place in self.slices():
-            own = segment.client_bound
-            if own is not None and (beyond := _beyond(total[place], n_survivors * own)):
+            own = self.client_bound(segment, n_clients)
+            if beyond := _beyond(total[place], n_survivors * own):
                 raise SumOutOfBoundsError(
                     f"segment {segment.name!r}: {beyond} of {segment.size} entries of the total lie beyond what "
                     f"{n_survivors} clients of at most {own} each can add up to: a client broke its bound. Discard "

@@ -38,7 +38,7 @@ class SpeaksOnce(Party, Stored[Spoken]):
         entropy: Entropy = os_entropy,
     ) -> None:
         config.index(party)
-        check_now(config.layout, contribution)
+        check_now(config.layout, contribution, len(config.clients))
         Party.__init__(self, config, party, secrets)
         self._contribution: Contribution | None = contribution
         self._rows, self._entropy, self._kept = secrets.rows, entropy, Spoken()
@@ -61,7 +61,8 @@ class SpeaksOnce(Party, Stored[Spoken]):
     def _vector(self) -> RingVector:
         if self._kept.has_spoken or self._contribution is None:
             raise LocalProtocolError("this client has sent its vector; one session sends one vector, once")
-        return RingVector.encode(self._config.layout, resolve(self._config.layout, self._contribution))
+        layout = self._config.layout
+        return RingVector.encode(layout, resolve(layout, self._contribution, len(self._config.clients)))
 
     def _spoke(self) -> None:
         self._kept.has_spoken, self._contribution = True, None

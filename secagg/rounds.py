@@ -185,7 +185,7 @@ class ServerRounds(Party, Stored[R]):
             SumOutOfBoundsError: no total of so many clients within their bounds.
         """
         total, counted = words.decode(), tuple(sorted(survivors))
-        self._config.layout.check_total(total, len(counted))
+        self._config.layout.check_total(total, len(counted), len(self._config.clients))
         self._kept.result = SumResult(
             total=total,
             survivors=counted,

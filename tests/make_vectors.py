@@ -119,7 +119,7 @@ def series_of_two(name: str, *, is_authenticated: bool) -> Json:
     sums = []
     for index, (layout, sent) in enumerate([(SMALL, {}), ([("other", 2, 70_000)], {9: 1})]):
         vectors, context = vectors_for(f"{name} {index}", layout, clients), fixed(f"series context {index}", 32)
-        shape = Layout.of(layout)
+        shape = Layout.of(layout, sum_fits=True)
         current = {p: s.begin_sum(shape, context, np.array(vectors[p])) for p, s in sessions.items()}
         at_server = server.begin_sum(shape, context)
         said = run(current, at_server, sent)

@@ -41,7 +41,7 @@ class RunSettings(StrictModel):
         n_classes: labels are 0 to n_classes - 1; or columns of real targets.
         feature_format: fixed-point format, such as ``UQ5.11``; ``agreed`` or ``standardised`` for columns that a first
             sum, or two, make alike (``analytic.agreeing``).
-        max_rows: rows of all clients together.
+        max_rows: rows of all clients together; without ``max_client_rows`` in the roster, each may hold an equal share.
         target_format: the same of real targets, whose range must hold them; ``labels`` for class labels, ``agreed``
             for real targets beside features that are agreed on.
         ridge: penalty of the solve, or ``cv`` for one that is chosen by cross-validation (afl, fedhip).
@@ -148,6 +148,7 @@ class RunSettings(StrictModel):
             release=self.release_policy(roster),
             privacy=self.privacy,
             max_client_rows=roster.max_client_rows,
+            n_clients=len(roster.clients),
         )
 
     def terms(self, roster: Roster, *, session: bytes, previous: bytes = b"") -> Terms:
@@ -173,16 +174,24 @@ class RunSettings(StrictModel):
         )
 
     def check_roster(self, roster: Roster) -> None:
-        """Refuse a mode that needs parties whom nobody listed.
+        """Refuse a mode that needs parties whom nobody listed, and clients who may hold more than ``max_rows`` rows.
 
         Raises:
-            RunSettingsError: says in which table of the roster they are to stand.
+            RunSettingsError: says in which table of the roster they are to stand, or how many rows there must be room
+                for.
         """
         mode = MODES[self.mode]
         if mode.helper is not None and not roster.listed(mode.helper):
             raise RunSettingsError(
                 f"the mode {self.mode} needs [{mode.helper.table}] in the roster, which lists nobody there; "
                 "have the operator add it, or choose another mode"
+            )
+        n_clients, most = len(roster.clients), roster.max_client_rows or 1
+        if self.max_rows < n_clients * most:
+            raise RunSettingsError(
+                f"max-rows must have room for the {most} rows that each of the roster's {n_clients} clients may hold, "
+                f"{n_clients * most} in all, not {self.max_rows}: raise it"
+                + ("" if roster.max_client_rows is None else ", or lower max_client_rows in all parties' rosters")
             )
 
     @property

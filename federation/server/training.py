@@ -155,8 +155,13 @@ class Training:
         """
         saved = model_from_bytes(self._model[False])
         evaluation = self._settings.evaluation(saved.learner, saved.model)
-        policy = self._settings.release_policy(self._server.roster)
-        federation = Federation[Any](evaluation, release=policy, max_client_rows=self._server.roster.max_client_rows)
+        roster = self._server.roster
+        federation = Federation[Any](
+            evaluation,
+            release=self._settings.release_policy(roster),
+            max_client_rows=roster.max_client_rows,
+            n_clients=len(roster.clients),
+        )
         step = federation.next_sum
         assert step is not None, "an evaluation begins with its sum"
         self._series, self._model = None, {}  # every node has its results already

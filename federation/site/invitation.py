@@ -76,6 +76,7 @@ class Invitation:
             WireError: no terms or no model, or a model that needs no sum.
             ConfigurationError: other parties than this roster's, unsafe terms, another private form than the terms'
                 privacy plan gives, or no context of the key holder.
+            FederationError: clients that may hold more rows together than the learner's sums have room for.
         """
         step = self._load(roster)
         terms, mode, setup = self._setup(roster, step)
@@ -134,8 +135,14 @@ class Invitation:
         plan = Terms.from_bytes(self.terms).privacy
         noise = None if plan is None else plan.form_of(saved.learner)
         number = 0 if noise is None or saved.learner.next_sum(saved.model) is None else noise.due(saved.model)
-        most = roster.max_client_rows
-        step = Step.of(saved.learner, saved.model, number=number, noise=noise, max_client_rows=most)
+        step = Step.of(
+            saved.learner,
+            saved.model,
+            number=number,
+            noise=noise,
+            max_client_rows=roster.max_client_rows,
+            n_clients=len(roster.clients),
+        )
         if step is None:
             raise WireError("this model is complete; no sum is left to take part in")
         return step

@@ -63,7 +63,7 @@ class Roster(StrictModel):
         totals: the parties to which the server gives the totals of a run, with which a client takes its own part off;
             everybody else gets the model alone.
         max_client_rows: most rows of one client, whatever they weigh: nobody's contribution to any sum may go beyond
-            what so many rows of the largest weight add up to; None bounds all clients together alone.
+            what so many rows of the largest weight add up to; None for an equal share of a run's ``max_rows``.
         configurations: what may be computed of the clients' rows: the digest of each learner's configuration, as the
             command ``configuration`` prints it. A site whose own file states none takes part in these alone.
         columns: the fingerprint of the schema by which all sites read their tables; empty where nobody says.

@@ -197,7 +197,7 @@ class RingBytes:
 
     def begin(self, config: CarriedSum) -> RunningSum:
         """Words, all zero."""
-        return RingSum(config.layout, checked=config.layout.states_client_bounds and not config.MASKED)
+        return RingSum(config.layout, checked_for=0 if config.MASKED else len(config.clients))
 
     def helper(self, config: CarriedSum, party: PartyId, secrets: PartySecrets) -> ClientSession:
         """Refuse: there are none."""
@@ -213,11 +213,12 @@ class RingSum:
 
     Args:
         layout: their shape.
-        checked: whether each vector is held to its bounds, where nothing hides it.
+        checked_for: how many clients the sum has, where nothing hides a vector: each is then held to the bounds for
+            one client; 0 where vectors are masked.
     """
 
-    def __init__(self, layout: Layout, *, checked: bool = False) -> None:
-        self._layout, self._checked, self.words = layout, checked, RingVector.zeros(layout)
+    def __init__(self, layout: Layout, *, checked_for: int = 0) -> None:
+        self._layout, self._checked_for, self.words = layout, checked_for, RingVector.zeros(layout)
 
     def add(self, payload: bytes | memoryview, *, peer: PartyId) -> None:
         """Add one client's vector."""
@@ -225,9 +226,9 @@ class RingSum:
         data = reader.take(self._layout.wire_bytes)
         reader.end()
         vector = RingVector.from_bytes(self._layout, data)
-        if self._checked:
+        if self._checked_for:
             try:
-                self._layout.check(vector.decode())
+                self._layout.check(vector.decode(), self._checked_for)
             except (InvalidVectorError, SumOutOfBoundsError) as error:
                 raise RemoteProtocolError(
                     f"its vector is beyond what one client may send: {error}", peer=peer
@@ -248,7 +249,7 @@ class RingSum:
 
     def read_snapshot(self, reader: Reader) -> Self:
         """Return the sum with these words."""
-        stored = type(self)(self._layout, checked=self._checked)
+        stored = type(self)(self._layout, checked_for=self._checked_for)
         stored.words = RingVector.from_bytes(self._layout, reader.take(self._layout.wire_bytes)).copy()
         return stored
 

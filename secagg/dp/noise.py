@@ -103,7 +103,9 @@ class CoordinateNoise:
         """
         if layout.size != self.size:
             raise PrivacyError(f"the noise is for {self.size} coordinates and the layout has {layout.size}")
-        return Layout(tuple(self._with_room(segment, place, times) for segment, place in layout.slices()))
+        return replace(
+            layout, segments=tuple(self._with_room(segment, place, times) for segment, place in layout.slices())
+        )
 
     def _with_room(self, segment: Segment, place: slice, times: int) -> Segment:
         radius, own = self.radius(place), segment.client_bound

@@ -116,9 +116,9 @@ class NoisySum(OverSum):
 
     def _noised(self, contribution: Contribution) -> Callable[[], IntVector]:
         if not callable(contribution):
-            check_now(self.layout, contribution)
+            check_now(self.layout, contribution, len(self.protocol.clients))
             self.noise.total.check_withheld(contribution)
-        return _noised_once(self.layout, contribution, self.noise.share, self.noise_entropy)
+        return _noised_once(self, contribution)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,12 +173,12 @@ class CentralNoisySum(OverSum):
     def _checked(self, contribution: Contribution) -> Contribution:
         """The contribution, if it is zero where nothing is released; a call's vector is looked at when it is made."""
         if not callable(contribution):
-            check_now(self.layout, contribution)
+            check_now(self.layout, contribution, len(self.protocol.clients))
             self.noise.check_withheld(contribution)
             return contribution
 
         def make() -> IntVector:
-            vector = resolve(self.layout, contribution)
+            vector = resolve(self.layout, contribution, len(self.protocol.clients))
             self.noise.check_withheld(vector)
             return vector
 
@@ -260,9 +260,7 @@ class _NoisyServer:
         return self._result
 
 
-def _noised_once(
-    layout: Layout, contribution: Contribution, share: CoordinateNoise, entropy: Entropy
-) -> Callable[[], IntVector]:
+def _noised_once(of: NoisySum, contribution: Contribution) -> Callable[[], IntVector]:
     """What makes a client's noisy vector. One session, one noise: two different ones of one vector tell more."""
     made = False
 
@@ -270,9 +268,9 @@ def _noised_once(
         nonlocal made
         if made:
             raise LocalProtocolError("this session's noisy vector was made already; start a new session for another")
-        vector = resolve(layout, contribution)
-        share.check_withheld(vector)
+        vector = resolve(of.layout, contribution, len(of.protocol.clients))
+        of.noise.share.check_withheld(vector)
         made = True
-        return np.add(vector, share.draw(entropy))
+        return np.add(vector, of.noise.share.draw(of.noise_entropy))
 
     return make

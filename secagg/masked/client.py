@@ -102,7 +102,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
     ) -> None:
         config.index(party)
         if contribution is not None:
-            check_now(config.layout, contribution)
+            check_now(config.layout, contribution, len(config.clients))
         Party.__init__(self, config, party, secrets)
         self._table = AUTHENTICATED_CLIENT if config.is_authenticated else SEMI_HONEST_CLIENT
         self._entropy = entropy
@@ -150,7 +150,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
             raise LocalProtocolError(f"this client is {self.state.value}; it takes the sum it was set up for, once")
         if config.setup_digest != self.setup_digest:
             raise ConfigurationError("the sum differs from its set-up in session, cohort, graph, threshold or roster")
-        check_now(config.layout, contribution)
+        check_now(config.layout, contribution, len(config.clients))
         self._config, self._contribution = config, contribution
 
     def receive(self, message: bytes) -> bytes:
@@ -242,7 +242,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         self._own.shares |= {sender: self._open(sender, box) for sender, box in sealed.items()}
         layout = self._config.layout
         assert self._contribution is not None
-        vector = RingVector.encode(layout, resolve(layout, self._contribution))
+        vector = RingVector.encode(layout, resolve(layout, self._contribution, len(self._config.clients)))
         if self._identity is None:
             self._agree(None)
         add_masks(vector, self._masks(), self._config.digest)

@@ -285,7 +285,7 @@ class _Setting:
         """The release of the mean, where there is one, and the last sum, each with what its noise turned out to be."""
         learner, model = self.form.learner, self.form.learner.init()
         sums = list[tuple[_Rehearsals, NoiseAudit]]()
-        while (step := Step.of(learner, model, number=len(sums), noise=self.form)) is not None:
+        while (step := Step.of(learner, model, number=len(sums), noise=self.form, sum_fits=True)) is not None:
             one = _Rehearsals.of(self, step, fault)
             sums.append((one, one.audit()))
             model = learner.update(model, step.spec.from_vector(one.releases[0]), len(self.parts))
@@ -344,7 +344,7 @@ class _Setting:
         learner, model, number = form.learner, form.learner.init(), 0
         whole, extreme = self._rows(np.arange(20)), self._extreme(1 if unit == "record" else 4 * ROWS_OF_A_CLIENT)
         inner = np.zeros((len(extreme), len(extreme)))
-        while (step := Step.of(learner, model, number=number, noise=form)) is not None:
+        while (step := Step.of(learner, model, number=number, noise=form, sum_fits=True)) is not None:
             noise = form.noises[number]
             assert isinstance(noise, DistributedNoise)
             one = _Rehearsals(step=step, noise=noise, stretch=1.0, releases=[], residuals=np.empty((0, 0), np.int64))

@@ -284,7 +284,11 @@ def record_federation(
     Raises:
         secagg.errors.SecureSumError: a sum failed.
     """
-    federation, recorded, sums = Federation(learner, release=None), list[RecordedSum](), mode.sums(tuple(clients))
+    federation, recorded, sums = (
+        Federation(learner, release=None, sum_fits=True),
+        list[RecordedSum](),
+        mode.sums(tuple(clients)),
+    )
     while (step := federation.next_sum) is not None:
         parties = sums.next_sum(step.layout, step.context)
         vectors = {party: step.vector(rows) for party, rows in clients.items()}

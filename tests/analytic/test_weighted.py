@@ -29,9 +29,11 @@ from analytic.qda import QDA
 from analytic.row_format import ColumnMap
 from analytic.row_map import RowMap, RowTerms
 from federation import federate
-from federation.federation import Step
+from federation.errors import FederationError
+from federation.federation import Federation, Step
 from federation.privacy import PrivacyPlan
 from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
+from secagg import InOneProcess, MaskedSum, new_session_id, run_in_memory
 from secagg.dp import PrivacyError
 
 D, C, N = 4, 3, 40
@@ -99,7 +101,7 @@ def test_balanced_weights_are_those_of_scikit_learn_up_to_their_unit(learner: AF
     assert repr(weighing.layers(model)) == repr(learner.layers(model.model))
 
 
-@pytest.mark.parametrize(
+WEIGHINGS = pytest.mark.parametrize(
     "weighing",
     [
         {"class_weights": ()},
@@ -111,6 +113,9 @@ def test_balanced_weights_are_those_of_scikit_learn_up_to_their_unit(learner: AF
     ],
     ids=["own", "stated", "no", "balanced", "balanced alone", "balanced folds"],
 )
+
+
+@WEIGHINGS
 def test_a_client_may_hold_as_many_rows_as_agreed_whatever_they_weigh(weighing: dict[str, Any]) -> None:
     """Every client holds eight; the bounds are those of eight rows of the largest weight, and not a unit more."""
     learner = replace(BALANCED, **weighing)
@@ -119,6 +124,29 @@ def test_a_client_may_hold_as_many_rows_as_agreed_whatever_they_weigh(weighing: 
     assert learner.weights_bytes(model) == learner.weights_bytes(federate(learner, heavy, "plain"))
     with pytest.raises(InvalidRowsError, match="client 1: one client may hold 7 rows, and these 8 are more"):
         federate(learner, heavy, "masked", max_client_rows=7)
+
+
+@WEIGHINGS
+def test_an_equal_share_of_the_rows_is_one_whatever_they_weigh(weighing: dict[str, Any]) -> None:
+    """There is room for forty rows of the largest weight, eight for each client, which their bounds let through."""
+    learner = replace(BALANCED, **weighing)
+    heaviest = learner.denominator if learner.class_weights == "balanced" else max((1, *learner.class_weights))
+    linear = replace(LINEAR, max_rows=N * learner.max_weight * heaviest)
+    inner = linear if learner.learner is LINEAR else replace(learner.learner, learner=replace(linear, ridge=0.0))
+    learner = replace(learner, learner=inner)
+    heavy = clients(None if learner.max_weight == 1 else np.full(N, learner.max_weight))
+    federation, too_many = Federation(learner, release=None, n_clients=5), ClientRows(X[:9], Y[:9])
+    while (step := federation.next_sum) is not None:
+        with pytest.raises(
+            InvalidRowsError, match="8 rows, an equal share of the 40 of all 5 clients, and these 9 are"
+        ):
+            step.vector(too_many)
+        protocol = MaskedSum(layout=step.layout, clients=tuple(heavy), session_id=new_session_id())
+        vectors = {party: step.vector(rows) for party, rows in heavy.items()}
+        federation.take(run_in_memory(InOneProcess(protocol=protocol), vectors).result)
+    assert learner.weights_bytes(federation.model) == learner.weights_bytes(federate(learner, heavy, "plain"))
+    with pytest.raises(FederationError, match=r"5 clients of 9 rows each need room for 45 rows .* room for 40"):
+        Federation(learner, release=None, n_clients=5, max_client_rows=9)
 
 
 def test_the_bounds_of_a_client_are_those_of_its_rows_at_their_heaviest() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -98,6 +98,21 @@ def test_totals_are_exact_for_any_layout_cohort_and_order(row: Row) -> None:
         assert run.refused == ()
 
     check()
+
+
+def test_honest_clients_never_add_up_to_another_total_than_their_sum(row: Row) -> None:
+    """Each vector is within the sum's bound and the sum is not: in a ring of one byte [300, -300] is [44, -44]."""
+    vectors = dict.fromkeys(CLIENTS, np.array([60, -60]))
+    alone, shared = Layout.of([("s", 2, 127)]), Layout.of([("s", 2, 127, 60)])
+    session = row.make(alone, CLIENTS, SESSION, b"")
+    for contribution in (vectors[CLIENTS[0]], lambda: vectors[CLIENTS[0]]):
+        with pytest.raises(InvalidVectorError, match="bound for one client 25, an equal share of the sum's 127"):
+            run_in_memory(session, {**vectors, CLIENTS[0]: contribution})
+    with pytest.raises(ConfigurationError, match=r"5 clients of at most .* each can add up to .*, beyond the bound"):
+        row.make(shared, CLIENTS, SESSION, b"")
+    vectors = {party: np.array([100, -100]) if party == CLIENTS[0] else np.array([6, -6]) for party in CLIENTS}
+    known = row.make(replace(alone, sum_fits=True), CLIENTS, SESSION, b"")  # whoever knows all five vectors says so
+    assert run_in_memory(known, vectors).result.total.tobytes() == exact(row, vectors, CLIENTS, alone)
 
 
 def test_dropouts_at_any_time_give_the_survivors_sum_or_none(row: Row) -> None:

@@ -21,7 +21,7 @@ from federation.in_process import FederatedRun, federate, run_federation
 from federation.modes import MODES
 from federation.privacy import PrivacyPlan
 from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
-from secagg import Layout, SumResult
+from secagg import InOneProcess, Layout, MaskedSum, SumResult, new_session_id, run_in_memory
 from secagg.dp import Budget, BudgetExceededError, Ledger, PrivacyError
 from secagg.errors import SumOutOfBoundsError
 
@@ -114,17 +114,54 @@ def test_no_client_brings_more_rows_than_agreed_on(monkeypatch: pytest.MonkeyPat
         assert learner.weights_bytes(bounded) == learner.weights_bytes(federate(learner, clients, "masked"))
         with pytest.raises(InvalidRowsError, match=r"client 1: one client may hold 11 rows, and these 12 are more"):
             federate(learner, clients, "masked", max_client_rows=11)
-    free, own = Step.of(AFL_, AFL_.init()), Step.of(AFL_, AFL_.init(), max_client_rows=10**9)
-    assert free is not None
+    own = Step.of(AFL_, AFL_.init(), max_client_rows=10**9)
     assert own is not None
-    assert not free.layout.states_client_bounds
     assert own.layout.segments[0].client_bound == own.layout.segments[0].bound
     with pytest.raises(FederationError, match="one row or more"):
         federate(AFL_, clients, "plain", max_client_rows=0)
-    monkeypatch.setattr(Layout, "check", lambda self, vector: None)
+    monkeypatch.setattr(Layout, "check", lambda self, vector, n_clients: None)
     monkeypatch.setattr(Step, "vector", lambda self, rows: self.spec.to_vector(AFL_.own_statistics(rows)))
     with pytest.raises(SumOutOfBoundsError, match=r"'count': 1 of 1 entries of the total .* 3 clients of at most 11"):
         federate(AFL_, clients, "masked", max_client_rows=11)
+
+
+def test_clients_of_which_each_may_hold_some_rows_fit_the_sum_together() -> None:
+    """A learner with the RI process, whose constant is in every client's bound: a sum of full clients is taken."""
+    step = Step.of(AFL_, AFL_.init(), n_clients=5)
+    assert step is not None
+    counts = [segment.client_bound for segment in step.layout.segments if segment.name == "count"]
+    assert counts == [12]  # 60 // 5
+    parties = {party: step.vector(rows(party)) for party in range(1, 6)}
+    protocol = MaskedSum(layout=step.layout, clients=tuple(parties), session_id=new_session_id(), context=step.context)
+    total = run_in_memory(InOneProcess(protocol=protocol), parties).result.total
+    assert total.tobytes() == sum(parties.values(), start=0 * total).tobytes()
+    with pytest.raises(
+        InvalidRowsError, match=r"12 rows, an equal share of the 60 of all 5 clients, and these 13 .* 65"
+    ):
+        step.vector(rows(0, 13))
+    assert Step.of(AFL_, AFL_.init(), n_clients=5, max_client_rows=12) is not None
+    with pytest.raises(
+        FederationError, match=r"5 clients of 13 rows each need room for 65 .* 60: raise .* lower .* 12"
+    ):
+        Step.of(AFL_, AFL_.init(), n_clients=5, max_client_rows=13)
+    with pytest.raises(FederationError, match="a sum has one client or more, a whole number, not 0"):
+        Step.of(AFL_, AFL_.init(), n_clients=0)
+    with pytest.raises(FederationError, match=r"61 clients of 1 rows each .* room for 60: raise max_rows$"):
+        Step.of(AFL_, AFL_.init(), n_clients=61)
+
+
+@pytest.mark.parametrize("mode", ["plain", "masked", "committee"])
+def test_clients_in_one_process_whose_rows_exceed_the_learner_s_get_no_total(mode: str) -> None:
+    """A learner that withholds its row count does not notice: here every sum wraps, to a total within all bounds."""
+    linear = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("Q3.5"), max_rows=127, ridge=1.0)
+    learner = PrivacyPlan(epsilon=8.0, promised_survivors=3, colluders=1).apply(linear).learner
+    with pytest.raises(InvalidRowsError, match=r"client \d: with these rows the clients' sum may leave the bound"):
+        federate(learner, {party: rows(1, 110) for party in range(1, 8)}, mode)
+    parts = {1: rows(1, 100), 2: rows(2, 26), 3: rows(3, 1)}  # however uneven
+    whole = ClientRows.pool(list(parts.values()))
+    evenly = {party: whole.taken(np.arange(127) % 3 == party - 1) for party in parts}
+    models = [federate(learner, clients, mode) for clients in (parts, evenly)]
+    assert learner.weights_bytes(models[0]) == learner.weights_bytes(models[1])
 
 
 def test_a_private_run_charges_its_ledger_before_any_vector_is_made(tmp_path: Path) -> None:

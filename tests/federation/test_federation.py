@@ -114,7 +114,7 @@ def test_a_clients_wrong_rows_stop_the_run_by_their_own_error(mode: Mode) -> Non
 @EITHER
 def test_a_refused_message_is_never_passed_over(mode: Mode) -> None:
     class TooNarrow(AFL):
-        """Promises a layout that its own statistics do not fit."""
+        """Promises bounds for one client that its own statistics do not fit."""
 
         @property
         def spec(self):  # type: ignore[no-untyped-def]
@@ -124,11 +124,12 @@ def test_a_refused_message_is_never_passed_over(mode: Mode) -> None:
         def __init__(self, spec) -> None:  # type: ignore[no-untyped-def]
             self._spec = spec
 
-        segments = (("gram", 6, 1), ("cross", 6, 1), ("target_sum", 2, 1), ("count", 1, 1))
+        def client_bounds(self, max_rows: int) -> tuple[int, ...]:
+            return (1, 1, 1, max_rows)
 
         def __getattr__(self, name: str) -> object:
             return getattr(self._spec, name)
 
     narrow = TooNarrow(n_features=3, n_targets=2, feature_format=FORMAT, max_rows=60)
-    with pytest.raises((FederationError, ValueError), match="beyond the public bound"):
-        run_federation(narrow, dealt(4, 0), mode)
+    with pytest.raises((FederationError, ValueError), match="beyond the bound for one client 1;"):
+        run_federation(narrow, dealt(4, 0), mode, max_client_rows=60)

@@ -150,7 +150,7 @@ class VeiledClient(Party, Stored[Spoken]):
         self, config: VeiledSum, party: PartyId, contribution: Contribution, secrets: PartySecrets, entropy: Entropy
     ) -> None:
         config.index(party)
-        check_now(config.layout, contribution)
+        check_now(config.layout, contribution, len(config.clients))
         Party.__init__(self, config, party, secrets)
         self._kept, self._contribution, self._entropy = Spoken(), contribution, entropy
 
@@ -162,7 +162,7 @@ class VeiledClient(Party, Stored[Spoken]):
         if self._kept.has_spoken:
             raise LocalProtocolError("one session sends one vector")
         config, seed = self._config, self._entropy(32)
-        vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution))
+        vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution, len(config.clients)))
         add_masks(vector, [(seed, 1)], config.digest)
         self._kept.has_spoken = True
         return self._say(

@@ -51,7 +51,7 @@ Target = Callable[[bytes], None]
 DURABLE = b"SAGD\x06"
 """Before every stored record of this version."""
 
-LAYOUT = Layout.of([("gram", 3, 1000), ("three bytes", 2, 70_000), ("flags", 1, 1)])
+LAYOUT = Layout.of([("gram", 3, 1000), ("three bytes", 2, 70_000), ("flags", 1, 1)], sum_fits=True)
 CLIENTS = (2, 5, 9)
 KEY = bytes(range(32))
 IDENTITIES = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}

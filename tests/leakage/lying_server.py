@@ -91,7 +91,7 @@ def box_key_of(helper: int) -> BoxKey:
 
 def vector_of(vector: Vector) -> np.ndarray:
     """A client's vector; no combination of a few is that of others."""
-    return np.random.default_rng(vector).integers(-(2**61), 2**61, LAYOUT.size)
+    return np.random.default_rng(vector).integers(-(2**56), 2**56, LAYOUT.size)
 
 
 # Honest parties: real sessions

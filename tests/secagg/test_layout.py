@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -179,7 +180,7 @@ class TestCheck:
         ids=["extremes", "zeros"],
     )
     def test_what_fits_passes(self, vector: list[int]) -> None:
-        self.layout.check(np.array(vector, dtype=np.int64))
+        self.layout.check(np.array(vector, dtype=np.int64), 1)
 
     @pytest.mark.parametrize(
         "vector",
@@ -204,7 +205,7 @@ class TestCheck:
     )
     def test_another_type_or_shape_is_refused(self, vector: object) -> None:
         with pytest.raises(InvalidVectorError, match=r"int64 of shape \(5,\)"):
-            self.layout.check(vector)  # type: ignore[arg-type]
+            self.layout.check(vector, 1)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
         ("vector", "segment"),
@@ -217,7 +218,7 @@ class TestCheck:
     )
     def test_one_beyond_the_bound_is_refused(self, vector: list[int], segment: str) -> None:
         with pytest.raises(InvalidVectorError, match=f"'{segment}': 1 of"):
-            self.layout.check(np.array(vector, dtype=np.int64))
+            self.layout.check(np.array(vector, dtype=np.int64), 1)
 
     @given(st.integers(0, 2**40), st.integers(-(2**63), 2**63 - 1), st.integers(0, 9))
     def test_the_error_says_how_many_and_not_which(self, bound: int, value: int, place: int) -> None:
@@ -225,12 +226,12 @@ class TestCheck:
         vector = np.zeros(10, dtype=np.int64)
         vector[place] = value
         with pytest.raises(InvalidVectorError) as caught:
-            Layout.of([("s", 10, bound)]).check(vector)
+            Layout.of([("s", 10, bound)]).check(vector, 1)
         assert "1 of 10" in str(caught.value)
         assert str(abs(value)) not in str(caught.value)
 
     def test_strided_vectors_are_vectors(self) -> None:
-        self.layout.check(np.arange(-9, 1, dtype=np.int64)[::2][::-1].clip(-5, 5))
+        self.layout.check(np.arange(-9, 1, dtype=np.int64)[::2][::-1].clip(-5, 5), 1)
 
 
 def test_sizes_bounds_and_segments_come_in_plain_types() -> None:
@@ -250,11 +251,38 @@ def test_sizes_bounds_and_segments_come_in_plain_types() -> None:
 
 def test_a_client_sends_no_more_than_its_share() -> None:
     layout = Layout.of([("gram", 2, 100, 10), ("count", 1, 50)])
-    layout.check(np.array([10, -10, 50]))
-    with pytest.raises(InvalidVectorError, match="'gram': 1 of 2 entries lie beyond the bound for one client 10"):
-        layout.check(np.array([10, -11, 50]))
+    layout.check(np.array([10, -10, 16]), 3)
+    with pytest.raises(InvalidVectorError, match="'gram': 1 of 2 entries lie beyond the bound for one client 10; have"):
+        layout.check(np.array([10, -11, 16]), 3)
+    with pytest.raises(InvalidVectorError, match=r"'count': 1 .* 16, an equal share of the sum's 50 for each of 3"):
+        layout.check(np.array([10, 10, -17]), 3)
     with pytest.raises(InvalidVectorError, match="bound for one client 10"):
         MaskedSum(layout=layout, clients=(1, 2, 3), session_id=bytes(16)).client(1, np.array([11, 0, 0]))
+
+
+def test_clients_within_their_bounds_fit_the_sum_unless_its_maker_knows_that_they_do() -> None:
+    for own, n in ((50, 2), (33, 3), (0, 100)):
+        Layout.of([("gram", 1, 100, own)]).check_cohort(n)
+    layout = Layout.of([("count", 1, 0), ("gram", 1, 100, 34)])
+    with pytest.raises(ConfigurationError, match=r"'gram': 3 clients of at most 34 .* client_bound of at most 33 or a"):
+        PlainSum(layout=layout, clients=(1, 2, 3), session_id=bytes(16))
+    known = replace(layout, sum_fits=True)
+    known.check_cohort(3)
+    with pytest.raises(InvalidVectorError, match="bound for one client 34; have"):
+        known.check(np.array([0, 35]), 3)
+    whole = Layout.of([("gram", 1, 100)], sum_fits=True)
+    whole.check(np.array([100]), 3)
+    with pytest.raises(InvalidVectorError, match="bound for one client 100; have"):
+        whole.check(np.array([101]), 3)
+    assert known.canonical() == layout.canonical()
+
+
+def test_a_total_beyond_the_shares_of_its_survivors_is_refused() -> None:
+    layout = Layout.of([("gram", 1, 100)])
+    layout.check_total(np.array([-99]), 3, 3)
+    layout.check_total(np.array([66]), 2, 3)
+    with pytest.raises(SumOutOfBoundsError, match="2 clients of at most 33 each"):
+        layout.check_total(np.array([67]), 2, 3)
 
 
 @pytest.mark.parametrize("own", [-1, 101, 1.0, True])
@@ -292,7 +320,7 @@ def test_a_client_that_lies_to_its_own_library_is_refused_where_it_is_seen(
     """A server that sees single vectors names it; under masks the total shows it, and is not released."""
     layout = Layout.of([("gram", 1, 100, 10)])
     with monkeypatch.context() as lie:
-        lie.setattr(Layout, "check", lambda self, vector: None)
+        lie.setattr(Layout, "check", lambda self, vector, n_clients: None)
         hand = ByHand(kind(layout=layout, clients=(1, 2), session_id=bytes(16)), {1: np.array([10]), 2: np.array([11])})
         hand.until(due)
     with pytest.raises(error, match=said):
@@ -305,3 +333,7 @@ def test_noise_of_a_client_has_room_beside_its_share() -> None:
     (segment,) = noise.widened(Layout.of([("gram", 1, 100, 10)]), 3).segments
     assert segment.client_bound == 10 + noise.radius(slice(0, 1))
     assert segment.bound == 100 + 3 * noise.radius(slice(0, 1))
+    wide = noise.widened(Layout.of([("gram", 1, 100)], sum_fits=True), 3)
+    assert wide.sum_fits
+    equal = noise.widened(Layout.of([("gram", 1, 100)]), 3)
+    assert equal.client_bound(equal.segments[0], 3) == 33 + noise.radius(slice(0, 1))

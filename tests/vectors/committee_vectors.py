@@ -74,7 +74,7 @@ def scenario(
     for party, own in signing.items():
         sealed[party] = SealingKey.signed(own, sealed[party], epoch=3, until=2**33).to_bytes()
     config = CommitteeSum(
-        layout=Layout.of(layout),
+        layout=Layout.of(layout, sum_fits=True),
         clients=clients,
         session_id=fixed(f"{name} session", 16),
         context=fixed(f"{name} context", 32),

@@ -29,7 +29,7 @@ from federation.errors import FederationError
 from federation.flower.__main__ import main
 from federation.privacy import PrivacyPlan
 from federation.server.run_settings import RunSettings, template_settings
-from federation.site.errors import DeclinedError, Refusal, RunSettingsError, SiteFileError, WireError
+from federation.site.errors import DeclinedError, Refusal, RunSettingsError, SiteFileError, UnreachableError, WireError
 from federation.site.invitation import Invitation
 from federation.site.messages import CONTEXT, INVITE, STEP, read_invitation, write_invitation
 from federation.site.site_file import SiteFile
@@ -81,6 +81,15 @@ def test_a_noisy_run_charges_every_site_before_its_vector_leaves(trial: Trial, m
     assert (summary["certified"], summary["uncertified"]) == (False, ["weights by shrunk eigenvalues"])
     assert any(line["event"] == "noise" and "epsilon 8" in line["bill"] for line in events(trial))
     assert is_wiped(trial)
+
+
+def test_sites_whose_rows_might_let_a_total_wrap_send_and_pay_nothing(trial: Trial) -> None:
+    """Private sums withhold the number of rows: nobody would notice afterwards that they are 1437 of 1434."""
+    with_budgets(trial)
+    with pytest.raises(UnreachableError):
+        rehearse(trial.folder, run_config(mode="committee", **NOISE, **{"max-rows": 5 * 287 - 1}))
+    assert charged(trial) == [0] * 5
+    assert [site(trial, party).count_totals() for party in trial.rows] == [(0, 0)] * 5
 
 
 def test_a_total_is_noisy_and_the_model_still_one(trial: Trial) -> None:

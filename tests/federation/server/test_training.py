@@ -12,12 +12,25 @@ from typing import Any
 import numpy as np
 import pytest
 from support.extras import needs
-from support.rehearsed import IsGone, agree_on, events, is_exact, rehearse, run_config, vanishes
+from support.rehearsed import (
+    IsGone,
+    agree_on,
+    announced,
+    events,
+    invitation,
+    is_exact,
+    rehearse,
+    run_config,
+    site,
+    vanishes,
+)
 
 from analytic.model_files import load_model
+from federation.errors import FederationError
 from federation.release import ReleaseRefusedError
 from federation.server.exchange import Exchange
-from federation.site.errors import UnreachableError
+from federation.server.run_settings import RunSettings, template_settings
+from federation.site.errors import RunSettingsError, UnreachableError
 from federation.site.messages import END, INVITE, STEP
 from federation.site.roster import Roster
 from federation.trial import Trial
@@ -143,6 +156,41 @@ def test_a_total_from_which_rows_can_be_rebuilt_makes_no_model(trial: Trial) -> 
     with pytest.raises(ReleaseRefusedError, match="rank: the total has rank"):
         rehearse(trial.folder, run_config(mode="committee"))
     assert not (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
+
+
+def test_sites_with_more_rows_than_their_share_of_the_run_s_send_nothing(
+    trial: Trial, caplog: pytest.LogCaptureFixture
+) -> None:
+    """1437 rows of five sites, 288 at the largest: no sum is made of more rows than it has room for."""
+    with caplog.at_level("WARNING"), pytest.raises(UnreachableError):
+        rehearse(trial.folder, run_config(mode="committee", **{"max-rows": 5 * 287 - 1}))
+    said = "one client may hold 286 rows, an equal share of the 1434 of all 5 clients, and these 288 are more"
+    assert f"{said}; give fewer, or have max_rows (the run's max-rows) raised to 1440" in caplog.text
+    assert [site(trial, party).count_totals() for party in trial.rows] == [(0, 0)] * 5
+    shutil.rmtree(trial.folder / "server" / "models" / "rehearsal")
+    rehearse(trial.folder, run_config(mode="committee", **{"max-rows": 1440}))
+    is_exact(trial, [1, 2, 3, 4, 5])
+
+
+def test_a_roster_and_a_run_agree_on_the_rows_that_there_is_room_for(trial: Trial) -> None:
+    """The server refuses before the first sum; a site whose roster allows more than a learner has room for refuses."""
+    proposed = announced(trial, invitation(mode="committee", helpers=(101, 102), min_survivors=3))
+    room = RunSettings.of(template_settings()).max_rows
+    for place in ("server", *(f"site-{party}" for party in trial.rows)):
+        path = trial.folder / place / "roster.toml"
+        path.write_text(Roster.read(path).model_copy(update={"max_client_rows": room // 5 + 1}).to_toml())
+    with pytest.raises(RunSettingsError, match=rf"max-rows must .* the {room // 5 + 1} rows .* 5 .* lower max_client"):
+        rehearse(trial.folder, run_config(mode="committee"))
+    with pytest.raises(
+        FederationError, match=rf"5 clients of {room // 5 + 1} rows .* lower max_client_rows to {room // 5}"
+    ):
+        site(trial, 1).join(proposed)
+    with pytest.raises(
+        RunSettingsError, match=r"max-rows must have room .* 5 clients may hold, 5 in all, not 4: raise"
+    ):
+        RunSettings.of(run_config(**{"max-rows": 4})).check_roster(
+            Roster.read(trial.folder / "site-1" / "roster.toml").model_copy(update={"max_client_rows": None})
+        )
 
 
 def test_such_a_total_can_be_allowed_by_name(trial: Trial) -> None:

@@ -281,7 +281,7 @@ def test_a_survivor_whose_neighbours_all_vanish_is_named_and_nothing_is_released
         graph_seed=bytes(16),
     )
     assert config.degree is not None
-    hand = ByHand(config, dict.fromkeys(clients, VECTORS[1]))
+    hand = ByHand(config, dict.fromkeys(clients, VECTORS[1] // 10))
     said = hand.until(MessageType.UNMASK_SHARES)
     for party in (1, *config.neighbours(1)):
         del said[party]
