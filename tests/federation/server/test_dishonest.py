@@ -204,7 +204,7 @@ def test_a_poisoned_vector_within_the_bounds_makes_no_model(
     def poisoned(step: Step[Any], rows: ClientRows) -> IntVector:
         vector = honest(step, rows)
         if not added:
-            bounds = np.concatenate([np.full(one.size, one.bound) for one in step.layout.segments])
+            bounds = np.concatenate([np.full(one.size, one.client_bound) for one in step.layout.segments])
             added.append(bounds[place] // 2)
             vector[place] += added[0]
         return vector

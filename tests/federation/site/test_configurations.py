@@ -190,7 +190,7 @@ def test_an_evaluation_is_of_the_servers_model(trial: Trial) -> None:
 
 def tries(trial: Trial, party: PartyId) -> Iterator[tuple[int, bool]]:
     """Most rows of the server's choice, and whether the site answers: bisection for how many it has."""
-    low, high = 0, 1024
+    low, high = 0, 8192
     while high - low > 1:
         middle = (low + high) // 2
         learner = AFL(
@@ -210,7 +210,7 @@ def test_refusals_tell_only_so_much(trial: Trial) -> None:
     found, n_rows = list(tries(trial, 3)), len(trial.rows[3])
     refused = [middle for middle, does_fit in found if not does_fit]
     assert len(refused) > 3
-    assert all(middle < n_rows for middle in refused[:4])
+    assert all(middle // 5 < n_rows for middle in refused[:4])  # a site may hold an equal share
     assert not any(does_fit for middle, does_fit in found[found.index((refused[3], False)) + 1 :])
     with database(trial, 3) as file:
         assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(4,)]
