@@ -103,7 +103,7 @@ class FedHiP(AFL):
             alphas: weights of the client's own rows beside everybody's, each 0 to 2^52.
 
         Raises:
-            NotReadyError: the total has not arrived yet.
+            NotReadyError: the total has not arrived, or was left out of the file.
             SpecificationError: an alpha that is negative, too large or not finite.
         """
         own = self.own_statistics(rows) if self.row_map is None else self.client_statistics(model, rows)
@@ -116,7 +116,10 @@ class FedHiP(AFL):
             NotReadyError, SpecificationError: see ``personalise``.
         """
         if not isinstance(model, FedHiPModel) or model.total is None or model.solution is None:
-            raise NotReadyError("personalising needs the total of all clients' statistics, which has not arrived yet")
+            raise NotReadyError(
+                "personalising needs the total of all clients' statistics, and this model has none: its sum is still to "
+                "come, or it was saved without (with_totals=True keeps it in a client's file)"
+            )
         for alpha in alphas:
             if not 0 <= alpha <= LARGEST_ALPHA:
                 raise SpecificationError(f"an alpha must be a number from 0 to 2^52, not {alpha}")

@@ -130,12 +130,18 @@ def model_to_bytes(
     model: Any,
     *,
     classes: Sequence[str | int] | None = None,
-    with_totals: bool = True,
+    with_totals: bool = False,
 ) -> bytes:
     """Return a model as the bytes of its file; equal models have equal bytes.
 
-    An incomplete model (some sums are still to come) may be saved too. FedHiP's file holds the total of all clients,
-    with which they personalise; to publish the weights alone, leave its totals out (``with_totals=False``).
+    An incomplete model (some sums are still to come) may be saved too.
+
+    Args:
+        learner: the closed form with its configuration.
+        model: its model.
+        classes: what labels 0, 1, ... stand for.
+        with_totals: whether FedHiP's total of all clients goes along, with which a client personalises. Who reads such
+            a file can take its own part off the total: give it to nobody but clients that may have totals.
 
     Raises:
         SpecificationError: a learner that is not one of ``LEARNERS``, classes that are no strings or integers, or more
@@ -174,7 +180,9 @@ def model_to_bytes(
 
 
 def model_from_bytes(content: bytes, *, source: str = "the model") -> SavedModel:
-    """Return the model that ``model_to_bytes`` made these bytes of: equal ``weights_bytes`` and ``context_bytes``.
+    """Return the model that ``model_to_bytes`` made these bytes of: equal ``weights_bytes``.
+
+    ``context_bytes`` are equal too, where no total was left out.
 
     Args:
         content: the bytes.
@@ -228,16 +236,21 @@ def learner_in(content: bytes, *, source: str = "the model") -> AnalyticLearner[
 
 
 def save_model(
-    path: Path | str, learner: AnalyticLearner[Any], model: Any, *, classes: Sequence[str | int] | None = None
+    path: Path | str,
+    learner: AnalyticLearner[Any],
+    model: Any,
+    *,
+    classes: Sequence[str | int] | None = None,
+    with_totals: bool = False,
 ) -> None:
     """Write a model into the file ``path`` in one step: what was there stays until the new one is whole.
 
-    Missing folders on the way are made. See ``model_to_bytes`` for what can be saved.
+    Missing folders on the way are made. See ``model_to_bytes`` for what can be saved, and for whom ``with_totals`` is.
 
     Raises:
         SpecificationError, ModelFileError: as ``model_to_bytes``, or the file cannot be written; what was there stays.
     """
-    path, content = Path(path), model_to_bytes(learner, model, classes=classes)
+    path, content = Path(path), model_to_bytes(learner, model, classes=classes, with_totals=with_totals)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -32,6 +32,7 @@ class ChangeOptions:
     new_model: Path = option("where the model goes", file, default=Path("changed-model.safetensors"), metavar="FILE")
     new_totals: Path = option("where its totals go", file, default=Path("changed-totals.safetensors"), metavar="FILE")
 
+    with_totals: bool = option("keep FedHiP's total in the model's file, for a site that personalises", default=False)
     record: Path = option("where what was done is filed", file, default=Path("changed-record.json"), metavar="FILE")
 
     def __post_init__(self) -> None:
@@ -54,7 +55,8 @@ def _run(options: ChangeOptions) -> int:
         policy=ReleasePolicy(min_survivors=options.min_sites),
         reason=options.reason,
     )
-    model, totals = model_to_bytes(learner, found.model, classes=saved.classes), totals_to_bytes([found.total])
+    model = model_to_bytes(learner, found.model, classes=saved.classes, with_totals=options.with_totals)
+    totals = totals_to_bytes([found.total])
     record = json.dumps(_record(options, learner, found, totals), indent=2) + "\n"
     _write({options.record: record.encode(), options.new_totals: totals, options.new_model: model})
     print(f"{options.how}: sites {', '.join(map(str, found.batch))}; {len(found.total.survivors)} are in the total now")

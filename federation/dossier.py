@@ -399,10 +399,10 @@ def _written(files: Mapping[str, bytes], key: bytes) -> dict[str, bytes]:
 
 
 def _weights_alone(content: bytes, source: str) -> bytes:
-    """A model's file without the totals that it may hold, as FedHiP's does."""
+    """A model's file without the totals that it may hold, as FedHiP's did that an earlier release wrote."""
     try:
         saved = model_from_bytes(content, source=source)
-        return model_to_bytes(saved.learner, saved.model, classes=saved.classes, with_totals=False)
+        return model_to_bytes(saved.learner, saved.model, classes=saved.classes)
     except AnalyticError as error:
         raise DossierError(f"a model that does not read may hold totals: {error}; name a whole run") from error
 

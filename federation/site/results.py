@@ -24,7 +24,7 @@ class RunResults:
     """What a run ended in, signed by its server: two models of one run are evidence against it.
 
     Args:
-        model: the model's file; without a total in it for whom the roster does not name. Or an evaluation's.
+        model: the model's file, with the total in it (FedHiP's) for whom the roster names. Or an evaluation's.
         totals: the file of the run's totals, for whom the roster names; else empty.
         signature: the server's, over the run's last session and both.
     """

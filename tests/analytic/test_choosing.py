@@ -141,12 +141,12 @@ def test_a_client_chooses_its_own_alpha_from_the_sums_of_folds() -> None:
             error = ((own.targets[mine] - scores) ** 2).sum(axis=1).mean()
             assert path.errors[place, fold] == pytest.approx(error, rel=1e-4)
     assert path.choice == 30.0
-    saved = model_from_bytes(model_to_bytes(learner, model))
+    saved = model_from_bytes(model_to_bytes(learner, model, with_totals=True))
     assert learner.choose_alpha(saved.model, own, alphas).mean == path.mean
     (personal,) = learner.personalise(model, own, [path.choice])
     assert learner.weights_bytes(personal) == fedhip.weights_bytes(personal)
     assert learner.decision_function(personal, X).tobytes() == fedhip.decision_function(personal, X).tobytes()
-    published = model_from_bytes(model_to_bytes(learner, model, with_totals=False))
+    published = model_from_bytes(model_to_bytes(learner, model))
     with pytest.raises(NotReadyError, match="sums of the folds"):
         learner.choose_alpha(published.model, own, alphas)
     for few in ((), (-1.0,), (float("inf"),)):

@@ -25,7 +25,7 @@ from analytic.afl import AFL, LinearModel
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
-from analytic.errors import SpecificationError
+from analytic.errors import NotReadyError, SpecificationError
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import (
@@ -89,20 +89,28 @@ def histories(name: str) -> list[Any]:
 def test_clients_personalise_with_a_loaded_total():
     learner, model = LEARNERS["fedhip"], histories("fedhip")[-1]
     own = ClientRows(ROWS[:20], LABELS[:20])
-    loaded = model_from_bytes(model_to_bytes(learner, model)).model
+    loaded = model_from_bytes(model_to_bytes(learner, model, with_totals=True)).model
     for here, there in zip(
         learner.personalise(model, own, [0.5, 8.0]), learner.personalise(loaded, own, [0.5, 8.0]), strict=True
     ):
         assert here.weights.tobytes() == there.weights.tobytes()
 
 
-def test_the_weights_alone_can_be_published():
-    learner, model = LEARNERS["fedhip"], histories("fedhip")[-1]
-    content = model_to_bytes(learner, LinearModel(solution=model.solution))
-    loaded = model_from_bytes(content).model
-    assert loaded.total is None
-    assert loaded.weights.tobytes() == model.weights.tobytes()
-    assert list(load(content)) == ["weights"]
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_file_holds_no_total_unless_asked(name, tmp_path):
+    """What people pass on is a model; a client that read a total in it would take its own part off."""
+    learner, model = LEARNERS[name], histories(name)[-1]
+    save_model(tmp_path / "model", learner, model)
+    save_model(tmp_path / "for a client", learner, model, with_totals=True)
+    bare, whole = (load((tmp_path / file).read_bytes()) for file in ("model", "for a client"))
+    assert whole.keys() - bare.keys() == {part for part in whole if part.startswith("total.")}
+    assert any(part.startswith("total.") for part in whole) == (name == "fedhip")
+    loaded = load_model(tmp_path / "model").model
+    assert learner.weights_bytes(loaded) == learner.weights_bytes(model)
+    if name == "fedhip":
+        assert loaded.total is None
+        with pytest.raises(NotReadyError, match="with_totals=True"):
+            learner.personalise(loaded, ClientRows(ROWS, LABELS), [1.0])
 
 
 @examples(8)

@@ -137,10 +137,10 @@ def test_a_personal_model_weighs_its_own_rows_beside_a_noisy_total() -> None:
     """Alpha 0 is the global model whatever the noise; a copy of the total's rows beside it moves no class far."""
     noisy, own = PERSONAL.with_noise([2.0**20], 2), rows(4)
     *_, model = steps(noisy, [own, rows(5)])
-    stored = model_from_bytes(model_to_bytes(noisy, model)).model
+    stored = model_from_bytes(model_to_bytes(noisy, model, with_totals=True)).model
     assert stored.survivors == model.survivors == 2
     with pytest.raises(ModelFileError, match="a total is of at least one client, and 0 came"):
-        model_from_bytes(model_to_bytes(noisy, replace(model, survivors=0)))
+        model_from_bytes(model_to_bytes(noisy, replace(model, survivors=0), with_totals=True))
     for known in (model, stored):
         nobody, heavy = noisy.personalise(known, ClientRows(own.features, own.targets), [0.0, 1e9])
         assert nobody.weights.tobytes() == model.weights.tobytes()
@@ -212,7 +212,7 @@ def test_rounds_need_their_first_sum_and_are_bounded_by_record() -> None:
     plain, own = Logistic(learner=EXACT, n_rounds=2), ClientRows(rows(3).features / 8, rows(3).targets)
     first, second, *_, last = steps(plain, [own])
     assert (plain.sums_made(first), plain.sums_made(second), plain.sums_made(last)) == (0, 1, 3)
-    stored = model_from_bytes(model_to_bytes(plain, second, with_totals=False)).model
+    stored = model_from_bytes(model_to_bytes(plain, second)).model
     gradient = plain.client_statistics(second, own)
     with pytest.raises(NotReadyError, match="the Gram of the first sum, which this party has not seen"):
         plain.update(stored, gradient, 1)
@@ -357,7 +357,7 @@ def test_a_map_is_never_left_behind(learner: Any) -> None:
         with pytest.raises(SpecificationError, match="no place for the row map of"):
             without(learner, model)
     for stage in stages:
-        stored = model_from_bytes(model_to_bytes(learner, stage))
+        stored = model_from_bytes(model_to_bytes(learner, stage, with_totals=True))
         assert stored.learner == learner
         assert learner.context_bytes(stored.model) == learner.context_bytes(stage)
     scores = learner.decision_function(model, given.features)

@@ -281,16 +281,16 @@ def test_a_stored_model_is_the_model_and_its_federation_goes_on_from_it(name: st
     for change in CASES[name].variations:
         other = replace(learner, **change)
         for model in steps(other, [rows]):
-            saved = model_from_bytes(model_to_bytes(other, model))
+            saved = model_from_bytes(model_to_bytes(other, model, with_totals=True))
             assert saved.learner == other
             assert saved.learner.context_bytes(saved.model) == other.context_bytes(model)
     *_, complete = trained = list(steps(learner, [rows]))
     for model in trained:
-        content = model_to_bytes(learner, model)
+        content = model_to_bytes(learner, model, with_totals=True)
         saved = model_from_bytes(content)
         assert saved.learner == learner
         assert type(saved.model) is type(model)
-        assert model_to_bytes(saved.learner, saved.model) == content
+        assert model_to_bytes(saved.learner, saved.model, with_totals=True) == content
         assert saved.learner.next_sum(saved.model) == learner.next_sum(model)
         assert saved.learner.context_bytes(saved.model) == learner.context_bytes(model)
         if (spec := learner.next_sum(model)) is not None:

@@ -29,6 +29,7 @@ from analytic import (
     RowFormat,
     SAFLe,
     Weighted,
+    load_model,
     save_model,
 )
 from analytic.errors import AnalyticError
@@ -316,3 +317,23 @@ def test_files_change_from_the_command_line(tmp_path: Path, monkeypatch: pytest.
     assert main([*asked, "none.safetensors"]) == 2
     assert "cannot read none.safetensors" in capsys.readouterr().err
     assert main([*asked, "batch.safetensors", "--new-model", "totals.safetensors"]) == 2
+
+
+def test_a_changed_model_s_file_holds_its_total_only_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    learner = LEARNERS["fedhip"]
+    before, batch = (total_of(learner, sites(*parties)) for parties in (OLD, NEW))
+    joined = changed(learner, before, batch, Change.JOIN).model
+    save_model("model.safetensors", learner, joined)
+    for name, total in {"totals": before, "batch": batch}.items():
+        Path(f"{name}.safetensors").write_bytes(totals_to_bytes([total]))
+    asked = ["change", *(f"{name}.safetensors" for name in ("model", "totals", "batch"))]
+    for place, more in (("bare", []), ("whole", ["--with-totals"])):
+        words = [f"--{kind}={place}-{kind}" for kind in ("new-model", "new-totals", "record")]
+        assert main([*asked, *words, *more]) == 0
+    bare, whole = (load_model(f"{place}-new-model").model for place in ("bare", "whole"))
+    assert bare.total is None
+    assert whole.total.to_bytes() == joined.total.to_bytes()
+    assert whole.weights.tobytes() == bare.weights.tobytes()

@@ -789,7 +789,7 @@ def test_a_model_that_holds_its_total_goes_without_it_where_totals_do(sources: S
     (result,), afl = read_totals(run / "totals.safetensors"), load_model(run / "model.safetensors")
     learner = FedHiP(**stated_fields(afl.learner))
     model = learner.update(learner.init(), learner.spec.from_vector(result.total), len(result.survivors))
-    save_model(run / "model.safetensors", learner, model, classes=afl.classes)
+    save_model(run / "model.safetensors", learner, model, classes=afl.classes, with_totals=True)
     sources, place = replace(sources, runs=(run,)), "runs/personal/model.safetensors"
     with_them, without = (replace(sources, with_totals=held).files(bytes(32)) for held in (True, False))
     assert with_them[place] == (run / "model.safetensors").read_bytes()

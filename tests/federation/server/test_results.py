@@ -75,6 +75,7 @@ def test_every_site_has_the_model_and_only_whom_the_roster_names_the_totals(tria
     name_holders(trial, [2])
     rehearse(trial.folder, run_config(mode="committee", learner="fedhip"))
     whole = load_model(at_server(trial, "model.safetensors"))
+    assert whole.model.total is None, "a model is what people pass on; the totals have a file of their own"
     for party in CLIENTS:
         (model,) = at_site(trial, party, "model-*.safetensors")
         saved = load_model(model)
@@ -130,12 +131,12 @@ def test_a_regression_is_judged_at_the_sites_and_made_personal_there(
     assert kept.learner.weights_bytes(kept.model) == judge.weights_bytes(pooled)
 
     (model,), site_file = at_site(trial, 2, "model-*"), trial.folder / "site-2" / "site.toml"
-    own = tmp_path / "personal.safetensors"
+    given, own = load_model(model).model, tmp_path / "personal.safetensors"
     capsys.readouterr()
     assert main(["personalise", str(model), str(site_file), "--alpha", "3", "--output", str(own)]) == 0
     told = capsys.readouterr().out
     learner: Any = saved.learner
-    (expected,) = learner.personalise(saved.model, trial.rows[2], [3.0])
+    (expected,) = learner.personalise(given, trial.rows[2], [3.0])
     assert load_model(own).model.weights.tobytes() == expected.weights.tobytes()
     assert told.count("rows for judging, told nobody") == 2
     of_several = ["personalise", str(model), str(site_file), "--alpha", "0,3,30", "--output", str(own)]
@@ -144,7 +145,7 @@ def test_a_regression_is_judged_at_the_sites_and_made_personal_there(
     if refused:
         assert f"this model is of {name}: name one" in refused.replace("\n", " ")
     else:
-        path = learner.choose_alpha(saved.model, trial.rows[2], [0.0, 3.0, 30.0])
+        path = learner.choose_alpha(given, trial.rows[2], [0.0, 3.0, 30.0])
         assert told.count("of a row of this site, over 5 folds") == 3
         assert f"the personal model with alpha {path.choice:g}" in told
     (without,) = at_site(trial, 1, "model-*")
@@ -160,7 +161,7 @@ def test_personalising_needs_a_model_of_fedhip_and_rows_and_judges_where_some_ar
         made: Any = learner(
             n_features=64, n_targets=10, feature_format=RowFormat.parse("UQ5.11"), max_rows=2000, ridge=1.0
         )
-        save_model(tmp_path / made.name, made, fit_pooled(made, trial.rows[2]))
+        save_model(tmp_path / made.name, made, fit_pooled(made, trial.rows[2]), with_totals=True)
     with np.load(trial.site(2) / "rows.npz") as archive:
         np.savez(trial.site(2) / "rows.npz", x_train=archive["x_train"], y_train=archive["y_train"])
     words = [str(site_file), "--output", str(own)]
