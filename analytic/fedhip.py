@@ -117,8 +117,8 @@ class FedHiP(AFL):
         """
         if not isinstance(model, FedHiPModel) or model.total is None or model.solution is None:
             raise NotReadyError(
-                "personalising needs the total of all clients' statistics, and this model has none: its sum is still to "
-                "come, or it was saved without (with_totals=True keeps it in a client's file)"
+                "personalising needs the total of all clients' statistics, and this model has none: its sum is still "
+                "to come, or it was saved without (with_totals=True keeps it in a client's file)"
             )
         for alpha in alphas:
             if not 0 <= alpha <= LARGEST_ALPHA:

@@ -121,6 +121,10 @@ class SavedModel:
     classes: tuple[str | int, ...] | None = None
 
 
+MAX_ENTRIES = 2**28
+"""Most numbers of the sum that a stored model may ask for next: 23 000 features, 2 GiB for one vector. What a
+site makes is for its own policy; this keeps readers of a file from beginning with what no machine holds."""
+
 TOTALS = "total."
 """How the names of arrays begin that are totals of rows and not weights."""
 
@@ -190,7 +194,8 @@ def model_from_bytes(content: bytes, *, source: str = "the model") -> SavedModel
 
     Raises:
         ModelFileError: they are damaged, of another version or format, or the arrays are not those that the
-            configuration asks for: a missing or surplus one, another shape or type, NaN or infinity.
+            configuration asks for: a missing or surplus one, another shape or type, NaN or infinity. Or its next sum
+            has more than ``MAX_ENTRIES`` numbers.
     """
     arrays, said = FILE.from_bytes(content, source)
     description = _stated(said, source)
@@ -200,6 +205,7 @@ def model_from_bytes(content: bytes, *, source: str = "the model") -> SavedModel
     parts.check_finite()
     try:
         model = learner.put_together(parts)
+        _check_next_sum(learner, model, source)
     except ModelFileError:
         raise
     except (AnalyticError, ArithmeticError, TypeError, ValueError, AttributeError, LookupError) as error:
@@ -395,6 +401,17 @@ def _learner(description: Mapping[str, Any], source: str, evaluated: Mapping[str
         return found
     except (AnalyticError, ArithmeticError, TypeError, ValueError, AttributeError) as error:
         raise ModelFileError(f"{source}: the configuration of {name} cannot be used: {error}") from error
+
+
+def _check_next_sum(learner: Any, model: Any, source: str) -> None:
+    """Refuse a model that asks for a sum beyond ``MAX_ENTRIES``, before anything of its size is made."""
+    wanted = learner.next_sum(model)
+    size = 0 if wanted is None else sum(entries for _, entries, _ in wanted.segments)
+    if size > MAX_ENTRIES:
+        raise ModelFileError(
+            f"{source}: its configuration asks for a sum of {size} numbers, and a model's file may ask for at most "
+            f"{MAX_ENTRIES}; take fewer features, targets or folds"
+        )
 
 
 def _stated(description: Mapping[str, Any], source: str) -> Mapping[str, Any]:

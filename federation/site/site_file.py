@@ -189,7 +189,7 @@ class Demands(StrictModel):
     min_security_bits: Annotated[float, Field(gt=0)] = 40.0
     min_correctness_bits: Annotated[float, Field(gt=0)] = 20.0
     min_epoch: Annotated[int, Field(ge=1)] = 1
-    max_entries: Annotated[int, Field(ge=1)] = 2**28
+    max_entries: Annotated[int, Field(ge=1)] = 2**26
     accept_confirmed_guesses: bool = False
     receipts: Literal["none", "server", "countersigned"] = "none"
 

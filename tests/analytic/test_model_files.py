@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import copy
 import json
 import pickle
+import random
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -22,12 +24,14 @@ from support.pairs import covering
 
 from analytic import model_files
 from analytic.afl import AFL, LinearModel
+from analytic.agreeing import Agreed
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.errors import NotReadyError, SpecificationError
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, fit_pooled
+from analytic.logistic import Logistic
 from analytic.model_files import (
     ModelFileError,
     load_model,
@@ -39,6 +43,7 @@ from analytic.partial_labels import PartialLabels
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
+from analytic.weighted import Weighted
 
 N, D, C = 50, 6, 3
 ROWS = np.random.default_rng(5).normal(size=(N, D)).clip(-3.9, 3.9)
@@ -265,6 +270,78 @@ def test_a_size_that_no_machine_has_costs_no_time_and_no_memory(name, size):
         assert tracemalloc.get_traced_memory()[1] < 2**25
     finally:
         tracemalloc.stop()
+
+
+def test_a_file_whose_next_sum_no_site_makes_is_refused_before_it_takes_memory():
+    """63 245 features: a Gram of 4 * 10^9 numbers (29.8 GiB), which a client would begin to make."""
+    asked = {"n_targets": C, "feature_format": Q("Q2.14"), "max_rows": N}
+    for kind, n_features in ((AFL, 63_245), (FedHiP, 30_000)):
+        learner = kind(n_features=n_features, **asked)
+        with pytest.raises(ModelFileError, match=r"asks for a sum of \d+ numbers.*at most 268435456"):
+            model_from_bytes(model_to_bytes(learner, learner.init()))
+    largest = AFL(n_features=23_000, **asked)
+    assert model_from_bytes(model_to_bytes(largest, largest.init())).learner == largest
+
+
+SOME: dict[type, list[Any]] = {
+    int: [0, -1, 2, 7, 64, 1000, 30_000, 63_245, 10**6, 2**24, 2**31, 2**42, 2**53, 2**63, 10**30],
+    float: [0.0, -1.0, 5e-324, 1e300, 2.0**52, 0.5, 3],
+    str: ["classes", "huge", "", "one-standard-error", "relu", "affine", "integer", "Q0.1", "UQ40.10", "Q62.1"],
+    type(None): [0, 1.5, "x"],
+    bool: [True, False, 2],
+}
+
+
+def _changed(rng: random.Random, configuration: dict[str, Any]) -> None:
+    """Change one to three places, anywhere in it: to an extreme, another type, what lies elsewhere, or many of it."""
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        places = list(_places(configuration))
+        holder, name = rng.choice(places)
+        value, (other, its_name) = holder[name], rng.choice(places)
+        if rng.random() < 0.1:
+            holder[name] = copy.deepcopy(other[its_name])
+        elif isinstance(value, list):
+            holder[name] = value * rng.choice([0, 2, 1000])
+        elif isinstance(value, dict) or rng.random() < 0.1:
+            holder[name] = rng.choice([None, True, [], {}, "x", 0, 1.5, [[1, 2], [3, 4]]])
+        else:
+            holder[name] = rng.choice(SOME[type(value)])
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, entry in entries:
+        yield value, name
+        yield from _places(entry)
+
+
+def _real_files() -> list[bytes]:
+    learners = LEARNERS | OF_PARTS
+    learners |= {f"weighted {name}": Weighted(learner=learners[name], max_weight=3) for name in ("afl", "deepafl")}
+    alike = replace(LEARNERS["afl"], feature_format=Q("Q0.20"))
+    learners |= {"agreed": Agreed(learner=alike, headroom=6), "logistic": Logistic(learner=alike, n_rounds=2)}
+    begun = [model_to_bytes(learner, learner.init()) for learner in learners.values()]
+    return begun + [model_to_bytes(LEARNERS[name], model) for name in LEARNERS for model in histories(name)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_changed_configurations_of_real_files_are_refused_as_the_files_fault_and_take_no_memory(seed):
+    """2 000 of them: what a site reads of a server's invitation, before its policy sees a sum."""
+    rng, files, made = random.Random(seed), _real_files(), 0
+    tracemalloc.start()
+    try:
+        for _ in range(500):
+            content = rng.choice(files)
+            changed = _rewritten(content, lambda description, arrays: _changed(rng, description["configuration"]))
+            with suppress(ModelFileError):
+                saved: Any = model_from_bytes(changed)
+                wanted = saved.learner.next_sum(saved.model)
+                assert wanted is None or sum(size for _, size, _ in wanted.segments) <= model_files.MAX_ENTRIES
+                made += 1
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
+    assert 50 < made < 400, "some changes are other configurations that are fine, and most are not"
 
 
 @pytest.mark.parametrize(("name", "size"), covering([*LEARNERS, *OF_PARTS], [0, 1.5, 1e308, True]))

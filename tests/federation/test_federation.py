@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -14,6 +16,7 @@ from analytic.errors import RowsOutsideFormatError
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from federation.errors import FederationError
+from federation.federation import Step
 from federation.in_process import run_federation
 from federation.modes import MODES, Mode
 from secagg import Layout
@@ -133,3 +136,18 @@ def test_a_refused_message_is_never_passed_over(mode: Mode) -> None:
     narrow = TooNarrow(n_features=3, n_targets=2, feature_format=FORMAT, max_rows=60)
     with pytest.raises((FederationError, ValueError), match="beyond the bound for one client 1;"):
         run_federation(narrow, dealt(4, 0), mode, max_client_rows=60)
+
+
+def test_a_vector_is_made_in_five_times_its_bytes() -> None:
+    """What a site's ``max_entries`` allows a server to ask for in memory; the larger the vector, the nearer to four."""
+    learner = AFL(n_features=3000, n_targets=2, feature_format=RowFormat.parse("Q3.8"), max_rows=1000)
+    step = Step.of(learner, learner.init())
+    assert step is not None
+    rows = ClientRows(np.random.default_rng(0).uniform(-1, 1, (50, 3000)), np.zeros(50, dtype=int))
+    tracemalloc.start()
+    try:
+        vector = step.vector(rows)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 3.5 * vector.nbytes < peak < 5.1 * vector.nbytes
