@@ -31,7 +31,8 @@ from secagg.primitives.identity import IdentityKey
 
 
 def site_commands(prog: str, settings_of: Callable[[Path], dict[str, Any]]) -> tuple[Command[Any], ...]:
-    """Return the commands ``identity``, ``epoch``, ``roster``, ``configuration``, ``check-site`` and ``ledger``.
+    """Return the commands ``identity``, ``epoch``, ``roster``, ``configuration``, ``check-site``,
+    ``accept-loss`` and ``ledger``.
 
     Args:
         prog: the command line that lists them, for the examples.
@@ -91,6 +92,16 @@ def site_commands(prog: str, settings_of: Callable[[Path], dict[str, Any]]) -> t
             run=_check_site,
         ),
         Command(
+            name="accept-loss",
+            summary="go on with a journal that was lost or restored from an older copy; its rows count as given before",
+            examples=f"""example:
+  {prog} accept-loss site.toml
+      where check-site says that the journal is behind its second place, and no newer copy of the state folder is left
+""",
+            options=SiteOptions,
+            run=_accept_loss,
+        ),
+        Command(
             name="ledger",
             summary="begin the ledger that a site's [privacy] names, once for its rows; never over an old one",
             examples=f"""example:
@@ -146,7 +157,7 @@ class ConfigurationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOptions:
-    """Of the commands ``check-site`` and ``ledger``."""
+    """Of the commands ``check-site``, ``accept-loss`` and ``ledger``."""
 
     file: Path = option("the site's own file, TOML", file, positional=True, metavar="FILE")
 
@@ -270,6 +281,16 @@ def _begin_ledger(options: SiteOptions) -> int:
     if site.privacy is None or site.budget is None:
         raise SiteFileError(f"{options.file} needs [privacy]: a ledger is of a budget for rows; add what they may cost")
     print(spent_in_words(Ledger.create(site.privacy.ledger, site.budget)))
+    return 0
+
+
+def _accept_loss(options: SiteOptions) -> int:
+    noted = Site(SiteFile.read(options.file)).accept_loss()
+    print(
+        f"the journal goes on; of the {noted} entries that its second place counts some are forgotten. The rows that "
+        "this site has now count as being in one more total, which nothing can be compared with: each further total "
+        "of them, or with its help, takes one of further_totals under [journal]. New rows are free"
+    )
     return 0
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -154,6 +154,7 @@ class Journal:
                 self._take_one_allowed(
                     "this computes something else of them, and two answers about a row say more than one", subject
                 )
+            self._folder.journal_head.advance(b"computation", place.computed, subject)
             self._folder.run(
                 "INSERT INTO computations VALUES (?, ?, ?, 0, ?, ?, ?)", *this, run, place.grown, is_allowed
             )
@@ -274,6 +275,29 @@ class Journal:
             protocol.digest,
         )
 
+    def accept_loss(self, rows: Iterable[ClientRows], *, is_helper: bool = False) -> int:
+        """Go on after entries were forgotten; return how many there were, as far as the second place says.
+
+        Nobody knows what they were: these rows count as being in one more total that nothing can be compared with.
+
+        Args:
+            rows: that this site has now.
+            is_helper: whether it helps; then all that it helps to release later counts so too.
+
+        Raises:
+            SiteFileError: nothing was forgotten.
+        """
+        noted, subjects = self._folder.journal_head.lost(), [_HELPED] * is_helper
+        for subject, tags in map(self._fingerprint, rows):
+            self._folder.run("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", subject, tags)
+            subjects.append(subject)
+        for subject in subjects:
+            values = (b"lost" + os_entropy(16), b"", subject, b"", b"", 0, False, False)
+            self._folder.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
+            self._folder.run("INSERT OR IGNORE INTO computations VALUES (x'', ?, 0, 1, x'', 0, 0)", subject)
+        self._folder.journal_head.accept()  # a crash before leaves the site stopped
+        return noted
+
     def count(self) -> tuple[int, int]:
         """How many totals are in it, and how many of them, or of computations, its owner had to allow."""
         ((entries, allowed),) = self._folder.run("SELECT count(*), coalesce(sum(allowed), 0) FROM totals")
@@ -324,6 +348,7 @@ class Journal:
             is_clean, is_allowed = not reason, bool(reason) and not self._is_paid(new)
             if is_allowed:
                 self._take_one_allowed(self._in_words(reason, earlier, len(protocol.clients)), new.subject)
+        self._folder.journal_head.advance(*what)
         values = (*what, new.cohort, new.run, new.grown, is_allowed, is_clean)
         self._folder.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
 
@@ -408,7 +433,7 @@ class Journal:
                 cohort=cohort,
                 run=run,
                 grown=grown,
-                survivors=_vectors(survivors) if of == _HELPED else _read(survivors),
+                survivors=_vectors(survivors) or None if of == _HELPED else _read(survivors),
                 is_allowed=bool(allowed),
                 is_clean=bool(clean),
             )

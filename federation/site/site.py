@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from analytic.learner import AnalyticLearner
@@ -47,7 +48,7 @@ class Site:
 
     def __init__(self, file: SiteFile, *, now: Callable[[], float] = time.time) -> None:
         self._file, self._now = file, now
-        self._folder = SessionFolder(file.state, now=now)
+        self._folder = SessionFolder(file.state, now=now, head=file.journal.head)
 
     def announce(self, invitation: Invitation) -> Messages:
         """What this site's helpers say to everybody before a sum: nothing where it has none of the sum's.
@@ -164,6 +165,22 @@ class Site:
         with self._folder.locked():
             self._sweep()
 
+    def accept_loss(self) -> int:
+        """Go on with a journal that is behind its second place; return how many entries that one counted.
+
+        The rows that this site has now count as being in a total that nothing can be compared with.
+
+        Raises:
+            SiteFileError: the journal is not behind, so that nothing is to be accepted.
+        """
+        client = self._file.client
+        rows = [] if client is None else [client.rows()]
+        if client is not None:
+            with suppress(SiteFileError):  # most keep none for judging
+                rows.append(client.test_rows())
+        with self._folder.locked(is_behind=True):
+            return journal_of(self._file, self._folder).accept_loss(rows, is_helper=bool(self._file.helpers))
+
     def count_totals(self) -> tuple[int, int]:
         """How many totals this site has had part in, and how many of these its owner had to allow."""
         with self._folder.locked():
@@ -179,9 +196,11 @@ class Site:
             None where there is no journal.
 
         Raises:
-            SiteFileError: a sum is at work, or the file is damaged.
+            SiteFileError: a sum is at work, or the file is damaged or, if checked, behind its second place.
         """
         with self._folder.reading() as is_there:
+            if check and (problem := self._folder.journal_head.problem(is_there=is_there)):
+                raise SiteFileError(problem)
             if not is_there:
                 return None
             if check and (found := self._folder.run("PRAGMA quick_check")) != [("ok",)]:

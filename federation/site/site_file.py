@@ -241,10 +241,13 @@ class Allowance(StrictModel):
     Args:
         further_totals: how many totals, or computations, more. They may give this site, or another one, away.
         refused_tries: how many computations of its rows may have ended in no vector before another one is tried.
+        head: the second place of the journal's count and head hash (``federation.site.journal_head``); ``state.head``
+            beside the folder ``state`` where the file names none.
     """
 
     further_totals: Annotated[int, Field(ge=0)] = 0
     refused_tries: Annotated[int, Field(ge=0)] = 3
+    head: Place | None = None
 
 
 class SiteFile(StrictModel):

@@ -20,6 +20,7 @@ from typing import Any
 
 from federation.site.errors import NoSessionError, SiteFileError
 from federation.site.invitation import Invitation
+from federation.site.journal_head import JournalHead
 from federation.site.terms import Terms
 from secagg import PartyId
 
@@ -33,6 +34,7 @@ BEGIN EXCLUSIVE;
 CREATE TABLE IF NOT EXISTS sessions (id BLOB PRIMARY KEY, touched REAL, invitation BLOB);
 CREATE TABLE IF NOT EXISTS records (session BLOB, name TEXT, content BLOB, PRIMARY KEY (session, name));
 CREATE TABLE IF NOT EXISTS journal_key (content BLOB);
+CREATE TABLE IF NOT EXISTS journal_heads (number INTEGER PRIMARY KEY, head BLOB);
 CREATE TABLE IF NOT EXISTS fingerprints (subject BLOB PRIMARY KEY, tags BLOB);
 CREATE TABLE IF NOT EXISTS vectors
     (total BLOB PRIMARY KEY, subject BLOB, session BLOB, configuration BLOB, run BLOB, grown INTEGER);
@@ -71,18 +73,23 @@ class SessionFolder:
     Args:
         path: a folder of mode 0700 on a local disk; it is created where it is missing.
         now: the time in seconds of the epoch.
+        head: the second place of the journal's count and head hash; a file beside the folder where none is named.
     """
 
-    def __init__(self, path: Path, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, *, now: Callable[[], float] = time.time, head: Path | None = None) -> None:
         self.path, self._now = path, now
+        self.journal_head = JournalHead(head or path.with_name(f"{path.name}.head"), self.run)
         self._database: sqlite3.Connection | None = None
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, *, is_behind: bool = False) -> Iterator[None]:
         """Keep every other process out, also one that a deadline left behind.
 
+        Args:
+            is_behind: whether to go on although the journal is behind its second place, which its owner accepts.
+
         Raises:
-            SiteFileError: the folder cannot be made or written to, or others may enter it.
+            SiteFileError: the folder cannot be made or written to, or others may enter it; or the journal is behind.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -102,6 +109,8 @@ class SessionFolder:
                 carried_on = FROM_VERSION_1 if version == 1 else ""
                 self._database.executescript(PREPARE.replace("COMMIT;", f"{carried_on} COMMIT;"))
                 (self.path / FILE).chmod(0o600)
+                if not is_behind:
+                    self.journal_head.start()
                 self._end_sessions_of_files()
                 yield
             finally:
