@@ -837,6 +837,11 @@ def _sums(config: Sum, message: bytes, sender: int) -> list[Words]:
     return [np.frombuffer(_payload(config, message, sender), np.uint64)]
 
 
+def honest(_: int) -> int:
+    """The choice of a server that does not lie."""
+    return 0
+
+
 def strategies(play: Callable[[Choose], object], lies: int) -> int:
     """Have the server play every strategy of at most so many lies, each once; how many there were."""
     waiting: list[tuple[int, ...]] = [()]

@@ -26,6 +26,7 @@ from leakage.lying_server import (
     Stage,
     Unmasked,
     box_key_of,
+    honest,
     identity_of,
     strategies,
 )
@@ -114,10 +115,6 @@ def played(stage: Stage, choose: Choose) -> Attack:
     if (found := attack.leak()) is not None:
         raise LeakError(f"a combination of {found.clients} alone: {dict(found.vectors)}")
     return attack
-
-
-def honest(_: int) -> int:
-    return 0
 
 
 # Laws
