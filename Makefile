@@ -18,7 +18,7 @@ compare: $(VENV)/.core        ## the main job on bundled data: every installed p
 	$(BIN)/python -m simulations compare
 
 demo: $(VENV)/.core           ## a whole federation of processes on this computer, and a page to watch and break it
-	$(BIN)/python -m federation demo
+	$(BIN)/python -m analytic_secagg demo
 
 test: $(VENV)/$(if $(ALL),.all,.test-$(EXTRAS))  ## all tests in short form that the installed extras allow; EXTRAS=all for every one
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" $(if $(ALL),--cov --cov-report=term)

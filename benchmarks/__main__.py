@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from federation.console.process import run_as_process
+from analytic_secagg.console.process import run_as_process
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,8 +15,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     # Here, since loading takes a second or more, in which Ctrl-C must do what it does at any other moment.
+    from analytic_secagg.console.command_parser import run_single
     from benchmarks.command import COMMAND
-    from federation.console.command_parser import run_single
 
     return run_single(COMMAND, argv, prog="python -m benchmarks")
 

@@ -12,15 +12,15 @@ from typing import Literal
 
 from pydantic import Field
 
+from analytic_secagg.console.arguments import file, items
+from analytic_secagg.console.declaration import Command, option, part
+from analytic_secagg.console.output_files import OutputFile
+from analytic_secagg.errors import UsageError
 from benchmarks import learning
 from benchmarks.liars import BY_LIARS
 from benchmarks.masked_client import MASKING, WHOLE_CLIENT, WIRE_BYTES
 from benchmarks.measure import Figure, Row, Section, Settings, Spread, describe_machine, one_thread, spaced
 from benchmarks.sessions import BY_COHORT_SIZE, BY_MODE
-from federation.console.arguments import file, items
-from federation.console.declaration import Command, option, part
-from federation.console.output_files import OutputFile
-from federation.errors import UsageError
 from simulations.command_line.progress import SILENT_SECONDS
 from simulations.report.document import Record
 

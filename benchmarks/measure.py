@@ -19,9 +19,9 @@ import scipy.linalg  # noqa: F401  (brings a BLAS of its own, which must be ther
 from pydantic import PlainSerializer
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from federation.console.arguments import whole
-from federation.console.declaration import option
-from federation.errors import FederationError
+from analytic_secagg.console.arguments import whole
+from analytic_secagg.console.declaration import option
+from analytic_secagg.errors import FederationError
 from simulations.report.document import Record, computed, versions
 
 T = TypeVar("T")

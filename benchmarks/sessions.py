@@ -14,9 +14,9 @@ from itertools import pairwise
 import numpy as np
 
 from analytic.statistics import Statistics, StatisticsSpec
+from analytic_secagg.modes import MODES
 from benchmarks.learning import FORMAT, N_CLASSES
 from benchmarks.measure import Goal, Row, Section, Settings, Spread, in_own_process, one_thread, spaced
-from federation.modes import MODES
 from secagg import (
     Assumptions,
     CommitteeSum,

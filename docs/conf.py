@@ -60,7 +60,7 @@ _PIPE = re.compile(r"(?P<literal>``.*?``)|\|")
 _ARRAY = re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.], ~?numpy\.dtype\[(?P<type>[^][]+(\[[^][]+])?)]]")
 
 
-PACKAGES = ("secagg", "analytic", "federation", "simulations")
+PACKAGES = ("secagg", "analytic", "analytic_secagg", "simulations")
 
 
 def setup(app: Sphinx) -> None:

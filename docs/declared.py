@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from analytic_secagg.console.declaration import option_lines
 from benchmarks.command import COMMAND as BENCH
 from benchmarks.command import BenchReport
-from federation.console.declaration import option_lines
 from simulations.audit.audit import Audit
 from simulations.command_line.commands import COMMANDS
 from simulations.compare.comparison import Comparison

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from federation.console.process import run_as_process
+from analytic_secagg.console.process import run_as_process
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code: 0 as it should be, 1 a finding, or what `federation.console` says."""
+    """Run one command; its exit code: 0 as it should be, 1 a finding, or what `analytic_secagg.console` says."""
     return run_as_process(lambda: _run(argv), alone=argv is None)
 
 

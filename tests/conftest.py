@@ -25,7 +25,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests of a mode whose extra is not installed, where a parameter names the mode."""
-    from federation.modes import MODES
+    from analytic_secagg.modes import MODES
 
     missing = {name: mode.missing_extra for name, mode in MODES.items() if mode.missing_extra}
     for item in items:

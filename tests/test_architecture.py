@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("secagg", "analytic", "federation", "simulations", "benchmarks")
+PACKAGES = ("secagg", "analytic", "analytic_secagg", "simulations", "benchmarks")
 
 FORBIDDEN_ARROWS = (
     ("secagg", "analytic"),
     ("analytic", "secagg"),
-    ("secagg", "federation"),
-    ("analytic", "federation"),
+    ("secagg", "analytic_secagg"),
+    ("analytic", "analytic_secagg"),
     ("secagg", "simulations"),
     ("analytic", "simulations"),
-    ("federation", "simulations"),
+    ("analytic_secagg", "simulations"),
     *((package, "benchmarks") for package in PACKAGES if package != "benchmarks"),
 )
 """(from, to): sums know no learning, learning knows no cryptography, and neither knows who puts them together; what a
@@ -245,14 +245,14 @@ def test_heavy_packages_stay_out_of_the_core_at_load(package: str) -> None:
     assert not heavy, shown(heavy)
 
 
-@pytest.mark.parametrize("package", ["federation", "simulations", "benchmarks"])
+@pytest.mark.parametrize("package", ["analytic_secagg", "simulations", "benchmarks"])
 def test_the_rest_loads_without_heavy_packages(package: str) -> None:
     """All but the engines' own parts, which cannot be written without them."""
     heavy = [
         a
         for a in IMPORTS
         if top(a.source) == package
-        and not a.source.startswith(("federation.flower", "federation.nvflare"))
+        and not a.source.startswith(("analytic_secagg.flower", "analytic_secagg.nvflare"))
         and top(a.target) in HEAVY
         and a.at_module_level
         and not a.for_types_only

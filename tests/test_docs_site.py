@@ -14,9 +14,9 @@ import pytest
 from support.extras import needs
 
 from analytic import AFL, RowFormat
-from federation import Federation
-from federation.datasets import bundled
-from federation.modes import MODES
+from analytic_secagg import Federation
+from analytic_secagg.datasets import bundled
+from analytic_secagg.modes import MODES
 from secagg.masked.diagram import state_diagram
 from secagg.masked.states import AUTHENTICATED_CLIENT, SEMI_HONEST_CLIENT, ClientState
 
@@ -26,7 +26,7 @@ TUTORIAL = DOCS / "tutorials" / "first-model.md"
 FACES = (
     *("secagg", "secagg.masked", "secagg.committee", "secagg.carriers", "secagg.dp"),
     *("analytic", "analytic.estimators", "analytic.torch_export"),
-    "federation",
+    "analytic_secagg",
 )
 
 
@@ -105,7 +105,7 @@ def test_each_automaton_stands_once_as_it_is() -> None:
 def test_the_architecture_says_where_every_package_is() -> None:
     text = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([\w/]+)/` \|", text.split("## Where things are")[1], flags=re.MULTILINE)
-    houses = ("secagg", "analytic", "federation", "simulations", "benchmarks")
+    houses = ("secagg", "analytic", "analytic_secagg", "simulations", "benchmarks")
     packages = [path.parent for house in houses for path in (ROOT / house).rglob("__init__.py")]
     assert sorted(listed) == sorted([*(path.relative_to(ROOT).as_posix() for path in packages), "tests"])
 

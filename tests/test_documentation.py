@@ -16,7 +16,7 @@ from support.extras import needs
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import save_model
 from analytic.row_format import RowFormat
-from federation.learners import LEARNERS, LearnerSettings
+from analytic_secagg.learners import LEARNERS, LearnerSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

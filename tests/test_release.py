@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name
 from support.extras import needs
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("secagg", "analytic", "federation", "simulations")
+PACKAGES = ("secagg", "analytic", "analytic_secagg", "simulations")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 NEEDED_BY_EXTRAS = (
@@ -43,7 +43,7 @@ NEEDED_BY_EXTRAS = (
 IMPORT_EVERYTHING = """
 import importlib, importlib.util, json, pkgutil, sys
 missing = {}
-for package in ("secagg", "analytic", "federation", "simulations"):
+for package in ("secagg", "analytic", "analytic_secagg", "simulations"):
     found = pkgutil.walk_packages(importlib.import_module(package).__path__, package + ".")
     for name in (package, *(module.name for module in found)):
         try:
@@ -52,7 +52,7 @@ for package in ("secagg", "analytic", "federation", "simulations"):
             missing[name] = error.name
 unwanted = [name for name in sys.argv[1:] if importlib.util.find_spec(name)]
 print(json.dumps({"missing": missing, "unwanted": unwanted, "modules": sorted(
-    name for name in sys.modules if name.split(".")[0] in ("secagg", "analytic", "federation", "simulations"))}))
+    name for name in sys.modules if name.split(".")[0] in ("secagg", "analytic", "analytic_secagg", "simulations"))}))
 """
 
 SHOW_ORIGIN = "import importlib.metadata, secagg; print(importlib.metadata.version('analytic-secagg'), secagg.__file__)"
@@ -198,7 +198,7 @@ def check_imports(bin_: Path, cwd: Path, sources: set[str]) -> None:
     """All modules load but those that are written in an extra's own classes, and no extra is there."""
     found = json.loads(run(bin_ / "python", "-c", IMPORT_EVERYTHING, *NEEDED_BY_EXTRAS, cwd=cwd))
     assert found["unwanted"] == []
-    of_engines = {"flwr": "federation.flower.", "nvflare": "federation.nvflare."}
+    of_engines = {"flwr": "analytic_secagg.flower.", "nvflare": "analytic_secagg.nvflare."}
     assert all(name.startswith(of_engines[wanted]) for name, wanted in found["missing"].items())
     paths = {name for name in under(sources, *PACKAGES) if name.endswith(".py")}
     assert {*found["modules"], *found["missing"]} == {module_name(path) for path in paths if "/template/" not in path}
@@ -216,7 +216,7 @@ def check_main_job(bin_: Path, cwd: Path) -> None:
     printed = run(bin_ / "analytic-secagg", "compare", "--clients", "5", *modes, cwd=cwd)
     assert "all 3 runs equal the pooled model of the surviving clients, bit for bit" in printed
     assert re.search(r"^one weights hash in all runs: [0-9a-f]{64}$", printed, re.MULTILINE)
-    found = run(bin_ / "python", "-m", "federation", "doctor", cwd=cwd)
+    found = run(bin_ / "python", "-m", "analytic_secagg", "doctor", cwd=cwd)
     assert re.search(r"^fine   code: all \d{3} files are those of the wheel that was installed$", found, re.MULTILINE)
     assert list(cwd.iterdir()) == []
 

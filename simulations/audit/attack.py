@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from federation.modes import MODES, Mode
+from analytic_secagg.modes import MODES, Mode
 from secagg import PartyId
 from secagg.layout import IntVector
 from simulations.audit.evaluate import Picture, Score, paired

@@ -13,14 +13,14 @@ import numpy as np
 from pydantic import Field, PlainSerializer
 
 from analytic.row_format import RowFormat
-from federation.audit_plan import SignedPlan
-from federation.code_version import code_version
-from federation.console.arguments import budgets, count, items, natural, parse_options, whole, wholes
-from federation.console.declaration import option
-from federation.datasets import Dataset
-from federation.errors import UsageError
-from federation.learners import LEARNERS, LearnerEntry, LearnerSettings
-from federation.modes import MODES, Mode
+from analytic_secagg.audit_plan import SignedPlan
+from analytic_secagg.code_version import code_version
+from analytic_secagg.console.arguments import budgets, count, items, natural, parse_options, whole, wholes
+from analytic_secagg.console.declaration import option
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.errors import UsageError
+from analytic_secagg.learners import LEARNERS, LearnerEntry, LearnerSettings
+from analytic_secagg.modes import MODES, Mode
 from secagg.config import MAX_CLIENTS
 from simulations.audit.attack import (
     MASKED,
@@ -310,7 +310,7 @@ class CodeRecord(Record, title="code"):
     version: str
     """Version of the installed package."""
     sha256: Sha256
-    """Digest of the package's Python files; python -m federation doctor prints that of an installation."""
+    """Digest of the package's Python files; python -m analytic_secagg doctor prints that of an installation."""
 
 
 class Audit(Record, title="Report of python -m simulations audit", frozen=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from federation.errors import UsageError
+from analytic_secagg.errors import UsageError
 from simulations.audit.attack import Attack
 from simulations.audit.attacks.afl_upload import AflUpload
 from simulations.audit.attacks.collusion import Collusion

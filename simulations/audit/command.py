@@ -10,15 +10,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from federation.audit_decision import signed_report
-from federation.audit_plan import SignedPlan, read_plan
-from federation.console.arguments import file
-from federation.console.declaration import Command, option, part
-from federation.console.output_files import OutputFile, refuse_same_file
-from federation.console.printing import print_tables
-from federation.datasets import Dataset
-from federation.errors import UsageError
-from federation.site.key_files import read_secret
+from analytic_secagg.audit_decision import signed_report
+from analytic_secagg.audit_plan import SignedPlan, read_plan
+from analytic_secagg.console.arguments import file
+from analytic_secagg.console.declaration import Command, option, part
+from analytic_secagg.console.output_files import OutputFile, refuse_same_file
+from analytic_secagg.console.printing import print_tables
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.errors import UsageError
+from analytic_secagg.site.key_files import read_secret
 from secagg import IdentityKey
 from simulations.audit.audit import AuditSettings, audit
 from simulations.command_line.progress import SILENT_SECONDS
@@ -42,7 +42,10 @@ class OutputOptions:
         metavar="KEY",
     )
     plan: Path | None = option(
-        "the plan of python -m federation audit-plan that the audit is made for", file, default=None, metavar="FILE"
+        "the plan of python -m analytic_secagg audit-plan that it is made for",
+        file,
+        default=None,
+        metavar="FILE",
     )
     html: Path | None = option("write one self-contained page", file, default=None, metavar="FILE")
     no_pictures: bool = option("leave rows of the data out of the page, so that it may be shared", default=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from federation.modes import Mode
+from analytic_secagg.modes import Mode
 from secagg import InsecureSeededEntropy, PartyId
 from secagg.in_memory import Envelope
 from secagg.layout import IntVector

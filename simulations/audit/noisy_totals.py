@@ -23,9 +23,9 @@ from analytic.afl import AFL
 from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
 from analytic.sensitivity import Adjacency, Unit
-from federation.federation import Step
-from federation.modes import MODES, Mode
-from federation.privacy import Boundable, PrivacyPlan, PrivateForm, reach_beyond
+from analytic_secagg.federation import Step
+from analytic_secagg.modes import MODES, Mode
+from analytic_secagg.privacy import Boundable, PrivacyPlan, PrivateForm, reach_beyond
 from secagg import InOneProcess, PartyId, new_session_id
 from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, audit_noise
 from secagg.dp.audit import NoiseAudit

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.parts import together
-from federation.datasets import Dataset
-from federation.errors import UsageError
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.errors import UsageError
 from secagg import PartyId
 from secagg.layout import IntVector
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import FloatMatrix
 from analytic.statistics import Statistics
-from federation.federation import Federation
-from federation.modes import Mode
-from federation.release import RANK_TOLERANCE, gram_rank
+from analytic_secagg.federation import Federation
+from analytic_secagg.modes import Mode
+from analytic_secagg.release import RANK_TOLERANCE, gram_rank
 from secagg import InOneProcess, Layout, PartyId, PartySecrets, SumProtocol, SumResult, run_in_memory
 from secagg.config import SERVER
 from secagg.entropy import Entropy, os_entropy

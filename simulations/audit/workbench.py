@@ -16,8 +16,8 @@ import numpy as np
 from analytic.errors import SpecificationError
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.row_format import RowFormat
-from federation.federation import Federation
-from federation.modes import MODES, Mode
+from analytic_secagg.federation import Federation
+from analytic_secagg.modes import MODES, Mode
 from secagg import InOneProcess, Layout, PartyId, SumResult, new_session_id
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from federation.console.command_parser import CommandParser, run_one_of
-from federation.console.declaration import Command
-from federation.console.process import exit_codes
+from analytic_secagg.console.command_parser import CommandParser, run_one_of
+from analytic_secagg.console.declaration import Command
+from analytic_secagg.console.process import exit_codes
 from simulations.audit.command import COMMAND as AUDIT
 from simulations.command_line.parameters_command import COMMAND as PARAMETERS
 from simulations.compare.command import COMMAND as COMPARE
@@ -27,7 +27,7 @@ EXAMPLES = """examples:
       the main job: every installed privacy mode on bundled data, each run checked bit for bit
   {prog} audit --help
       what a command takes, with examples
-  python -m federation.flower --help
+  python -m analytic_secagg.flower --help
       the same sums between real hosts, with Flower
 
 {exit_codes}"""

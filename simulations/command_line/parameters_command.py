@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from analytic.row_format import RowFormat
 from analytic.statistics import StatisticsSpec
-from federation.console.arguments import number, whole, wholes
-from federation.console.declaration import Command, option
-from federation.errors import UsageError
+from analytic_secagg.console.arguments import number, whole, wholes
+from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.errors import UsageError
 from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PartyId
 from secagg.committee import SealingKey
 from secagg.committee.replication import MOST_SEEDS, Replication

@@ -8,14 +8,14 @@ from typing import Any
 
 from analytic.agreeing import Agreement
 from analytic.row_format import RowFormat
-from federation.console.arguments import file, items
-from federation.console.declaration import option
-from federation.datasets import BUNDLED, FETCHED, Dataset, as_float, bundled, load_npz, split
-from federation.errors import UsageError
-from federation.modes import MODES, choose_modes
-from federation.site.errors import SiteFileError
-from federation.site.source import read_rows
-from federation.site.table import TABLES, TableSchema
+from analytic_secagg.console.arguments import file, items
+from analytic_secagg.console.declaration import option
+from analytic_secagg.datasets import BUNDLED, FETCHED, Dataset, as_float, bundled, load_npz, split
+from analytic_secagg.errors import UsageError
+from analytic_secagg.modes import MODES, choose_modes
+from analytic_secagg.site.errors import SiteFileError
+from analytic_secagg.site.source import read_rows
+from analytic_secagg.site.table import TABLES, TableSchema
 
 DEFAULT_DATASET = "digits"
 
@@ -62,7 +62,7 @@ class DataOptions:
         """Return the rows that are asked for.
 
         Raises:
-            federation.errors.DataError: a file that cannot be read, or does not hold what is needed.
+            analytic_secagg.errors.DataError: a file that cannot be read, or does not hold what is needed.
         """
         if self.data and (self.columns or _is_function(self.data)):
             return sourced(self.data, self.columns)
@@ -77,7 +77,7 @@ def sourced(place: Path, columns: Path | None) -> Dataset:
     """Return the rows of a table or function, a fifth of them (drawn with a fixed seed) for testing.
 
     Raises:
-        federation.errors.DataError: it does not give what the schema says.
+        analytic_secagg.errors.DataError: it does not give what the schema says.
         UsageError: a schema that cannot be.
     """
     try:

@@ -23,9 +23,9 @@ from analytic.learner import ClientRows
 from analytic.row_format import FloatMatrix
 from analytic.solve import one_blas_thread
 from analytic.statistics import one_hot
-from federation.console.arguments import Option, Reader
-from federation.datasets import Dataset
-from federation.errors import FederationError, UsageError
+from analytic_secagg.console.arguments import Option, Reader
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.errors import FederationError, UsageError
 from simulations.compare.reference import accuracy
 from simulations.report.document import Count, NotNegative, Part, Positive, Record
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from federation.console.arguments import Configurable, Option, parse_options
-from federation.console.declaration import Command, changed
-from federation.console.output_files import OutputFile
-from federation.console.printing import print_tables
-from federation.datasets import Dataset
-from federation.errors import UsageError
-from federation.learners import LEARNERS, ChosenLearner
-from federation.modes import MODES
+from analytic_secagg.console.arguments import Configurable, Option, parse_options
+from analytic_secagg.console.declaration import Command, changed
+from analytic_secagg.console.output_files import OutputFile
+from analytic_secagg.console.printing import print_tables
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.errors import UsageError
+from analytic_secagg.learners import LEARNERS, ChosenLearner
+from analytic_secagg.modes import MODES
 from simulations.command_line.progress import progress_bar
 from simulations.compare.baselines import BASELINES, Baseline
 from simulations.compare.comparison import CompareSettings, Comparison, compare
@@ -61,7 +61,7 @@ def _files(options: CompareOptions) -> Iterator[tuple[OutputFile, Callable[[Comp
     """Yield the files that are asked for, each with what fills it.
 
     Raises:
-        federation.errors.OutputError: a place that cannot be written to.
+        analytic_secagg.errors.OutputError: a place that cannot be written to.
     """
     output = options.output
     for path, render in (

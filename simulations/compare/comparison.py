@@ -14,10 +14,10 @@ from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import RowFormat
 from analytic.statistics import LABELS, bits_of_squares
 from analytic.weighted import Weighted
-from federation.datasets import Dataset
-from federation.errors import UsageError
-from federation.learners import CROSS_VALIDATED, ChosenLearner, LearnerSettings
-from federation.modes import Mode
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.errors import UsageError
+from analytic_secagg.learners import CROSS_VALIDATED, ChosenLearner, LearnerSettings
+from analytic_secagg.modes import Mode
 from secagg import PartyId
 from simulations.compare.baselines import Baseline, BaselineRecord
 from simulations.compare.dropouts import NO_DROPOUTS, Dropouts

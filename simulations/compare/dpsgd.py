@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.row_map import normalised
-from federation.console.arguments import Option, Reader
-from federation.datasets import Dataset
-from federation.errors import UsageError
+from analytic_secagg.console.arguments import Option, Reader
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.errors import UsageError
 from secagg.dp import MissingExtraError
 from simulations.compare.baselines import PARAMETER_BYTES
 from simulations.compare.reference import accuracy

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from federation.errors import UsageError
-from federation.modes import Mode
+from analytic_secagg.errors import UsageError
+from analytic_secagg.modes import Mode
 from secagg import PartyId
 from secagg.errors import ConfigurationError
 from secagg.masked.assumptions import Assumptions

@@ -11,9 +11,9 @@ from analytic.evaluation import Evaluation, evaluation_of
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from analytic.statistics import LABELS
-from federation.datasets import Dataset
-from federation.in_process import run_federation
-from federation.modes import Mode
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.in_process import run_federation
+from analytic_secagg.modes import Mode
 from secagg import PartyId
 from simulations.report.document import Count, Natural, NotNegative, Part, Record
 

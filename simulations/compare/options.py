@@ -9,12 +9,12 @@ from typing import ClassVar, Literal
 from analytic.agreeing import Agreement
 from analytic.row_format import RowFormat
 from analytic.sensitivity import ADJACENCIES, UNITS, Adjacency, Unit
-from federation.console.arguments import budgets, count, file, named, natural, number, wholes
-from federation.console.declaration import changed, option, part
-from federation.console.output_files import refuse_same_file
-from federation.errors import UsageError
-from federation.learners import CROSS_VALIDATED, LEARNERS, LearnerEntry
-from federation.modes import LARGEST_COMPLETE, Mode
+from analytic_secagg.console.arguments import budgets, count, file, named, natural, number, wholes
+from analytic_secagg.console.declaration import changed, option, part
+from analytic_secagg.console.output_files import refuse_same_file
+from analytic_secagg.errors import UsageError
+from analytic_secagg.learners import CROSS_VALIDATED, LEARNERS, LearnerEntry
+from analytic_secagg.modes import LARGEST_COMPLETE, Mode
 from secagg.config import MAX_CLIENTS
 from simulations.command_line.shared_arguments import DataOptions, format_option, modes_option
 from simulations.compare.baselines import BASELINES, Baseline

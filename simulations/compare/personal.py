@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import FloatMatrix
-from federation.learners import Personalise
+from analytic_secagg.learners import Personalise
 from secagg import PartyId
 from simulations.compare.reference import accuracy, r2
 from simulations.data.partitions import Indices

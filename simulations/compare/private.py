@@ -25,14 +25,14 @@ from analytic.row_format import RowFormat
 from analytic.row_map import CLIPPED_CONTRIBUTION, CLIPPED_ROWS
 from analytic.safle import SAFLe
 from analytic.sensitivity import Adjacency, Unit
-from federation.console.arguments import Reader
-from federation.datasets import Dataset
-from federation.errors import UsageError
-from federation.in_process import Cost, run_federation
-from federation.learners import DEFAULT_ALPHAS, LearnerEntry
-from federation.modes import Mode
-from federation.privacy import PrivacyPlan, PrivateForm
-from federation.sum_setup import SumSetup
+from analytic_secagg.console.arguments import Reader
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.errors import UsageError
+from analytic_secagg.in_process import Cost, run_federation
+from analytic_secagg.learners import DEFAULT_ALPHAS, LearnerEntry
+from analytic_secagg.modes import Mode
+from analytic_secagg.privacy import PrivacyPlan, PrivateForm
+from analytic_secagg.sum_setup import SumSetup
 from secagg import InsecureSeededEntropy, MaskedSum, PlainSum, SumProtocol
 from secagg.dp import MissingExtraError, Release, SecondOpinion, second_opinions
 from simulations.compare.dpsgd import DPSGD, PrivateBaseline

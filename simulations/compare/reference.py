@@ -17,7 +17,7 @@ from analytic.row_format import FloatMatrix
 from analytic.solve import one_blas_thread
 from analytic.statistics import one_hot
 from analytic.weighted import Weighted
-from federation.datasets import Dataset
+from analytic_secagg.datasets import Dataset
 from secagg import PartyId
 from simulations.data.partitions import Indices
 

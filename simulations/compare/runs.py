@@ -18,10 +18,10 @@ from analytic.choosing import Chosen
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import FloatMatrix
 from analytic.weighted import Weighted
-from federation.datasets import Dataset
-from federation.in_process import Cost, FederatedRun, run_federation
-from federation.learners import ChosenLearner
-from federation.modes import Mode
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.in_process import Cost, FederatedRun, run_federation
+from analytic_secagg.learners import ChosenLearner
+from analytic_secagg.modes import Mode
 from secagg import Layout, PartyId
 from simulations.compare.dropouts import Dropouts
 from simulations.compare.evaluated import EvaluationRecord, RegressionEvaluationRecord, judged

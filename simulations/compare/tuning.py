@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from federation.console.arguments import Configurable, Option, parse_options
-from federation.errors import UsageError
+from analytic_secagg.console.arguments import Configurable, Option, parse_options
+from analytic_secagg.errors import UsageError
 from simulations.report.document import Count, Record
 
 Grid = Mapping[str, tuple[Option, ...]]

@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from federation.console.arguments import count, file, items, nearest, whole
-from federation.console.declaration import option
-from federation.errors import DataError, UsageError
+from analytic_secagg.console.arguments import count, file, items, nearest, whole
+from analytic_secagg.console.declaration import option
+from analytic_secagg.errors import DataError, UsageError
 from simulations.data.images import first_lines, vision
 
 DEFAULT_WEIGHTS = "DEFAULT"

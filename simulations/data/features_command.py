@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from federation.console.arguments import file
-from federation.console.declaration import Command, option, part
-from federation.console.output_files import OutputFile, refuse_same_file
-from federation.errors import DataError, OutputError
+from analytic_secagg.console.arguments import file
+from analytic_secagg.console.declaration import Command, option, part
+from analytic_secagg.console.output_files import OutputFile, refuse_same_file
+from analytic_secagg.errors import DataError, OutputError
 from simulations.command_line.progress import image_bar
 from simulations.data.extractors import (
     DEFAULT_WEIGHTS,

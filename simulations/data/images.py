@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from federation.errors import DataError, UsageError
+from analytic_secagg.errors import DataError, UsageError
 
 
 def vision(module: str, *, extra: str = "vision") -> Any:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from federation.datasets import Dataset
-from federation.errors import UsageError
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.errors import UsageError
 
 
 def with_label_noise(dataset: Dataset, rate: float, seed: int) -> Dataset:

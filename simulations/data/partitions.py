@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from federation.errors import UsageError
+from analytic_secagg.errors import UsageError
 
 Indices = NDArray[np.intp]
 

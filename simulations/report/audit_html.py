@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from analytic.row_format import RowFormat
-from federation.modes import MODES
+from analytic_secagg.modes import MODES
 from simulations.audit.audit import PRIVATE_TOTAL, TOTAL, Audit, Cell, CurvePoint
 from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import ALPHA, FALSE_POSITIVE_RATES, Score, Verdict, roc_curve

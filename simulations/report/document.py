@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 from pydantic.json_schema import GenerateJsonSchema
 
-from federation.datasets import Dataset
+from analytic_secagg.datasets import Dataset
 
 PACKAGES = ("analytic-secagg", "numpy", "scipy", "cryptography", "scikit-learn", "python-flint", "tenseal", "torch")
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analytic.agreeing import Agreement
-from federation.learners import LEARNERS
+from analytic_secagg.learners import LEARNERS
 from simulations.compare.baselines import BaselineRecord
 from simulations.compare.comparison import Comparison
 from simulations.compare.dpsgd import PrivateBaseline

@@ -26,9 +26,9 @@ from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.statistics import LABELS
 from analytic.weighted import Weighted
-from federation import federate
-from federation.federation import Federation
-from federation.release import Gate, ReleasePolicy
+from analytic_secagg import federate
+from analytic_secagg.federation import Federation
+from analytic_secagg.release import Gate, ReleasePolicy
 from secagg import SumResult
 
 CANCER, DIABETES = load_breast_cancer(return_X_y=True), load_diabetes(return_X_y=True)

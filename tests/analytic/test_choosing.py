@@ -21,10 +21,10 @@ from analytic.learner import ClientRows, fit_in_the_clear, fit_pooled
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.statistics import LABELS
-from federation import federate
-from federation.federation import Federation
-from federation.privacy import PrivacyPlan
-from federation.release import ReleasePolicy, ReleaseRefusedError
+from analytic_secagg import federate
+from analytic_secagg.federation import Federation
+from analytic_secagg.privacy import PrivacyPlan
+from analytic_secagg.release import ReleasePolicy, ReleaseRefusedError
 from secagg import SumResult
 from secagg.dp import PrivacyError
 

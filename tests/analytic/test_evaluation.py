@@ -22,9 +22,9 @@ from analytic import (
     fit_pooled,
 )
 from analytic.model_files import model_from_bytes, model_to_bytes
-from federation import federate
-from federation.datasets import bundled
-from federation.release import ReleasePolicy, ReleaseRefusedError
+from analytic_secagg import federate
+from analytic_secagg.datasets import bundled
+from analytic_secagg.release import ReleasePolicy, ReleaseRefusedError
 
 Q = RowFormat.parse
 DIGITS = bundled("digits")

@@ -14,9 +14,9 @@ from analytic.lda import LDA, NEVER
 from analytic.learner import ClientRows, fit_pooled
 from analytic.noisy_solve import NoisySolver
 from analytic.row_format import ColumnMap, RowFormat
-from federation.errors import UsageError
-from federation.learners import LEARNERS, LearnerSettings
-from federation.privacy import PrivacyPlan
+from analytic_secagg.errors import UsageError
+from analytic_secagg.learners import LEARNERS, LearnerSettings
+from analytic_secagg.privacy import PrivacyPlan
 
 FORMAT = RowFormat.parse("Q3.12")
 COLUMNS = ColumnMap(exponents=(1,) * 6, intercept=2)

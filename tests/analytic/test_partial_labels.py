@@ -20,10 +20,10 @@ from analytic import (
 from analytic.estimators import AFLClassifier, DeepAFLClassifier, SAFLeClassifier
 from analytic.learner import fit_in_the_clear, fit_pooled
 from analytic.model_files import model_from_bytes, model_to_bytes
-from federation import federate
-from federation.federation import Federation
-from federation.learners import LEARNERS, LearnerSettings
-from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
+from analytic_secagg import federate
+from analytic_secagg.federation import Federation
+from analytic_secagg.learners import LEARNERS, LearnerSettings
+from analytic_secagg.release import Gate, ReleasePolicy, ReleaseRefusedError
 
 D, C, N = 4, 3, 60
 LINEAR = AFL(

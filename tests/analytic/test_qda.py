@@ -19,11 +19,11 @@ from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.torch_export import to_torch
-from federation.errors import UsageError
-from federation.federation import Federation
-from federation.learners import LEARNERS, LearnerSettings
-from federation.privacy import PrivacyPlan
-from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
+from analytic_secagg.errors import UsageError
+from analytic_secagg.federation import Federation
+from analytic_secagg.learners import LEARNERS, LearnerSettings
+from analytic_secagg.privacy import PrivacyPlan
+from analytic_secagg.release import Gate, ReleasePolicy, ReleaseRefusedError
 from simulations.audit.attacks.rows import LATTICE_ROWS
 from simulations.audit.view import Reading
 

@@ -27,7 +27,7 @@ from analytic.learner import ClientRows, fit_pooled
 from analytic.row_map import RowTerms
 from analytic.safle import SAFLe, solve_counts
 from analytic.solve import one_blas_thread
-from federation.federation import Step
+from analytic_secagg.federation import Step
 
 QUANTILES = QuantileThresholds(low=0.0, high=4.0, n_bins=32)
 

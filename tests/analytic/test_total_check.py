@@ -29,9 +29,9 @@ from analytic.safle import SAFLe
 from analytic.semidefinite import EXACT_SIZE, exceeding_columns, is_semidefinite
 from analytic.statistics import IntMatrix, IntVector, Statistics
 from analytic.weighted import Weighted
-from federation.federation import Federation
-from federation.in_process import run_federation
-from federation.modes import MODES
+from analytic_secagg.federation import Federation
+from analytic_secagg.in_process import run_federation
+from analytic_secagg.modes import MODES
 from secagg import SumResult
 
 Q = RowFormat.parse

@@ -28,11 +28,11 @@ from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.qda import QDA
 from analytic.row_format import ColumnMap
 from analytic.row_map import RowMap, RowTerms
-from federation import federate
-from federation.errors import FederationError
-from federation.federation import Federation, Step
-from federation.privacy import PrivacyPlan
-from federation.release import Gate, ReleasePolicy, ReleaseRefusedError
+from analytic_secagg import federate
+from analytic_secagg.errors import FederationError
+from analytic_secagg.federation import Federation, Step
+from analytic_secagg.privacy import PrivacyPlan
+from analytic_secagg.release import Gate, ReleasePolicy, ReleaseRefusedError
 from secagg import InOneProcess, MaskedSum, new_session_id, run_in_memory
 from secagg.dp import PrivacyError
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analytic_secagg.errors import FederationError
+from analytic_secagg.modes import MODES
 from benchmarks import command, masked_client, sessions
 from benchmarks.__main__ import main
 from benchmarks.command import SECTIONS, SectionRecord, section_table
@@ -25,8 +27,6 @@ from benchmarks.measure import (
     one_thread,
     quotient,
 )
-from federation.errors import FederationError
-from federation.modes import MODES
 
 QUICK = Settings(quick=True)
 BANDS = {

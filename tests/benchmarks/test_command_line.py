@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from analytic_secagg.console.command_parser import CommandParser
 from benchmarks.__main__ import main
 from benchmarks.command import COMMAND
-from federation.console.command_parser import CommandParser
 
 ROOT = Path(__file__).resolve().parents[2]
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}

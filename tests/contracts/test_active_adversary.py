@@ -19,7 +19,7 @@ from support.rows import CLIENTS as COHORT
 from support.rows import ROWS, some_vectors
 from support.rows import make as make_row
 
-from federation.modes import MODES
+from analytic_secagg.modes import MODES
 from secagg import ClientSession, IdentityKey, InOneProcess, IntVector, PartyId, ServerSession, new_session_id
 from secagg.config import SERVER
 from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, make_room

@@ -18,15 +18,15 @@ from support.engines import ENGINES, EXTRAS, RUN, Fate, Sites, progress
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
-from federation.__main__ import main
-from federation.datasets import bundled
-from federation.modes import MODES
-from federation.server.run_settings import RunSettings, template_settings
-from federation.server.server_file import ServerFile
-from federation.site.errors import REASONS, Refusal, UnreachableError
-from federation.site.messages import CONTEXT, END, INVITE, STEP, read_invitation, read_messages, write_messages
-from federation.site.state import SessionFolder
-from federation.trial import Trial, fitted_settings
+from analytic_secagg.__main__ import main
+from analytic_secagg.datasets import bundled
+from analytic_secagg.modes import MODES
+from analytic_secagg.server.run_settings import RunSettings, template_settings
+from analytic_secagg.server.server_file import ServerFile
+from analytic_secagg.site.errors import REASONS, Refusal, UnreachableError
+from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP, read_invitation, read_messages, write_messages
+from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.trial import Trial, fitted_settings
 from secagg.config import SERVER
 from secagg.errors import HelperMissingError, TooFewSurvivorsError
 from secagg.wire import MessageType, seal_frame

@@ -45,7 +45,7 @@ from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import LABELS
 from analytic.weighted import Weighted
-from federation.learners import LEARNERS
+from analytic_secagg.learners import LEARNERS
 
 Q = RowFormat.parse
 D, C = 5, 3

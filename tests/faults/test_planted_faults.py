@@ -63,8 +63,8 @@ from support.parties import signed
 
 from analytic.afl import AFL
 from analytic.learner import ClientRows
-from federation.modes import MODES
-from federation.sum_setup import SumSetup
+from analytic_secagg.modes import MODES
+from analytic_secagg.sum_setup import SumSetup
 from secagg import (
     BoxKey,
     ClientSession,

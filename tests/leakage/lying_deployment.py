@@ -24,18 +24,27 @@ from support.rehearsed import CLIENTS, announced, site
 
 from analytic import AFL, ClientRows, ColumnMap, RowFormat
 from analytic.statistics import FloatMatrix, IntMatrix
-from federation.datasets import Dataset
-from federation.server.run_settings import RunSettings, template_settings
-from federation.site.errors import DeploymentError, Refusal
-from federation.site.invitation import Invitation
-from federation.site.key_files import read_secret
-from federation.site.messages import CONTEXT, END, INVITE, STEP, signed, write_end, write_invitation, write_messages
-from federation.site.reception import respond
-from federation.site.roster import Roster
-from federation.site.site import Messages, Site
-from federation.site.site_file import SiteFile
-from federation.site.terms import Terms
-from federation.trial import FIRST_HELPER, Trial
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.server.run_settings import RunSettings, template_settings
+from analytic_secagg.site.errors import DeploymentError, Refusal
+from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.key_files import read_secret
+from analytic_secagg.site.messages import (
+    CONTEXT,
+    END,
+    INVITE,
+    STEP,
+    signed,
+    write_end,
+    write_invitation,
+    write_messages,
+)
+from analytic_secagg.site.reception import respond
+from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.site import Messages, Site
+from analytic_secagg.site.site_file import SiteFile
+from analytic_secagg.site.terms import Terms
+from analytic_secagg.trial import FIRST_HELPER, Trial
 from secagg import IdentityKey, PartyId, SumProtocol, new_session_id
 from secagg.config import SERVER
 from secagg.errors import SecureSumError

@@ -13,14 +13,14 @@ from leakage.lying_deployment import AGREED, MODES, SETTINGS, VICTIM, Play, worl
 from leakage.lying_server import Choose, honest, strategies
 from support.rehearsed import CLIENTS, rehearse
 
-from federation.release import ReleasePolicy, ReleaseRefusedError
-from federation.server.run_settings import template_settings
-from federation.site import messages
-from federation.site.journal import Journal
-from federation.site.journal_head import JournalHead
-from federation.site.site import Site
-from federation.totals import read_totals
-from federation.trial import Trial
+from analytic_secagg.release import ReleasePolicy, ReleaseRefusedError
+from analytic_secagg.server.run_settings import template_settings
+from analytic_secagg.site import messages
+from analytic_secagg.site.journal import Journal
+from analytic_secagg.site.journal_head import JournalHead
+from analytic_secagg.site.site import Site
+from analytic_secagg.totals import read_totals
+from analytic_secagg.trial import Trial
 from secagg.errors import RemoteProtocolError
 from secagg.receipted_sum import ReceiptedParty
 from secagg.receipts import Inclusion, Statement

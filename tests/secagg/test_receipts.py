@@ -16,7 +16,7 @@ from support.memory_store import MemoryStore
 from support.parties import SERVER_KEY, key_of, resealed, signed
 from support.rows import committee, masked, plain, some_vectors
 
-from federation.modes import find_mode
+from analytic_secagg.modes import find_mode
 from secagg import DurableClient, InOneProcess, Layout, Receipt, run_in_memory
 from secagg.config import SERVER
 from secagg.errors import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from federation.modes import Mode
+from analytic_secagg.modes import Mode
 from secagg import PartyId, PlainSum, ServerSession, SumResult
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from analytic.afl import AFL
 from analytic.row_format import RowFormat
-from federation.datasets import bundled
+from analytic_secagg.datasets import bundled
 from secagg import InsecureSeededEntropy
 from simulations.audit.population import Population
 from simulations.audit.workbench import Bench

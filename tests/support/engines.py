@@ -22,14 +22,14 @@ from typing import Any
 
 import pytest
 
-from federation.server.exchange import Lost, Transport
-from federation.server.server_file import SERVER_VARIABLE, ServerFile
-from federation.server.training import train
-from federation.site.errors import REASONS, Refusal
-from federation.site.messages import opened, signed
-from federation.site.reception import respond
-from federation.site.site_file import SITES_VARIABLE, SiteFile
-from federation.trial import Trial
+from analytic_secagg.server.exchange import Lost, Transport
+from analytic_secagg.server.server_file import SERVER_VARIABLE, ServerFile
+from analytic_secagg.server.training import train
+from analytic_secagg.site.errors import REASONS, Refusal
+from analytic_secagg.site.messages import opened, signed
+from analytic_secagg.site.reception import respond
+from analytic_secagg.site.site_file import SITES_VARIABLE, SiteFile
+from analytic_secagg.trial import Trial
 
 HANG_SECONDS = 600.0
 """After so long a test is stuck, however slow the machine is."""
@@ -198,9 +198,9 @@ def flower(trial: Trial, settings: Mapping[str, Any], sites: Sites, patch: pytes
     """Flower's messages, and its ClientApp for each."""
     from flwr.app import Error, Message
 
-    from federation.flower import client
-    from federation.flower.rehearsal import NODE_GONE, InProcessGrid
-    from federation.flower.wire import GridTransport
+    from analytic_secagg.flower import client
+    from analytic_secagg.flower.rehearsal import NODE_GONE, InProcessGrid
+    from analytic_secagg.flower.wire import GridTransport
 
     class Grid(InProcessGrid):
         def _deliver(self, message: Message) -> Message:
@@ -226,7 +226,7 @@ def nvflare(trial: Trial, settings: Mapping[str, Any], sites: Sites, patch: pyte
     from nvflare.apis.signal import Signal
     from nvflare.fuel.utils.config_service import ConfigService
 
-    from federation.nvflare import controller, executor
+    from analytic_secagg.nvflare import controller, executor
 
     clients = [Client(file.parent.name, file.parent.name) for file in sites.files.values()]
     ends = threading.Event()
@@ -290,8 +290,8 @@ def nvflare(trial: Trial, settings: Mapping[str, Any], sites: Sites, patch: pyte
 
 def local(trial: Trial, settings: Mapping[str, Any], sites: Sites, patch: pytest.MonkeyPatch) -> None:
     """Connections over TLS; a site that is killed connects again."""
-    from federation.local import deployment, node
-    from federation.local.server import SocketTransport, server_tls
+    from analytic_secagg.local import deployment, node
+    from analytic_secagg.local.server import SocketTransport, server_tls
 
     if not (trial.folder / "server" / "tls").exists():
         deployment._write_tls(trial.folder, [file.parent.name for file in sites.files.values()])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from federation.modes import MODES, Mode
+from analytic_secagg.modes import MODES, Mode
 
 EXTRAS = {
     "tenseal": "he",

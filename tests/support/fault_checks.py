@@ -18,10 +18,10 @@ import numpy as np
 from analytic.afl import AFL
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
-from federation import federate
-from federation.datasets import bundled
-from federation.modes import MODES, Mode, fresh_identity
-from federation.privacy import PrivacyPlan
+from analytic_secagg import federate
+from analytic_secagg.datasets import bundled
+from analytic_secagg.modes import MODES, Mode, fresh_identity
+from analytic_secagg.privacy import PrivacyPlan
 from secagg import (
     ClientSession,
     DurableClient,

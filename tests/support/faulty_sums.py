@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from federation.modes import MODES, Mode
+from analytic_secagg.modes import MODES, Mode
 from secagg import InOneProcess, PartyId, SumProtocol
 from secagg.config import SERVER
 from secagg.entropy import Entropy, os_entropy

@@ -24,7 +24,7 @@ from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import Statistics
-from federation.datasets import bundled
+from analytic_secagg.datasets import bundled
 
 DIGITS = {"n_features": 64, "n_targets": 10, "feature_format": RowFormat.parse("UQ5.11"), "max_rows": 2000}
 

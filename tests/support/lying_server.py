@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from analytic.errors import AnalyticError
-from federation.site.errors import DeploymentError
-from federation.site.invitation import Invitation
-from federation.site.key_files import read_secret
-from federation.site.roster import Roster
-from federation.site.site import Site
-from federation.trial import FIRST_HELPER, KEY_HOLDER_PARTY, Trial
+from analytic_secagg.site.errors import DeploymentError
+from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.key_files import read_secret
+from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.site import Site
+from analytic_secagg.trial import FIRST_HELPER, KEY_HOLDER_PARTY, Trial
 from secagg import PartyId, PartySecrets, SumResult
 from secagg.config import SERVER
 from secagg.errors import SecureSumError

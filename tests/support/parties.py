@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from federation.modes import MODES, Mode, register
+from analytic_secagg.modes import MODES, Mode, register
 from secagg import CommitteeSum, InOneProcess, PartyId, PartySecrets, SumProtocol
 from secagg.committee import SealingKey
 from secagg.config import SERVER

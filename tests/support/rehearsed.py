@@ -15,21 +15,21 @@ import numpy as np
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
-from federation.flower.__main__ import main
-from federation.server.exchange import Lost
-from federation.server.run_settings import RunSettings, template_settings
-from federation.server.server_file import ServerFile
-from federation.server.training import train
-from federation.site.errors import REASONS, Refusal
-from federation.site.invitation import Invitation
-from federation.site.messages import opened, signed
-from federation.site.reception import respond
-from federation.site.roster import Roster
-from federation.site.site import Site
-from federation.site.site_file import SiteFile
-from federation.site.state import FILE, PREPARE, Record, SessionFolder
-from federation.site.terms import Terms
-from federation.trial import Trial
+from analytic_secagg.flower.__main__ import main
+from analytic_secagg.server.exchange import Lost
+from analytic_secagg.server.run_settings import RunSettings, template_settings
+from analytic_secagg.server.server_file import ServerFile
+from analytic_secagg.server.training import train
+from analytic_secagg.site.errors import REASONS, Refusal
+from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.messages import opened, signed
+from analytic_secagg.site.reception import respond
+from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.site import Site
+from analytic_secagg.site.site_file import SiteFile
+from analytic_secagg.site.state import FILE, PREPARE, Record, SessionFolder
+from analytic_secagg.site.terms import Terms
+from analytic_secagg.trial import Trial
 from secagg import IdentityKey, new_session_id
 
 CLIENTS = (1, 2, 3, 4, 5)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from federation.modes import Mode
+from analytic_secagg.modes import Mode
 from secagg import PartyId, PlainSum, new_session_id
 from secagg.config import SERVER
 from secagg.in_memory import Envelope

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from federation.modes import Mode
+from analytic_secagg.modes import Mode
 from secagg import Guarantee, PartyId, SumProtocol
 from secagg.errors import ConfigurationError
 from secagg.layout import IntVector

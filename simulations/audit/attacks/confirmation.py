@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from federation.modes import Mode
+from analytic_secagg.modes import Mode
 from secagg import PartyId
 from secagg.carriers.adversary import NoiseOfSum
 from secagg.carriers.carrier import CarriedSum

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from federation.modes import Mode
+from analytic_secagg.modes import Mode
 from secagg import InOneProcess, PartyId, SumProtocol
 from secagg.entropy import Entropy, os_entropy
 from secagg.in_memory import Envelope

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from federation.modes import Mode
+from analytic_secagg.modes import Mode
 from secagg import Layout, PartyId
 from secagg.layout import IntVector
 from secagg.ring import RingVector

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import stats
 
-from federation.modes import Mode
+from analytic_secagg.modes import Mode
 from secagg import MaskedSum, PartyId
 from secagg.committee.adversary import opened_boxes
 from secagg.committee.protocol import CommitteeSum

@@ -14,9 +14,9 @@ import numpy as np
 from analytic.afl import AFL
 from analytic.choosing import Chosen
 from analytic.errors import SpecificationError
-from federation.modes import Mode, fresh_identity
-from federation.site.journal import Journal
-from federation.site.state import SessionFolder
+from analytic_secagg.modes import Mode, fresh_identity
+from analytic_secagg.site.journal import Journal
+from analytic_secagg.site.state import SessionFolder
 from secagg import ClientPolicy, InOneProcess, PartyId
 from secagg.layout import IntVector
 from secagg.sums import PartySecrets

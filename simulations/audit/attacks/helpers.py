@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from federation.modes import Mode, fresh_identity
+from analytic_secagg.modes import Mode, fresh_identity
 from secagg import InOneProcess, PartyId
 from secagg.committee.helper import CommitteeHelper
 from secagg.committee.messages import (

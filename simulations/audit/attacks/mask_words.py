@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from federation.modes import Mode
+from analytic_secagg.modes import Mode
 from secagg.ring import RingVector
 from secagg.sums import Upload
 from simulations.audit.attack import PROBE, Expectation, SentAttack

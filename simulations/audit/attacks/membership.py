@@ -12,9 +12,9 @@ from scipy.linalg import eigh
 
 from analytic.deepafl import DeepAFL
 from analytic.learner import AnalyticLearner, ClientRows
-from federation.errors import UsageError
-from federation.modes import Mode
-from federation.release import RANK_TOLERANCE
+from analytic_secagg.errors import UsageError
+from analytic_secagg.modes import Mode
+from analytic_secagg.release import RANK_TOLERANCE
 from secagg import PartyId
 from simulations.audit.attack import (
     MASKED,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from support.benches import small_bench
 
-from federation.datasets import Dataset, bundled
+from analytic_secagg.datasets import Dataset, bundled
 from simulations.audit.workbench import Bench
 
 

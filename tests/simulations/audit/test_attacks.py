@@ -18,8 +18,8 @@ from support.extras import needs
 
 from analytic.afl import AFL
 from analytic.deepafl import DeepAFL
-from federation.errors import UsageError
-from federation.modes import MODES, Mode
+from analytic_secagg.errors import UsageError
+from analytic_secagg.modes import MODES, Mode
 from secagg import Assumptions, InOneProcess, Layout, MaskedSum, new_session_id, os_entropy
 from simulations.audit.attack import Attack, Expectation, MessageAttack, NotTriedError, TooLargeError, attacked
 from simulations.audit.attacks.collusion import Collusion

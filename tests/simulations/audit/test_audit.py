@@ -17,10 +17,10 @@ import pytest
 from rich.console import Console
 from support.pages import Page, browser, needs_chromium
 
-from federation.datasets import bundled
-from federation.errors import UsageError
-from federation.learners import LEARNERS
-from federation.modes import MODES, choose_modes
+from analytic_secagg.datasets import bundled
+from analytic_secagg.errors import UsageError
+from analytic_secagg.learners import LEARNERS
+from analytic_secagg.modes import MODES, choose_modes
 from simulations.audit import command as audit_command
 from simulations.audit.attack import Expectation
 from simulations.audit.attacks.statistics import LONE_ROWS

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federation.datasets import bundled
-from federation.modes import choose_modes
+from analytic_secagg.datasets import bundled
+from analytic_secagg.modes import choose_modes
 from simulations.audit.attack import MASKED, SentAttack
 from simulations.audit.evaluate import Verdict
 from simulations.audit.negative_controls import (

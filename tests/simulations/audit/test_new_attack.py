@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from federation.datasets import Dataset
-from federation.learners import LEARNERS
-from federation.modes import Mode, choose_modes
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.learners import LEARNERS
+from analytic_secagg.modes import Mode, choose_modes
 from secagg import PartyId
 from simulations.audit.attack import Attack, MessageAttack, NotTriedError, Outcome, in_the_clear
 from simulations.audit.audit import TOTAL, Audit, AuditSettings, audit

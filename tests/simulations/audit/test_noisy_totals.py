@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from federation.datasets import bundled
-from federation.modes import MODES
-from federation.privacy import PrivacyPlan
+from analytic_secagg.datasets import bundled
+from analytic_secagg.modes import MODES
+from analytic_secagg.privacy import PrivacyPlan
 from simulations.audit.noisy_totals import _Setting
 from simulations.audit.population import Population
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.modes import MODES
+from analytic_secagg.modes import MODES
 from secagg import Layout
 from secagg.config import SERVER
 from secagg.ring import RingVector

@@ -23,8 +23,8 @@ from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 from analytic.weighted import Weighted
-from federation.console.process import EXIT_CODES
-from federation.learners import AUTHORS_LAW, DEFAULT_ALPHAS, LEARNERS, WIDEST, LearnerSettings, Thresholds
+from analytic_secagg.console.process import EXIT_CODES
+from analytic_secagg.learners import AUTHORS_LAW, DEFAULT_ALPHAS, LEARNERS, WIDEST, LearnerSettings, Thresholds
 from simulations.compare.baselines import BASELINES
 from simulations.compare.dpsgd import DPSGD
 from simulations.compare.private import PRIVATE_FORMS

@@ -18,9 +18,9 @@ import pytest
 from PIL import Image
 from support.extras import needs
 
-from federation.console.command_parser import CommandParser
-from federation.console.declaration import Command
-from federation.console.process import EXIT_CODES
+from analytic_secagg.console.command_parser import CommandParser
+from analytic_secagg.console.declaration import Command
+from analytic_secagg.console.process import EXIT_CODES
 from simulations.__main__ import main
 from simulations.audit import command as audit_command
 from simulations.command_line.commands import COMMANDS

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from support.extras import needs
 
-from federation.learners import LEARNERS
-from federation.modes import MODES, Mode, choose_modes
+from analytic_secagg.learners import LEARNERS
+from analytic_secagg.modes import MODES, Mode, choose_modes
 from simulations.__main__ import main
 from simulations.compare.comparison import Comparison
 

@@ -10,11 +10,11 @@ from scipy.special import log_softmax, softmax
 from support.examples import examples
 
 from analytic.learner import ClientRows
-from federation.console.arguments import parse_options
-from federation.datasets import bundled
-from federation.errors import FederationError, UsageError
-from federation.learners import LEARNERS, ChosenLearner
-from federation.modes import choose_modes
+from analytic_secagg.console.arguments import parse_options
+from analytic_secagg.datasets import bundled
+from analytic_secagg.errors import FederationError, UsageError
+from analytic_secagg.learners import LEARNERS, ChosenLearner
+from analytic_secagg.modes import choose_modes
 from simulations.compare.baselines import BASELINES, GradientSettings, train
 from simulations.compare.comparison import CompareSettings, compare
 from simulations.compare.dropouts import Dropouts

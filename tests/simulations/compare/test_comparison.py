@@ -14,10 +14,10 @@ import pytest
 from analytic.agreeing import Agreement
 from analytic.errors import AnalyticError
 from analytic.row_format import RowFormat
-from federation.datasets import Dataset, bundled
-from federation.errors import UsageError
-from federation.learners import LEARNERS, ChosenLearner, LearnerSettings
-from federation.modes import Mode, choose_modes, find_mode
+from analytic_secagg.datasets import Dataset, bundled
+from analytic_secagg.errors import UsageError
+from analytic_secagg.learners import LEARNERS, ChosenLearner, LearnerSettings
+from analytic_secagg.modes import Mode, choose_modes, find_mode
 from secagg import Layout
 from simulations.__main__ import main
 from simulations.compare.baselines import BASELINES

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from federation.errors import UsageError
-from federation.modes import MODES, Mode
+from analytic_secagg.errors import UsageError
+from analytic_secagg.modes import MODES, Mode
 from simulations.compare.dropouts import Dropouts
 
 MASKED, PLAIN = MODES["masked"], MODES["plain"]

@@ -13,9 +13,9 @@ from analytic.fedhip import FedHiP, FedHiPModel
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from analytic.statistics import Statistics
-from federation.datasets import bundled
-from federation.learners import LEARNERS, ChosenLearner
-from federation.modes import Mode, choose_modes
+from analytic_secagg.datasets import bundled
+from analytic_secagg.learners import LEARNERS, ChosenLearner
+from analytic_secagg.modes import Mode, choose_modes
 from simulations.compare.comparison import CompareSettings, compare
 from simulations.compare.personal import personal_scores, split_locally
 from simulations.compare.reference import accuracy

@@ -17,11 +17,11 @@ from rich.console import Console
 from support.extras import needs
 
 from analytic.errors import SpecificationError
-from federation import in_process
-from federation.console.declaration import add_options, chosen
-from federation.datasets import Dataset, bundled
-from federation.errors import UsageError
-from federation.learners import LEARNERS
+from analytic_secagg import in_process
+from analytic_secagg.console.declaration import add_options, chosen
+from analytic_secagg.datasets import Dataset, bundled
+from analytic_secagg.errors import UsageError
+from analytic_secagg.learners import LEARNERS
 from secagg import PlainSum, run_in_memory
 from secagg.dp import PrivacyError, calibrate
 from simulations.compare import command, private

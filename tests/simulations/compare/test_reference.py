@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from analytic.afl import AFL
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.row_format import RowFormat
-from federation.datasets import Dataset
+from analytic_secagg.datasets import Dataset
 from simulations.compare.reference import Float64Ridges, References, float64_ridge, largest_deviation
 
 

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from support.extras import needs
 
-from federation.datasets import load_npz
-from federation.errors import DataError, OutputError, UsageError
+from analytic_secagg.datasets import load_npz
+from analytic_secagg.errors import DataError, OutputError, UsageError
 from simulations.__main__ import main
 from simulations.data import features_command as backbones
 from simulations.data.extractors import BACKBONES, FeatureSettings, image_transform, load_backbone, pick_device

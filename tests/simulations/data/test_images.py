@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from federation.errors import DataError
+from analytic_secagg.errors import DataError
 from simulations.data.extractors import read_image
 
 

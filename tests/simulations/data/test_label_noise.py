@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from federation.datasets import bundled
+from analytic_secagg.datasets import bundled
 from simulations.data.label_noise import with_label_noise
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from federation.errors import UsageError
+from analytic_secagg.errors import UsageError
 from simulations.data.partitions import parse_partition
 
 labels = arrays(np.uint8, st.integers(1, 200), elements=st.integers(0, 6))

@@ -16,9 +16,9 @@ import pytest
 from rich.console import Console
 from support.pages import Page, browser, needs_chromium
 
-from federation.datasets import Dataset, bundled
-from federation.learners import LEARNERS, ChosenLearner
-from federation.modes import Mode, choose_modes
+from analytic_secagg.datasets import Dataset, bundled
+from analytic_secagg.learners import LEARNERS, ChosenLearner
+from analytic_secagg.modes import Mode, choose_modes
 from simulations.compare.baselines import BASELINES
 from simulations.compare.comparison import CompareSettings, Comparison, compare
 from simulations.compare.private import PrivacyTerms, PrivateSettings

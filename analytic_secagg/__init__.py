@@ -1,0 +1,45 @@
+"""Learners and privacy modes put together, for who deploys them."""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analytic_secagg.changes import Change, Changed, ChangeRefusedError, changed, with_classes
+    from analytic_secagg.federation import Federation, Step, SumRecord
+    from analytic_secagg.in_process import FederatedRun, federate, run_federation
+    from analytic_secagg.privacy import PrivacyPlan, PrivateForm
+    from analytic_secagg.release import Concern, Gate, ReleasePolicy, ReleaseRefusedError
+
+__all__ = [
+    "Change",
+    "ChangeRefusedError",
+    "Changed",
+    "Concern",
+    "FederatedRun",
+    "Federation",
+    "Gate",
+    "PrivacyPlan",
+    "PrivateForm",
+    "ReleasePolicy",
+    "ReleaseRefusedError",
+    "Step",
+    "SumRecord",
+    "changed",
+    "federate",
+    "run_federation",
+    "with_classes",
+]
+
+_ROOMS = tuple(f"analytic_secagg.{name}" for name in ("changes", "federation", "in_process", "privacy", "release"))
+
+
+def __getattr__(name: str) -> object:
+    """Load a name when it is first asked for: the commands stand in this package, and must heed Ctrl-C before numpy."""
+    if name in __all__:
+        return next(vars(room)[name] for room in map(importlib.import_module, _ROOMS) if name in vars(room))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Name what there is, loaded or not."""
+    return [*globals(), *__all__]

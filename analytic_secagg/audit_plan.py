@@ -1,0 +1,191 @@
+"""An audit's plan: the claims, the data and the code that a later audit is about, signed before a run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field
+
+from analytic_secagg.code_version import CodeVersion, code_version
+from analytic_secagg.errors import FederationError
+from analytic_secagg.signed_json import signed_line, signer_of
+from analytic_secagg.site.strict_models import StrictModel
+from secagg import IdentityKey
+from secagg.encoding import length_prefixed
+
+KIND, VERSION = "analytic-secagg/audit-plan", 2
+"""Version 1 named no data and no code."""
+
+_LABEL = "audit plan"
+_NONCE_BYTES = 32
+
+Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class PlanError(FederationError, ValueError):
+    """What was given is no plan or no report, or nobody who may have signed it did."""
+
+
+class Hypothesis(StrictModel):
+    """What must come of one attack on one column of an audit.
+
+    Args:
+        attack: its name in the audit's report.
+        mode: the column: a mode, ``total`` or ``private total``.
+        expected: ``hidden`` where it must find nothing, ``leaks`` where it must win.
+    """
+
+    attack: str
+    mode: str
+    expected: Literal["hidden", "leaks"]
+
+
+class AuditPlan(StrictModel):
+    """What is claimed before a run, and how an audit decides it; a TOML file.
+
+    Args:
+        alpha: how often a cell that leaks nothing may be called a leak; the audit's own must be no larger.
+        data_sha256: digest of the rows that the audit must run on (``analytic_secagg.datasets.Dataset.sha256``).
+        auditor: the Ed25519 public key of whoever must sign the report; empty for any party of the roster, or whoever
+            signs the dossier.
+        settings: of the audit, by the names of its report; those that are stated must be the same there.
+        hypotheses: all must hold. One whose cell is missing, not tried or of too few trials is not decided, and
+            then nothing is.
+    """
+
+    alpha: Annotated[float, Field(gt=0, lt=1)]
+    data_sha256: Hex
+    auditor: Hex | Literal[""] = ""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    hypotheses: Annotated[tuple[Hypothesis, ...], Field(strict=False, min_length=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedPlan:
+    """A plan as it was published.
+
+    Args:
+        plan: the claims.
+        code: the code that signed it, which the audit and the run must be of.
+        signed_at: when, by the signer's word.
+        signer: the signer's public key.
+        sha256: digest of the file.
+    """
+
+    plan: AuditPlan
+    code: CodeVersion
+    signed_at: datetime
+    signer: bytes
+    sha256: str
+
+    @classmethod
+    def from_text(cls, text: str, *, signers: Iterable[bytes] | None = None) -> Self:
+        """Read a plan's file.
+
+        Args:
+            text: its content.
+            signers: the keys that may have signed it; None for any.
+
+        Raises:
+            PlanError: it is no plan of this version, or none of these keys signed it.
+        """
+        try:
+            said = json.loads(text)
+            if (said["kind"], said["version"]) != (KIND, VERSION):
+                raise ValueError("it is of another kind or version")
+            plan, when = AuditPlan.model_validate(said["plan"]), datetime.fromisoformat(said["signed_at"])
+            if when.tzinfo is None:
+                raise ValueError("its time has no offset from UTC")
+            code = CodeVersion(**said["code"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise PlanError(
+                f"this is no signed audit plan of version {VERSION} ({type(error).__name__}); sign one with audit-plan"
+            ) from error
+        signer = signer_of(_LABEL, text)
+        if signer is None or (signers is not None and signer not in signers):
+            raise PlanError("this audit plan is signed by nobody of the roster, or was changed after it was signed")
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        return cls(plan=plan, code=code, signed_at=when, signer=signer, sha256=sha256)
+
+    def differences(self, *, code: CodeVersion, data_sha256: str, settings: Mapping[str, Any]) -> Iterator[str]:
+        """Yield in words where an audit is not the one that this plan is about.
+
+        Args:
+            code: of the audit.
+            data_sha256: of its rows.
+            settings: by the names of its report.
+        """
+        if code != self.code:
+            yield f"the plan is about {self.code}, and the audit is of {code}"
+        if data_sha256 != self.plan.data_sha256:
+            yield f"the plan is about data {self.plan.data_sha256[:16]}, and the audit ran on data {data_sha256[:16]}"
+        for name, value in sorted(self.plan.settings.items()):
+            if settings.get(name) != value:
+                yield f"the plan sets {name} to {value!r}, and the audit has {settings.get(name)!r}"
+        if not float(settings.get("alpha", 1)) <= self.plan.alpha:
+            yield f"the plan needs alpha of at most {self.plan.alpha:g}, and the audit has {settings.get('alpha')!r}"
+
+
+def signed_plan(plan: AuditPlan, identity: IdentityKey, now: datetime) -> str:
+    """Return a plan with its time and this code's version, signed: a line of JSON to publish before the run."""
+    said = {
+        "kind": KIND,
+        "version": VERSION,
+        "plan": plan.model_dump(mode="json"),
+        "code": code_version()._asdict(),
+        "signed_at": now.isoformat(timespec="seconds"),
+    }
+    return signed_line(_LABEL, said, identity)
+
+
+def read_plan(path: Path) -> str:
+    """Return the text of a plan's file.
+
+    Raises:
+        PlanError: it cannot be read.
+    """
+    try:
+        return path.read_bytes().decode(errors="replace")
+    except OSError as error:
+        raise PlanError(f"cannot read {path}: {error.strerror or error}; name the file of audit-plan") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundPlan:
+    """A plan as a run's first session id commits to it: whoever signs anything of that session signs after the plan.
+
+    Args:
+        content: the plan's file, byte for byte.
+        nonce: makes the id fresh, so that one plan serves many runs.
+    """
+
+    content: bytes = field(repr=False)
+    nonce: bytes = field(default_factory=lambda: secrets.token_bytes(_NONCE_BYTES))
+
+    @classmethod
+    def read(cls, path: Path) -> BoundPlan:
+        """Return the plan of a file, with a fresh nonce.
+
+        Raises:
+            PlanError: it cannot be read, or is no plan that somebody signed.
+        """
+        text = read_plan(path)
+        SignedPlan.from_text(text)
+        return cls(content=text.encode())
+
+    @property
+    def session(self) -> bytes:
+        """The session id: SHA-256 of plan and nonce."""
+        return hashlib.sha256(length_prefixed(b"analytic-secagg/1 audit plan", self.content, self.nonce)).digest()
+
+    @property
+    def public(self) -> dict[str, str]:
+        """What a run's summary says of it."""
+        return {"sha256": hashlib.sha256(self.content).hexdigest(), "nonce": self.nonce.hex()}

@@ -1,0 +1,132 @@
+"""The command ``change``: a stored total and its model after a batch of sites joined, left or took rows out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analytic.model_files import load_model, model_to_bytes
+from analytic_secagg.changes import Change, Changed, ChangeRefusedError, changed
+from analytic_secagg.console.arguments import count, file
+from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.console.output_files import OutputFile, refuse_same_file
+from analytic_secagg.errors import UsageError
+from analytic_secagg.release import ReleasePolicy
+from analytic_secagg.totals import read_totals, totals_to_bytes
+from secagg import SumResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeOptions:
+    """Of the command ``change``."""
+
+    model: Path = option("the model's file", file, positional=True, metavar="MODEL")
+    totals: Path = option("the file of the totals it was made of", file, positional=True, metavar="TOTALS")
+    batch: Path = option("the totals of the batch, from a run of its own", file, positional=True, metavar="BATCH")
+    how: str = option("what the batch does", choices=tuple(Change), default=Change.JOIN.value)
+    min_sites: int = option("fewest sites of a batch, and of those that stay", count, default=5, metavar="N")
+    reason: str = option("a sentence that lets a smaller batch through, for the record", str, default="", shown="none")
+    new_model: Path = option("where the model goes", file, default=Path("changed-model.safetensors"), metavar="FILE")
+    new_totals: Path = option("where its totals go", file, default=Path("changed-totals.safetensors"), metavar="FILE")
+
+    with_totals: bool = option("keep FedHiP's total in the model's file, for a site that personalises", default=False)
+    record: Path = option("where what was done is filed", file, default=Path("changed-record.json"), metavar="FILE")
+
+    def __post_init__(self) -> None:
+        read = {"MODEL": self.model, "TOTALS": self.totals, "BATCH": self.batch}
+        written = {"--new-model": self.new_model, "--new-totals": self.new_totals, "--record": self.record}
+        refuse_same_file({**read, **written})
+        for flag, path in written.items():
+            if path.exists():
+                raise UsageError(f"{path} is there, of an earlier change, and is never replaced; name another ({flag})")
+
+
+def _run(options: ChangeOptions) -> int:
+    saved = load_model(options.model)
+    learner: Any = saved.learner
+    found = changed(
+        learner,
+        _only(options.totals),
+        _only(options.batch),
+        Change(options.how),
+        policy=ReleasePolicy(min_survivors=options.min_sites),
+        reason=options.reason,
+    )
+    model = model_to_bytes(learner, found.model, classes=saved.classes, with_totals=options.with_totals)
+    totals = totals_to_bytes([found.total])
+    record = json.dumps(_record(options, learner, found, totals), indent=2) + "\n"
+    _write({options.record: record.encode(), options.new_totals: totals, options.new_model: model})
+    print(f"{options.how}: sites {', '.join(map(str, found.batch))}; {len(found.total.survivors)} are in the total now")
+    if found.revealed:
+        print(
+            f"the totals before and after show the sum of sites {', '.join(map(str, found.revealed))} alone, whose "
+            f"reason is: {found.reason}"
+        )
+    print(f"{options.new_model} and {options.new_totals}: python -m analytic_secagg verify compares them")
+    print(f"{options.record} says what was done")
+    return 0
+
+
+def _write(contents: dict[Path, bytes]) -> None:
+    """Write all of these, or none where one cannot be written.
+
+    The record comes first: after a crash it may stand alone, and says by hash which totals it is of, but no result is
+    there whose reason nobody filed.
+    """
+    outputs = [(OutputFile(path, private=True), content) for path, content in contents.items()]
+    try:
+        for output, content in outputs:
+            output.fill(lambda out, content=content: out.write(content))  # type: ignore[misc]
+    except BaseException:
+        for output, _ in outputs:
+            output.path.unlink(missing_ok=True)
+        raise
+
+
+def _record(options: ChangeOptions, learner: Any, found: Changed[Any], totals: bytes) -> dict[str, Any]:
+    """What is filed about a change, all of it public: of whom both totals then show the sum, and why that was done."""
+    return {
+        "change": found.change.value,
+        "batch": list(found.batch),
+        "in_total": list(found.total.survivors),
+        "min_sites": options.min_sites,
+        "reason": found.reason,
+        "revealed": list(found.revealed),
+        "weights_sha256": hashlib.sha256(learner.weights_bytes(found.model)).hexdigest(),
+        "totals_sha256": {
+            "before": _sha256(options.totals.read_bytes()),
+            "batch": _sha256(options.batch.read_bytes()),
+            "after": _sha256(totals),
+        },
+    }
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _only(path: Path) -> SumResult:
+    totals = read_totals(path)
+    if len(totals) != 1:
+        raise ChangeRefusedError(
+            f"{path} holds the totals of {len(totals)} sums, and only a learner of one sum changes over time: start "
+            "again with everybody"
+        )
+    return totals[0]
+
+
+COMMAND = Command(
+    name="change",
+    summary="let a batch of sites join or leave a stored total, or take rows out of it, without starting again",
+    examples="""examples:
+  python -m analytic_secagg change model.safetensors totals.safetensors newcomers/totals.safetensors
+      the newcomers made a run of their own, with the settings of the first one
+  python -m analytic_secagg change model.safetensors totals.safetensors withdrawn/totals.safetensors --how 'remove rows'
+      as if these rows had never been there, to the bit
+""",
+    options=ChangeOptions,
+    run=_run,
+)

@@ -1,0 +1,169 @@
+"""The commands ``dossier``, ``check-dossier`` and ``audit-plan``: evidence that an officer can file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from analytic_secagg.audit_plan import AuditPlan, signed_plan
+from analytic_secagg.console.arguments import file
+from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.console.output_files import OutputFile, refuse_same_file
+from analytic_secagg.dossier import Sources, decision, gaps, problems
+from analytic_secagg.errors import UsageError
+from analytic_secagg.site.key_files import read_secret
+from secagg import IdentityKey
+
+
+def _several(help_text: str, flag: str) -> Any:
+    """Declare a file that may be given several times."""
+    return option(help_text, file, default=(), flag=flag, repeated=True, metavar="FILE", shown="none")
+
+
+def _public_key(text: str) -> bytes:
+    if not re.fullmatch("[0-9a-f]{64}", text):
+        raise UsageError(f"a public key is 64 hexadecimal digits, as in the roster, not {text!r}")
+    return bytes.fromhex(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DossierOptions:
+    """Of the command ``dossier``."""
+
+    first: Path = option(
+        "the folder of a run, with its model, totals and summary", file, positional=True, metavar="RUN"
+    )
+    runs: tuple[Path, ...] = _several("the folder of a further run", "--run")
+    identity: Path = option("the key that signs, such as the server's identity.key", file, metavar="FILE")
+    roster: Path = option("the operator's roster", file, metavar="FILE")
+    sites: tuple[Path, ...] = _several("a site's file, of which what it demands is taken and no key", "--site")
+    receipts: tuple[Path, ...] = _several("a receipt that a site kept", "--receipt")
+    ledgers: tuple[Path, ...] = _several("a ledger: the bill of noise", "--ledger")
+    audit: Path | None = option(
+        "the report of python -m simulations audit --json --plan --sign",
+        file,
+        default=None,
+        metavar="FILE",
+        shown="none",
+    )
+    plan: Path | None = option(
+        "its hypotheses, signed before the run by audit-plan", file, default=None, metavar="FILE", shown="none"
+    )
+    without_totals: bool = option(
+        "leave totals, evaluation and log out, for who may not have totals: nobody then recomputes a model",
+        default=False,
+    )
+    out: Path = option("a new folder", file, default=Path("dossier"), metavar="FOLDER")
+
+    def __post_init__(self) -> None:
+        if self.plan is not None and self.audit is None:
+            raise UsageError("--plan is decided by an audit's report; name it with --audit")
+
+
+def _dossier(options: DossierOptions) -> int:
+    identity = IdentityKey(read_secret(options.identity))
+    sources = Sources(
+        runs=(options.first, *options.runs),
+        roster=options.roster,
+        sites=options.sites,
+        receipts=options.receipts,
+        ledgers=options.ledgers,
+        audit=options.audit,
+        plan=options.plan,
+        with_totals=not options.without_totals,
+    )
+    names = sources.write(options.out, identity)
+    print(f"{options.out}: {len(names)} files, signed by {identity.public.hex()}")
+    _print_decision(options.out)
+    print(f"python -m analytic_secagg check-dossier {options.out} --key {identity.public.hex()}")
+    return 0
+
+
+def _print_decision(folder: Path) -> None:
+    decided = decision(folder)
+    if decided is not None:
+        print(f"audit: {decided['decision']}")
+        for what in decided["missing"]:
+            print(f"  missing: {what}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOptions:
+    """Of the command ``check-dossier``."""
+
+    folder: Path = option("the dossier", file, positional=True, metavar="FOLDER")
+    key: bytes = option(
+        "the public key of who should have signed it, from elsewhere than the dossier", _public_key, metavar="HEX"
+    )
+
+
+def _check(options: CheckOptions) -> int:
+    wrong = list(problems(options.folder, options.key))
+    for name, what in wrong:
+        print(f"{name}: {what}")
+    if wrong:
+        return 1
+    print("verified: the signature, every file, and what follows from them")
+    _print_decision(options.folder)
+    print("not in it, or not recomputed:")
+    for name, what in gaps(options.folder):
+        print(f"  {name}: {what}")
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """Of the command ``audit-plan``."""
+
+    hypotheses: Path = option("a TOML file of hypotheses and the rule", file, positional=True, metavar="FILE.toml")
+    identity: Path = option("the key that signs", file, metavar="FILE")
+    out: Path = option("where the signed plan goes", file, default=Path("plan.json"), metavar="FILE.json")
+
+    def __post_init__(self) -> None:
+        refuse_same_file({"FILE.toml": self.hypotheses, "--identity": self.identity, "--out": self.out})
+
+
+def _plan(options: PlanOptions) -> int:
+    plan, identity = AuditPlan.read(options.hypotheses), IdentityKey(read_secret(options.identity))
+    OutputFile(options.out).write(signed_plan(plan, identity, datetime.now(UTC)))
+    print(f"{options.out}: {len(plan.hypotheses)} hypotheses, signed by {identity.public.hex()}; publish it now")
+    return 0
+
+
+COMMANDS: tuple[Command[Any], ...] = (
+    Command(
+        name="dossier",
+        summary="gather the evidence of runs in one signed folder that verifies offline",
+        examples="""example:
+  python -m analytic_secagg dossier models/run-1 --identity identity.key --roster roster.toml --audit audit.json \\
+      --plan plan.json
+      what was agreed, totals and model, receipts, bill, gates and audit, with annexes for who files them
+""",
+        options=DossierOptions,
+        run=_dossier,
+    ),
+    Command(
+        name="check-dossier",
+        summary="verify a dossier offline, with nothing but it and a public key",
+        examples="""example:
+  python -m analytic_secagg check-dossier dossier --key 0f1e...
+      every file that was changed is named, and what is not in it is listed
+""",
+        options=CheckOptions,
+        run=_check,
+        finding="a file was changed, or does not hold",
+    ),
+    Command(
+        name="audit-plan",
+        summary="fix and sign an audit's hypotheses before a run",
+        examples="""example:
+  python -m analytic_secagg audit-plan hypotheses.toml --identity identity.key
+      publish plan.json, and give it to dossier with the audit's report
+""",
+        options=PlanOptions,
+        run=_plan,
+    ),
+)

@@ -1,0 +1,223 @@
+"""One run of a dossier: its summary held against its own settings, invitation, model, totals and receipts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analytic.array_file import line_of_json
+from analytic.errors import AnalyticError
+from analytic.model_files import SavedModel, model_from_bytes
+from analytic_secagg.audit_plan import BoundPlan, PlanError
+from analytic_secagg.configurations import configuration_digest
+from analytic_secagg.errors import FederationError
+from analytic_secagg.federation import Federation
+from analytic_secagg.receipts import problems as receipt_problems
+from analytic_secagg.run_account import account_of_run, account_of_sum
+from analytic_secagg.server.run_settings import RunSettings
+from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.roster import Roster
+from analytic_secagg.totals import differences, totals_from_bytes
+from secagg import PartyId, Receipt, SumResult
+from secagg.errors import SecureSumError
+
+SUMMARY, MODEL, TOTALS, INVITATION = "summary.json", "model.safetensors", "totals.safetensors", "invitation"
+PROGRESS, EVALUATION = "progress.jsonl", "evaluation.json"
+NEEDED = (MODEL, SUMMARY, INVITATION)
+RUN_FILES = (*NEEDED, TOTALS, PROGRESS, EVALUATION)
+"""Of a run's folder; all but those needed may be missing."""
+
+TOTALS_AND_SCORES = (TOTALS, PROGRESS, EVALUATION)
+"""Kept from who may not have totals: an evaluation's counts are one, and the log repeats them."""
+
+LEFT_OUT = {
+    TOTALS: "left out: no model is computed again, and nobody repeats what release gates said, `segments`, `context` "
+    "and `survivors` in summary.json",
+    PROGRESS: "left out: the log of the run",
+    EVALUATION: "left out: the figures of the run's evaluation",
+}
+AS_WRITTEN = {
+    PROGRESS: "the server's log as it was written; nothing recomputes it",
+    EVALUATION: "the server's word; the total that it follows from is in no file",
+    SUMMARY: "the server's word for `started`, `seconds`, `code`, `disputes` and `complaints`, how long anybody was "
+    "waited for, and whether there was an evaluation",
+}
+OF_RUN = {"started", "seconds", "code", "plan", "survivors", "sums", "weights_sha256", "certified", "uncertified"}
+"""Names in a summary beside those of ``account_of_run``."""
+
+ERRORS = (AnalyticError, FederationError, SecureSumError, ValueError, KeyError, TypeError, AttributeError, IndexError)
+
+Found = Iterator[tuple[str, str]]
+"""(file, what is wrong or missing)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiledRun:
+    """What a dossier holds of a run.
+
+    Args:
+        place: its folder in the dossier.
+        files: its files by name.
+        roster: the dossier's.
+        kept: the receipts beside it, of whatever sums.
+    """
+
+    place: str
+    files: Mapping[str, bytes] = field(repr=False)
+    roster: Roster
+    kept: Sequence[Receipt] = ()
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """Its summary.
+
+        Raises:
+            ValueError: it is no JSON object.
+        """
+        summary = json.loads(self.files[SUMMARY])
+        if not isinstance(summary, dict):
+            raise ValueError("it is no JSON object")
+        return summary
+
+    def contradictions(self) -> Found:
+        """Yield what its files state that does not follow from them."""
+        parts: dict[str, Callable[[], Found]] = {
+            SUMMARY: self._of_settings, MODEL: self._of_model, INVITATION: self._of_invitation, TOTALS: self._of_totals
+        }  # fmt: skip
+        for name, part in parts.items():
+            if name == TOTALS and name not in self.files:
+                continue
+            try:
+                yield from ((f"{self.place}/{file}", line) for file, line in part())
+            except ERRORS as error:
+                yield f"{self.place}/{name}", f"it cannot be verified: {type(error).__name__}: {error}"
+                if name == SUMMARY:
+                    return
+
+    def gaps(self) -> Found:
+        """Yield which files of a run are not here, and what in the others nothing recomputes."""
+        said = self.said
+        for name in RUN_FILES:
+            if name not in self.files and (name != EVALUATION or said["settings"]["evaluate"]):
+                yield f"{self.place}/{name}", LEFT_OUT[name]
+            elif name in AS_WRITTEN and name in self.files:
+                yield f"{self.place}/{name}", AS_WRITTEN[name]
+        if bytes.fromhex(said["configuration"]) not in self.roster.configurations:
+            yield f"{self.place}/{SUMMARY}", "its configuration is not in the roster: whether owners agreed to it"
+        if not self.countersigners():
+            yield f"{self.place}/{INVITATION}", "the server's word: no other party countersigned a receipt of this sum"
+        if (sums := len(said["sums"])) > 1:
+            yield f"{self.place}/{SUMMARY}", f"mode and noise are verified for sum 1 of {sums}: one invitation is kept"
+
+    def bound_by(self, plan: bytes) -> str:
+        """Return who shows that the run began after a plan was fixed.
+
+        Raises:
+            PlanError: the run was bound to another plan, or its first sum is not the one that was bound.
+        """
+        if self.said.get("plan") is None:
+            return "the word of who signed the plan, and of the server: the run was bound to none"
+        try:
+            bound = BoundPlan(content=plan, nonce=bytes.fromhex(self.said["plan"]["nonce"]))
+            session, other = Invitation.from_bytes(self.files[INVITATION]).session, [*self._of_invitation()]
+        except ERRORS as error:
+            raise PlanError(
+                f"what {self.place} was bound to does not read ({self.place}/{INVITATION}): {error}"
+            ) from error
+        if bound.session != session or bound.public != self.said["plan"]:
+            raise PlanError(f"{self.place} was bound to another plan, or its first session is another")
+        if other:
+            raise PlanError(
+                f"the first sum of {self.place} is not the one that its invitation invites to: {other[0][1]}"
+            )
+        if parties := self.countersigners():
+            return f"{len(parties)} parties beside the server: they countersigned a sum whose session commits to it"
+        return "the server's word: its first session commits to the plan, and no other party signed a receipt of it"
+
+    def countersigners(self) -> set[PartyId]:
+        """Return who, beside the server, signed a receipt of the sum that the invitation invites to."""
+        configuration = self._configuration()
+        receipts = [one for one in (*self.kept, *self._own()[:1]) if one is not None]
+        of_it = [one for one in receipts if one.statement.configuration == configuration]
+        return {party for one in of_it for party in one.countersignatures}
+
+    def is_of_it(self, receipt: Receipt) -> bool:
+        """Whether a receipt is of a sum that the summary names."""
+        return any(one["configuration"] == receipt.statement.configuration.hex() for one in self.said["sums"])
+
+    def _settings(self) -> RunSettings:
+        return RunSettings.of({name.replace("_", "-"): value for name, value in self.said["settings"].items()})
+
+    def _federation(self) -> Federation[Any]:
+        return self._settings().federation(self.roster)
+
+    def _saved(self) -> SavedModel:
+        return model_from_bytes(self.files[MODEL], source=f"{self.place}/{MODEL}")
+
+    def _results(self) -> tuple[SumResult, ...]:
+        return totals_from_bytes(self.files[TOTALS], source=f"{self.place}/{TOTALS}") if TOTALS in self.files else ()
+
+    def _own(self) -> list[Receipt | None]:
+        """The totals' own receipts, None for a sum without one."""
+        return [Receipt.from_bytes(one.receipt) if one.receipt else None for one in self._results()]
+
+    def _configuration(self) -> bytes:
+        """The digest of all that the parties of the first sum agreed to."""
+        return Invitation.from_bytes(self.files[INVITATION]).agree(self.roster).protocol.digest
+
+    def _of_settings(self) -> Found:
+        said, follows = self.said, account_of_run(self._settings(), self.roster, self._federation())
+        yield from _unlike(said, follows, "its settings")
+        yield from ((SUMMARY, f"no summary states {name!r}") for name in sorted(said.keys() - follows.keys() - OF_RUN))
+        for number, one in enumerate(said["sums"], start=1):
+            for receipt in (kept for kept in self.kept if kept.statement.configuration.hex() == one["configuration"]):
+                statement = receipt.statement
+                signed = {"uploads": statement.uploads.hex(), "survivors": statement.survivors}
+                yield from _unlike(one, signed, "a receipt", f"of sum {number} ")
+
+    def _of_model(self) -> Found:
+        saved, federation = self._saved(), self._federation()
+        uncertified = list(saved.learner.take_apart(saved.model).uncertified)
+        weights = hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest()
+        found = {"weights_sha256": weights, "certified": not uncertified, "uncertified": uncertified}
+        yield from _unlike(self.said, found, "the model")
+        if configuration_digest(saved.learner) != configuration_digest(federation.learner):
+            yield MODEL, "its learner has another configuration than the settings in summary.json give"
+
+    def _of_invitation(self) -> Found:
+        invitation, first = Invitation.from_bytes(self.files[INVITATION]), self.said["sums"][0]
+        terms = self._settings().terms(self.roster, session=bytes.fromhex(first["session"]))
+        yield from _unlike(json.loads(terms.to_bytes()), json.loads(invitation.terms), "the invitation")
+        agreed, step = invitation.agree(self.roster), self._federation().next_sum
+        if step is None or agreed.step.context != step.context:
+            yield INVITATION, "its learner has another configuration than the settings in summary.json give"
+        receipts = [one.statement.configuration.hex() for one in self._own()[:1] if one is not None]
+        if not {first["configuration"], *receipts} <= {None, agreed.protocol.digest.hex()}:
+            yield INVITATION, "summary.json or the first total's receipt is of another sum than it invites to"
+
+    def _of_totals(self) -> Found:
+        said, results, federation = self.said, self._results(), self._federation()
+        wrong = [f"the model does not follow from it: {one}" for one in differences(self._saved(), results, federation)]
+        wrong += [line for line in receipt_problems(self.kept, results, self.roster) if "EVIDENCE" in line]
+        wrong += receipt_problems((), results, self.roster)
+        yield from ((TOTALS, line) for line in wrong)
+        yield from _unlike(said, {"survivors": [one.survivors for one in results]}, "totals")
+        if len(said["sums"]) != len(results):
+            yield SUMMARY, f"it states {len(said['sums'])} sums, and {TOTALS} holds {len(results)}"
+        for number, (record, result, stated) in enumerate(zip(federation.sums, results, said["sums"], strict=False), 1):
+            found = account_of_sum(record, bytes.fromhex(stated["session"]), result)
+            known = {name: value for name, value in found.items() if name not in ("disputes", "complaints")}
+            yield from _unlike(stated, known, "totals", f"of sum {number} ")
+            more = sorted(stated.keys() - found.keys())
+            yield from ((SUMMARY, f"of sum {number} no summary states {name!r}") for name in more)
+
+
+def _unlike(said: Mapping[str, Any], found: Mapping[str, Any], source: str, where: str = "") -> Found:
+    """Yield each value of a summary that is another one than follows from another file."""
+    for name, value in json.loads(json.dumps(found)).items():
+        if name not in said or said[name] != value:
+            stated, given = (line_of_json({name: one})[:200] for one in (said.get(name), value))
+            yield SUMMARY, f"{where}it states {stated}, and from {source} follows {given}"

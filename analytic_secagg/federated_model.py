@@ -1,0 +1,364 @@
+"""Train over several sites in one process, and predict: the shortest way from tables to a federated model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analytic.agreeing import Agreement, agreed_format
+from analytic.learner import AnalyticLearner, ClientRows
+from analytic.model_files import load_model, save_model
+from analytic.row_format import FloatMatrix, RowFormat
+from analytic.statistics import LABELS
+from analytic_secagg.errors import UsageError
+from analytic_secagg.in_process import FederatedRun, run_federation
+from analytic_secagg.learners import CROSS_VALIDATED, LEARNERS, LearnerSettings
+from analytic_secagg.modes import MODES, Mode, choose_modes
+from analytic_secagg.privacy import PrivacyPlan
+from secagg import PartyId
+
+FEWEST_SITES = 2
+
+Site = ClientRows | tuple[Any, ...]
+"""One site's rows: ``(X, y)``, ``(X, y, weights)`` or ``ClientRows``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FederatedModel:
+    """A model that sites trained together, with the labels that it predicts.
+
+    Args:
+        learner: the closed form.
+        model: its complete model; ``learner.weights_bytes(model)`` compares two of them bit for bit.
+        classes: the class labels in the order of scores; None for real targets, and where a row may have several
+            classes.
+        features: the names of the feature columns; None where the rows had none.
+        is_flat: whether one real target is predicted as a vector.
+        run: what happened in each sum and what it cost; None for a model that was loaded.
+    """
+
+    learner: AnalyticLearner[Any]
+    model: Any
+    classes: tuple[Any, ...] | None = None
+    features: tuple[str, ...] | None = None
+    is_flat: bool = False
+    run: FederatedRun[Any] | None = field(default=None, repr=False)
+
+    @property
+    def weights(self) -> FloatMatrix:
+        """The weights of the closed form, shape (d, c), for learners that have one matrix of them."""
+        weights: FloatMatrix = self.model.weights
+        return weights
+
+    def decision_function(self, X: Any) -> FloatMatrix:
+        """Return scores of the classes, or predicted real targets, shape (n, c).
+
+        Raises:
+            UsageError: columns other than those of training.
+        """
+        features = _matrix("X", X)
+        if self.features is not None and (names := _names(X)) is not None and names != self.features:
+            raise UsageError(f"X needs the columns {', '.join(self.features)} in this order, not {', '.join(names)}")
+        return self.learner.decision_function(self.model, features)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class label of each row, shape (n,); 0 or 1 for each class where a row may have several.
+
+        Real targets are predicted in the shape that they had.
+        """
+        scores = self.decision_function(X)
+        if self.classes is not None:
+            labels: NDArray[Any] = np.array(self.classes)
+            found: NDArray[Any] = labels[scores.argmax(axis=1)]
+            return found
+        if getattr(self.learner, "target_format", LABELS) == LABELS:
+            return (scores > 0.5).astype(np.intp)
+        return scores[:, 0] if self.is_flat and scores.shape[1] == 1 else scores
+
+    def predict_proba(self, X: Any) -> FloatMatrix:
+        """Return probabilities of the classes, shape (n, c), for ``logistic``, whose scores are their logarithms.
+
+        Raises:
+            UsageError: another learner, whose scores are no probabilities.
+        """
+        if not self.learner.name.endswith("logistic"):
+            raise UsageError(f"scores of {self.learner.name} are no probabilities: train learner='logistic'")
+        scores = self.decision_function(X)
+        odds = np.exp(scores - scores.max(axis=1, keepdims=True))
+        probabilities: FloatMatrix = odds / odds.sum(axis=1, keepdims=True)
+        return probabilities
+
+    def save(self, path: Path | str) -> None:
+        """Write the model and its class labels into one file, which ``python -m analytic_secagg`` and ``load`` read.
+
+        Raises:
+            analytic.ModelFileError, analytic.SpecificationError: see ``analytic.save_model``.
+        """
+        save_model(path, self.learner, self.model, classes=self.classes)
+
+    @classmethod
+    def load(cls, path: Path | str) -> FederatedModel:
+        """Return the model of a file, as it was saved or as a deployment wrote it.
+
+        Raises:
+            analytic.ModelFileError: it is no model.
+        """
+        saved = load_model(path)
+        return cls(learner=saved.learner, model=saved.model, classes=saved.classes, is_flat=True)
+
+
+def federate(
+    sites: Mapping[Any, Site],
+    learner: str | AnalyticLearner[Any] = "afl",
+    mode: str | Mode = "masked",
+    *,
+    classes: Sequence[Any] | None = None,
+    format: str = Agreement.AGREED,
+    target_format: str | None = None,
+    ridge: float | str = 0.0,
+    max_rows: int | None = None,
+    max_client_rows: int | None = None,
+    privacy: PrivacyPlan | None = None,
+    dropouts: Mapping[Any, int] | None = None,
+    **options: Any,
+) -> FederatedModel:
+    """Train one model over the rows of all sites under a privacy mode, all parties in this process.
+
+    The weights have the same bits in every exact mode, and the same as pooled rows give. No release policy is asked,
+    since all rows are in this process anyway; a deployment's server and sites ask theirs.
+
+    Args:
+        sites: each site's rows by its name: ``(X, y)``, ``(X, y, weights)`` or ``ClientRows``. ``X`` is an array or
+            data frame of shape (n, d), ``y`` class labels of any type, shape (n,); or real targets (floats), shape (n,)
+            or (n, c); or zeros and ones, shape (n, c), where a row may have several classes.
+        learner: a name such as ``afl``, ``logistic`` or ``deepafl``, or a learner with all its parameters, which takes
+            class labels 0, 1, ... and to which none of the parameters below but the last three apply.
+        mode: how vectors are summed, such as ``masked`` or ``committee``.
+        classes: all class labels, in the order of scores; None takes those that occur at any site, which in a
+            deployment nobody may look up: state them there.
+        format: ``agreed`` or ``standardised`` scales columns by a first sum, or two; else a fixed-point format such as
+            ``Q5.11``.
+        target_format: of real targets, where ``format`` is stated.
+        ridge: penalty of the solve, or ``cv`` to choose it by cross-validation (afl, fedhip, random).
+        max_rows: most rows of all sites together; None takes the sum of each site's next power of two.
+        max_client_rows: most rows of one site; None bounds all together alone.
+        privacy: noise in every total, and its promise; None for exact totals.
+        dropouts: the messages that a site still sends in each sum before it vanishes, by its name.
+        options: parameters of the learner by name, such as ``n_layers=3`` (docs/reference/command-line.md).
+
+    Raises:
+        UsageError: names the argument that is wrong, and what it must be.
+        secagg.errors.SecureSumError, analytic.errors.AnalyticError: no total, or none that gives a model.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> def hospital():
+        ...     X = rng.normal(size=(40, 3))
+        ...     return X, np.where(X[:, 0] > 0, "ill", "well")
+        >>> model = federate({"A": hospital(), "B": hospital(), "C": hospital()}, ridge=1.0)
+        >>> model.predict([[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0]]).tolist()
+        ['ill', 'well']
+    """
+    parties = _parties(sites)
+    chosen, gone = _mode(mode), _dropouts(dropouts, parties)
+    rows = {party: _rows(name, sites[name]) for name, party in parties.items()}
+    features = _columns(sites, rows)
+    labels = _Labels()
+    if isinstance(learner, str):
+        labels = _Labels.of({name: rows[party].targets for name, party in parties.items()}, classes)
+        rows = {party: _with_targets(rows[party], labels.encoded(name)) for name, party in parties.items()}
+        built = _built(learner, rows, labels, format, target_format, ridge, max_rows, options)
+    else:
+        stated = {"classes": classes, "target_format": target_format, "max_rows": max_rows, **options}
+        if wrong := [name for name, value in stated.items() if value is not None]:
+            raise UsageError(f"{wrong[0]} is for a learner by name, and learner is {learner.name} with its parameters")
+        built = learner
+    run = run_federation(
+        built, rows, chosen, dropouts=lambda number: gone, privacy=privacy, max_client_rows=max_client_rows
+    )
+    return FederatedModel(
+        learner=built if privacy is None else privacy.apply(built).learner,
+        model=run.model,
+        classes=labels.classes,
+        features=features,
+        is_flat=labels.is_flat,
+        run=run,
+    )
+
+
+def _parties(sites: Any) -> dict[Any, PartyId]:
+    """Return each site's party number: its own where names are numbers from 1 on, else its place."""
+    if not isinstance(sites, Mapping):
+        raise UsageError(f"sites must be a dict of each site's rows by its name, not {type(sites).__name__}")
+    if len(sites) < FEWEST_SITES:
+        raise UsageError(f"sites must be at least {FEWEST_SITES}, not {len(sites)}: the total of one is its own rows'")
+    if len(sites) == FEWEST_SITES:
+        warnings.warn(
+            f"sites are {FEWEST_SITES}: each can take its own part off a total and sees the other's; take 3 or more",
+            stacklevel=3,
+        )
+    if all(isinstance(name, int) and not isinstance(name, bool) and name > 0 for name in sites):
+        return {name: name for name in sites}
+    return {name: place for place, name in enumerate(sites, start=1)}
+
+
+def _mode(mode: Any) -> Mode:
+    if isinstance(mode, Mode):
+        return mode
+    if not isinstance(mode, str):
+        raise UsageError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    return choose_modes([mode])[0]
+
+
+def _dropouts(dropouts: Any, parties: Mapping[Any, PartyId]) -> dict[PartyId, int]:
+    if dropouts is not None and not isinstance(dropouts, Mapping):
+        raise UsageError(f"dropouts must be a dict of a number of messages by site, not {type(dropouts).__name__}")
+    if unknown := [name for name in dropouts or () if name not in parties]:
+        raise UsageError(f"dropouts must name sites, and {unknown[0]!r} is none of {', '.join(map(str, parties))}")
+    return {parties[name]: messages for name, messages in (dropouts or {}).items()}
+
+
+def _rows(name: Any, site: Any) -> ClientRows:
+    """Return one site's rows, their targets as they came."""
+    if isinstance(site, ClientRows):
+        return site
+    if not isinstance(site, tuple) or len(site) not in (2, 3):
+        raise UsageError(f"sites[{name!r}] must be (X, y), (X, y, weights) or ClientRows, not {type(site).__name__}")
+    features, targets = _matrix(f"X of sites[{name!r}]", site[0]), np.asarray(site[1])
+    if len(features) != len(targets):
+        raise UsageError(f"sites[{name!r}] must have one y for each row of X, not {len(targets)} for {len(features)}")
+    return ClientRows(features, targets, np.asarray(site[2]) if len(site) > 2 else None)
+
+
+def _with_targets(rows: ClientRows, targets: NDArray[Any]) -> ClientRows:
+    return ClientRows(rows.features, targets, rows.weights)
+
+
+def _matrix(what: str, X: Any) -> NDArray[Any]:
+    found = np.asarray(X)
+    if found.ndim != 2 or found.dtype.kind not in "biuf":
+        raise UsageError(f"{what} must be numbers of shape (n, d), not {found.dtype} of shape {found.shape}")
+    return found
+
+
+def _names(X: Any) -> tuple[str, ...] | None:
+    """Return the column names of a data frame; None for an array."""
+    names = getattr(X, "columns", None)
+    return None if names is None else tuple(map(str, names))
+
+
+def _columns(sites: Mapping[Any, Site], rows: Mapping[PartyId, ClientRows]) -> tuple[str, ...] | None:
+    """Return the names of the features, which must be the same at all sites, as their number must."""
+    widths = {own.features.shape[1]: name for name, own in zip(sites, rows.values(), strict=True)}
+    if len(widths) > 1:
+        said = ", ".join(f"{width} at {name!r}" for width, name in widths.items())
+        raise UsageError(f"sites must have the same columns, and their X have {said}")
+    named = {_names(site[0]): name for name, site in sites.items() if isinstance(site, tuple)}
+    named.pop(None, None)
+    if len(named) > 1:
+        said = "; ".join(f"at {name!r} {', '.join(names or ())}" for names, name in named.items())
+        raise UsageError(f"sites must have the same columns in the same order: {said}")
+    return next(iter(named), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Labels:
+    """What the targets of all sites are.
+
+    Args:
+        targets: as they came, by site.
+        classes: the class labels; None for real targets and several classes a row.
+        is_real: whether they are real targets.
+        is_flat: whether real targets came as vectors.
+    """
+
+    targets: Mapping[Any, NDArray[Any]] = field(default_factory=dict)
+    classes: tuple[Any, ...] | None = None
+    is_real: bool = False
+    is_flat: bool = False
+
+    @classmethod
+    def of(cls, targets: Mapping[Any, NDArray[Any]], classes: Sequence[Any] | None) -> _Labels:
+        """Look at the targets of all sites, which have rows."""
+        held = {name: own for name, own in targets.items() if len(own)}
+        shapes = {own.shape[1:] for own in held.values()}
+        if len(shapes) != 1:
+            raise UsageError("sites must have y of one shape, vectors or matrices with as many columns")
+        is_flat = shapes == {()}
+        if classes is None and any(own.dtype.kind == "f" for own in held.values()):
+            return cls(targets=targets, is_real=True, is_flat=is_flat)
+        if not is_flat:
+            return cls(targets=targets)
+        found = {label for own in held.values() for label in own.tolist()}
+        if classes is None:
+            try:
+                return cls(targets=targets, classes=tuple(sorted(found)))
+            except TypeError as error:
+                raise UsageError("y must be labels of one type at all sites: texts and numbers do not sort") from error
+        if len(set(classes)) < len(classes) or (unknown := found - set(classes)):
+            raise UsageError(f"classes must name every label once, and {len(unknown)} of y are missing there")
+        return cls(targets=targets, classes=tuple(classes))
+
+    @property
+    def n_targets(self) -> int:
+        """Classes, or columns of targets."""
+        if self.classes is not None:
+            return len(self.classes)
+        return next(own.shape[1] if own.ndim > 1 else 1 for own in self.targets.values() if len(own))
+
+    def encoded(self, name: Any) -> NDArray[Any]:
+        """Return a site's targets as learners take them."""
+        own = self.targets[name]
+        if self.classes is not None:
+            places = {label: place for place, label in enumerate(self.classes)}
+            return np.array([places[label] for label in own.tolist()], dtype=np.int64)
+        return own.reshape(len(own), self.n_targets) if self.is_real else own
+
+
+def _built(
+    name: str,
+    rows: Mapping[PartyId, ClientRows],
+    labels: _Labels,
+    format: str,
+    target_format: str | None,
+    ridge: Any,
+    max_rows: int | None,
+    options: Mapping[str, Any],
+) -> AnalyticLearner[Any]:
+    """Return the learner of a name for rows such as these."""
+    if name not in LEARNERS:
+        raise UsageError(f"learner must be one of {', '.join(LEARNERS)}, or a learner, not {name!r}")
+    entry = LEARNERS[name]
+    if unknown := options.keys() - entry.options.keys():
+        raise UsageError(f"{min(unknown)} is no parameter of {name}; it has {', '.join(sorted(entry.options))}")
+    if labels.is_real and entry.labels_only:
+        raise UsageError(f"{name} takes class labels, and y has real targets (floats); state classes, or take afl")
+    if ridge != CROSS_VALIDATED and (isinstance(ridge, str) or not np.isfinite(ridge) or ridge < 0):
+        raise UsageError(f"ridge must be a number of at least 0, or {CROSS_VALIDATED}, not {ridge!r}")
+    most = max_rows or sum(1 << max(0, len(own) - 1).bit_length() for own in rows.values())
+    agreement = Agreement(format) if format in list(Agreement) else None
+    if agreement is None and labels.is_real and target_format is None:
+        raise UsageError("target_format must be stated with format, such as Q5.11; or leave format out")
+    real = agreed_format(most) if agreement is not None else RowFormat.parse(target_format or "Q0.1")
+    weights = [own.weights.max(initial=1) for own in rows.values() if own.weights is not None]
+    settings = LearnerSettings(
+        n_features=next(iter(rows.values())).features.shape[1],
+        n_classes=labels.n_targets,
+        feature_format=agreed_format(most) if agreement is not None else RowFormat.parse(format),
+        max_rows=most,
+        max_clients=len(rows),
+        ridge=ridge,
+        target_format=real if labels.is_real else LABELS,
+        options=({"max_weight": int(max(weights))} if weights else {}) | dict(options),
+        agreement=agreement,
+    )
+    try:
+        return entry.build(settings)
+    except TypeError as error:
+        raise UsageError(f"a parameter of {name} has a value that it cannot have: {error}") from error

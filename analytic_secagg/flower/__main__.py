@@ -1,0 +1,143 @@
+"""The operator's and the sites' commands: ``python -m analytic_secagg.flower COMMAND``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analytic_secagg.console.arguments import file
+from analytic_secagg.console.command_parser import run_commands
+from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.datasets import bundled
+from analytic_secagg.errors import UsageError
+from analytic_secagg.flower.trial import check_address, copy_template, make_trial
+from analytic_secagg.server.run_settings import overrides
+from analytic_secagg.site.commands import FolderOptions, TrialOptions, site_commands
+from analytic_secagg.site.errors import SiteFileError
+from analytic_secagg.site.strict_models import read_toml
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code: 0, 2 an error, or how the process was stopped."""
+    return run_commands(
+        COMMANDS,
+        argv,
+        prog="python -m analytic_secagg.flower",
+        description="Closed-form federated learning between real hosts, with Flower: keys, checks and a trial.",
+        epilog="Start with: python -m analytic_secagg.flower trial --help. docs/how-to/deploy-with-flower.md leads on.",
+        example="trial trial",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowerTrialOptions(TrialOptions):
+    """Of the command ``trial``."""
+
+    address: str = option(
+        "where the SuperLink will listen, on this host", check_address, default="127.0.0.1:8000", metavar="HOST:PORT"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearseOptions:
+    """Of the command ``rehearse``."""
+
+    folder: Path = option("what the command trial made", file, positional=True, metavar="FOLDER")
+    settings: str = option(
+        "overrides of the app's configuration, as one word", str, default="", positional=True, metavar="SETTINGS"
+    )
+
+
+def _app(options: FolderOptions) -> int:
+    copy_template(options.folder)
+    print(f"{options.folder}: edit [tool.flwr.app.config] in pyproject.toml, then: flwr run {options.folder} NAME")
+    return 0
+
+
+def _trial(options: FlowerTrialOptions) -> int:
+    make_trial(
+        options.folder,
+        bundled(options.dataset),
+        n_sites=options.sites,
+        n_helpers=options.helpers,
+        address=options.address,
+    )
+    print(f"{options.folder}: app, tls, server, operator-home, site-1 to site-{options.sites}")
+    return 0
+
+
+def _rehearse(options: RehearseOptions) -> int:
+    try:
+        from analytic_secagg.flower.rehearsal import rehearse
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"a rehearsal needs Flower, and there is no module {error.name}; pip install 'analytic-secagg[flower]'"
+        ) from error
+    config = app_config(options.folder / "app")
+    rehearse(options.folder, config | overrides(options.settings, config))
+    print(f"the model is in {options.folder / 'server' / 'models' / 'rehearsal' / 'model.safetensors'}")
+    return 0
+
+
+def app_config(folder: Path) -> dict[str, Any]:
+    """The settings that an app runs with where nobody overrides them.
+
+    Raises:
+        SiteFileError: the folder holds no such app.
+    """
+    path = folder / "pyproject.toml"
+    if not path.exists():
+        raise SiteFileError(f"an app has {path}, which is not there; make a folder with the command app or trial")
+    try:
+        return dict(read_toml(path)["tool"]["flwr"]["app"]["config"])
+    except KeyError as error:
+        raise SiteFileError(f"{path} needs the table [tool.flwr.app.config]; copy the app anew") from error
+
+
+COMMANDS: tuple[Command[Any], ...] = (
+    Command(
+        name="trial",
+        summary="make a whole deployment in one new folder, for one host",
+        examples="""examples:
+  python -m analytic_secagg.flower trial trial
+      five sites with the digits data set; two of them are helpers too, one is the key holder
+  python -m analytic_secagg.flower trial small --sites 4 --helpers 0 --dataset breast_cancer --address 127.0.0.1:9000
+      four sites with other rows, no committee, and a SuperLink on another port
+""",
+        options=FlowerTrialOptions,
+        run=_trial,
+    ),
+    Command(
+        name="rehearse",
+        summary="run the apps over a trial's folder in this one process",
+        examples="""examples:
+  python -m analytic_secagg.flower rehearse trial
+  python -m analytic_secagg.flower rehearse trial 'mode="committee"'
+  python -m analytic_secagg.flower rehearse trial 'mode="masked+bfv" dropout=0.2 ridge=0.5'
+
+Settings not named are those of trial/app/pyproject.toml. The model, a summary and a log of all rounds lie in
+trial/server/models/rehearsal.
+""",
+        options=RehearseOptions,
+        run=_rehearse,
+    ),
+    *site_commands("python -m analytic_secagg.flower", app_config),
+    Command(
+        name="app",
+        summary="copy the thin Flower app into a new folder",
+        examples="""example:
+  python -m analytic_secagg.flower app secure-sum-app
+      then edit its pyproject.toml and: flwr run secure-sum-app remote --stream
+""",
+        options=FolderOptions,
+        run=_app,
+    ),
+)
+"""In the order of the list that --help prints."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The command ``inspect``: what a site's rows, and its help, have been given to, and to whom, from its own files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from analytic_secagg.console.arguments import file
+from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.receipts import told_by
+from analytic_secagg.site.commands import spent_in_words
+from analytic_secagg.site.results import NAME_DIGITS
+from analytic_secagg.site.site import Site
+from analytic_secagg.site.site_file import SiteFile
+from secagg import PartyId, Receipt
+from secagg.errors import ReceiptError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectOptions:
+    """Of the command ``inspect``."""
+
+    site: Path = option("the site's own file", file, positional=True, metavar="SITE")
+    metrics: bool = option("print numbers for Prometheus instead", default=False)
+
+
+def _inspect(options: InspectOptions) -> int:
+    site = SiteFile.read(options.site)
+    for line in _metrics(site) if options.metrics else _report(site):
+        print(line)
+    return 0
+
+
+def _report(site: SiteFile) -> Iterator[str]:
+    """Each total on a line of its own; receipts say more of it than the journal, which holds no names."""
+    looked, receipts = Site(site).look(), receipts_of(site)
+    if looked is None:
+        yield f"there is no journal in {site.state}: no sum came to this site yet, or it was lost"
+    totals, _ = looked or ([], 0)
+    yield f"server {site.roster.server.hex()}, roster {site.roster.fingerprint}"
+    if site.client is not None:
+        of_rows = [one for one in totals if not one.is_help]
+        yield f"client {site.client.party}: its rows are in {len(of_rows)} totals"
+        for one in of_rows:
+            name = one.total.hex()[:NAME_DIGITS]
+            named, proof = receipts.pop(name, ((), "no receipt"))
+            known = named or one.survivors
+            whom = f"clients {', '.join(map(str, known))}" if known else "clients that this site was not shown"
+            allowed = "; its owner allowed it beside those that cost nothing" * one.is_allowed
+            computed = f"configuration {one.configuration.hex()[:NAME_DIGITS]}" if one.configuration else "unnamed"
+            yield f"  sum {name} ({computed}), rows {one.rows.hex()[:8]}, with {whom}; {proof}{allowed}"
+        for name, (named, proof) in receipts.items():
+            why = f"its sum is not in the journal, which lies in {site.state}: was that lost?" if named else proof
+            yield f"  receipt {name}: {why}"
+    for own in site.helpers:
+        helped = [str(one.n_vectors) for one in totals if one.is_help]
+        yield f"{own.role.name} {own.party}: it helped to release {len(helped)} totals" + (
+            f", of {', '.join(helped)} clients" if helped else ""
+        )
+    if site.ledger is not None:
+        yield spent_in_words(site.ledger)
+    for path in _kept(site, "*.safetensors"):
+        yield f"came back: {path}"
+
+
+def _metrics(site: SiteFile) -> Iterator[str]:
+    """The text format of Prometheus 0.0.4; numbers alone, which say nothing of a row or a key."""
+    (totals, sessions), ledger = Site(site).look() or ([], 0), site.ledger
+    kept = [named for named, _ in receipts_of(site).values()]
+    values = {
+        "totals_rows": ("totals that this site's rows are in", sum(not one.is_help for one in totals)),
+        "totals_helped": ("totals that this site helped to release", sum(one.is_help for one in totals)),
+        "totals_allowed": ("totals that its owner had to allow", sum(one.is_allowed for one in totals)),
+        "sessions": ("sessions whose secrets are kept", sessions),
+        "receipts": ("receipts that are kept", sum(map(bool, kept))),
+        "receipts_bad": ("files that are no receipt, or of other keys than the roster's", kept.count(())),
+    }
+    for name, (meaning, value) in values.items():
+        yield from _metric(name, meaning, value)
+    if ledger is not None:
+        spent = ledger.spent()
+        yield from _metric("epsilon_spent", "what its rows have cost", 0.0 if spent is None else spent.epsilon)
+        yield from _metric("epsilon_budget", "what they may cost", ledger.budget.epsilon)
+
+
+def _metric(name: str, meaning: str, value: float) -> Iterator[str]:
+    full = f"analytic_secagg_{name}"
+    yield f"# HELP {full} {meaning}"
+    yield f"# TYPE {full} gauge"
+    yield f"{full} {value:g}"
+
+
+def receipts_of(site: SiteFile) -> dict[str, tuple[tuple[PartyId, ...], str]]:
+    """Whom each receipt that it keeps names and what it proves, by the beginning of its sum's digest.
+
+    One that does not read, or does not hold under this roster, names nobody.
+    """
+    found: dict[str, tuple[tuple[PartyId, ...], str]] = {}
+    for path in _kept(site, "*.receipt"):
+        try:
+            receipt = Receipt.from_bytes(path.read_bytes())
+            found[path.stem] = receipt.statement.survivors, f"receipt of {told_by(receipt, site.roster)}"
+        except (OSError, ReceiptError) as error:
+            found[path.stem] = (), f"A RECEIPT THAT DOES NOT COUNT: {error}"
+    return found
+
+
+def _kept(site: SiteFile, pattern: str) -> list[Path]:
+    return sorted(site.kept.folder.glob(pattern))
+
+
+COMMAND = Command(
+    name="inspect",
+    summary="show what a site's rows have been given to, and to whom, from its own journal and receipts",
+    examples="""examples:
+  python -m analytic_secagg inspect site.toml
+      each total with the clients in it and who signed it; what the site helped with; what its rows have cost
+  python -m analytic_secagg inspect site.toml --metrics
+      the same as numbers, for the textfile collector of a Prometheus node exporter
+""",
+    options=InspectOptions,
+    run=_inspect,
+)

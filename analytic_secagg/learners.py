@@ -1,0 +1,541 @@
+"""The closed forms that comparisons, the audit, sites and engines know by name, built from public settings alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any, Literal
+
+import numpy as np
+
+from analytic.afl import AFL
+from analytic.agreeing import TARGET_BITS, Agreed, Agreement, agreed_format, settled
+from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThresholds
+from analytic.choosing import Chosen, Criterion, Rule
+from analytic.deepafl import DeepAFL
+from analytic.fedhip import LARGEST_ALPHA, FedHiP
+from analytic.lda import LDA
+from analytic.learner import AnalyticLearner, ClientRows
+from analytic.logistic import Logistic
+from analytic.partial_labels import PartialLabels
+from analytic.qda import QDA
+from analytic.random_map import RandomMap
+from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
+from analytic.safle import SAFLe
+from analytic.statistics import LABELS
+from analytic.weighted import BALANCED, Weighted, denominator_for
+from analytic_secagg.console.arguments import (
+    Option,
+    Reader,
+    class_weights,
+    numbers,
+    patterns,
+    sets_of_classes,
+    yes_or_no,
+)
+from analytic_secagg.errors import UsageError
+
+DEFAULT_ALPHAS = (1.0, 10.0, 30.0)
+"""Weights of a client's own rows: FedHiP's table II is best at 10 to 30."""
+
+WIDEST = 1024
+"""DeepAFL's own default of d_phi and d_f, for backbone features; narrower rows get less (see ``_deepafl``)."""
+
+AUTHORS_LAW: dict[str, Option] = {"projection": "affine", "input_activation": "tanh"}
+"""Of DeepAFL's maps, as its authors' code has them; ``reproduce-the-papers.md`` has it beside others."""
+
+LAW_OF_MAPS = {"projection", "activation", "input_activation", "input_variance", "block_variance"}
+"""DeepAFL's options that say what its random maps are; a stated one leaves the others as the class has them."""
+
+WIDEST_RANDOM = 2048
+"""Most columns of random features, where none are stated: 15 MB, where 50 000 rows take 7 bytes an entry."""
+
+ABOUT_THRESHOLDS = ("thresholds", "n_bins", "low", "high")
+"""SAFLe's options that say where its buckets end."""
+
+CROSS_VALIDATED: Literal["cv"] = "cv"
+"""The ridge that is chosen by cross-validation."""
+
+Personalise = Callable[[Any, Any, ClientRows, Sequence[float]], list[Any]]
+"""(learner, complete model, a client's own rows, alphas) -> that client's model for each alpha."""
+
+
+class Thresholds(StrEnum):
+    """Where SAFLe's buckets end."""
+
+    QUANTILES = "quantiles"
+    EVEN = "even"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerSettings:
+    """What every learner of a comparison is built from; all of it public.
+
+    Args:
+        n_features: columns of a feature row.
+        n_classes: labels are 0 to n_classes - 1; or columns of real targets.
+        feature_format: fixed-point format of the features; learners with formats of their own take its range. It is not
+            looked at where columns are agreed on.
+        max_rows: rows of all clients together.
+        max_clients: the cohort's size.
+        ridge: penalty of the solve, or ``cv`` for the one that cross-validation over everybody's rows takes.
+        ri_gamma: what each client adds to its Gram's diagonal (AFL's RI process).
+        target_format: ``LABELS``, or the format of real targets. Linear models of these, and of standardised columns,
+            have an intercept unless an option says otherwise; those of labels have none, as in the papers.
+        options: the learner's own parameters by name.
+        agreement: how columns are made alike through a first sum, with real targets; None takes rows as they are.
+    """
+
+    n_features: int
+    n_classes: int
+    feature_format: RowFormat
+    max_rows: int
+    max_clients: int
+    ridge: float | Literal["cv"] = 0.0
+    ri_gamma: float = 0.0
+    target_format: RowFormat = LABELS
+    options: Mapping[str, Option] = field(default_factory=dict)
+    agreement: Agreement | None = None
+
+    @property
+    def highest(self) -> float:
+        """No feature of the format reaches it."""
+        return 2.0**self.feature_format.integer_bits
+
+    def columns(self, n_columns: int, row_format: RowFormat) -> ColumnMap | None:
+        """The exact column of ones beside so many columns, for a model with an intercept; None for one without.
+
+        Raises:
+            UsageError: standardised columns without one, whose means would be lost.
+        """
+        is_centred = self.agreement is Agreement.STANDARDISED
+        if not self.options.get("intercept", is_centred or self.target_format != LABELS):
+            if is_centred:
+                raise UsageError("standardised columns have mean 0 and so need an intercept: leave intercept out")
+            return None
+        return ColumnMap(exponents=(0,) * n_columns, intercept=int(row_format.integer_bits == 0))
+
+    @property
+    def lowest(self) -> float:
+        """No feature of the format lies below it."""
+        return -self.highest if self.feature_format.signed else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerEntry:
+    """A learner as the command line names it.
+
+    Args:
+        name: the name in ``--learner`` and in reports.
+        build: makes it from settings.
+        options: its own parameters, each with what reads it from text.
+        n_sums: how many sums it asks for with given options, which is public.
+        linear_weights: (learner, model) -> weights of features as they are, with the intercepts as a last row, so that
+            they can be compared with a float64 ridge; None where the model is no linear map.
+        personalise: makes a model for each client, where it does that. A client's rows are then split for testing.
+        labels_only: whether it takes no real targets.
+    """
+
+    name: str
+    build: Callable[[LearnerSettings], AnalyticLearner[Any]]
+    options: Mapping[str, Reader] = field(default_factory=dict)
+    n_sums: Callable[[Mapping[str, Option]], int] = lambda options: 1
+    linear_weights: Callable[[Any, Any], FloatMatrix] | None = None
+    personalise: Personalise | None = None
+    labels_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenLearner:
+    """A learner with the options that were asked for.
+
+    Args:
+        entry: the learner.
+        options: its own parameters.
+        label: what reports call it; empty for the learner's name.
+    """
+
+    entry: LearnerEntry
+    options: Mapping[str, Option] = field(default_factory=dict)
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self.label or self.entry.name
+
+    @property
+    def n_sums(self) -> int:
+        """How many sums it asks for."""
+        return self.entry.n_sums(self.options)
+
+    @property
+    def alphas(self) -> tuple[float, ...]:
+        """Weights of a client's own rows in its personal models."""
+        alphas: tuple[float, ...] = self.options.get("alphas", DEFAULT_ALPHAS)
+        return alphas
+
+
+CHOOSING: Mapping[str, Reader] = {
+    "folds": int,
+    "ridges": numbers,
+    "rule": Rule,
+    "criterion": Criterion,
+    "fold_seed": int,
+}
+"""Options of linear learners whose ridge is chosen."""
+
+
+WEIGHING: Mapping[str, Reader] = {"max_weight": int, "class_weights": class_weights, "denominator": int}
+"""Options of every learner, whose rows then have weights of their own or of their class."""
+
+LINEAR_OPTIONS: Mapping[str, Reader] = {"intercept": yes_or_no, "clip": yes_or_no}
+"""Options of linear learners."""
+
+AGREEING: Mapping[str, Reader] = {"headroom": int}
+"""Options of every learner whose columns are agreed on."""
+
+
+def _agreeing(
+    build: Callable[[LearnerSettings], AnalyticLearner[Any]], settings: LearnerSettings
+) -> AnalyticLearner[Any]:
+    """Build a learner, behind an agreement on columns where settings ask for one."""
+    own = {name: value for name, value in settings.options.items() if name in AGREEING}
+    if settings.agreement is None:
+        if own:
+            raise UsageError("headroom is of columns that are agreed on, and their format is stated: leave it out")
+        return build(settings)
+    targets = settings.target_format
+    if targets != LABELS:
+        targets = agreed_format(settings.max_rows, most=TARGET_BITS)
+    rest = {name: value for name, value in settings.options.items() if name not in AGREEING}
+    row_format = agreed_format(settings.max_rows)
+    alike = replace(settings, feature_format=row_format, target_format=targets, options=rest)
+    return Agreed(learner=build(alike), agreement=settings.agreement, **own)
+
+
+def _weighing(build: Callable[[LearnerSettings], AnalyticLearner[Any]]) -> Callable[[LearnerSettings], Any]:
+    """Build a learner, agreed on and of weighted rows where settings say so; their ``max_rows`` are rows alone."""
+
+    def built(settings: LearnerSettings) -> AnalyticLearner[Any]:
+        own = {name: value for name, value in settings.options.items() if name in WEIGHING}
+        if not own:
+            return _agreeing(build, settings)
+        classes = own.get("class_weights", ())
+        if classes == BALANCED:
+            own = {"denominator": denominator_for(settings.n_classes)} | own
+        heaviest = own.get("denominator", 1) if classes == BALANCED else max(classes, default=1)
+        rest = {name: value for name, value in settings.options.items() if name not in WEIGHING}
+        most = settings.max_rows * own.get("max_weight", 1) * max(1, heaviest)
+        return Weighted(learner=_agreeing(build, replace(settings, options=rest, max_rows=most)), **own)
+
+    return built
+
+
+def _afl(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    return _labelled(AFL(**_linear_parameters(settings)), settings)
+
+
+def _labelled(learner: AFL, settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """The learner of rows that are labelled for some classes only, where an option names the patterns."""
+    if "patterns" not in settings.options:
+        return _chosen(learner, settings)
+    if settings.ridge == CROSS_VALIDATED:
+        raise UsageError("the ridge of partial labels does not follow from sums of folds: state it")
+    return PartialLabels(learner=learner, patterns=sets_of_classes(settings.options["patterns"]))
+
+
+def _fedhip(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    wrong = [alpha for alpha in settings.options.get("alphas", ()) if not 0 <= alpha <= LARGEST_ALPHA]
+    if wrong:  # said here, before any sum, and not by the first client that personalises
+        raise UsageError(f"alphas of fedhip must be numbers from 0 to 2^52, not {wrong[0]:g}")
+    return _chosen(FedHiP(**_linear_parameters(settings)), settings)
+
+
+def _chosen(learner: AFL, settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """The learner itself, or with a ridge chosen by cross-validation where that is asked for."""
+    own = {name: value for name, value in settings.options.items() if name in CHOOSING}
+    if settings.ridge != CROSS_VALIDATED:
+        if own:
+            raise UsageError(
+                f"{', '.join(own)} of {learner.name} says how a ridge is chosen, and it is {settings.ridge:g}: set "
+                f"the ridge to {CROSS_VALIDATED}, or leave the option out"
+            )
+        return learner
+    if settings.ri_gamma:
+        raise UsageError(
+            f"{CROSS_VALIDATED} has no RI process, which would stand in each fold's sum: leave --ri out, or state the "
+            "ridge"
+        )
+    names = {"folds": "n_folds", "fold_seed": "seed"}
+    return Chosen(learner=learner, **{names.get(name, name): value for name, value in own.items()})
+
+
+def _stated_ridge(name: str, settings: LearnerSettings) -> float:
+    if settings.ridge == CROSS_VALIDATED:
+        raise UsageError(f"the ridge of {name} does not follow from sums of folds: state it; afl and fedhip choose one")
+    return float(settings.ridge)
+
+
+def _n_sums(options: Mapping[str, Option]) -> int:
+    return _balancing(options) + (options.get("criterion") is Criterion.CLASSES)
+
+
+def _balancing(options: Mapping[str, Option]) -> int:
+    """One, and one more where class weights follow from a first sum."""
+    return 1 + (options.get("class_weights") == BALANCED)
+
+
+def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
+    return {
+        "n_features": settings.n_features,
+        "n_targets": settings.n_classes,
+        "feature_format": settings.feature_format,
+        "max_rows": settings.max_rows,
+        "max_clients": settings.max_clients,
+        "ridge": 0.0 if settings.ridge == CROSS_VALIDATED else settings.ridge,
+        "ri_gamma": settings.ri_gamma,
+        "target_format": settings.target_format,
+        "columns": settings.columns(settings.n_features, settings.feature_format),
+        "clip": settings.options.get("clip", False),
+    }
+
+
+def _linear_weights(whole: AFL | Chosen | Weighted | Agreed, found: Any) -> FloatMatrix:
+    learner, model = settled(whole, found)
+    if learner.columns is None:
+        weights: FloatMatrix = model.weights
+        return weights
+    matrix, intercepts = learner.columns.own_units(model.weights)
+    return np.vstack([matrix, intercepts]) if learner.fit_intercept else matrix
+
+
+def _personalise(
+    learner: FedHiP | Chosen | Weighted, model: Any, rows: ClientRows, alphas: Sequence[float]
+) -> list[Any]:
+    return learner.personalise(model, rows, alphas)
+
+
+def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """Random features and their sum. Left out, d_phi is four times the features up to a power of two, at most 2048.
+
+    Features end where a stated format does. Without one that of relu is proven, and a sine's is Q0.7.
+    """
+    apart = {"patterns", *LINEAR_OPTIONS, *CHOOSING}
+    options = {name: value for name, value in settings.options.items() if name not in apart}
+    bits, stated = options.pop("row_bits", 16), options.pop("format", None)
+    own = {"projection": "nin"}
+    if options.get("activation") == "sine":
+        own, stated = {"projection": "fourier"}, stated or RowFormat(integer_bits=0, fraction_bits=7)
+    lift = RandomMap(
+        n_features=settings.n_features,
+        n_columns=options.pop("d_phi", min(WIDEST_RANDOM, 1 << (4 * settings.n_features - 1).bit_length())),
+        feature_bound=settings.highest,
+        **(own | options),
+    )
+    if stated is None:
+        lift = lift.with_bits(bits)
+    else:
+        lift = replace(lift, fraction_bits=stated.fraction_bits, limit=stated.range[1])
+    row_format = stated or lift.row_format
+    own_columns = settings.columns(lift.n_columns, row_format)
+    learner = AFL(lift=lift, **_linear_parameters(settings) | {"feature_format": row_format, "columns": own_columns})
+    return _labelled(learner, settings)
+
+
+def _logistic(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """Softmax rounds from AFL; with d_phi columns of random features in place of the rows where that is stated."""
+    if settings.ri_gamma or settings.target_format != LABELS:
+        raise UsageError("logistic has no RI process, and is for class labels: leave --ri out, or take afl")
+    own = {name: value for name, value in settings.options.items() if name in ROUNDS}
+    rest = {name: value for name, value in settings.options.items() if name not in ROUNDS}
+    start = replace(settings, ridge=_stated_ridge("logistic", settings), options=rest)
+    learner: Any = _random(start) if "d_phi" in rest else _afl(start)
+    return Logistic(learner=learner, **own)
+
+
+def _lda(settings: LearnerSettings, name: str = "lda") -> LDA:
+    """LDA, whose columns have an intercept; of d_phi columns of random features where that is stated."""
+    if settings.target_format != LABELS:
+        raise UsageError(f"{name} is for class labels: leave it out, or take afl")
+    ridge, options = _stated_ridge(name, settings), dict(settings.options)
+    start = replace(settings, ridge=ridge, options=options | {"intercept": True})
+    whole: Any = _random(start) if "d_phi" in options else _afl(start)
+    return LDA(**{one.name: getattr(whole, one.name) for one in fields(whole)})
+
+
+def _qda(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    own = {name: value for name, value in settings.options.items() if name == "shrinkage"}
+    rest = {name: value for name, value in settings.options.items() if name != "shrinkage"}
+    whole = _lda(replace(settings, options=rest), "qda")
+    return QDA(**{one.name: getattr(whole, one.name) for one in fields(whole)}, **own)
+
+
+def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """DeepAFL whose d_phi and d_f are, when left out, twice the features rounded up to a power of two, at most 1024.
+
+    Where nothing is said of the law of its maps, it is that of its authors' code.
+    """
+    if settings.ri_gamma:
+        raise UsageError("deepafl has no RI process, so --ri must stay 0; its own penalty is --option gamma=0.01")
+    width = min(WIDEST, 1 << (2 * settings.n_features - 1).bit_length())
+    own: dict[str, Option] = {"feature_bound": settings.highest, "d_phi": width, "d_f": width}
+    if not LAW_OF_MAPS & settings.options.keys():
+        own |= AUTHORS_LAW
+    return DeepAFL(
+        n_features=settings.n_features,
+        n_targets=settings.n_classes,
+        target_format=settings.target_format,
+        max_rows=settings.max_rows,
+        ridge=_stated_ridge("deepafl", settings),
+        **(own | dict(settings.options)),
+    )
+
+
+def _sums_a_layer(options: Mapping[str, Option]) -> int:
+    return 1 if options.get("ablation") == "no-transform" else 2
+
+
+def _safle(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    """SAFLe with thresholds at the quantiles of all rows, from a first sum of histograms, or evenly from low to high.
+
+    Low and high are the ends of the range that the format of features has, where no option sets them.
+    """
+    if not float(settings.ri_gamma).is_integer():
+        raise UsageError(f"safle sums counts, so --ri must be a whole number, not {settings.ri_gamma:g}")
+    own = {name: value for name, value in settings.options.items() if name not in ABOUT_THRESHOLDS}
+    return SAFLe(
+        n_features=settings.n_features,
+        n_classes=settings.n_classes,
+        real_format=None if settings.target_format == LABELS else settings.target_format,
+        max_rows=settings.max_rows,
+        max_clients=settings.max_clients,
+        thresholds=_thresholds(settings),
+        ridge=_stated_ridge("safle", settings),
+        ri_gamma=int(settings.ri_gamma),
+        **own,
+    )
+
+
+def _thresholds(settings: LearnerSettings) -> FixedThresholds | QuantileThresholds:
+    options = settings.options
+    low, high = options.get("low", settings.lowest), options.get("high", settings.highest)
+    if _needs_histograms(options):
+        return QuantileThresholds(low=low, high=high, n_bins=options.get("n_bins", 1024))
+    bucketing = Bucketing(
+        encoding=options.get("encoding", Encoding.BINARY_OVERLAPPING), n_buckets=options.get("n_buckets", 8)
+    )
+    return FixedThresholds.evenly(low, high, bucketing.n_thresholds)
+
+
+def _needs_histograms(options: Mapping[str, Option]) -> bool:
+    return options.get("thresholds", Thresholds.QUANTILES) is Thresholds.QUANTILES
+
+
+ROUNDS: Mapping[str, Reader] = {"n_rounds": int, "step": float, "scale": float}
+"""Options of softmax rounds."""
+
+LEARNERS: Mapping[str, LearnerEntry] = {
+    entry.name: entry
+    for entry in (
+        LearnerEntry(
+            name="afl",
+            build=_weighing(_afl),
+            options={**LINEAR_OPTIONS, **CHOOSING, **WEIGHING, **AGREEING, "patterns": patterns},
+            n_sums=_n_sums,
+            linear_weights=_linear_weights,
+        ),
+        LearnerEntry(
+            name="fedhip",
+            build=_weighing(_fedhip),
+            options={"alphas": numbers, **LINEAR_OPTIONS, **CHOOSING, **WEIGHING, **AGREEING},
+            n_sums=_n_sums,
+            linear_weights=_linear_weights,
+            personalise=_personalise,
+        ),
+        LearnerEntry(
+            name="random",
+            build=_weighing(_random),
+            options={
+                "d_phi": int,
+                "activation": str,
+                "projection": str,
+                "variance": float,
+                "seed": int,
+                "row_bits": int,
+                "format": RowFormat.parse,
+                **LINEAR_OPTIONS,
+                **CHOOSING,
+                **WEIGHING,
+                **AGREEING,
+                "patterns": patterns,
+            },
+            n_sums=_n_sums,
+        ),
+        LearnerEntry(
+            name="logistic",
+            build=_weighing(_logistic),
+            options={**ROUNDS, "d_phi": int, **LINEAR_OPTIONS, **WEIGHING, **AGREEING},
+            n_sums=lambda options: int(options.get("n_rounds", 5)) + _balancing(options),
+            labels_only=True,
+        ),
+        LearnerEntry(
+            name="lda",
+            build=_weighing(_lda),
+            options={"d_phi": int, "clip": yes_or_no, **WEIGHING, **AGREEING},
+            n_sums=_balancing,
+            labels_only=True,
+        ),
+        LearnerEntry(
+            name="qda",
+            build=_weighing(_qda),
+            options={"shrinkage": float, "clip": yes_or_no, **WEIGHING, **AGREEING},
+            n_sums=_balancing,
+            labels_only=True,
+        ),
+        LearnerEntry(
+            name="deepafl",
+            build=_weighing(_deepafl),
+            options={
+                "n_layers": int,
+                "d_phi": int,
+                "d_f": int,
+                "gamma": float,
+                "activation": str,
+                "projection": str,
+                "seed": int,
+                "input_activation": str,
+                "input_variance": float,
+                "block_variance": float,
+                "ablation": str,
+                "fed_by_first": yes_or_no,
+                "feature_bound": float,
+                "row_bits": int,
+                "headroom_bits": int,
+                "clip": yes_or_no,
+                **WEIGHING,
+                **AGREEING,
+            },
+            n_sums=lambda options: int(options.get("n_layers", 5)) * _sums_a_layer(options) + _balancing(options),
+        ),
+        LearnerEntry(
+            name="safle",
+            build=_weighing(_safle),
+            options={
+                "n_buckets": int,
+                "group_size": int,
+                "encoding": Encoding,
+                "thresholds": Thresholds,
+                "n_bins": int,
+                "low": float,
+                "high": float,
+                "seed": int,
+                **WEIGHING,
+                **AGREEING,
+            },
+            n_sums=lambda options: _balancing(options) + _needs_histograms(options),
+        ),
+    )
+}
+"""Every learner by name."""

@@ -1,0 +1,177 @@
+"""A trial's parties as processes of this host: they are started, killed, started again, and asked for runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+from analytic_secagg.certificates import Authority
+from analytic_secagg.errors import UsageError
+from analytic_secagg.server.run_settings import template_settings
+from analytic_secagg.site.errors import DeploymentError
+from analytic_secagg.site.key_files import write_new
+from analytic_secagg.trial import Trial
+
+SERVER = "server"
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_PATIENCE_SECONDS = 20.0
+
+
+class LocalDeployment:
+    """The server and every site of a trial, each a process with a log of its own; all end with this one.
+
+    Args:
+        trial: where they lie; its folder gets ``tls`` folders and logs.
+        pace_seconds: the server waits so long before each exchange, for people who watch.
+
+    Raises:
+        DeploymentError: the server does not start.
+    """
+
+    def __init__(self, trial: Trial, *, pace_seconds: float = 0.0) -> None:
+        self.trial = trial
+        self.hosts = sorted(path.parent.name for path in trial.folder.glob("*-*/site.toml"))
+        """The names of all but the server."""
+        self._liars: set[str] = set()
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        _write_tls(trial.folder, self.hosts)
+        try:
+            server = self._start(SERVER, "analytic_secagg.local.server", str(pace_seconds))
+            assert server.stdout is not None, "it is a pipe"
+            self._port = server.stdout.readline().strip()
+            if not self._port:
+                raise DeploymentError(f"the server must print its port and did not; read {self.log(SERVER)}")
+            for host in self.hosts:
+                self.start(host)
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, host: str, *, lies: bool = False) -> None:
+        """Start a party's process, in the place of one that runs.
+
+        Args:
+            host: whose.
+            lies: whether a helper says sums that are wrong.
+        """
+        self.kill(host)
+        (self._liars.add if lies else self._liars.discard)(host)
+        self._start(host, f"analytic_secagg.local.{'liar' if lies else 'node'}", self._port)
+
+    def kill(self, host: str) -> None:
+        """End a party's process as a power cut would.
+
+        Raises:
+            UsageError: there is no such party.
+        """
+        if host not in self.hosts:
+            raise UsageError(f"there is no {host}; it is one of {', '.join(self.hosts)}")
+        if host in self._processes:
+            self._processes[host].kill()
+            self._end(host)
+
+    def process(self, name: str) -> int | None:
+        """The number of a party's process; None if it does not run."""
+        process = self._processes.get(name)
+        return process.pid if process is not None and process.poll() is None else None
+
+    def lies(self, host: str) -> bool:
+        """Whether it was told to lie."""
+        return host in self._liars
+
+    def log(self, name: str) -> Path:
+        """Where a party's own log is."""
+        return self.trial.folder / f"{name}.log"
+
+    def order(self, run: str, **settings: Any) -> None:
+        """Ask the server for a run over whoever runs now.
+
+        Args:
+            run: its name, of a folder beside the server's models.
+            settings: see ``RunSettings``; what is not said is as in the app's template.
+        """
+        nodes = sum(self.process(host) is not None for host in self.hosts)
+        said = (
+            template_settings() | {"nodes": nodes} | {name.replace("_", "-"): value for name, value in settings.items()}
+        )
+        server = self._processes[SERVER]
+        assert server.stdin is not None, "it is a pipe"
+        with suppress(BrokenPipeError):  # wait() tells that it is gone
+            server.stdin.write(json.dumps({"run": run, "settings": said}) + "\n")
+            server.stdin.flush()
+
+    def wait(self) -> tuple[str, str] | None:
+        """Wait for the end of the run that was ordered: why it failed (a kind and a reason), None if it did not.
+
+        Raises:
+            DeploymentError: the server is gone.
+        """
+        server = self._processes[SERVER]
+        assert server.stdout is not None, "it is a pipe"
+        if not (line := server.stdout.readline()):
+            raise DeploymentError(f"the server ended during the run; read {self.log(SERVER)}")
+        error = json.loads(line)["error"]
+        return None if error is None else (error[0], error[1])
+
+    def output(self, run: str) -> Path:
+        """Where a run leaves what it ends in."""
+        return self.trial.folder / SERVER / "models" / run
+
+    def close(self) -> None:
+        """Let all processes end; kill who does not."""
+        for process in self._processes.values():
+            if process.stdin is not None:
+                with suppress(BrokenPipeError):  # what was written to a process that was killed
+                    process.stdin.close()
+        for name, process in list(self._processes.items()):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_PATIENCE_SECONDS)
+            process.kill()
+            self._end(name)
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close."""
+        self.close()
+
+    def _start(self, name: str, module: str, argument: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", module, str(self.trial.folder / name), argument]
+        with self.log(name).open("a") as log:
+            self._processes[name] = subprocess.Popen(  # noqa: S603  (our own modules and folders)
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if name == SERVER else subprocess.DEVNULL,
+                stderr=log,
+                env=os.environ | ONE_THREAD,
+                text=True,
+                start_new_session=True,  # Ctrl-C is for the parent, which closes them in order
+            )
+        return self._processes[name]
+
+    def _end(self, name: str) -> None:
+        process = self._processes.pop(name)
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def _write_tls(folder: Path, hosts: list[str]) -> None:
+    """Each party's certificate, by an authority that nobody has afterwards; a node's names its number."""
+    authority = Authority()
+    for name in (SERVER, *hosts):
+        of = ("localhost", "127.0.0.1") if name == SERVER else (name.rpartition("-")[2],)
+        certificate, key = authority.issue(*of)
+        tls = folder / name / "tls"
+        tls.mkdir(mode=0o700)
+        (tls / "ca.crt").write_bytes(authority.certificate)
+        (tls / "own.crt").write_bytes(certificate)
+        write_new(tls / "own.key", key)

@@ -1,0 +1,55 @@
+"""Frames on a stream: a length, then parts. What the parts say is this library's own and opaque here."""
+
+from __future__ import annotations
+
+import socket
+
+from analytic_secagg.site.errors import WireError
+from secagg.encoding import length_prefixed, split_parts
+
+_SIZE_BYTES = 8
+MAX_BYTES = 1 << 26
+"""Of one frame. Here are the bundled examples' rows, whose vectors take kilobytes; a few megabytes are the largest
+message of any mode, the key holder's context."""
+
+HOST = "127.0.0.1"
+"""Where the server listens and nodes look for it: by its address, since a name may lead elsewhere."""
+
+
+def send_frame(connection: socket.socket, *parts: bytes) -> None:
+    """Send these parts as one frame.
+
+    Raises:
+        OSError: the other side is gone.
+    """
+    content = length_prefixed(*parts)
+    connection.sendall(len(content).to_bytes(_SIZE_BYTES, "big") + content)
+
+
+def receive_frame(connection: socket.socket, n_parts: int) -> list[bytes]:
+    """Return the parts of the next frame.
+
+    Raises:
+        OSError: the other side is gone.
+        WireError: it sent no frame of so many parts.
+    """
+    size = int.from_bytes(_exactly(connection, _SIZE_BYTES), "big")
+    if size > MAX_BYTES:
+        raise WireError(f"a frame has at most {MAX_BYTES} bytes, and one of {size} is announced")
+    try:
+        parts = split_parts(_exactly(connection, size))
+    except ValueError as error:
+        raise WireError("this frame does not come apart; both sides need the same version") from error
+    if len(parts) != n_parts:
+        raise WireError(f"a frame of {n_parts} parts is due, not of {len(parts)}; both sides need the same version")
+    return parts
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    content = bytearray()
+    while len(content) < size:
+        piece = connection.recv(min(size - len(content), 1 << 20))
+        if not piece:
+            raise ConnectionError("the other side closed the connection")
+        content += piece
+    return bytes(content)

@@ -1,0 +1,22 @@
+"""A helper whose keys an adversary has: it says sums of masks that are not the sums. For demonstrations alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from analytic_secagg.local.node import main
+from secagg.committee.helper import CommitteeHelper
+
+_true_sum = CommitteeHelper._sum
+
+
+def _false_sum(helper: CommitteeHelper, place: int) -> bytes:
+    """One bit is another, in what it commits to and in what it sends."""
+    true = _true_sum(helper, place)
+    return bytes([true[0] ^ 1]) + true[1:]
+
+
+if __name__ == "__main__":
+    CommitteeHelper._sum = _false_sum  # type: ignore[method-assign, assignment]
+    main(Path(sys.argv[1]), int(sys.argv[2]))

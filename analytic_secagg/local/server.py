@@ -1,0 +1,204 @@
+"""The server as a process: nodes connect to it over TLS, and each order on its standard input is one run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import queue
+import select
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analytic.errors import AnalyticError
+from analytic_secagg.errors import FederationError
+from analytic_secagg.local.frames import HOST, receive_frame, send_frame
+from analytic_secagg.server.exchange import Lost, NodeId
+from analytic_secagg.server.server_file import ServerFile
+from analytic_secagg.server.training import train
+from analytic_secagg.site.errors import REASONS, Refusal, WireError
+from secagg.errors import SecureSumError
+
+_HANDSHAKE_SECONDS = 10.0
+_IDLE_SECONDS = 0.1
+
+GONE = "its connection ended"
+_GONE = Lost(GONE, may_return=True)
+
+_Letter = tuple[str, str, bytes]
+"""A ticket, a kind and a content."""
+
+
+class SocketTransport:
+    """Nodes that hold a connection (``analytic_secagg.server.exchange.Transport``), one thread each.
+
+    A node is who its certificate names, and the newest connection of a name counts.
+
+    Args:
+        tls: the server's certificate, and the authority that nodes' certificates are of.
+        pace_seconds: waits so long before each exchange, for people who watch.
+    """
+
+    def __init__(self, tls: ssl.SSLContext, *, pace_seconds: float = 0.0) -> None:
+        self._tls, self._pace_seconds = tls, pace_seconds
+        self._listening = socket.create_server((HOST, 0))
+        self.port: int = self._listening.getsockname()[1]
+        self._lock = threading.Lock()
+        self._connected: dict[NodeId, tuple[queue.SimpleQueue[_Letter], ssl.SSLSocket]] = {}
+        self._number, self._open = 0, set[str]()
+        self._answers: dict[str, bytes | Lost] = {}
+        self._tickets = itertools.count(1)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def nodes(self) -> list[NodeId]:
+        """Return whose connections stand: one that its node has closed does not, whether its thread saw that or not."""
+        with self._lock:
+            return [node for node, (_, connection) in self._connected.items() if _stands(connection)]
+
+    def send(self, kind: str, contents: Mapping[NodeId, bytes], *, seconds: float, number: int) -> dict[str, NodeId]:
+        """Hand each connected node its letter; its thread sends it. What is late for earlier exchanges is dropped."""
+        time.sleep(self._pace_seconds)
+        taken = {}
+        with self._lock:
+            if number != self._number:
+                self._number, self._open, self._answers = number, set(), {}
+            for node in contents.keys() & self._connected.keys():
+                ticket = str(next(self._tickets))
+                taken[ticket] = node
+                self._open.add(ticket)  # before the letter: a node's thread drops one whose ticket is not open
+                self._connected[node][0].put((ticket, kind, contents[node]))
+        return taken
+
+    def receive(self, ticket: str) -> bytes | Lost | None:
+        """Return what came back, or that nothing will."""
+        return self._answers.pop(ticket, None)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                raw, _ = self._listening.accept()
+            except OSError:  # no descriptor is free while strangers hold connections, each for one handshake at most
+                time.sleep(_IDLE_SECONDS)
+                continue
+            threading.Thread(target=self._attend, args=(raw,), daemon=True).start()
+
+    def _attend(self, raw: socket.socket) -> None:
+        """One connection from its handshake to its end."""
+        raw.settimeout(_HANDSHAKE_SECONDS)
+        letters: queue.SimpleQueue[_Letter] = queue.SimpleQueue()
+        node = None
+        try:
+            with self._tls.wrap_socket(raw, server_side=True) as connection:
+                connection.settimeout(None)
+                node = _name_of(connection)
+                with self._lock:
+                    self._connected[node] = letters, connection
+                while (letter := self._next(node, letters, connection)) is not None:
+                    self._deliver(letter, connection)
+        except (OSError, WireError, ValueError):
+            pass  # a stranger, or a node that is gone
+        finally:
+            with self._lock:
+                if node is not None and self._is_newest(node, letters):
+                    del self._connected[node]
+            while not letters.empty():  # nobody puts one there any more
+                self._settle(letters.get()[0], _GONE)
+
+    def _next(self, node: NodeId, letters: queue.SimpleQueue[_Letter], connection: ssl.SSLSocket) -> _Letter | None:
+        """The next letter; None once the node closed the connection, which speaks only when it is spoken to."""
+        while True:
+            try:
+                return letters.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                has_spoken = connection.pending() or select.select([connection], [], [], 0)[0]
+                if has_spoken or not self._is_newest(node, letters):
+                    return None
+
+    def _is_newest(self, node: NodeId, letters: queue.SimpleQueue[_Letter]) -> bool:
+        """Whether this is how the node is spoken to; no newer connection of its name stands in the place."""
+        return self._connected.get(node, (None,))[0] is letters
+
+    def _deliver(self, letter: _Letter, connection: ssl.SSLSocket) -> None:
+        ticket, kind, content = letter
+        if ticket not in self._open:
+            return  # its exchange closed while this node was busy
+        try:
+            send_frame(connection, ticket.encode(), kind.encode(), content)
+            answered, refusal, answer = receive_frame(connection, 3)
+            if answered != ticket.encode():
+                raise WireError("a node answers what it was asked")
+            self._settle(ticket, Lost(REASONS[Refusal(int(refusal))]) if refusal else answer)
+        except (OSError, WireError, ValueError) as error:
+            self._settle(ticket, _GONE)
+            raise ConnectionError from error
+
+    def _settle(self, ticket: str, answer: bytes | Lost) -> None:
+        """Keep an answer, unless its exchange is closed."""
+        with self._lock:
+            if ticket in self._open:
+                self._open.discard(ticket)
+                self._answers[ticket] = answer
+
+
+def _stands(connection: ssl.SSLSocket) -> bool:
+    """Whether its other end is open, as far as this host knows; nothing is read."""
+    try:
+        with socket.socket(fileno=os.dup(connection.fileno())) as raw:
+            return raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def _name_of(connection: ssl.SSLSocket) -> NodeId:
+    """The number that a node's certificate names."""
+    certificate: Any = connection.getpeercert()
+    return int(dict(pair for (pair,) in certificate["subject"])["commonName"])
+
+
+def server_tls(folder: Path) -> ssl.SSLContext:
+    """Return the server's side of TLS 1.3 with certificates of both sides, from the three files in its folder."""
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.crt")
+    tls.minimum_version, tls.verify_mode = ssl.TLSVersion.TLSv1_3, ssl.CERT_REQUIRED
+    tls.num_tickets = 0  # nodes are not spoken to but by letters
+    tls.load_cert_chain(folder / "own.crt", folder / "own.key")
+    return tls
+
+
+def _doze(seconds: float) -> None:
+    """Wait a fraction: on one host answers come sooner than an exchange expects."""
+    time.sleep(seconds / 5)
+
+
+def main(folder: Path, pace_seconds: float) -> None:
+    """Print the port, then obey orders until the input ends: a line of JSON with the run's name and settings each.
+
+    After each run a line says how it ended: ``{"run": ..., "error": null or [kind, reason]}``.
+
+    Args:
+        folder: of the server: ``server.toml``, and ``tls`` with its certificate, key and the authority's certificate.
+        pace_seconds: see ``SocketTransport``.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    server = ServerFile.read(folder / "server.toml")
+    transport = SocketTransport(server_tls(folder / "tls"), pace_seconds=pace_seconds)
+    print(transport.port, flush=True)
+    for line in sys.stdin:
+        order, error = json.loads(line), None
+        try:
+            train(order["settings"], server, transport, server.output / order["run"], sleep=_doze)
+        except (FederationError, AnalyticError, SecureSumError) as raised:
+            error = [type(raised).__name__, str(raised)]
+        print(json.dumps({"run": order["run"], "error": error}), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]))

@@ -1,0 +1,430 @@
+"""The privacy modes: how each makes its sums, which parties it needs beside clients, and what must be installed for it.
+
+One registry for comparisons, the audit, sites and engines. A further mode is one ``register`` away from all of them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from itertools import count, islice
+from typing import Any, Protocol
+
+from analytic_secagg.errors import UsageError
+from analytic_secagg.sum_setup import SumSetup
+from secagg import (
+    Assumptions,
+    CommitteeSum,
+    Guarantee,
+    InOneProcess,
+    Layout,
+    MaskedSum,
+    PartyId,
+    PartySecrets,
+    PlainSum,
+    SumProtocol,
+    new_session_id,
+    os_entropy,
+    seed_of_beacon,
+)
+from secagg.beacon import BEACON_BYTES
+from secagg.carriers import Encrypted, EncryptionParameters, choose_parameters, generate_contexts, sign_context
+from secagg.carriers.parameters import Scheme
+from secagg.committee import SealingKey
+from secagg.config import SERVER
+from secagg.errors import ConfigurationError
+from secagg.masked.series import MaskedSeries
+from secagg.masked.series_in_one_process import SeriesInOneProcess
+from secagg.primitives.boxes import BoxKey
+from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelperRole:
+    """What parties a mode needs beside clients and server.
+
+    Args:
+        name: in words, and with underscores the table of a site's file.
+        table: the table of the roster that lists them, each with the Ed25519 key that it signs with.
+        in_simulation: how many of them a simulation has.
+        at_most: how many a roster may list; None for any number.
+        has_epochs: whether what one announces, the key that things are sealed to, serves all sums of an epoch and is
+            then erased (``secagg.committee.SealingKey``); else each sum has an announcement of its own.
+    """
+
+    name: str
+    table: str
+    in_simulation: int = 1
+    at_most: int | None = None
+    has_epochs: bool = False
+
+    @property
+    def section(self) -> str:
+        """The table of a site's file that says that the site has this role."""
+        return self.name.replace(" ", "_")
+
+
+class Sums(Protocol):
+    """The sums of one run, in the order in which its learner asks for them."""
+
+    def next_sum(self, layout: Layout, context: bytes) -> InOneProcess:
+        """Return all parties of the next sum; ``context`` is a digest of all that its clients hold."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    """One way to add vectors, as the command line names it.
+
+    Args:
+        name: the name in ``--modes``, in policies, in a run's settings and in reports.
+        make: builds one sum from what all parties agree on.
+        helper: the parties that it needs beside clients and server.
+        make_series: builds sums that carry each other's set-up, so that a client sends nothing before its vector from
+            the second on; None where every sum stands alone anyway.
+        announce: what a helper says to everybody before the sum, from its own secrets, and what it alone knows from
+            then on; None where helpers say nothing.
+        requires: a module that must be importable, of the optional dependencies.
+        extra: the extra that installs it.
+        corrupt_helpers: in simulations, how many of its helpers may collude with the server; None for all but one.
+        promised: in simulations, what cohorts of more than 100 clients are promised to be.
+    """
+
+    name: str
+    make: Callable[[SumSetup], SumProtocol]
+    helper: HelperRole | None = None
+    make_series: Callable[[SumSetup], MaskedSeries] | None = None
+    announce: Callable[[SumSetup, PartySecrets], tuple[bytes, PartySecrets]] | None = None
+    requires: str | None = None
+    extra: str | None = None
+    corrupt_helpers: int | None = None
+    promised: Assumptions = field(default_factory=Assumptions)
+
+    @property
+    def options(self) -> Mapping[str, Callable[[str], int]]:
+        """What simulations may choose: how many helpers, where it takes any number, and how many may be corrupt."""
+        takes_any = self.helper is not None and self.helper.at_most is None
+        return {"helpers": int, "corrupt": int} if takes_any else {}
+
+    def with_options(self, *, helpers: int | None = None, corrupt: int | None = None) -> Mode:
+        """Return the same mode with other helpers in simulations.
+
+        Raises:
+            UsageError: no committee of so many has so many corrupt ones.
+        """
+        if self.helper is None or (helpers, corrupt) == (None, None):
+            return self
+        n_helpers = self.helper.in_simulation if helpers is None else helpers
+        if n_helpers < 1 or not 0 <= (n_helpers - 1 if corrupt is None else corrupt) < n_helpers:
+            raise UsageError(
+                f"a committee has at least 1 helper, and 0 to all but one are corrupt; not {n_helpers} and {corrupt}"
+            )
+        return replace(self, helper=replace(self.helper, in_simulation=n_helpers), corrupt_helpers=corrupt)
+
+    @property
+    def installed(self) -> bool:
+        """Whether its optional dependency is there."""
+        return self.requires is None or importlib.util.find_spec(self.requires) is not None
+
+    @property
+    def missing_extra(self) -> str:
+        """What to install before this host can take part; empty if everything is there."""
+        return "" if self.installed else f"pip install 'analytic-secagg[{self.extra}]'"
+
+    def series(self, setup: SumSetup) -> MaskedSeries:
+        """Return what all sums of a series share.
+
+        Raises:
+            secagg.errors.ConfigurationError: sums of this mode stand by themselves.
+        """
+        if self.make_series is None:
+            raise ConfigurationError(f"sums of the mode {self.name} stand by themselves; there is no series of them")
+        return self.make_series(setup)
+
+    def in_one_process(
+        self,
+        *,
+        layout: Layout,
+        clients: tuple[PartyId, ...],
+        session_id: bytes,
+        context: bytes = b"",
+        identity_of: Callable[[PartyId], IdentityKey] | None = None,
+    ) -> InOneProcess:
+        """Return all parties of one sum, with helpers whose keys are fresh: for simulations.
+
+        Args:
+            layout, clients, session_id, context: of the sum.
+            identity_of: each party's key, where they sign what they say; None where nobody does.
+
+        Raises:
+            secagg.errors.ConfigurationError: this mode cannot serve such a cohort.
+        """
+        setup = SumSetup(
+            layout=layout,
+            clients=clients,
+            session_id=session_id,
+            context=context,
+            corrupt_helpers=self.corrupt_helpers,
+            **self._promised_to(clients),
+        )
+        secrets: dict[PartyId, PartySecrets] = {}
+        helpers: dict[PartyId, PartySecrets] = {}
+        if identity_of is not None:
+            secrets = _with_identities((SERVER, *clients), identity_of)
+            public = _public_of(secrets)
+            setup = replace(setup, server_key=public.pop(SERVER), client_keys=public)
+        if self.helper is not None:
+            free = (number for number in count(1) if number not in clients)
+            helpers = _with_identities(islice(free, self.helper.in_simulation), identity_of or fresh_identity)
+            setup = replace(setup, helper_keys=_public_of(helpers))
+        if self.announce is not None:
+            said = {party: self.announce(setup, own) for party, own in helpers.items()}
+            helpers = {party: own for party, (_, own) in said.items()}
+            setup = replace(setup, announced={party: announcement for party, (announcement, _) in said.items()})
+        return InOneProcess(protocol=self.make(setup), secrets=secrets | helpers)
+
+    def sums(self, clients: tuple[PartyId, ...], *, in_series: bool = False) -> Sums:
+        """Return the sums of one run: a series where asked and where there is one, else each in a session of its own.
+
+        Who drops out of a series stays out until a new one begins.
+        """
+        if in_series and self.make_series is not None:
+            promised = self._promised_to(clients)
+            setup = SumSetup(layout=PROBE, clients=clients, session_id=new_session_id(), **promised)
+            return SeriesInOneProcess(self.make_series(setup))
+        return _SeparateSums(self, clients)
+
+    def _promised_to(self, clients: tuple[PartyId, ...]) -> dict[str, Any]:
+        """What larger cohorts are promised to be, so that their masks are on a sparse graph that is planned for it."""
+        if len(clients) <= LARGEST_COMPLETE:
+            return {}
+        promised = self.promised
+        return {"corruption": promised.corruption, "dropout": promised.dropout, "beacon": os_entropy(BEACON_BYTES)}
+
+    def guarantee(self, clients: tuple[PartyId, ...]) -> Guarantee:
+        """Return what a simulated sum of such a cohort promises.
+
+        Raises:
+            secagg.errors.ConfigurationError: this mode cannot serve such a cohort at all.
+        """
+        return _guarantee(self, clients)
+
+    def explain(self, layout: Layout, clients: tuple[PartyId, ...]) -> str:
+        """Return what a sum of this mode guarantees and costs, in its protocol's own words."""
+        session_id = new_session_id()
+        parties = self.in_one_process(layout=layout, clients=clients, session_id=session_id, context=b"explain")
+        return parties.protocol.explain()
+
+
+@dataclass(frozen=True, slots=True)
+class _SeparateSums:
+    """Each sum in a session of its own."""
+
+    mode: Mode
+    clients: tuple[PartyId, ...]
+
+    def next_sum(self, layout: Layout, context: bytes) -> InOneProcess:
+        return self.mode.in_one_process(
+            layout=layout, clients=self.clients, session_id=new_session_id(), context=context
+        )
+
+
+def fresh_identity(party: PartyId) -> IdentityKey:
+    """Return a signing key that nobody has had: a party of one sum alone."""
+    return IdentityKey.generate()
+
+
+def _with_identities(
+    parties: Iterable[PartyId], identity_of: Callable[[PartyId], IdentityKey]
+) -> dict[PartyId, PartySecrets]:
+    return {party: PartySecrets(identity=identity_of(party)) for party in parties}
+
+
+def _public_of(secrets: Mapping[PartyId, PartySecrets]) -> dict[PartyId, bytes]:
+    return {party: own.identity.public for party, own in secrets.items() if own.identity is not None}
+
+
+PROBE = Layout.of([("probe", 1, 1)])
+
+LARGEST_COMPLETE = 100
+"""Clients of a simulation up to which each shares a mask with every other."""
+
+
+@lru_cache(maxsize=256)
+def _guarantee(mode: Mode, clients: tuple[PartyId, ...]) -> Guarantee:
+    """Asked of a sum of one entry; remembered, since some modes draw keys."""
+    parties = mode.in_one_process(layout=PROBE, clients=clients, session_id=bytes(16), context=b"probe")
+    return parties.protocol.guarantee
+
+
+def _plain(setup: SumSetup) -> PlainSum:
+    return PlainSum(**setup.common, min_survivors=setup.min_survivors)
+
+
+def _committee(setup: SumSetup) -> CommitteeSum:
+    helpers = sorted(setup.helper_keys.items())
+    if silent := [party for party, _ in helpers if party not in setup.announced]:
+        raise ConfigurationError(
+            f"a committee sum needs the sealing key of each helper, and none came of {silent}; the server asks their "
+            "hosts for it first"
+        )
+    return CommitteeSum(
+        **setup.common,
+        helper_keys=tuple((party, setup.announced[party]) for party, _ in helpers),
+        helper_identities=tuple(helpers) if setup.identities else (),
+        min_survivors=setup.survivors,
+        corrupt_helpers=setup.corrupt_helpers,
+    )
+
+
+def _announced_sealing_key(setup: SumSetup, secrets: PartySecrets) -> tuple[bytes, PartySecrets]:
+    """A fresh key that boxes are sealed to, with the helper's word on it where anybody signs."""
+    boxes, identity = BoxKey.generate(os_entropy), secrets.identity
+    assert identity is not None, "a helper's role has an identity"
+    said = SealingKey.signed(identity, boxes.public).to_bytes() if setup.identities else boxes.public
+    return said, replace(secrets, boxes=boxes)
+
+
+def _masked(setup: SumSetup) -> MaskedSum:
+    """On the sparsest graph of the operator's beacon, planned for what a choice among graphs costs; else complete."""
+    promised, n = setup.assumptions, len(setup.clients)
+    if promised is None or not setup.beacon:
+        return MaskedSum(**setup.common, assumptions=promised)
+    seed, planned = seed_of_beacon(setup.beacon, setup.clients), promised.against_grinding(n)
+    return MaskedSum.planned(**setup.common, assumptions=planned, graph_seed=seed)
+
+
+def _masked_series(setup: SumSetup) -> MaskedSeries:
+    alone = _masked(setup)
+    return MaskedSeries(
+        clients=alone.clients,
+        series_id=setup.session_id,
+        threshold=alone.threshold,
+        degree=alone.degree,
+        graph_seed=alone.graph_seed,
+        assumptions=alone.assumptions,
+        **setup.identities,
+    )
+
+
+Alone = Callable[[SumSetup], PlainSum] | Callable[[SumSetup], MaskedSum]
+"""Makes the sum whose vectors travel encrypted."""
+
+
+def _encrypted(setup: SumSetup, scheme: Scheme, alone: Alone) -> SumProtocol:
+    """A sum whose vectors travel under the key that the key holder announced."""
+    holder = _key_holder(setup)
+    announcement = setup.announced.get(holder, b"")
+    if not announcement:
+        raise ConfigurationError(
+            f"an encrypted sum needs the public context of key holder {holder}, and none came; the server asks the key "
+            "holder for it first"
+        )
+    carrier = Encrypted(
+        parameters=_parameters(setup, scheme, alone),
+        public_context=announcement[SIGNATURE_BYTES:],
+        key_holder=holder,
+        holder_identity=setup.helper_keys[holder],
+        signature=announcement[:SIGNATURE_BYTES],
+    )
+    return replace(alone(replace(setup, min_survivors=setup.survivors)), carrier=carrier)
+
+
+def _announced_context(
+    setup: SumSetup, secrets: PartySecrets, scheme: Scheme, alone: Alone
+) -> tuple[bytes, PartySecrets]:
+    """A fresh key pair: the signature on the public context and the context, and the secret one."""
+    parameters, holder, identity = _parameters(setup, scheme, alone), _key_holder(setup), secrets.identity
+    assert identity is not None, "a key holder's role has an identity"
+    keys = generate_contexts(parameters)
+    signature = sign_context(
+        identity, keys.public_context, parameters=parameters, session_id=setup.session_id, key_holder=holder
+    )
+    return signature + keys.public_context, PartySecrets(identity=identity, decryption=keys.secret_context)
+
+
+def _parameters(setup: SumSetup, scheme: Scheme, alone: Alone) -> EncryptionParameters:
+    """Scheme, ring and moduli. Nobody sends them: every party chooses the same."""
+    return choose_parameters(setup.layout, len(setup.clients), scheme=scheme, masked=alone(setup).MASKED)
+
+
+def _key_holder(setup: SumSetup) -> PartyId:
+    if len(setup.helper_keys) != 1:
+        raise ConfigurationError(f"an encrypted sum has one key holder, not {len(setup.helper_keys)}")
+    return next(iter(setup.helper_keys))
+
+
+HELPERS = HelperRole(name="helper", table="helpers", in_simulation=2, has_epochs=True)
+KEY_HOLDER = HelperRole(name="key holder", table="key_holder", at_most=1)
+
+
+def _over(alone: Alone, name: str, scheme: Scheme) -> Mode:
+    return Mode(
+        name=name,
+        make=partial(_encrypted, scheme=scheme, alone=alone),
+        helper=KEY_HOLDER,
+        announce=partial(_announced_context, scheme=scheme, alone=alone),
+        requires="tenseal",
+        extra="he",
+    )
+
+
+MODES: dict[str, Mode] = {}
+"""Every mode by name."""
+
+
+def register(mode: Mode) -> Mode:
+    """Add a mode to those that comparisons, the audit, sites and engines know.
+
+    Raises:
+        UsageError: there is one of that name.
+    """
+    if mode.name in MODES:
+        raise UsageError(f"there is a mode {mode.name} already; a further one needs another name")
+    MODES[mode.name] = mode
+    return mode
+
+
+register(Mode(name="plain", make=_plain))
+register(Mode(name="masked", make=_masked, make_series=_masked_series))
+register(Mode(name="committee", make=_committee, helper=HELPERS, announce=_announced_sealing_key))
+register(_over(_plain, "ckks", "ckks"))
+register(_over(_plain, "bfv", "bfv"))
+register(_over(_masked, "masked+ckks", "ckks"))
+register(_over(_masked, "masked+bfv", "bfv"))
+
+
+def helper_roles() -> Iterator[HelperRole]:
+    """Every role that some mode needs beside clients and server, once."""
+    yield from dict.fromkeys(mode.helper for mode in MODES.values() if mode.helper is not None)
+
+
+def find_mode(name: str) -> Mode:
+    """Return the mode of a name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in MODES:
+        raise UsageError(f"a mode is one of {', '.join(MODES)}, not {name!r}")
+    return MODES[name]
+
+
+def choose_modes(names: Iterable[str] | None) -> tuple[Mode, ...]:
+    """Return the modes of these names, in their order; all that are installed for None.
+
+    Raises:
+        UsageError: an unknown name, or a mode whose extra is not installed (which says how to install it).
+    """
+    if names is None:
+        return tuple(mode for mode in MODES.values() if mode.installed)
+    chosen = tuple(find_mode(name) for name in dict.fromkeys(names))
+    for mode in chosen:
+        if not mode.installed:
+            raise UsageError(
+                f"the mode {mode.name} needs the module {mode.requires}, which is not installed; install it with "
+                f"{mode.missing_extra}, or leave {mode.name} out of --modes"
+            )
+    return chosen

@@ -1,0 +1,129 @@
+"""The operator's and the sites' commands: ``python -m analytic_secagg.nvflare COMMAND``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from analytic_secagg.console.arguments import file, whole
+from analytic_secagg.console.command_parser import run_commands
+from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.datasets import bundled
+from analytic_secagg.nvflare.job import read_job, write_job
+from analytic_secagg.nvflare.kit import close_kit
+from analytic_secagg.nvflare.trial import make_trial
+from analytic_secagg.server.run_settings import overrides, template_settings
+from analytic_secagg.site.commands import FolderOptions, TrialOptions, site_commands
+
+PROG = "python -m analytic_secagg.nvflare"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code: 0, 2 an error, or how the process was stopped."""
+    return run_commands(
+        COMMANDS,
+        argv,
+        prog=PROG,
+        description="Closed-form federated learning between real hosts, with NVFlare: keys, checks, jobs and a trial.",
+        epilog=f"Start with: {PROG} trial --help. docs/how-to/deploy-on-nvflare.md leads on.",
+        example="trial trial",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NVFlareTrialOptions(TrialOptions):
+    """Of the command ``trial``."""
+
+    port: int = option(
+        "where the server will listen", partial(whole, at_least=1, at_most=65535), default=8002, metavar="PORT"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions(FolderOptions):
+    """Of the command ``job``."""
+
+    settings: str = option(
+        "overrides of the settings, as one word", str, default="", positional=True, metavar="SETTINGS"
+    )
+    like: Path | None = option(
+        "another job, whose settings it begins with", file, default=None, metavar="JOB", shown="the app's template"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KitOptions:
+    """Of the command ``kit``."""
+
+    folder: Path = option("a start-up kit that was provisioned for this host", file, positional=True, metavar="KIT")
+
+
+def _trial(options: NVFlareTrialOptions) -> int:
+    make_trial(
+        options.folder,
+        bundled(options.dataset),
+        n_sites=options.sites,
+        n_helpers=options.helpers,
+        port=options.port,
+    )
+    print(f"{options.folder}: project.yml, job, server, site-1 to site-{options.sites}")
+    return 0
+
+
+def _job(options: JobOptions) -> int:
+    settings = template_settings() if options.like is None else read_job(options.like)
+    write_job(options.folder, {"run": settings | overrides(options.settings, settings)})
+    print(f"{options.folder}: nvflare job submit -j {options.folder}")
+    return 0
+
+
+def _kit(options: KitOptions) -> int:
+    close_kit(options.folder)
+    print(f"{options.folder}: jobs may name this library alone and bring no code; logs stay on this host")
+    return 0
+
+
+COMMANDS: tuple[Command[Any], ...] = (
+    Command(
+        name="trial",
+        summary="make a whole deployment in one new folder, for one host",
+        examples=f"""examples:
+  {PROG} trial trial
+      five sites with the digits data set; two of them are helpers too, one is the key holder
+  {PROG} trial small --sites 4 --helpers 0 --dataset breast_cancer --port 9002
+      four sites with other rows, no committee, and a server on another port
+""",
+        options=NVFlareTrialOptions,
+        run=_trial,
+    ),
+    *site_commands(PROG, read_job),
+    Command(
+        name="job",
+        summary="write a job's folder: settings alone, no code",
+        examples=f"""examples:
+  {PROG} job sums 'mode="masked" n-features=512'
+  {PROG} job sums 'mode="committee"' --like trial/job
+      then: nvflare job submit -j sums
+""",
+        options=JobOptions,
+        run=_job,
+    ),
+    Command(
+        name="kit",
+        summary="write this host's own policies into its start-up kit, before it is started",
+        examples=f"""example:
+  {PROG} kit kits/site-1
+""",
+        options=KitOptions,
+        run=_kit,
+    ),
+)
+"""In the order of the list that --help prints."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""Bytes as NVFlare's shareables, and tasks as a way to nodes (``analytic_secagg.server.exchange.Transport``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from uuid import uuid4
+
+from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+
+from analytic_secagg.server.exchange import Lost, NodeId
+from analytic_secagg.site.errors import REASONS, Refusal, WireError
+
+_CONTENT, _REFUSAL = "content", "refusal"
+
+
+def pack(said: bytes | Refusal) -> Shareable:
+    """Return the shareable of some bytes, or of a site's refusal, of which the code alone travels."""
+    return Shareable({_REFUSAL: int(said)} if isinstance(said, Refusal) else {_CONTENT: said})
+
+
+def unpack(shareable: Shareable) -> bytes:
+    """Return the bytes of a shareable.
+
+    Raises:
+        WireError: it is none of this version's.
+    """
+    content = shareable.get(_CONTENT)
+    if not isinstance(content, bytes):
+        raise WireError("a message's shareable holds no bytes; both sides need the same version")
+    return content
+
+
+def answer_of(result: object) -> bytes | Lost:
+    """Return what a client's result says; of an error our own words and never a node's."""
+    if not isinstance(result, Shareable):
+        return Lost("its answer is no shareable")
+    if result.get_return_code() != ReturnCode.OK:
+        return Lost("its NVFlare client could not run the task")
+    refusal = result.get(_REFUSAL)
+    if refusal is not None:
+        return Lost(next((REASONS[code] for code in Refusal if code == refusal), "it refuses with an unknown code"))
+    try:
+        return unpack(result)
+    except WireError:
+        return b""  # what belongs to no sum is refused there
+
+
+_TICKET = "secagg_ticket"
+
+_ENDS = {
+    TaskCompletionStatus.TIMEOUT: "no answer before the deadline",
+    TaskCompletionStatus.CLIENT_DEAD: "the client is gone",
+}
+
+
+class TaskTransport:
+    """The clients of one job, each of which fetches its messages as tasks.
+
+    Args:
+        controller: the job's.
+        context: of its flow of control.
+    """
+
+    def __init__(self, controller: Controller, context: FLContext) -> None:
+        self._controller, self._context = controller, context
+        self._names: list[str] = []
+        self._number = 0
+        self._open: set[str] = set()
+        self._answers: dict[str, bytes | Lost] = {}
+
+    def nodes(self) -> Iterable[NodeId]:
+        """Return the clients of the job that NVFlare does not count as gone. It is its word and proves nothing."""
+        clients = [client.name for client in self._context.get_engine().get_clients()]
+        self._names += sorted(set(clients).difference(self._names))
+        gone = self._controller.get_client_disconnect_time
+        return [self._names.index(name) + 1 for name in clients if not gone(name)]
+
+    def send(self, kind: str, contents: Mapping[NodeId, bytes], *, seconds: float, number: int) -> dict[str, NodeId]:
+        """Lay a task ready for each client, which fetches it; what is late for earlier exchanges is kept no more."""
+        if number != self._number:
+            self._number, self._open, self._answers = number, set(), {}
+        tickets = {uuid4().hex: node for node in contents}
+        self._open.update(tickets)
+        for ticket, node in tickets.items():
+            task = Task(
+                name=kind,
+                data=pack(contents[node]),
+                timeout=math.ceil(seconds),
+                result_received_cb=self._take,
+                task_done_cb=self._close,
+                props={_TICKET: ticket},
+            )
+            self._controller.send(task, self._context, targets=[self._names[node - 1]])
+        return tickets
+
+    def receive(self, ticket: str) -> bytes | Lost | None:
+        """Return the answer to one message, if it is there."""
+        return self._answers.pop(ticket, None)
+
+    def _take(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
+        self._settle(client_task.task, answer_of(client_task.result))
+
+    def _close(self, task: Task, fl_ctx: FLContext) -> None:
+        """What ended without an answer is lost."""
+        self._settle(task, Lost(_ENDS.get(task.completion_status, "its task ended without an answer")))
+
+    def _settle(self, task: Task, answer: bytes | Lost) -> None:
+        """Keep the first answer; NVFlare calls from threads of its own."""
+        ticket = task.props[_TICKET]
+        if ticket in self._open:
+            self._open.discard(ticket)
+            self._answers[ticket] = answer

@@ -1,0 +1,111 @@
+"""The command ``personalise``: a site's own model from what a run left at it and its own rows, on its own host."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analytic.agreeing import settled
+from analytic.evaluation import evaluation_of
+from analytic.fedhip import FedHiP, FedHiPModel
+from analytic.learner import ClientRows, fit_pooled
+from analytic.model_files import load_model, model_to_bytes
+from analytic.weighted import Weighted
+from analytic_secagg.console.arguments import file, number
+from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.console.output_files import OutputFile, refuse_same_file
+from analytic_secagg.errors import UsageError
+from analytic_secagg.site.errors import SiteFileError
+from analytic_secagg.site.site_file import SiteFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonaliseOptions:
+    """Of the command ``personalise``."""
+
+    model: Path = option("the model that the run left, with its total", file, positional=True, metavar="MODEL")
+    site: Path = option("the site's own file, which says where its rows are", file, positional=True, metavar="SITE")
+    alpha: tuple[float, ...] = option(
+        "how many times more its own rows weigh; of several, such as 0,1,10, the one with the least error over the "
+        "folds of a run that chose its ridge",
+        lambda text: tuple(number(one) for one in text.split(",")),
+        default=(10.0,),
+        metavar="A,...",
+        shown="10",
+    )
+    output: Path = option("where its model goes", file, default=Path("personal.safetensors"), metavar="FILE")
+
+    def __post_init__(self) -> None:
+        refuse_same_file({"MODEL": self.model, "SITE": self.site, "--output": self.output})
+
+
+def _personalise(options: PersonaliseOptions) -> int:
+    """Solve for the site's weights; where it keeps rows for judging, say how both models do on them."""
+    saved, site = load_model(options.model), SiteFile.read(options.site)
+    whole: Any = saved.learner
+    learner, given = whole, saved.model
+    if whole.name.endswith("fedhip"):
+        learner, given = settled(whole, saved.model)
+    if not isinstance(learner, FedHiP) or given.total is None:
+        raise UsageError(
+            f"{options.model} holds a model of {whole.name}{' without its total' * isinstance(learner, FedHiP)}, and "
+            "must hold one of fedhip, its ridge chosen, its columns agreed on or its rows weighed if need be, with its "
+            "total, which a run gives to whom the roster's totals name"
+        )
+    if site.client is None:
+        raise UsageError(f"{options.site} has no [client], and so no rows to personalise with")
+    own = site.client.rows()
+    alpha = _alpha(whole, saved.model, own, options.alpha)
+    if isinstance(whole, Weighted):  # whose own rows weigh as they did in the sum
+        (found,) = learner.personal_models(given, whole.own_statistics(saved.model, own), [alpha])
+    else:
+        (found,) = learner.personalise(given, own, [alpha])
+    personal = FedHiPModel(solution=found.solution, centre=found.centre)
+    content = model_to_bytes(learner, personal, classes=saved.classes)
+    OutputFile(options.output, private=True).fill(lambda out: out.write(content))
+    weights = hashlib.sha256(learner.weights_bytes(personal)).hexdigest()
+    print(f"the personal model with alpha {alpha:g} and weights {weights} is in {options.output}")
+    try:
+        rows = site.client.test_rows()
+    except SiteFileError:
+        return 0
+    was_agreed = whole.name.removeprefix("weighted-").startswith("agreed-")
+    targets = whole.evaluation_format(saved.model) if was_agreed else learner.target_format
+    for which, model in (("global", given), ("personal", personal)):
+        judge: Any = evaluation_of(
+            learner, model, n_targets=learner.n_targets, target_format=targets, max_rows=len(rows) or 1
+        )
+        report: Any = fit_pooled(judge, rows)
+        figures = {name: value for name, value in report.figures.items() if name in ("accuracy", "r2", "mae")}
+        print(f"{which} model on this site's {len(rows)} rows for judging, told nobody: {figures}")
+    return 0
+
+
+def _alpha(learner: Any, model: Any, rows: ClientRows, alphas: Sequence[float]) -> float:
+    """The stated weight of the site's own rows, or of several the one that the folds' sums and its own folds choose."""
+    if len(alphas) == 1:
+        return alphas[0]
+    if learner.name.removeprefix("agreed-") != "chosen-fedhip":
+        raise UsageError(
+            "one of several --alpha is chosen with the folds of a run with ridge cv, of rows without weights, and this "
+            f"model is of {learner.name}: name one"
+        )
+    path = learner.choose_alpha(model, rows, alphas)
+    for value, error in zip(path.values, path.mean, strict=True):
+        print(f"alpha {value:g}: mean error {error:.6g} of a row of this site, over {path.errors.shape[1]} folds")
+    return float(path.choice)
+
+
+COMMAND = Command(
+    name="personalise",
+    summary="make a site's own model from a run's total and the site's rows, which stay where they are",
+    examples="""example:
+  python -m analytic_secagg personalise results/model-0123456789abcdef.safetensors site.toml --alpha 10
+      FedHiP's last phase (eq. 13-14): exact, of the total, the site's own statistics and alpha alone
+""",
+    options=PersonaliseOptions,
+    run=_personalise,
+)

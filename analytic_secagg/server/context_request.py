@@ -1,0 +1,130 @@
+"""Before a sum: what its helpers announce, which the invitation then brings to everybody.
+
+The key holder says its signed public context, for each sum a fresh one; a committee's helpers the signed keys of their
+epochs. These are kept by the server, so that a helper that is away does not keep the others from a sum that bears it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from analytic_secagg.modes import Mode
+from analytic_secagg.server.exchange import Deadlines, NodeId, SessionExchange
+from analytic_secagg.site.errors import UnreachableError
+from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.messages import CONTEXT, write_invitation
+from analytic_secagg.site.roster import Roster
+from analytic_secagg.sum_setup import SumSetup
+from secagg import FileStore, PartyId
+from secagg.committee import SealingKey
+from secagg.errors import ConfigurationError
+
+TITLE = "ANNOUNCEMENT"
+
+
+def ask_for_announcements(
+    question: Invitation, roster: Roster, exchange: SessionExchange, deadlines: Deadlines, folder: Path
+) -> Invitation:
+    """The invitation with what helpers announce. All nodes are asked: only an answer tells where a helper is.
+
+    Args:
+        question: the invitation without announcements.
+        roster: names the helpers and their identities.
+        exchange: the way to the nodes.
+        deadlines: the exchange is over once enough helpers have answered and the quorum is reached.
+        folder: where sealing keys of epochs are kept.
+
+    Raises:
+        UnreachableError: a helper did not answer, and nothing that it announced before serves.
+    """
+    mode, setup = question.setup(roster)
+    assert mode.helper is not None, "who announces something has a role"
+    known, answered, away = _Known(mode, setup, folder), set[PartyId](), list[int]()
+
+    def take(node: NodeId, party: PartyId, announced: bytes) -> None:
+        try:
+            if mode.helper is not None and mode.helper.has_epochs:
+                known.learn(party, announced)
+            else:
+                question.with_announced({party: announced}).agree(roster)
+                known.said[party] = announced
+        except ConfigurationError as error:
+            exchange.refuse(node, str(error))
+            return
+        answered.add(party)
+        exchange.note(node, party, TITLE, announced)
+
+    content = write_invitation(question)
+
+    def is_complete() -> bool:
+        if known.missing:
+            return False
+        if not away:
+            away.append(question.with_announced(known.said).agree(roster).protocol.guarantee.helpers_away)
+        return len(answered) >= len(setup.helper_keys) - away[0]
+
+    complete = replace(deadlines, complete=is_complete)
+    exchange.ask(TITLE, CONTEXT, dict.fromkeys(exchange.everybody(), content), take, complete)
+    if missing := known.missing:
+        raise UnreachableError(
+            f"{mode.helper.name} {', '.join(map(str, missing))} did not answer; nothing can be sealed to it, and "
+            "no client was asked. Start its node, or read in its log why it declined (the reason stands above), and "
+            "run again"
+        )
+    return question.with_announced(known.said)
+
+
+class _Known:
+    """What helpers announced; of epochs the newest, also from earlier sums.
+
+    Args:
+        mode: of the sum.
+        setup: what it is made from.
+        folder: where sealing keys are kept.
+    """
+
+    def __init__(self, mode: Mode, setup: SumSetup, folder: Path) -> None:
+        self._identities: Mapping[PartyId, bytes] = setup.helper_keys
+        self._folder = folder
+        self.said: dict[PartyId, bytes] = {}
+        if mode.helper is not None and mode.helper.has_epochs:
+            for party in self._identities:
+                self._recall(party)
+
+    @property
+    def missing(self) -> list[PartyId]:
+        """Of whom nothing is known."""
+        return sorted(self._identities.keys() - self.said.keys())
+
+    def learn(self, party: PartyId, announced: bytes) -> None:
+        """Keep a helper's sealing key, unless a newer one is known: anybody can repeat an old one.
+
+        Raises:
+            ConfigurationError: its helper did not sign it, or there is no such helper.
+        """
+        self._check(party, announced)
+        newest = SealingKey.from_bytes(self.said.get(party, announced)).epoch
+        if newest > SealingKey.from_bytes(announced).epoch:
+            raise ConfigurationError(f"a newer sealing key of helper {party} is known")
+        self.said[party] = announced
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._store(party).save(announced)
+
+    def _recall(self, party: PartyId) -> None:
+        stored = self._store(party).load()
+        try:
+            if stored is not None:
+                self._check(party, stored)
+                self.said[party] = stored
+        except ConfigurationError:
+            return  # of another identity, which the roster listed before
+
+    def _check(self, party: PartyId, announced: bytes) -> None:
+        if party not in self._identities:
+            raise ConfigurationError(f"party {party} is no helper of this sum")
+        SealingKey.from_bytes(announced).check(self._identities[party])
+
+    def _store(self, party: PartyId) -> FileStore:
+        return FileStore(self._folder / f"sealing-key-{party}")

@@ -1,0 +1,281 @@
+"""One exchange with many nodes: everything out, each answer taken as it comes, until a deadline or a quorum."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from analytic_secagg.server.progress_log import ProgressLog
+from analytic_secagg.site.errors import WireError
+from analytic_secagg.site.messages import read_messages, signed
+from secagg import IdentityKey, PartyId
+
+NodeId = int
+"""What an engine calls a node; it proves nothing of who is there."""
+
+POLL_SECONDS = 0.2
+
+ASK_AGAIN_SECONDS = 5.0
+"""How long after it died an indispensable node is asked again; starting a node's process takes about so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """There will be no answer.
+
+    Args:
+        reason: in the engine's or this package's words, never in a node's.
+        may_return: whether asking again may help: an answer or a process was lost, nobody refused.
+    """
+
+    reason: str
+    may_return: bool = False
+
+
+class Transport(Protocol):
+    """An engine's way to its nodes, where ``analytic_secagg.site.reception.respond`` answers each message."""
+
+    def nodes(self) -> Iterable[NodeId]:
+        """Return who can be reached now."""
+        ...
+
+    def send(self, kind: str, contents: Mapping[NodeId, bytes], *, seconds: float, number: int) -> Mapping[str, NodeId]:
+        """Send each node its content and return at once: a ticket for each message that was taken, and its node.
+
+        Args:
+            kind: one of ``analytic_secagg.site.messages.KINDS``.
+            contents: the same object may go to many.
+            seconds: after which an answer is of no use any more.
+            number: of the exchange, in a run.
+
+        Raises:
+            UnreachableError: nothing can be sent.
+        """
+        ...
+
+    def receive(self, ticket: str) -> bytes | Lost | None:
+        """Return the answer to one message; None while there is none. It is asked for one at a time."""
+        ...
+
+
+Take = Callable[[NodeId, PartyId, bytes], None]
+"""Gets what a party said, and the node that says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """When an exchange is over.
+
+    Args:
+        seconds: after so long, whoever is missing.
+        quorum: as soon as this fraction of the nodes has answered.
+        of: how many nodes the quorum is a fraction of, so that it stays what it was while nodes are lost from round to
+            round; 0 for those asked now that were not lost before.
+        complete: whether everybody indispensable has answered. Before that no quorum closes the round, and a node that
+            died is asked again until the deadline: sites repeat what they said, so this is safe.
+        at_once: how many nodes are asked at a time, so that large answers do not pile up at the SuperLink; 0 asks all.
+    """
+
+    seconds: float
+    quorum: float = 1.0
+    of: int = 0
+    at_once: int = 0
+    complete: Callable[[], bool] = lambda: True
+
+
+@dataclass(slots=True, kw_only=True)
+class _Round:
+    """One exchange while it is open."""
+
+    title: str
+    ends: float
+    waiting: dict[str, NodeId]
+    unasked: list[NodeId]
+    counted: frozenset[NodeId]
+    take: Callable[[NodeId, bytes], int]
+    asked: int
+    ask_again: dict[NodeId, float] = field(default_factory=dict)
+    answered: int = 0
+    answered_of_counted: int = 0
+    volume: int = 0
+
+    def is_over(self, deadlines: Deadlines, now: float) -> bool:
+        """Whether nobody is worth waiting for any more."""
+        left = {*self.waiting.values(), *self.unasked}
+        if now >= self.ends:
+            return True
+        if not deadlines.complete():
+            return not left and not self.ask_again
+        enough = self.answered_of_counted >= math.ceil(deadlines.quorum * (deadlines.of or len(self.counted)))
+        return enough or self.counted.isdisjoint(left)
+
+
+class Exchange:
+    """The nodes of one run. Who was lost once is asked last and not waited for, unless everybody asked was lost once.
+
+    Args:
+        transport: the engine's way to them.
+        progress: where the run is followed.
+        identity: of the server, which signs every message.
+        clock: seconds that only go forward.
+        sleep: waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        progress: ProgressLog,
+        *,
+        identity: IdentityKey,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._transport, self._progress, self._clock, self._sleep = transport, progress, clock, sleep
+        self._identity = identity
+        self._number = 0
+        self._lost: set[NodeId] = set()
+        self._met: set[NodeId] = set()
+        self.node_of: dict[PartyId, NodeId] = {}
+        """Where each party was that said something good last."""
+
+    def online(self) -> list[NodeId]:
+        """Who can be reached now. It is the engine's word and proves nothing; identities do."""
+        return sorted(self._transport.nodes())
+
+    def everybody(self) -> list[NodeId]:
+        """Who can be reached now, and whoever was asked before: a node may be back at any moment."""
+        return sorted({*self.online(), *self._met})
+
+    def ask(
+        self,
+        title: str,
+        kind: str,
+        contents: Mapping[NodeId, bytes],
+        take: Callable[[NodeId, bytes], int],
+        deadlines: Deadlines,
+    ) -> None:
+        """Send each node its content and take the answers one at a time, so that they never pile up here.
+
+        Args:
+            title: the round's name, for the log.
+            kind: one of ``analytic_secagg.site.messages.KINDS``.
+            contents: what each node is told; the same object may go to all.
+            take: gets each answer, and returns how many bytes it brought.
+            deadlines: when to stop waiting.
+        """
+        self._number += 1
+        self._met.update(contents)
+        messages = {id(content): signed(self._identity, kind, content) for content in contents.values()}
+        contents = {node: messages[id(content)] for node, content in contents.items()}
+        round_ = _Round(
+            title=title,
+            ends=self._clock() + deadlines.seconds,
+            waiting={},
+            unasked=sorted(contents, key=lambda node: node in self._lost),
+            counted=frozenset(contents.keys() - self._lost) or frozenset(contents),
+            take=take,
+            asked=len(contents),
+        )
+        self._progress.say("round opens", round=title, expected=round_.asked, deadline_seconds=deadlines.seconds)
+        is_over = False
+        while not is_over:
+            self._send_next(kind, contents, round_, deadlines)
+            for identifier in list(round_.waiting):
+                self._pull(identifier, round_)
+            is_over = round_.is_over(deadlines, self._clock())
+            if not is_over:
+                self._sleep(POLL_SECONDS)
+        self._lost.update(round_.waiting.values(), round_.unasked, round_.ask_again)
+        counts = {"arrived": round_.answered, "expected": round_.asked, "bytes": round_.volume}
+        self._progress.say("round closes", round=title, **counts)
+
+    def _send_next(self, kind: str, contents: Mapping[NodeId, bytes], round_: _Round, deadlines: Deadlines) -> None:
+        """Ask as many nodes as may be asked at a time; those first that died and are to be asked again."""
+        now = self._clock()
+        if now >= round_.ends:
+            return
+        if not deadlines.complete():
+            due = [node for node, moment in round_.ask_again.items() if moment <= now]
+            round_.ask_again = {node: moment for node, moment in round_.ask_again.items() if node not in due}
+            round_.unasked = [*due, *round_.unasked]
+        n_next = (deadlines.at_once or len(contents)) - len(round_.waiting)
+        chosen, round_.unasked = round_.unasked[:n_next], round_.unasked[n_next:]
+        if chosen:
+            told, seconds = {node: contents[node] for node in chosen}, max(1.0, round_.ends - now)
+            taken = self._transport.send(kind, told, seconds=seconds, number=self._number)
+            round_.waiting |= taken
+            # The engine has no place for the message, perhaps because the node has not registered again yet.
+            not_taken = set(chosen).difference(taken.values())
+            round_.ask_again |= dict.fromkeys(sorted(not_taken), now + ASK_AGAIN_SECONDS)
+
+    def _pull(self, ticket: str, round_: _Round) -> None:
+        """Take one node's answer, if it is there."""
+        answer = self._transport.receive(ticket)
+        if answer is None:
+            return
+        node = round_.waiting.pop(ticket)
+        if isinstance(answer, Lost):
+            if answer.may_return:
+                round_.ask_again[node] = self._clock() + ASK_AGAIN_SECONDS
+            self._lost.add(node)
+            self._progress.say("node lost", round=round_.title, node=str(node), reason=answer.reason)
+            return
+        self._lost.discard(node)
+        round_.volume += round_.take(node, answer)
+        round_.answered += 1
+        round_.answered_of_counted += node in round_.counted
+        self._progress.say(
+            "answer",
+            round=round_.title,
+            arrived=round_.answered,
+            expected=round_.asked,
+            bytes=round_.volume,
+            seconds_left=round(round_.ends - self._clock(), 1),
+        )
+
+
+class SessionExchange:
+    """The way to the nodes for one session.
+
+    Args:
+        session: its id.
+        exchange: the way to the nodes.
+        progress: where the run is followed.
+    """
+
+    def __init__(self, session: bytes, exchange: Exchange, progress: ProgressLog) -> None:
+        self.session = session
+        self._exchange, self._progress = exchange, progress
+
+    def everybody(self) -> list[NodeId]:
+        """As ``Exchange.everybody``."""
+        return self._exchange.everybody()
+
+    def ask(self, title: str, kind: str, contents: Mapping[NodeId, bytes], take: Take, deadlines: Deadlines) -> None:
+        """As ``Exchange.ask``, with one call of ``take`` for each party in an answer."""
+
+        def take_all(node: NodeId, content: bytes) -> int:
+            try:
+                answered, messages = read_messages(content)
+            except WireError:
+                answered, messages = b"", {}
+            if answered != self.session:
+                self.refuse(node, "its answer belongs to no message of this sum")
+                return 0
+            for party, message in messages.items():
+                take(node, party, message)
+            return sum(map(len, messages.values()))
+
+        self._exchange.ask(title, kind, contents, take_all, deadlines)
+
+    def refuse(self, node: NodeId, reason: str) -> None:
+        """Note that what a node said was not taken."""
+        self._progress.say("refused", node=str(node), reason=reason)
+
+    def note(self, node: NodeId, party: PartyId, sent: str, message: bytes) -> None:
+        """Note that what a party said was taken, and where it is."""
+        self._exchange.node_of[party] = node
+        self._progress.say("party", party=party, sent=sent, bytes=len(message))

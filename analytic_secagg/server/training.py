@@ -1,0 +1,269 @@
+"""A run: a learner's sums over the nodes that are online, and the model that they end in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from analytic.model_files import model_from_bytes, model_to_bytes, save_model
+from analytic_secagg.audit_plan import BoundPlan
+from analytic_secagg.code_version import code_version
+from analytic_secagg.configurations import configuration_digest
+from analytic_secagg.console.output_files import OutputFile
+from analytic_secagg.federation import Federation, Step
+from analytic_secagg.modes import MODES
+from analytic_secagg.run_account import account_of_run, account_of_sum
+from analytic_secagg.server.exchange import Deadlines, Exchange, SessionExchange, Transport
+from analytic_secagg.server.grid_series import GridSeries, SeriesOverError
+from analytic_secagg.server.grid_sum import run_sum, with_announcements
+from analytic_secagg.server.progress_log import LOG, ProgressLog
+from analytic_secagg.server.run_settings import RunSettings
+from analytic_secagg.server.server_file import ServerFile
+from analytic_secagg.site.errors import UnreachableError
+from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.messages import END, write_end
+from analytic_secagg.site.results import RunResults
+from analytic_secagg.site.terms import Terms
+from analytic_secagg.totals import totals_to_bytes
+from secagg import SumResult, new_session_id
+
+
+def train(
+    run_config: Mapping[str, Any],
+    server: ServerFile,
+    transport: Transport,
+    folder: Path,
+    *,
+    log: logging.Logger = LOG,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Any:
+    """Return the model of one run over an engine's nodes; ``folder`` holds it, its totals, a summary and a log.
+
+    Args:
+        run_config: the run's public settings (``RunSettings``), with hyphens in their names.
+        server: what the server believes.
+        transport: the engine's way to the nodes.
+        folder: of this run.
+        log: says what the run is doing.
+        clock: seconds that only go forward.
+        sleep: waits so many seconds.
+
+    Raises:
+        DeploymentError: wrong settings, or nodes that cannot be reached.
+        SecureSumError, AnalyticError: no total, or none that gives a model.
+    """
+    settings, progress = RunSettings.of(run_config), ProgressLog(folder / "progress.jsonl", log)
+    exchange = Exchange(transport, progress, identity=server.identity, clock=clock, sleep=sleep)
+    try:
+        return Training(settings, server, exchange, progress, clock=clock, sleep=sleep).run(folder)
+    except Exception as error:
+        progress.say("failed", kind=type(error).__name__, reason=str(error))
+        raise
+
+
+class Training:
+    """One run of one learner.
+
+    Args:
+        settings: the run's public settings.
+        server: what the server believes.
+        exchange: the way to the nodes.
+        progress: where the run is followed.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        server: ServerFile,
+        exchange: Exchange,
+        progress: ProgressLog,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._settings, self._server, self._exchange, self._progress = settings, server, exchange, progress
+        self._clock, self._sleep = clock, sleep
+        settings.check_roster(server.roster)
+        self._federation = settings.federation(server.roster)
+        digest = configuration_digest(self._federation.learner)
+        self._progress.say("configuration", sha256=digest.hex(), agreed=digest in server.roster.configurations)
+        self._session = self._failure = b""
+        self._plan = None if server.plan is None else BoundPlan.read(server.plan)
+        self._invitation: Invitation | None = None
+        """To the first sum: what the parties agreed to, and what a plan is bound to."""
+        self._series: tuple[Terms, GridSeries] | None = None
+        self._totals: list[SumResult] = []
+        self._sessions: list[bytes] = []
+        self._began = datetime.now(UTC).isoformat(timespec="seconds")
+        self._model: dict[bool, bytes] = {}
+        """The file of the model, or of its evaluation, for whom the roster names (True) and for others."""
+
+    def run(self, folder: Path) -> Any:
+        """The complete model, saved under ``folder``.
+
+        Raises:
+            UnreachableError: too few nodes, or a helper or the key holder is missing.
+            SecureSumError, AnalyticError: no total, or none that gives a model.
+        """
+        started = self._clock()
+        if self._federation.noise is not None:
+            self._progress.say("noise", bill=self._federation.noise.explain())
+        self._wait_for_nodes()
+        try:
+            while (step := self._federation.next_sum) is not None:
+                self._take(self._sum(step))
+            self._save(folder, self._clock() - started)
+        finally:
+            self._end()
+        if self._settings.evaluate:
+            self._evaluate(folder)
+        return self._federation.model
+
+    def _take(self, result: SumResult) -> None:
+        """Go on with a total, unless the settings' release policy refuses it."""
+        number = len(self._federation.sums) + 1
+        self._progress.say("sum", number=number, survivors=list(result.survivors))
+        record = self._federation.take(result)
+        self._totals.append(result)
+        self._sessions.append(self._session)
+        helpers = self._server.roster.listed(MODES[self._settings.mode].helper)
+        for owner, holder in record.disputes:
+            if owner in helpers:
+                self._progress.say("different sums of masks", helpers=[owner, holder])
+            else:
+                self._progress.say("wrong share", owner=owner, holder=holder)
+        for client, helper in record.complaints:
+            self._progress.say("wrong seeds", client=client, helper=helper)
+        for concern in record.concerns:
+            self._progress.say("concern", gate=concern.gate.value, reason=concern.message)
+
+    def _evaluate(self, folder: Path) -> None:
+        """Judge the saved model through one more sum, by itself, of rows that the sites keep for that.
+
+        Its counts are a total, whose holders take their own part off: only they are given it.
+
+        Raises:
+            SecureSumError: no total; the model stays saved.
+        """
+        saved = model_from_bytes(self._model[False])
+        evaluation = self._settings.evaluation(saved.learner, saved.model)
+        roster = self._server.roster
+        federation = Federation[Any](
+            evaluation,
+            release=self._settings.release_policy(roster),
+            max_client_rows=roster.max_client_rows,
+            n_clients=len(roster.clients),
+        )
+        step = federation.next_sum
+        assert step is not None, "an evaluation begins with its sum"
+        self._series, self._model = None, {}  # every node has its results already
+        try:
+            result = self._sum(step, in_series=False)
+            federation.take(result)
+            self._model, self._totals = {True: model_to_bytes(evaluation, federation.model)}, [result]
+        finally:
+            self._end()
+        said = {"survivors": list(result.survivors), **federation.model.figures}
+        OutputFile(folder / "evaluation.json", private=True).write(json.dumps(said, indent=2) + "\n")
+        self._progress.say("evaluation", **said)
+
+    def _end(self) -> None:
+        """Tell all nodes, lost ones too, that the last session is over, so that they forget its secrets now.
+
+        All get the model, if there is one; those where a party is that the roster names get the totals, too.
+        """
+        holders = {self._exchange.node_of.get(party) for party in self._server.roster.totals}
+        content = {holds: write_end(self._session, self._results(holds), self._failure) for holds in (False, True)}
+        seconds = Deadlines(seconds=self._settings.round_seconds)
+        contents = {node: content[node in holders] for node in self._exchange.everybody()}
+        self._exchange.ask("END", END, contents, lambda node, answer: 0, seconds)
+
+    def _results(self, holds_totals: bool) -> RunResults | None:
+        if holds_totals not in self._model:
+            return None
+        totals = totals_to_bytes(self._totals) if holds_totals else b""
+        return RunResults.signed(self._server.identity, self._session, model=self._model[holds_totals], totals=totals)
+
+    def _wait_for_nodes(self) -> None:
+        """Wait until enough nodes are online. Which they are is looked up again before each sum."""
+        needed = self._settings.nodes or len(self._server.roster.clients)
+        ends = self._clock() + self._settings.join_seconds
+        while len(nodes := self._exchange.online()) < needed and self._clock() < ends:
+            self._sleep(1.0)
+        self._progress.say("nodes", online=len(nodes), wanted=needed)
+        if not nodes:
+            raise UnreachableError(f"no node is online after {self._settings.join_seconds:g} seconds; start the nodes")
+
+    def _sum(self, step: Step[Any], *, in_series: bool = True) -> SumResult:
+        """The next sum; in a series it goes on with the one before where enough clients are left."""
+        if self._series is not None:
+            last, series = self._series
+            terms = last.next_of_series
+            self._series = terms, series
+            try:
+                return series.run_next(Invitation.make(terms, step.learner, step.model))
+            except SeriesOverError as error:
+                self._progress.say("series ends", reason=str(error))
+        terms = self._fresh_terms()
+        if not in_series:
+            terms = replace(terms, place=0)
+        self._session, self._failure = terms.session, b""
+        invitation = Invitation.make(terms, step.learner, step.model)
+        exchange = SessionExchange(terms.session, self._exchange, self._progress)
+        invitation = with_announcements(invitation, self._server, exchange, self._deadlines)
+        self._invitation = self._invitation or invitation
+        if not terms.place:
+            return run_sum(invitation, self._server, exchange, self._deadlines, self._failed)
+        series = GridSeries(invitation, self._server, exchange, self._deadlines)
+        self._series = terms, series
+        return series.run_first()
+
+    def _failed(self, proof: bytes) -> None:
+        """Keep what proves to the sites that the last sum failed; where nothing does it counts as released."""
+        self._failure = proof
+        self._progress.say("failure", certified=bool(proof))
+
+    @property
+    def _deadlines(self) -> Deadlines:
+        settings = self._settings
+        return Deadlines(seconds=settings.round_seconds, quorum=settings.quorum, at_once=settings.at_once)
+
+    def _fresh_terms(self) -> Terms:
+        session = new_session_id() if self._plan is None or self._session else self._plan.session
+        return self._settings.terms(self._server.roster, session=session, previous=self._session)
+
+    def _save(self, folder: Path, seconds: float) -> None:
+        learner, model = self._federation.learner, self._federation.model
+        self._model = {holds: model_to_bytes(learner, model, with_totals=holds) for holds in (False, True)}
+        save_model(folder / "model.safetensors", learner, model)
+        assert self._invitation is not None, "every learner has a sum"
+        first = self._invitation.to_bytes()
+        OutputFile(folder / "invitation").fill(lambda file: file.write(first))
+        totals = totals_to_bytes(self._totals)
+        OutputFile(folder / "totals.safetensors", private=True).fill(lambda file: file.write(totals))
+        weights = hashlib.sha256(learner.weights_bytes(model)).hexdigest()
+        proof = {"certified": not self._federation.uncertified, "uncertified": list(self._federation.uncertified)}
+        summary = {
+            "started": self._began,
+            "code": code_version()._asdict(),
+            **account_of_run(self._settings, self._server.roster, self._federation),
+            "survivors": [list(one.survivors) for one in self._federation.sums],
+            "weights_sha256": weights,
+            **proof,
+            "seconds": round(seconds, 3),
+            "plan": None if self._plan is None else self._plan.public,
+            "sums": [
+                account_of_sum(record, session, result)
+                for record, session, result in zip(self._federation.sums, self._sessions, self._totals, strict=True)
+            ],
+        }
+        OutputFile(folder / "summary.json").write(json.dumps(summary, indent=2) + "\n")
+        self._progress.say("model", folder=str(folder), weights_sha256=weights, **proof)

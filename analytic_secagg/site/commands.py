@@ -1,0 +1,316 @@
+"""The commands of whoever has a key, a roster or a site's file, which every engine's command line lists."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analytic.row_format import ColumnMap, RowFormat
+from analytic_secagg.configurations import configuration_digest, described
+from analytic_secagg.console.arguments import file, natural, whole
+from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.datasets import BUNDLED
+from analytic_secagg.modes import MODES, HelperRole, helper_roles
+from analytic_secagg.server.run_settings import RunSettings, overrides
+from analytic_secagg.site.errors import SiteFileError
+from analytic_secagg.site.key_files import write_secret
+from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.site import Site
+from analytic_secagg.site.site_file import SiteFile
+from analytic_secagg.site.table import TableSchema
+from analytic_secagg.trial import MIN_SITES
+from secagg.dp import Ledger
+from secagg.primitives.identity import IdentityKey
+
+
+def site_commands(prog: str, settings_of: Callable[[Path], dict[str, Any]]) -> tuple[Command[Any], ...]:
+    """Return the commands ``identity``, ``epoch``, ``roster``, ``configuration``, ``check-site``,
+    ``accept-loss`` and ``ledger``.
+
+    Args:
+        prog: the command line that lists them, for the examples.
+        settings_of: reads the settings of a run from the folder in which an engine keeps them.
+    """
+    return (
+        Command(
+            name="identity",
+            summary="make a signing key (of a client, the server, a helper or the key holder); print its public half",
+            examples=f"""example:
+  {prog} identity identity.key
+      the printed half goes into the roster; the file stays on this host, readable by its owner alone
+""",
+            options=KeyOptions,
+            run=_make_key,
+        ),
+        Command(
+            name="epoch",
+            summary="begin a new epoch of a helper's sealing key and erase the old one's secret",
+            examples=f"""examples:
+  {prog} epoch site.toml
+      what was sealed to the old key opens no more; sums that were under way with it go on without this helper
+  {prog} epoch site.toml --number 12
+      after the site's state was lost: sites refuse numbers below those that they accepted before
+""",
+            options=EpochOptions,
+            run=_begin_epoch,
+        ),
+        Command(
+            name="roster",
+            summary="check a roster; print the fingerprint to read to each other",
+            examples=f"""example:
+  {prog} roster roster.toml
+""",
+            options=RosterOptions,
+            run=_roster,
+        ),
+        Command(
+            name="configuration",
+            summary="print what a run computes of everybody's rows, and the digest by which a roster agrees to it",
+            examples=f"""examples:
+  {prog} configuration trial/app trial/server/roster.toml
+      the folder of the run's settings, and the roster, whose number of clients is part of it
+  {prog} configuration trial/app trial/server/roster.toml 'ridge=0.5'
+      with other settings; every owner runs it, and compares the digest with the one in the roster
+""",
+            options=ConfigurationOptions,
+            run=partial(_configuration, settings_of=settings_of),
+        ),
+        Command(
+            name="check-site",
+            summary="check a site's file, keys, state folder and rows without talking to anybody; forget old sessions",
+            examples=f"""example:
+  {prog} check-site site.toml
+""",
+            options=SiteOptions,
+            run=_check_site,
+        ),
+        Command(
+            name="accept-loss",
+            summary="go on with a journal that was lost or restored from an older copy; its rows count as given before",
+            examples=f"""example:
+  {prog} accept-loss site.toml
+      where check-site says that the journal is behind its second place, and no newer copy of the state folder is left
+""",
+            options=SiteOptions,
+            run=_accept_loss,
+        ),
+        Command(
+            name="ledger",
+            summary="begin the ledger that a site's [privacy] names, once for its rows; never over an old one",
+            examples=f"""example:
+  {prog} ledger site.toml
+      check-site prints what was spent since, and the head to note elsewhere
+""",
+            options=SiteOptions,
+            run=_begin_ledger,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderOptions:
+    """Of commands that make a folder."""
+
+    folder: Path = option("a new folder", file, positional=True, metavar="FOLDER")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialOptions(FolderOptions):
+    """Of every engine's command ``trial``."""
+
+    sites: int = option("clients", partial(whole, at_least=MIN_SITES), default=5, metavar="N")
+    helpers: int = option("committee helpers", natural, default=2, metavar="N")
+    dataset: str = option("whose rows", default="digits", choices=tuple(BUNDLED))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyOptions:
+    """Of the commands that make a key."""
+
+    file: Path = option("where the secret half goes; never replaced", file, positional=True, metavar="FILE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RosterOptions:
+    """Of the command ``roster``."""
+
+    file: Path = option("the roster, TOML", file, positional=True, metavar="FILE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigurationOptions:
+    """Of the command ``configuration``."""
+
+    folder: Path = option("of a run's settings: an app, or a job", file, positional=True, metavar="FOLDER")
+    roster: Path = option("the roster, TOML", file, positional=True, metavar="ROSTER")
+    settings: str = option(
+        "overrides of the settings, as one word", str, default="", positional=True, metavar="SETTINGS"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteOptions:
+    """Of the commands ``check-site``, ``accept-loss`` and ``ledger``."""
+
+    file: Path = option("the site's own file, TOML", file, positional=True, metavar="FILE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochOptions(SiteOptions):
+    """Of the command ``epoch``."""
+
+    number: int | None = option(
+        "of the new epoch; the next one if left out", partial(whole, at_least=1), default=None, metavar="N"
+    )
+
+
+def _make_key(options: KeyOptions) -> int:
+    identity = IdentityKey.generate()
+    write_secret(options.file, identity.secret)
+    print(identity.public.hex())
+    return 0
+
+
+def _roster(options: RosterOptions) -> int:
+    roster = Roster.read(options.file)
+    beside = [_listed(role, roster) for role in helper_roles()]
+    print(", ".join([f"{len(roster.clients)} clients", *beside]))
+    for digest in roster.configurations:
+        print(f"configuration {digest.hex()}")
+    if not roster.configurations:
+        print("no configuration: its sites take part in nothing that their own files do not name")
+    if roster.columns:
+        print(f"columns {roster.columns}")
+    print(f"fingerprint {roster.fingerprint}")
+    return 0
+
+
+def _configuration(options: ConfigurationOptions, *, settings_of: Callable[[Path], dict[str, Any]]) -> int:
+    roster, config = Roster.read(options.roster), settings_of(options.folder)
+    settings = RunSettings.of(config | overrides(options.settings, config))
+    learner = settings.private_learner(len(roster.clients))
+    learners = [learner, *([settings.evaluation(learner, None)] if settings.evaluate else [])]
+    found = [configuration_digest(one) for one in learners]
+    for one, digest in zip(learners, found, strict=True):
+        print(json.dumps(described(one), indent=2))
+        print(f"configuration {digest.hex()}")
+    if {*found} <= {*roster.configurations}:
+        print(f"{options.roster} agrees to {'them' if len(found) > 1 else 'it'}")
+    else:
+        pinned = ", ".join(f'"{one.hex()}"' for one in dict.fromkeys((*roster.configurations, *found)))
+        print(f"{options.roster} does not agree; if all owners do, let every copy say, above its tables:")
+        print(f"configurations = [{pinned}]")
+    return 0
+
+
+def _listed(role: HelperRole, roster: Roster) -> str:
+    """How many parties of a role there are; which, where there is one at most."""
+    parties = roster.listed(role)
+    if role.at_most != 1:
+        return f"{len(parties)} {role.name}s"
+    return f"{role.name} {next(iter(parties))}" if parties else f"no {role.name}"
+
+
+def _check_site(options: SiteOptions) -> int:
+    site = SiteFile.read(options.file)
+    Site(site).sweep()
+    print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
+    if site.ledger is not None:
+        print(spent_in_words(site.ledger))
+    for own in site.helpers:
+        print(f"{own.role.name} {own.party}: key fits the roster")
+    if site.client is not None:
+        print(f"configurations: {_agreed(site)}")
+        rows = site.client.rows()
+        print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
+        if site.client.columns is not None:
+            _warn_of_unlike_columns(site.client.columns, rows.features)
+            print(
+                f"columns {site.client.columns.fingerprint}: the same at all sites, or their rows do not add up to one"
+            )
+    entered, allowed = Site(site).count_totals()
+    print(f"journal: {entered} totals, of which {allowed} took one of the further totals that are allowed")
+    for mode in sorted(site.demands.modes):
+        if missing := MODES[mode].missing_extra:
+            print(f"{mode}: declined until this host has more: {missing}")
+    _warn_of_idle_roles(site)
+    return 0
+
+
+def _agreed(site: SiteFile) -> str:
+    """What may be computed of a site's rows."""
+    agreed = site.configurations
+    if isinstance(agreed, str):
+        return "any: the server chooses what is computed, and a crafted choice shows single rows in a total"
+    if not agreed:
+        return "none; the roster and [client] name none, and so this site takes part in nothing"
+    return ", ".join(digest.hex() for digest in agreed)
+
+
+def _warn_of_unlike_columns(schema: TableSchema, features: Any) -> None:
+    """Columns of which a format that holds all of them in 16 bits would keep less than 8."""
+    largest = ColumnMap.covering(features, None, intercept=None).exponents
+    all_ = RowFormat(integer_bits=0, fraction_bits=16)
+    if small := all_.coarse_columns(np.ldexp(1.0, np.array([largest]) - max(largest) - 1) * features.any(axis=0)):
+        named = ", ".join(f"{schema.features[place]} (below 2^{largest[place]})" for place in small)
+        print(
+            f"warning: beside values up to 2^{max(largest)} a format of 16 bits is coarse for {named}: state scale in "
+            'the schema of all sites, or let the run have feature-format = "agreed"'
+        )
+
+
+def spent_in_words(ledger: Ledger) -> str:
+    """Return what a site's rows have cost so far, of what they may."""
+    spent, budget = ledger.spent(), ledger.budget
+    epsilon, releases = (spent.epsilon, spent.releases) if spent is not None else (0.0, 0)
+    return (
+        f"privacy: {releases} sums have cost epsilon {epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}; "
+        f"head {ledger.head}"
+    )
+
+
+def _begin_ledger(options: SiteOptions) -> int:
+    site = SiteFile.read(options.file)
+    if site.privacy is None or site.budget is None:
+        raise SiteFileError(f"{options.file} needs [privacy]: a ledger is of a budget for rows; add what they may cost")
+    print(spent_in_words(Ledger.create(site.privacy.ledger, site.budget)))
+    return 0
+
+
+def _accept_loss(options: SiteOptions) -> int:
+    noted = Site(SiteFile.read(options.file)).accept_loss()
+    print(
+        f"the journal goes on; of the {noted} entries that its second place counts some are forgotten. The rows that "
+        "this site has now count as being in one more total, which nothing can be compared with: each further total "
+        "of them, or with its help, takes one of further_totals under [journal]. New rows are free"
+    )
+    return 0
+
+
+def _begin_epoch(options: EpochOptions) -> int:
+    begun = Site(SiteFile.read(options.file)).begin_epoch(number=options.number)
+    if not begun:
+        raise SiteFileError(f"{options.file} needs [helper]: only a committee's helper has epochs")
+    for party, sealing in begun.items():
+        ends = datetime.fromtimestamp(sealing.until, UTC)
+        print(f"helper {party}: epoch {sealing.epoch} until {ends:%Y-%m-%d %H:%M} UTC; the one before is erased")
+    return 0
+
+
+def _warn_of_idle_roles(site: SiteFile) -> None:
+    """A role whose site declines every sum that needs it."""
+    needed = {MODES[mode].helper for mode in site.demands.modes}
+    for own in site.helpers:
+        if own.role not in needed:
+            listed, fitting = sorted(site.demands.modes), [m.name for m in MODES.values() if m.helper == own.role]
+            print(
+                f"warning: party {own.party} has nothing to do: modes of [policy] names {', '.join(listed)} only; add "
+                f"one of {', '.join(fitting)}, or this site declines every sum that needs it"
+            )

@@ -1,0 +1,55 @@
+"""What goes wrong in a deployment, and the bland codes that are all a server ever hears of it."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from analytic_secagg.errors import FederationError
+
+
+class DeploymentError(FederationError):
+    """Base of this folder's errors."""
+
+
+class SiteFileError(DeploymentError, ValueError):
+    """A file of a site, of the server or of the operator is missing, unsafe or contradicts itself."""
+
+
+class RunSettingsError(DeploymentError, ValueError):
+    """The run's configuration asks for something that does not exist."""
+
+
+class WireError(DeploymentError, ValueError):
+    """A Flower message that is none of this app's."""
+
+
+class DeclinedError(DeploymentError):
+    """A site takes no part; the reason stays in its own log."""
+
+
+class NoSessionError(DeploymentError):
+    """A message for a session that this site does not hold, has ended or may not begin again."""
+
+
+class UnreachableError(DeploymentError):
+    """Too few nodes, or a helper of the committee, can be reached; no sum was started or released."""
+
+
+class Refusal(IntEnum):
+    """The codes of this app's error replies. A code says what the server can do, never what a site holds."""
+
+    DECLINED = 101
+    NO_SESSION = 102
+    BAD_MESSAGE = 103
+    ABORTED = 104
+    FAILED = 105
+
+
+REASONS = {
+    Refusal.DECLINED: "this site takes no part in such a sum",
+    Refusal.NO_SESSION: "this site holds no such session",
+    Refusal.BAD_MESSAGE: "this message is not understood",
+    Refusal.ABORTED: "this site ended its session",
+    Refusal.FAILED: "this site could not answer",
+}
+"""The only texts that ever leave a site."""

@@ -1,0 +1,68 @@
+"""One door to rows: a numpy archive, a table with its schema, or a function that gives arrays or a data frame.
+
+Errors name the place and what is needed there; of what a function raises they name the type alone, since its text may
+hold a row.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+
+from analytic.errors import InvalidRowsError
+from analytic.learner import ClientRows
+from analytic_secagg.datasets import BROKEN_ARCHIVE
+from analytic_secagg.errors import DataError
+from analytic_secagg.site.table import TABLES, TableSchema
+
+
+def read_rows(place: str, *, columns: TableSchema | None = None, part: str = "train") -> ClientRows:
+    """Return the rows that a place gives, read anew.
+
+    Args:
+        place: a file ``.npz`` with ``x_train`` and ``y_train`` (and ``w_train``, how often each row counts), a table
+            (``.csv``, ``.parquet``), or ``module:function``, which returns such arrays, or with a schema a data frame.
+        columns: the schema of a table or data frame.
+        part: ``train`` or ``test`` of an archive.
+
+    Raises:
+        DataError: there are none.
+    """
+    if place.endswith(TABLES):
+        if columns is None:
+            raise DataError(f"{place} is a table, which needs the schema of its columns")
+        return columns.rows(Path(place))
+    return _of_archive(place, part) if place.endswith(".npz") else _of_function(place, columns)
+
+
+def _of_archive(place: str, part: str) -> ClientRows:
+    needed, extra = (f"x_{part}", f"y_{part}"), f"w_{part}"
+    hint = f"write it with numpy.savez(path, {needed[0]}=..., {needed[1]}=...)"
+    try:
+        with Path(place).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            weights = archive[extra] if extra in archive.files else None
+            return ClientRows(archive[needed[0]], archive[needed[1]], weights)
+    except OSError as error:
+        raise DataError(f"cannot read the rows of {place}: {error.strerror or 'no archive'}; {hint}") from None
+    except (KeyError, InvalidRowsError, *BROKEN_ARCHIVE) as error:
+        raise DataError(
+            f"{place} must be an npz archive with a matrix {needed[0]} and one {needed[1]} a row, of numbers "
+            f"({type(error).__name__}); {hint}"
+        ) from None
+
+
+def _of_function(place: str, columns: TableSchema | None) -> ClientRows:
+    module, _, function = place.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)()
+        if columns is None:
+            features, targets, *rest = map(np.asarray, found)
+            return ClientRows(features, targets, rest.pop() if rest else None)
+    except Exception as error:
+        raise DataError(
+            f"{place} must be a function that returns a matrix of features and one target a row; calling it raised "
+            f"{type(error).__name__}: call it by yourself to see why"
+        ) from None
+    return columns.rows_of_frame(found, source=place)

@@ -1,0 +1,284 @@
+"""A site's running sessions and its journal: one SQLite file in a folder of its own. A session id is used once.
+
+Every write is a transaction that is on the disk before it returns, so what a party says is stored before it leaves. Who
+works in the file holds its exclusive lock until the end, so there is one process at a time, and no other can have
+written in between. Records are sealed under the site's keys; what is wiped is overwritten in the file
+(``secure_delete``), though the disk may keep blocks of its journal. A record has at most 10^9 bytes, which is SQLite's
+limit.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analytic_secagg.site.errors import NoSessionError, SiteFileError
+from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.journal_head import JournalHead
+from analytic_secagg.site.terms import Terms
+from secagg import PartyId
+
+FILE = "sessions.sqlite"
+
+PREPARE = """
+PRAGMA locking_mode = EXCLUSIVE;
+PRAGMA synchronous = EXTRA;
+PRAGMA secure_delete = ON;
+BEGIN EXCLUSIVE;
+CREATE TABLE IF NOT EXISTS sessions (id BLOB PRIMARY KEY, touched REAL, invitation BLOB);
+CREATE TABLE IF NOT EXISTS records (session BLOB, name TEXT, content BLOB, PRIMARY KEY (session, name));
+CREATE TABLE IF NOT EXISTS journal_key (content BLOB);
+CREATE TABLE IF NOT EXISTS journal_heads (number INTEGER PRIMARY KEY, head BLOB);
+CREATE TABLE IF NOT EXISTS fingerprints (subject BLOB PRIMARY KEY, tags BLOB);
+CREATE TABLE IF NOT EXISTS vectors
+    (total BLOB PRIMARY KEY, subject BLOB, session BLOB, configuration BLOB, run BLOB, grown INTEGER);
+CREATE TABLE IF NOT EXISTS totals (
+    total BLOB, survivors BLOB, subject BLOB, cohort BLOB, run BLOB, grown INTEGER, allowed INTEGER, clean INTEGER,
+    PRIMARY KEY (total, survivors, subject));
+CREATE TABLE IF NOT EXISTS computations (
+    computed BLOB, subject BLOB, is_noisy INTEGER, is_made INTEGER, run BLOB, grown INTEGER, allowed INTEGER,
+    PRIMARY KEY (computed, subject, is_noisy));
+PRAGMA user_version = 2;
+COMMIT;
+"""
+"""A session without an invitation is over. Setting the version writes to the file, so that a disk that is full or that
+cannot lock is known before anything is drawn."""
+
+VERSION = 2
+"""Of the file's tables; version 1 did not say what was computed."""
+
+FROM_VERSION_1 = """
+INSERT OR IGNORE INTO computations SELECT x'', subject, 0, 1, run, max(grown), 0 FROM vectors GROUP BY subject;
+"""
+"""What was computed is not known, so it is nothing that is computed now."""
+
+_WAIT_SECONDS = 3600.0
+"""How long a process waits for the one before it, which may have many rows to add up."""
+
+_READ_SECONDS = 20.0
+"""How long who only looks waits for a process that is at work."""
+
+_KEY_PAIR = "key pair"
+
+
+class SessionFolder:
+    """The sessions of one site. One process works on them at a time, and only while it has them ``locked``.
+
+    Args:
+        path: a folder of mode 0700 on a local disk; it is created where it is missing.
+        now: the time in seconds of the epoch.
+        head: the second place of the journal's count and head hash; a file beside the folder where none is named.
+    """
+
+    def __init__(self, path: Path, *, now: Callable[[], float] = time.time, head: Path | None = None) -> None:
+        self.path, self._now = path, now
+        self.journal_head = JournalHead(head or path.with_name(f"{path.name}.head"), self.run)
+        self._database: sqlite3.Connection | None = None
+
+    @contextmanager
+    def locked(self, *, is_behind: bool = False) -> Iterator[None]:
+        """Keep every other process out, also one that a deadline left behind.
+
+        Args:
+            is_behind: whether to go on although the journal is behind its second place, which its owner accepts.
+
+        Raises:
+            SiteFileError: the folder cannot be made or written to, or others may enter it; or the journal is behind.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mode = self.path.stat().st_mode
+        except OSError as error:
+            raise SiteFileError(
+                f"cannot keep sessions in {self.path}: {error.strerror}; name another folder"
+            ) from error
+        if mode & 0o077:
+            raise SiteFileError(f"{self.path} must be a folder of its owner alone; chmod 700 it")
+        try:
+            self._database = sqlite3.connect(self.path / FILE, timeout=_WAIT_SECONDS, isolation_level=None)
+            try:
+                version = self._version()
+                if version > VERSION:
+                    raise SiteFileError(f"{self.path / FILE} is of a later release; install that to go on with it")
+                carried_on = FROM_VERSION_1 if version == 1 else ""
+                self._database.executescript(PREPARE.replace("COMMIT;", f"{carried_on} COMMIT;"))
+                (self.path / FILE).chmod(0o600)
+                if not is_behind:
+                    self.journal_head.start()
+                self._end_sessions_of_files()
+                yield
+            finally:
+                self._database.close()
+                self._database = None
+        except sqlite3.Error as error:
+            raise SiteFileError(
+                f"nothing can be stored in {self.path}: {error}; state must be a folder on a local disk with space "
+                "left, where files can be locked and flushed"
+            ) from error
+
+    @contextmanager
+    def reading(self) -> Iterator[bool]:
+        """Look without changing anything or keeping anybody out; whether there is something to look at.
+
+        Raises:
+            SiteFileError: a process is at work in the file, or it does not read.
+        """
+        path = self.path / FILE
+        if not path.exists():
+            yield False
+            return
+        try:
+            address = f"{path.absolute().as_uri()}?mode=ro"
+            self._database = sqlite3.connect(address, uri=True, timeout=_READ_SECONDS, isolation_level=None)
+            try:
+                if self._version() != VERSION:
+                    raise SiteFileError(f"{path} is of an earlier release; the command check-site carries it on")
+                yield True
+            finally:
+                self._database.close()
+                self._database = None
+        except sqlite3.Error as error:
+            raise SiteFileError(
+                f"{path} cannot be read: {error}; where it is locked a sum is at work in it, so look again in a while, "
+                "and else the command check-site says what is wrong"
+            ) from error
+
+    def begin(self, invitation: Invitation) -> None:
+        """Remember an invitation before anything is drawn for it; the same one may come again.
+
+        A key holder sees it twice: without its context, which it then makes, and with it. The next sum of a series
+        takes the place of the one before.
+
+        Raises:
+            NoSessionError: this id was used before, by a session that is over or by another invitation; or this is a
+                later sum of a series that is not here.
+        """
+        session, content = invitation.session, invitation.to_bytes()
+        before, is_over = self._session(session)
+        if is_over:
+            raise NoSessionError("this session is over; one session id serves one sum")
+        if before is None and Terms.from_bytes(invitation.terms).place > 1:
+            raise NoSessionError("this series is not here: it began without this site, or its file was lost")
+        if before is None or before == invitation.question.to_bytes() or _follows(invitation, before):
+            self.run("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", session, self._now(), content)
+        elif content not in (before, Invitation.from_bytes(before).question.to_bytes()):
+            raise NoSessionError("this session began with another invitation; one session id serves one sum")
+
+    def invitation(self, session: bytes) -> Invitation:
+        """What a running session began with.
+
+        Raises:
+            NoSessionError: there is none, or it is over.
+        """
+        content, _ = self._session(session)
+        if content is None:
+            raise NoSessionError("no such session is running here; it ended, or its file was lost")
+        return Invitation.from_bytes(content)
+
+    def store(self, session: bytes, party: PartyId) -> Record:
+        """Where one party's session lies."""
+        return Record(self, session, str(party))
+
+    def key_pair(self, session: bytes) -> Record:
+        """Where the key holder's keys for one session lie."""
+        return Record(self, session, _KEY_PAIR)
+
+    def lasting(self, name: str) -> Record:
+        """Where something lies that no session's end takes away."""
+        return Record(self, b"", name)
+
+    def end(self, session: bytes) -> None:
+        """Forget all secrets of a session, and remember that it was.
+
+        That it is over is on the disk first: a crash before the end of the wiping is made good by the next sweep.
+        """
+        self.run("INSERT OR REPLACE INTO sessions VALUES (?, ?, NULL)", session, self._now())
+        self.run("DELETE FROM records WHERE session = ?", session)
+
+    def held(self) -> tuple[bytes, ...]:
+        """The sessions of which more is here than that they are over."""
+        return tuple(session for session, _, _ in self._held())
+
+    def running(self) -> list[Invitation]:
+        """What the running sessions began with."""
+        found = self.run("SELECT invitation FROM sessions WHERE invitation IS NOT NULL")
+        return [Invitation.from_bytes(content) for (content,) in found]
+
+    def end_older_than(self, moment: float, *, spare: bytes = b"") -> None:
+        """End what nobody has touched since ``moment`` (seconds of the epoch), whose server is gone.
+
+        A session whose wiping a crash cut short is wiped to the end; ``spare`` is left as it is.
+        """
+        for session, touched, is_half_wiped in self._held():
+            if session != spare and (is_half_wiped or touched < moment):
+                self.end(session)
+
+    def _held(self) -> list[tuple[Any, ...]]:
+        """The id of each, when it was touched last, and whether it is over and not yet wiped."""
+        return self.run(
+            "SELECT id, touched, invitation IS NULL FROM sessions "
+            "WHERE invitation IS NOT NULL OR id IN (SELECT session FROM records) ORDER BY id"
+        )
+
+    def _session(self, session: bytes) -> tuple[bytes | None, bool]:
+        """What it began with, and whether it is over."""
+        if not 16 <= len(session) <= 64:
+            raise NoSessionError("a session id has 16 to 64 bytes")
+        found = self.run("SELECT invitation FROM sessions WHERE id = ?", session)
+        return (found[0][0], found[0][0] is None) if found else (None, False)
+
+    def _version(self) -> int:
+        assert self._database is not None, "whoever asks has opened the file"
+        ((version,),) = self._database.execute("PRAGMA user_version").fetchall()
+        return int(version)
+
+    def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Run one statement, which is a transaction of its own and on the disk before this returns."""
+        assert self._database is not None, "sessions are touched while they are locked"
+        return self._database.execute(statement, values).fetchall()
+
+    def _end_sessions_of_files(self) -> None:
+        """Remember the sessions that earlier releases kept as files here, and remove the files.
+
+        Their ids were used, and what they hold does not open any more.
+        """
+        for path in self.path.glob("*.*"):
+            name = path.name.partition(".")[0]
+            if re.fullmatch("([0-9a-f]{2}){16,64}", name):
+                self.end(bytes.fromhex(name))
+                path.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a session (a ``secagg.durable.Store``), which can be reached while the folder is locked."""
+
+    folder: SessionFolder
+    session: bytes
+    name: str
+
+    def load(self) -> bytes | None:
+        """What was saved last; None if nothing was."""
+        found = self.folder.run("SELECT content FROM records WHERE (session, name) = (?, ?)", *self._key)
+        return found[0][0] if found else None
+
+    def save(self, record: bytes) -> None:
+        """Replace it; once this returns the record survives a crash."""
+        self.folder.run("UPDATE sessions SET touched = ? WHERE id = ?", self.folder._now(), self.session)
+        self.folder.run("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", *self._key, record)
+
+    @property
+    def _key(self) -> tuple[bytes, str]:
+        return self.session, self.name
+
+
+def _follows(invitation: Invitation, stored: bytes) -> bool:
+    """Whether it is to the next sum of the series that the stored invitation belongs to."""
+    before = Terms.from_bytes(Invitation.from_bytes(stored).terms)
+    return before.place > 0 and Terms.from_bytes(invitation.terms) == before.next_of_series

@@ -1,0 +1,238 @@
+"""A real deployment on loopback: TLS, node keys, processes that are killed. The model is exact to the bit."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+
+from child_processes import Processes, WayOut, wait_until
+from loopback_deployment import ENVIRONMENT, FLOWERS_OWN, WARM, Deployment, assert_exact
+
+from analytic_secagg.__main__ import main as main_of_results
+from analytic_secagg.flower.__main__ import main
+from analytic_secagg.flower.certificates import node_key_pair
+from analytic_secagg.site.state import SessionFolder
+from secagg.dp import Ledger
+
+CRASHING, KILLED = "site-4", "site-5"
+
+PATIENT = {"join_seconds": 300.0, "round_seconds": 300.0}
+"""Nothing here ends by its deadline, however slow the machine is."""
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    running = Deployment(tmp_path / "trial", n_sites=5, n_helpers=2)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.mark.parametrize("command", [WARM, pytest.param(FLOWERS_OWN, marks=pytest.mark.slow)], ids=["warm", "Flower's"])
+def test_a_deployment_from_start_to_end(deployment: Deployment, command: str) -> None:
+    """One deployment for all of it: processes take longer to start than a sum does.
+
+    That a process is gone takes Flower a minute to notice, which the long form waits for.
+    """
+    deployment.start_superlink(command=command)
+    _start_sites_and_a_stranger(deployment, command)
+    killed = _the_serverapp_is_killed(deployment, command)
+    run = _two_sites_are_killed(deployment, struck_off=[CRASHING, KILLED] if command == WARM else [CRASHING])
+    _the_model_is_the_survivors(deployment, run)
+    if command == FLOWERS_OWN:
+        assert deployment.wait_status(killed) == "finished:failed"
+    assert not (deployment.output(killed) / "model.safetensors").exists()
+    if command == WARM:
+        _what_forks_is_killed(deployment)
+    _the_sites_that_live_pay_for_a_noisy_run(deployment, command)
+    assert deployment.tokens_seen == (command == FLOWERS_OWN)
+    _the_stranger_was_refused(deployment)
+    _nobody_spoke_to_another_host(deployment)
+
+
+@pytest.mark.slow  # a minute of real processes
+def test_the_dossier_of_a_run_verifies_in_a_process_that_has_nothing_else(
+    deployment: Deployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``ELSEWHERE`` may name another machine's Python, as ``.ci/elsewhere`` does."""
+    deployment.start_superlink()
+    deployment.register(deployment.sites)
+    for site in deployment.sites:
+        deployment.start_supernode(site)
+    run = deployment.submit(mode="masked", receipts="clients", **PATIENT)
+    assert deployment.wait_ended(run) == "finished:completed", deployment.progress(run)
+    server, dossier = deployment.folder / "server", tmp_path / "dossier"
+    words = ["dossier", str(deployment.output(run)), "--identity", str(server / "identity.key")]
+    words += ["--roster", str(server / "roster.toml"), "--out", str(dossier)]
+    words += [f"--receipt={path}" for path in sorted(deployment.folder.glob("site-*/results/*.receipt"))]
+    words += [f"--site={path}" for path in sorted(deployment.folder.glob("site-*/site.toml"))]
+    assert main_of_results(words) == 0
+    command = capsys.readouterr().out.splitlines()[-1].split()
+    with tempfile.TemporaryDirectory() as other:
+        elsewhere = shutil.move(dossier, Path(other) / "filed")
+        python = shlex.split(os.environ.get("ELSEWHERE", sys.executable))
+        check = [*python, *command[1:4], str(elsewhere), *command[5:]]
+        environment = {"PYTHONPATH": ENVIRONMENT["PYTHONPATH"], "PATH": ""}
+        found = subprocess.run(check, cwd=other, env=environment, capture_output=True, text=True, check=False)
+        assert (found.returncode, found.stderr) == (0, ""), found.stdout
+        assert found.stdout.startswith("verified")
+        assert len(list((Path(other) / "filed" / "receipts").iterdir())) == 5
+
+
+def _start_sites_and_a_stranger(deployment: Deployment, command: str) -> None:
+    """One site whose loader crashes when told to, and a node with a key that the operator did not register."""
+    folder = deployment.folder / CRASHING
+    text = (folder / "site.toml").read_text().replace('"rows.npz"', '"crash_when_asked:load"')
+    (folder / "site.toml").write_text(text)
+    (deployment.folder / "stranger.key").write_bytes(node_key_pair()[0])
+    (deployment.folder / "stranger.key").chmod(0o600)
+    crash = {
+        "CRASH_WHEN": str(deployment.folder / "crash"),
+        "CRASH_ROWS": str(folder / "rows.npz"),
+        "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}",
+    }
+    deployment.register(deployment.sites)
+    for site in deployment.sites:
+        deployment.start_supernode(site, extra=crash if site == CRASHING else None, command=command)
+    deployment.start_supernode("site-1", key="stranger.key", name="stranger", command=FLOWERS_OWN)
+
+
+def _the_serverapp_is_killed(deployment: Deployment, command: str) -> str:
+    """In the middle of a run. Flower takes a minute to notice; the next run need not wait for that."""
+    run = deployment.submit(mode="masked", **PATIENT)
+    deployment.wait_party(run, sent="ADVERTISED_KEYS")
+    if command == WARM:
+        *_, serverapp = _forked(deployment, "superlink")
+        os.kill(serverapp, signal.SIGKILL)
+        said = f"flwr-serverapp of task [0-9]+, process {serverapp}, ended with exit code -9"
+        deployment.wait(lambda: re.search(said, deployment.processes.log("superlink")), said)
+        return run
+    serverapps = deployment.processes.find("superlink", "flwr-serverapp")
+    assert serverapps, deployment.processes.log("superlink")
+    for pid in serverapps:
+        os.kill(pid, signal.SIGKILL)
+    return run
+
+
+def _forked(deployment: Deployment, name: str) -> list[int]:
+    """An executor, what it forked, and what that forked."""
+    forked = deployment.processes.find(name, "analytic_secagg.flower.superexec")
+    return sorted(forked, key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]))
+
+
+def _what_forks_is_killed(deployment: Deployment) -> None:
+    """One site's executor and another's nursery; no message of the next run is lost with them."""
+    executor, _ = _forked(deployment, "site-1")
+    _, nursery = _forked(deployment, "site-2")
+    for pid in executor, nursery:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _two_sites_are_killed(deployment: Deployment, struck_off: Sequence[str]) -> str:
+    """One when its vector is due, after it shared its keys; one when its masked vector has arrived.
+
+    The operator strikes them off, which ends the wait for them; that others are gone is for Flower to notice.
+    """
+    (deployment.folder / "crash").touch()
+    run = deployment.submit(mode="masked", receipts="server", **PATIENT)
+    deployment.wait_party(run, party=5, sent="MASKED_INPUT")
+    deployment.processes.kill(KILLED)
+    deployment.wait(lambda: deployment.processes.exit_code(CRASHING), f"the end of {CRASHING}")
+    for site in struck_off:
+        deployment.unregister(site)
+    assert deployment.wait_ended(run) == "finished:completed", deployment.progress(run)
+    return run
+
+
+def _the_model_is_the_survivors(deployment: Deployment, run: str) -> None:
+    assert deployment.processes.exit_code(CRASHING) == -signal.SIGKILL
+    said = {(line["party"], line["sent"]) for line in deployment.progress(run) if line["event"] == "party"}
+    assert (4, "SEALED_SHARES") in said
+    assert (5, "SURVIVOR_SIGNATURE") not in said
+    assert_exact(deployment.trial, deployment.output(run), survivors=[1, 2, 3, 5])
+    _what_it_left_verifies_offline(deployment, run, receipts=1)
+    _no_session_is_left(deployment)
+
+
+def _the_sites_that_live_pay_for_a_noisy_run(deployment: Deployment, command: str) -> None:
+    """Their owners give the rows a budget; a node reads its site's file anew for each message."""
+    ledgers = {}
+    for party in (1, 2, 3):
+        path = deployment.folder / f"site-{party}" / "site.toml"
+        path.write_text(path.read_text() + '\n[privacy]\nepsilon = 8.0\nledger = "privacy.ledger"\n')
+        assert main(["ledger", str(path)]) == 0
+        ledgers[party] = Ledger.open(path.parent / "privacy.ledger")
+    noise = {"epsilon": 8.0, "noise_survivors": 3, "noise_colluders": 1}
+    run = deployment.submit(mode="committee", nodes=3, receipts="helpers", **noise, **PATIENT)
+    assert deployment.wait_ended(run) == "finished:completed", deployment.progress(run)
+    assert deployment.summary(run)["survivors"] == [[1, 2, 3]] * 2
+    assert ("ended with exit code -9; it is started again" in deployment.processes.log("site-1")) == (command == WARM)
+    assert ("the process that forks for messages has ended" in deployment.processes.log("site-2")) == (command == WARM)
+    assert deployment.summary(run)["privacy"]["epsilon"] == 8.0
+    _what_it_left_verifies_offline(deployment, run, receipts=3)
+    assert [[one.label for one in ledger.releases] for ledger in ledgers.values()] == [["mean", "statistics"]] * 3
+
+
+def _what_it_left_verifies_offline(deployment: Deployment, run: str, *, receipts: int) -> None:
+    """The server's model, totals and receipts; each living site's own receipts so far, and the same model."""
+    output, flags = deployment.output(run), list[str]()
+    for party in (1, 2, 3):
+        results = deployment.folder / f"site-{party}" / "results"
+        kept = sorted(results.glob("*.receipt"))
+        assert len(kept) == receipts
+        flags += [text for path in kept for text in ("--receipt", str(path))]
+        name = f"model-{deployment.summary(run)['weights_sha256'][:16]}.safetensors"
+        assert (results / name).read_bytes() == (output / "model.safetensors").read_bytes()
+        assert not list(results.glob("totals-*"))
+    files = [str(output / name) for name in ("model.safetensors", "totals.safetensors")]
+    assert (
+        main_of_results(["verify", *files, "--roster", str(deployment.folder / "server" / "roster.toml"), *flags]) == 0
+    )
+
+
+def _no_session_is_left(deployment: Deployment) -> None:
+    """Of the finished run the sites that live hold nothing but its id; of the killed one a sealed session."""
+    for party in (1, 2, 3):
+        folder = SessionFolder(deployment.folder / f"site-{party}" / "state")
+        with folder.locked():
+            (left,) = folder.held()
+            assert folder.invitation(left)
+            assert folder.run("SELECT count(*) FROM sessions WHERE invitation IS NULL") == [(1,)]
+
+
+def _the_stranger_was_refused(deployment: Deployment) -> None:
+    """It ended by itself and was never online."""
+    deployment.wait(lambda: deployment.processes.exit_code("stranger"), "the end of the stranger")
+    assert "2004" in deployment.processes.log("stranger")
+    assert "SuperNode ID:" not in deployment.processes.log("stranger")
+
+
+def _nobody_spoke_to_another_host(deployment: Deployment) -> None:
+    assert deployment.addresses_seen == {"127.0.0.1"}
+    assert deployment.way_out.requests() == []
+
+
+def test_what_flower_would_tell_its_makers_is_noticed(tmp_path: Path) -> None:
+    """The twin of ``way_out`` above: with telemetry on, somebody takes it."""
+    way_out = WayOut()
+    telling = Processes(tmp_path, ENVIRONMENT | way_out.environment | {"FLWR_TELEMETRY_ENABLED": "1"})
+    try:
+        program = "from flwr.supercore import telemetry; telemetry.event(telemetry.EventType.PING).result()"
+        telling.start("telling", [sys.executable, "-c", program])
+        wait_until(way_out.requests, "a call to Flower's makers")
+    finally:
+        telling.close()
+        way_out.close()

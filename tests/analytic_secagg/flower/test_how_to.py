@@ -1,0 +1,68 @@
+"""docs/how-to/deploy-with-flower.md names what is there: commands, keys of files and of the run, error texts."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from analytic_secagg.flower.__main__ import COMMANDS
+from analytic_secagg.server.run_settings import RunSettings
+from analytic_secagg.server.server_file import ServerFile
+from analytic_secagg.site.errors import REASONS, Refusal
+from analytic_secagg.site.key_files import write_secret
+from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.site_file import SiteFile
+from analytic_secagg.trial import Trial
+
+ROOT = Path(__file__).resolve().parents[3]
+TEXT = (ROOT / "docs" / "how-to" / "deploy-with-flower.md").read_text(encoding="utf-8")
+
+
+def toml_block(first: str) -> str:
+    """The TOML block that begins with this line's start."""
+    blocks = [block for block in re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL) if block.startswith(first)]
+    return str(blocks[0])
+
+
+def test_every_command_exists() -> None:
+    named = set(re.findall(r"python -m analytic_secagg\.flower ([a-z-]+)", TEXT))
+    assert named == {command.name for command in COMMANDS}
+
+
+def test_every_setting_is_explained_and_in_the_template() -> None:
+    keys = {name.replace("_", "-") for name in RunSettings.__annotations__}
+    template = tomllib.loads((ROOT / "analytic_secagg" / "flower" / "template" / "pyproject.toml").read_text())
+    assert template["tool"]["flwr"]["app"]["config"].keys() == keys
+    explained = re.findall(r"^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \|", TEXT, re.MULTILINE)
+    assert {key for cell in explained for key in re.findall(r"`([a-z-]+)`", cell)} == keys
+
+
+def test_the_files_of_the_how_to_are_read_as_they_stand(trial: Trial) -> None:
+    """Its site.toml for site 3, made helper and key holder too, with the keys of the trial, and its server.toml."""
+    folder = trial.folder / "site-3"
+    (folder / "site.toml").write_text(toml_block('roster = "roster.toml"\nstate'))
+    write_secret(folder / "helper.key", bytes.fromhex((trial.folder / "site-1" / "helper.key").read_text()))
+    (holder,) = trial.folder.glob("site-*/key-holder.key")
+    write_secret(folder / "key-holder.key", bytes.fromhex(holder.read_text()))
+    site = SiteFile.read(folder / "site.toml")
+    assert site.client is not None
+    parties = (site.client.party, *(own.party for own in site.helpers))
+    assert (parties, site.policy.modes) == ((3, 101, 201), {"masked"})
+    (trial.folder / "server" / "server.toml").write_text(toml_block('roster = "roster.toml"\nidentity'))
+    assert ServerFile.read(trial.folder / "server" / "server.toml").output.name == "models"
+
+
+def test_the_roster_of_the_how_to_has_its_form(tmp_path: Path) -> None:
+    numbers = iter(range(1, 100))
+    text = re.sub(r'"…[^"]*"', lambda match: f'"{next(numbers):064x}"', toml_block("server = "))
+    (tmp_path / "roster.toml").write_text(text)
+    roster = Roster.read(tmp_path / "roster.toml")
+    assert (sorted(roster.clients), sorted(roster.beside["helpers"])) == ([1, 2, 3, 4, 5], [101, 102, 103, 104])
+
+
+@pytest.mark.parametrize("refusal", [Refusal.DECLINED, Refusal.FAILED, Refusal.NO_SESSION])
+def test_what_an_operator_sees_is_explained(refusal: Refusal) -> None:
+    assert f"| `{REASONS[refusal]}` |" in TEXT

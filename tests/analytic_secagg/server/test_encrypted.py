@@ -1,0 +1,345 @@
+"""Encrypted sums: every mode exact, a key for each sum, a key holder that is asked twice, and strangers' keys."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from support.extras import needs
+from support.parties import knows
+from support.rehearsed import (
+    edit_all,
+    events,
+    invitation,
+    is_exact,
+    is_wiped,
+    kept,
+    rehearse,
+    run_config,
+    site,
+    state,
+    stored,
+)
+
+from analytic_secagg.modes import KEY_HOLDER, MODES
+from analytic_secagg.server.run_settings import RunSettings, template_settings
+from analytic_secagg.site.errors import DeclinedError, NoSessionError, Refusal, RunSettingsError
+from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.key_files import read_secret
+from analytic_secagg.site.key_pair import SessionKeyPair
+from analytic_secagg.site.messages import (
+    CONTEXT,
+    INVITE,
+    STEP,
+    read_invitation,
+    read_messages,
+    write_invitation,
+    write_messages,
+)
+from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.trial import KEY_HOLDER_PARTY, Trial
+from secagg import new_session_id
+from secagg.config import SERVER
+from secagg.errors import LocalProtocolError, RemoteProtocolError
+from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
+from secagg.wire import MessageType, message_type, seal_frame
+
+ENCRYPTED = [name for name, mode in MODES.items() if mode.helper is KEY_HOLDER]
+HOLDER_SITE = 5
+"""The site of the key holder, which is a client too."""
+
+
+needs("tenseal")
+
+
+def question(mode: str = "bfv", **changes: Any) -> Invitation:
+    return invitation(**{"mode": mode, "helpers": (KEY_HOLDER_PARTY,), "min_survivors": 3} | changes)
+
+
+def answered(trial: Trial, asked: Invitation) -> Invitation:
+    return asked.with_announced(site(trial, HOLDER_SITE).announce(asked))
+
+
+@pytest.mark.parametrize("mode", ENCRYPTED)
+def test_every_encrypted_mode_is_exact_and_has_its_rounds(trial: Trial, mode: str) -> None:
+    """Each message is delivered twice, to a site that knows nothing but its files, the key holder included."""
+    answers: dict[tuple[int, bytes], set[bytes | Refusal]] = {}
+
+    def hear(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
+        answers.setdefault((party, content), set()).add(said)
+        return said
+
+    rehearse(trial.folder, run_config(mode=mode), hear=hear, deliveries=2)
+    is_exact(trial, [1, 2, 3, 4, 5])
+    assert all(len(said) == 1 for said in answers.values())
+    assert is_wiped(trial)
+    titles = [event["round"] for event in events(trial) if event["event"] == "round opens"]
+    masked = ["ROSTER", "SHARE_DELIVERY", "UNMASK_REQUEST", "SURVIVOR_PROOF"] if mode.startswith("masked") else []
+    assert titles == ["ANNOUNCEMENT", "INVITATION", *masked, "DECRYPTION_REQUEST", "END"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "learner", "options", "ridge"),
+    [("masked+bfv", "deepafl", "n_layers=1 d_phi=8 d_f=8", 0.01), ("bfv", "safle", "n_buckets=4 group_size=2", 1.0)],
+)
+def test_every_sum_of_a_run_has_keys_of_its_own(
+    trial: Trial, mode: str, learner: str, options: str, ridge: float
+) -> None:
+    contexts: list[bytes] = []
+
+    def hear(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
+        if kind == CONTEXT and isinstance(said, bytes):
+            contexts.extend(read_messages(said)[1].values())
+        return said
+
+    edit_all(trial, ('learners = ["afl"]', f'learners = ["{learner}"]'))
+    config = run_config(mode=mode, learner=learner, options=options, ridge=ridge)
+    rehearse(trial.folder, config, hear=hear)
+    is_exact(trial, [1, 2, 3, 4, 5])
+    assert is_wiped(trial)
+    n_sums = sum(event["event"] == "sum" for event in events(trial))
+    assert len(set(contexts)) == n_sums > 1 if learner == "deepafl" else len(set(contexts)) == n_sums
+
+
+def test_a_client_without_the_key_holder_s_context_goes_on_with_the_others(trial: Trial) -> None:
+    """Its node misses the question for the context alone, and is invited as all are."""
+    rehearse(trial.folder, run_config(mode="masked+bfv"), is_gone=lambda party, kind: (party, kind) == (4, CONTEXT))
+    is_exact(trial, [1, 2, 3, 4, 5])
+
+
+def test_the_secret_key_never_leaves_its_sealed_file(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, held, said = [], set(), []
+    generate = SessionKeyPair.generate
+
+    def remember(*arguments: Any) -> SessionKeyPair:
+        drawn.append(generate(*arguments))
+        return drawn[-1]
+
+    def hear(party: int, kind: str, content: bytes, answer: bytes | Refusal) -> bytes | Refusal:
+        assert isinstance(answer, bytes)
+        assert party == HOLDER_SITE or "key pair" not in kept(trial, party)
+        held.update(stored(trial, party))
+        said.append(answer)
+        return answer
+
+    monkeypatch.setattr(SessionKeyPair, "generate", remember)
+    rehearse(trial.folder, run_config(mode="masked+bfv"), hear=hear)
+    (pair,) = drawn
+    secret = pair.decryption[-1024:-960]  # beyond the public key, which both halves hold
+    assert secret not in pair.announcement
+    assert any(len(content) > len(pair.decryption) for content in held)
+    assert not any(secret in content for content in [*held, *said])
+    assert repr(secret)[2:20] not in repr(pair)
+
+
+@pytest.mark.parametrize(
+    ("mode", "party", "type_"),
+    [("committee", 101, MessageType.SURVIVOR_SET), ("masked+bfv", KEY_HOLDER_PARTY, MessageType.DECRYPTION_REQUEST)],
+)
+def test_a_helper_answers_one_request_whatever_process_is_asked(
+    trial: Trial, mode: str, party: int, type_: MessageType
+) -> None:
+    refused = []
+    server = IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
+
+    def hear(asked: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
+        if kind != STEP:
+            return said
+        session, requests = read_messages(content)
+        if message_type(requests.get(party, b"")) is type_:
+            digest = requests[party][6:38]
+            other = seal_frame(type_, bytes(4), digest=digest, sender=SERVER, recipient=party, identity=server)
+            for _ in range(2):
+                with pytest.raises((LocalProtocolError, RemoteProtocolError), match=r"one survivor set|forgotten"):
+                    site(trial, asked).answer(session, {party: other})
+                refused.append(other)
+        return said
+
+    rehearse(trial.folder, run_config(mode=mode), hear=hear)
+    is_exact(trial, [1, 2, 3, 4, 5])
+    assert len(refused) == 2
+
+
+def strangers_pair(asked: Invitation, trial: Trial) -> SessionKeyPair:
+    roster = Roster.read(trial.folder / "site-1" / "roster.toml")
+    return SessionKeyPair.generate(*asked.setup(roster), knows(IdentityKey.generate()))
+
+
+def test_a_stranger_s_context_is_refused_by_the_server(trial: Trial) -> None:
+    def hear(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
+        if (party, kind) != (1, CONTEXT):
+            return said
+        asked, _ = read_invitation(content)
+        return write_messages({KEY_HOLDER_PARTY: strangers_pair(asked, trial).announcement}, session=asked.session)
+
+    rehearse(trial.folder, run_config(mode="bfv"), hear=hear)
+    is_exact(trial, [1, 2, 3, 4, 5])
+    (refused,) = [event for event in events(trial) if event["event"] == "refused"]
+    assert refused["node"] == "1"
+    assert "not signed by key holder 201" in refused["reason"]
+
+
+def test_a_stranger_s_context_is_refused_by_a_client(trial: Trial) -> None:
+    """A server that hands one client a key of its own learns nothing: the client declines and the others go on."""
+
+    def tell(party: int, kind: str, content: bytes) -> bytes:
+        if (party, kind) != (3, INVITE):
+            return content
+        proposed, asked = read_invitation(content)
+        pair = strangers_pair(proposed.question, trial)
+        return write_invitation(proposed.with_announced({KEY_HOLDER_PARTY: pair.announcement}), asked)
+
+    rehearse(trial.folder, run_config(mode="masked+ckks"), tell=tell)
+    is_exact(trial, [1, 2, 4, 5])
+
+
+def test_a_ciphertext_of_another_session_is_refused(trial: Trial) -> None:
+    """What client 3 said in one run, said again in the next."""
+    heard: list[bytes] = []
+
+    def hear(party: int, kind: str, content: bytes, answer: bytes | Refusal) -> bytes | Refusal:
+        if (party, kind) != (3, INVITE) or isinstance(answer, Refusal):
+            return answer
+        session, said = read_messages(answer)
+        heard.append(said[3])
+        return write_messages({3: heard[0]}, session=session)
+
+    rehearse(trial.folder, run_config(mode="bfv"), hear=hear)
+    is_exact(trial, [1, 2, 3, 4, 5])
+    rehearse(trial.folder, run_config(mode="bfv"), hear=hear)
+    is_exact(trial, [1, 2, 4, 5])
+    assert any("another session" in event["reason"] for event in events(trial) if event["event"] == "refused")
+
+
+def test_a_party_is_at_one_node(trial: Trial) -> None:
+    """Every client signs its ciphertexts, and no other speaks for it."""
+
+    def hear(party: int, kind: str, content: bytes, answer: bytes | Refusal) -> bytes | Refusal:
+        if (party, kind) != (2, INVITE) or isinstance(answer, Refusal):
+            return answer
+        session, said = read_messages(answer)
+        stolen = said[2][:38] + (3).to_bytes(4, "big") + said[2][42:]
+        return write_messages({**said, 3: stolen}, session=session)
+
+    rehearse(trial.folder, run_config(mode="bfv"), hear=hear)
+    is_exact(trial, [1, 2, 3, 4, 5])
+    told = "party 3: this ENCRYPTED_INPUT is not signed by the identity of its sender"
+    assert any(told in event["reason"] for event in events(trial) if event["event"] == "refused")
+
+
+def test_a_context_is_made_once_for_one_proposal(trial: Trial) -> None:
+    asked = question()
+    proposed = answered(trial, asked)
+    assert answered(trial, asked) == proposed
+    with pytest.raises(NoSessionError, match="another invitation"):
+        answered(trial, question(session=asked.session, min_survivors=4))
+    first = site(trial, HOLDER_SITE).join(proposed)
+    assert set(first) == {HOLDER_SITE, KEY_HOLDER_PARTY}
+    assert answered(trial, asked) == proposed
+    assert site(trial, HOLDER_SITE).join(proposed) == first
+    site(trial, HOLDER_SITE).end(asked.session)
+    with pytest.raises(NoSessionError, match="is over"):
+        answered(trial, asked)
+    assert kept(trial, HOLDER_SITE) == {"over"}
+
+
+def test_only_the_key_holder_makes_a_context(trial: Trial) -> None:
+    asked = question()
+    assert site(trial, 1).announce(asked) == {}
+    assert not state(trial, 1).exists()
+
+
+def test_a_key_holder_s_own_file_decides(trial: Trial) -> None:
+    path = trial.folder / f"site-{HOLDER_SITE}" / "site.toml"
+    path.write_text(path.read_text().replace('"bfv", ', ""))
+    with pytest.raises(DeclinedError, match="not in bfv"):
+        answered(trial, question())
+    with pytest.raises(DeclinedError, match="survivors in a total"):
+        answered(trial, question("ckks", min_survivors=2))
+    with pytest.raises(DeclinedError, match="key holders announce nothing"):
+        answered(trial, question("masked", min_survivors=2))
+    assert kept(trial, HOLDER_SITE) == set()
+
+
+def test_contexts_that_are_not_the_key_holder_s_for_this_session_are_declined(trial: Trial) -> None:
+    asked = question()
+    of_another = answered(trial, question()).announced[KEY_HOLDER_PARTY]
+    proposed = answered(trial, asked).announced[KEY_HOLDER_PARTY]
+    forged = proposed[:SIGNATURE_BYTES] + of_another[SIGNATURE_BYTES:]
+    for context, reason in (
+        (of_another, "signature is of another session"),
+        (forged, "not signed by key holder"),
+        (proposed[:-1], "not signed by key holder"),
+        (b"x", "not signed by key holder"),
+        (b"", "and none came"),
+    ):
+        with pytest.raises(DeclinedError, match=reason):
+            site(trial, 1).join(asked.with_announced({KEY_HOLDER_PARTY: context}))
+    assert set(site(trial, 1).join(asked.with_announced({KEY_HOLDER_PARTY: proposed}))) == {1}
+
+
+def test_a_lost_key_pair_is_a_missing_key_holder(trial: Trial) -> None:
+    proposed = answered(trial, question())
+    folder = SessionFolder(state(trial, HOLDER_SITE))
+    with folder.locked():
+        folder.run("DELETE FROM records WHERE session = ?", proposed.session)
+    with pytest.raises(NoSessionError, match="key pair of this session is not here"):
+        site(trial, HOLDER_SITE).join(proposed)
+
+
+def test_a_key_pair_of_a_server_that_is_gone_is_forgotten(trial: Trial) -> None:
+    asked = question()
+    answered(trial, asked)
+    assert kept(trial, HOLDER_SITE, asked.session) == {"invitation", "key pair"}
+    day = time.time() + 25 * 3600
+    site(trial, HOLDER_SITE, now=lambda: day).announce(question())
+    assert kept(trial, HOLDER_SITE, asked.session) == {"over"}
+
+
+def test_terms_name_the_roster_s_one_key_holder(trial: Trial) -> None:
+    for helpers in ((), (101,), (KEY_HOLDER_PARTY, 202)):
+        with pytest.raises(DeclinedError, match=r"one key holder|exactly the 1 key holder"):
+            site(trial, 1).join(question(helpers=helpers).with_announced({KEY_HOLDER_PARTY: bytes(100)}))
+
+
+def test_a_key_holder_makes_no_context_for_two(trial: Trial) -> None:
+    with pytest.raises(DeclinedError, match="must name exactly the 1 key holders"):
+        site(trial, HOLDER_SITE).announce(question(helpers=(KEY_HOLDER_PARTY, 202)))
+
+
+def test_a_mode_whose_parties_nobody_listed_is_refused_before_anybody_waits(trial: Trial) -> None:
+    path = trial.folder / "server" / "roster.toml"
+    text = path.read_text()
+    path.write_text(text[: text.index("[key_holder]")])
+    with pytest.raises(RunSettingsError, match=r"the mode bfv needs \[key_holder\] in the roster"):
+        rehearse(trial.folder, run_config(mode="bfv"))
+
+
+@pytest.mark.parametrize("mode", ENCRYPTED)
+def test_a_missing_extra_says_what_to_install(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tenseal", None)
+    with pytest.raises(RunSettingsError, match=r"pip install 'analytic-secagg\[he\]'"):
+        RunSettings.of(template_settings() | {"mode": mode})
+    assert RunSettings.of(template_settings()).mode == "masked"
+
+
+def test_a_site_without_the_extra_declines(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    proposed = answered(trial, question())
+    monkeypatch.setitem(sys.modules, "tenseal", None)
+    monkeypatch.setitem(sys.modules, "tenseal.sealapi", None)
+    from secagg.carriers.seal import load_public
+
+    load_public.cache_clear()
+    with pytest.raises(DeclinedError, match=r"pip install 'analytic-secagg\[he\]'"):
+        site(trial, 1).join(proposed)
+    assert set(site(trial, 1).join(invitation(session=new_session_id()))) == {1}
+
+
+def test_tenseal_is_imported_when_it_is_used_and_not_before() -> None:
+    modules = "analytic_secagg.server.training, analytic_secagg.site.reception"
+    code = f"import sys, {modules}; sys.exit('tenseal' in sys.modules)"
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code]).returncode == 0

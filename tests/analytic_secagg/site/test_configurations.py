@@ -1,0 +1,325 @@
+"""What a server may have computed of a site's rows: what their owners agreed on, and nothing of its own choice."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.crashes import KilledError
+from support.lying_server import LyingServer
+from support.rehearsed import CLIENTS, database, edit_all, events, rehearse, run_config, site, state
+
+from analytic import AFL, ClientRows, ColumnMap, RowFormat
+from analytic.statistics import FloatMatrix
+from analytic_secagg.configurations import configuration_digest
+from analytic_secagg.datasets import bundled
+from analytic_secagg.flower.__main__ import main as flower_main
+from analytic_secagg.server.run_settings import RunSettings
+from analytic_secagg.site.errors import SiteFileError, UnreachableError
+from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.site_file import SiteFile
+from analytic_secagg.site.state import FILE
+from analytic_secagg.site.table import TableSchema
+from analytic_secagg.site.terms import Terms
+from analytic_secagg.trial import OPEN, Trial, fitted_settings
+from secagg import PartyId, new_session_id
+from secagg.errors import SecureSumError
+
+FORMAT = RowFormat.parse("UQ0.20")
+DATA = bundled("breast_cancer")
+
+
+def invitation(learner: Any, model: Any = None, **changes: Any) -> Invitation:
+    terms = Terms(**({"mode": "masked", "session": new_session_id(), "clients": CLIENTS, "dropout": 0.4} | changes))
+    return Invitation.make(terms, learner, learner.init() if model is None else model)
+
+
+def agree_on(trial: Trial, *settings: dict[str, Any]) -> list[Any]:
+    """The owners agree on these configurations and on nothing else; their learners."""
+    learners = [RunSettings.of(run_config(**one)).private_learner(len(CLIENTS)) for one in settings]
+    pin(trial, *learners)
+    names = ", ".join(f'"{learner.name}"' for learner in learners)
+    edit_all(trial, (OPEN, ""), ('learners = ["afl"]', f"learners = [{names}]"))
+    return learners
+
+
+def pin(trial: Trial, *learners: Any) -> None:
+    """The roster lists these configurations."""
+    agreed = tuple(map(configuration_digest, learners))
+    for path in trial.folder.glob("*/roster.toml"):
+        path.write_text(Roster.read(path).model_copy(update={"configurations": agreed}).to_toml())
+
+
+# --- the attack: a column's scale of the server's choice ---------------------------------------------------------
+
+
+def crafted() -> tuple[AFL, int, FloatMatrix]:
+    """A learner whose total shows a row: one column is scaled so that a single row of all clients exceeds one unit.
+
+    Every other entry of the column truncates to nothing, so the column's line of the total Gram is that row itself.
+    Helpers, masks and journals see a usual total.
+    """
+    rows = DATA.x_train
+    column, unit = next(
+        (column, unit)
+        for column in range(rows.shape[1])
+        for unit in 2.0 ** np.arange(-10, 13)
+        if np.count_nonzero(rows[:, column] >= unit) == 1 and rows[:, column].max() < 2 * unit
+    )
+    exponents = np.ceil(np.log2(rows.max(axis=0) * 1.01)).astype(int)
+    exponents[column] = FORMAT.fraction_bits + int(np.log2(unit))
+    columns = ColumnMap(exponents=tuple(map(int, exponents)))
+    learner = AFL(
+        n_features=rows.shape[1], n_targets=2, feature_format=FORMAT, max_rows=1000, max_clients=5, columns=columns
+    )
+    return learner, column, rows[np.argmax(rows[:, column])]
+
+
+@pytest.fixture
+def patients(tmp_path: Path) -> Trial:
+    return Trial.create(tmp_path / "patients", DATA, n_sites=5, n_helpers=0)
+
+
+def test_a_crafted_column_reads_a_patient_out_of_one_total_where_a_site_lets_the_server_choose(
+    patients: Trial,
+) -> None:
+    edit_all(patients, ('learners = ["afl"]', 'learners = ["afl"]\nconfigurations = "any"'))
+    learner, column, patient = crafted()
+    result = LyingServer(patients).total(invitation(learner))
+    gram = learner.spec.from_vector(result.total).gram
+    others = np.arange(len(patient)) != column
+    assert learner.columns is not None
+    exponents = np.array(learner.columns.exponents)[others]
+    read = np.ldexp(gram[column, others].astype(float), exponents - FORMAT.fraction_bits)
+    assert np.abs(read - patient[others]).max() < 0.01
+
+
+def test_no_site_takes_part_in_what_its_owner_did_not_agree_to(patients: Trial) -> None:
+    learner, _, _ = crafted()
+    server = LyingServer(patients)
+    with pytest.raises(SecureSumError):
+        server.total(invitation(learner))
+    assert server.refused.keys() == set(CLIENTS)
+    for said in server.refused.values():
+        assert f"the server proposes another one, {configuration_digest(learner).hex()}" in said
+        assert '"exponents": [' in said  # what was proposed stands in the site's own log
+        assert "add it to configurations in the roster" in said
+    for party in CLIENTS:
+        with database(patients, party) as file:
+            assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(0,)]
+    settings = {name.replace("_", "-"): value for name, value in fitted_settings(DATA, 5).items()}
+    rehearse(patients.folder, run_config(**settings))  # what the trial's roster agrees to
+
+
+@pytest.mark.parametrize("change", [{"ridge": 2.0}, {"max-rows": 99999}, {"feature-format": "UQ5.10"}, {"ri": 1.0}])
+def test_every_setting_that_is_computed_with_is_agreed_on(trial: Trial, change: dict[str, Any]) -> None:
+    agree_on(trial, {})
+    with pytest.raises((SecureSumError, UnreachableError)):
+        rehearse(trial.folder, run_config(**change))
+    rehearse(trial.folder, run_config())
+    (said,) = (event for event in events(trial) if event["event"] == "configuration")
+    assert said["agreed"]
+
+
+def test_a_sites_own_file_goes_before_the_roster(trial: Trial) -> None:
+    agree_on(trial, {})
+    (other,) = agree_on_nothing_but(trial, ridge=2.0)
+    rehearse(trial.folder, run_config(ridge=2.0))
+    with pytest.raises((SecureSumError, UnreachableError)):
+        rehearse(trial.folder, run_config())
+    assert SiteFile.read(trial.site(1) / "site.toml").configurations == (other,)
+
+
+def agree_on_nothing_but(trial: Trial, **settings: Any) -> tuple[bytes]:
+    digest = configuration_digest(RunSettings.of(run_config(**settings)).build_learner(len(CLIENTS)))
+    own = f'learners = ["afl"]\nconfigurations = ["{digest.hex()}"]'
+    edit_all(trial, ('learners = ["afl"]', own))
+    return (digest,)
+
+
+# --- models of the server's choice -------------------------------------------------------------------------------
+
+DEEP = {"learner": "deepafl", "options": "n_layers=1 d_phi=16 d_f=8"}
+
+
+def test_a_later_exact_sum_needs_the_owners_trust(trial: Trial) -> None:
+    """A site cannot tell whether a layer is what followed from the total before."""
+    agree_on(trial, DEEP)
+    with pytest.raises((SecureSumError, UnreachableError)):
+        rehearse(trial.folder, run_config(**DEEP))
+    edit_all(trial, ('learners = ["deepafl"]', 'learners = ["deepafl"]\nunverified_models = ["deepafl"]\n'))
+    with pytest.raises((SecureSumError, UnreachableError)):  # the first sum of that run is in the journal
+        rehearse(trial.folder, run_config(**DEEP | {"ridge": 3.0}))
+    rehearse(trial.folder, run_config(**DEEP))
+
+
+def test_a_later_sum_with_noise_needs_none(trial: Trial) -> None:
+    """What noise lets a total tell is bounded, whatever is computed."""
+    settings = DEEP | {"epsilon": 8.0, "noise-survivors": 3, "noise-colluders": 1}
+    agree_on(trial, settings)
+    ledger = '\n[privacy]\nepsilon = 20.0\nrun_epsilon = 8.0\nledger = "ledger"\n'
+    edit_all(trial, ("[policy]", f"{ledger}\n[policy]"))
+    for party in CLIENTS:
+        assert flower_main(["ledger", str(trial.site(party) / "site.toml")]) == 0
+    rehearse(trial.folder, run_config(**settings))
+
+
+def test_an_evaluation_is_of_the_servers_model(trial: Trial) -> None:
+    """What is counted of its scores is agreed on all the same: bins of the server's choice would show every row."""
+    settings = RunSettings.of(run_config(evaluate=True))
+    agree_on(trial, {})
+    edit_all(trial, ('learners = ["afl"]', 'learners = ["afl", "evaluation-of-classes"]'))
+    with pytest.raises((SecureSumError, UnreachableError)):
+        rehearse(trial.folder, run_config(evaluate=True))
+    edit_all(trial, ("\n[policy]", 'unverified_models = ["evaluation-of-classes"]\n\n[policy]'))
+    with pytest.raises((SecureSumError, UnreachableError)):
+        rehearse(trial.folder, run_config(evaluate=True))
+    learner = settings.build_learner(5)
+    pin(trial, learner, settings.evaluation(learner, None))
+    rehearse(trial.folder, run_config(evaluate=True))
+
+
+# --- refusals as an oracle ---------------------------------------------------------------------------------------
+
+
+def tries(trial: Trial, party: PartyId) -> Iterator[tuple[int, bool]]:
+    """Most rows of the server's choice, and whether the site answers: bisection for how many it has."""
+    low, high = 0, 8192
+    while high - low > 1:
+        middle = (low + high) // 2
+        learner = AFL(
+            n_features=64, n_targets=10, feature_format=RowFormat.parse("UQ5.11"), max_rows=middle, max_clients=5
+        )
+        server = LyingServer(trial)
+        with suppress(SecureSumError):
+            server.total(invitation(learner))
+        does_fit = party not in server.refused
+        yield middle, does_fit
+        low, high = (low, middle) if does_fit else (middle, high)
+
+
+def test_refusals_tell_only_so_much(trial: Trial) -> None:
+    """Where the server may choose, each refusal says something of a site's rows; after four it hears nothing more."""
+    edit_all(trial, (OPEN, 'configurations = "any"\n\n[journal]\nfurther_totals = 1000\n'))
+    found, n_rows = list(tries(trial, 3)), len(trial.rows[3])
+    refused = [middle for middle, does_fit in found if not does_fit]
+    assert len(refused) > 3
+    assert all(middle // 5 < n_rows for middle in refused[:4])  # a site may hold an equal share
+    assert not any(does_fit for middle, does_fit in found[found.index((refused[3], False)) + 1 :])
+    with database(trial, 3) as file:
+        assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(4,)]
+    server = LyingServer(trial)
+    with suppress(SecureSumError):
+        server.total(invitation(RunSettings.of(run_config()).build_learner(5)))
+    assert "4 computations of these rows ended in no vector" in server.refused[3]
+    assert "raise refused_tries under [journal]" in server.refused[3]
+
+
+def test_a_process_that_dies_over_a_computation_has_tried_it(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a server could have a site run out of memory, which is a refusal too."""
+    edit_all(trial, (OPEN, 'configurations = "any"\n'))
+    proposed = invitation(RunSettings.of(run_config()).build_learner(5), mode="plain", dropout=0.0, min_survivors=3)
+    edit_all(trial, ("modes = [", 'modes = ["plain", '))
+
+    def dies(self: AFL, model: object, rows: ClientRows) -> None:
+        raise KilledError
+
+    monkeypatch.setattr(AFL, "client_statistics", dies)
+    with pytest.raises(KilledError):
+        site(trial, 1).join(proposed)
+    with database(trial, 1) as file:
+        assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(1,)]
+    monkeypatch.undo()
+    site(trial, 1).join(
+        invitation(RunSettings.of(run_config()).build_learner(5), mode="plain", dropout=0.0, min_survivors=3)
+    )
+    with database(trial, 1) as file:
+        assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(0,)]
+
+
+# --- files and commands ------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_what_the_roster_pins(
+    trial: Trial, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "flower"
+    assert flower_main(["trial", str(folder), "--helpers", "0"]) == 0
+    roster, run = folder / "site-1" / "roster.toml", folder / "app"
+    capsys.readouterr()
+    assert flower_main(["configuration", str(run), str(roster)]) == 0
+    said = capsys.readouterr().out
+    (pinned,) = Roster.read(roster).configurations
+    assert f"configuration {pinned.hex()}\n{roster} agrees to it" in said
+    assert '"name": "afl"' in said
+    assert flower_main(["configuration", str(run), str(roster), "ridge=0.25"]) == 0
+    said = capsys.readouterr().out
+    assert "does not agree; if all owners do" in said
+    line = said.splitlines()[-1]
+    roster.write_text(roster.read_text().replace(f'configurations = ["{pinned.hex()}"]', line))
+    assert flower_main(["configuration", str(run), str(roster), "ridge=0.25"]) == 0
+    assert "agrees to it" in capsys.readouterr().out
+    assert flower_main(["roster", str(roster)]) == 0
+    assert all(digest.hex() in capsys.readouterr().out for digest in Roster.read(roster).configurations[:1])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("configurations", '["abc"]'), ("configurations", "3"), ("configurations", '["any"]')]
+)
+def test_what_is_no_digest_is_refused(trial: Trial, key: str, value: str) -> None:
+    edit_all(trial, (OPEN, f"{key} = {value}\n"))
+    with pytest.raises(SiteFileError, match="configuration"):
+        SiteFile.read(trial.site(1) / "site.toml")
+
+
+def test_a_roster_says_what_columns_mean(trial: Trial) -> None:
+    """Rows of two schemas do not add up to one, and would be summed all the same."""
+    folder = trial.site(1)
+    (folder / "schema.toml").write_text('[columns.age]\n[columns.ill]\nrole = "target"\ncategories = ["no", "yes"]\n')
+    (folder / "rows.csv").write_text("age,ill\n50,no\n60,yes\n")
+    text = (folder / "site.toml").read_text().replace('data = "rows.npz"', 'data = "rows.csv"\ncolumns = "schema.toml"')
+    (folder / "site.toml").write_text(text)
+    roster, own = Roster.read(folder / "roster.toml"), TableSchema.read(folder / "schema.toml").fingerprint
+    for agreed in (own, "0" * 64):
+        other = roster.model_copy(update={"columns": agreed})
+        assert other.fingerprint != roster.fingerprint
+        (folder / "roster.toml").write_text(other.to_toml())
+        if agreed == own:
+            assert len(SiteFile.read(folder / "site.toml").client.rows()) == 2  # type: ignore[union-attr]
+        else:
+            with pytest.raises(SiteFileError, match=f"agrees on columns {agreed} and this site's schema is {own}"):
+                SiteFile.read(folder / "site.toml")
+
+
+def test_a_journal_of_an_earlier_release_goes_on(trial: Trial) -> None:
+    """Its totals count, and none of them is known to be of what is computed now."""
+    agree_on(trial, {})
+    rehearse(trial.folder, run_config())
+    for party in CLIENTS:
+        with closing(sqlite3.connect(state(trial, party) / FILE)) as file:
+            file.execute("DROP TABLE computations")
+            file.execute("PRAGMA user_version = 1")
+            file.commit()
+    with pytest.raises(SiteFileError, match="check-site carries it on"):
+        site(trial, 1).look()
+    assert site(trial, 1).count_totals() == (1, 0)
+    looked = site(trial, 1).look()
+    assert looked is not None
+    assert len(looked[0]) == 1
+    with pytest.raises((SecureSumError, UnreachableError)):
+        rehearse(trial.folder, run_config())
+
+
+def test_a_journal_of_a_later_release_is_left_alone(trial: Trial) -> None:
+    agree_on(trial, {})
+    rehearse(trial.folder, run_config())
+    with closing(sqlite3.connect(state(trial, 1) / FILE)) as file:
+        file.execute("PRAGMA user_version = 99")
+    with pytest.raises(SiteFileError, match="of a later release"):
+        site(trial, 1).count_totals()

@@ -1,0 +1,298 @@
+"""The journal's second place: a lost or restored journal is noticed, and its site does not start."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.crashes import KilledError
+from support.parties import key_of
+from support.rehearsed import edit_all, rehearse, run_config, site, state
+
+from analytic import ClientRows
+from analytic_secagg.__main__ import main as health
+from analytic_secagg.flower.__main__ import main
+from analytic_secagg.site.errors import SiteFileError, UnreachableError
+from analytic_secagg.site.journal import Journal, RunPlace
+from analytic_secagg.site.journal_head import JournalHead
+from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.trial import OPEN, Trial
+from secagg import IdentityKey, Layout, MaskedSum, new_session_id
+from secagg.errors import ConsentRefusedError
+from secagg.policy import ClientPolicy
+
+CLIENTS = tuple(range(1, 8))
+IDENTITIES = tuple(key_of(party).public for party in CLIENTS)
+SERVER_KEY = IdentityKey.generate().public
+BEHIND = "it is lost, or an older copy"
+
+
+def rows(number: int) -> ClientRows:
+    return ClientRows(np.arange(12.0).reshape(6, 2) + 100 * number, np.array([0, 1, 2, 0, 1, 2]))
+
+
+@contextmanager
+def journal(tmp_path: Path, *, further_totals: int = 0, is_behind: bool = False) -> Iterator[Journal]:
+    folder = SessionFolder(tmp_path / "state")
+    with folder.locked(is_behind=is_behind):
+        yield Journal(folder, policy=ClientPolicy(), further_totals=further_totals)
+
+
+def enter(own: Journal, number: int, survivors: tuple[int, ...] = CLIENTS) -> None:
+    protocol = MaskedSum(
+        layout=Layout.of([("sum", 2, 100)]),
+        clients=CLIENTS,
+        session_id=new_session_id(),
+        threshold=6,
+        identities=IDENTITIES,
+        server_identity=SERVER_KEY,
+    )
+    own.note(protocol, rows(number))
+    own.consent(protocol, survivors)
+
+
+def older_copy(tmp_path: Path) -> None:
+    """A journal of two totals, put back to where it had one."""
+    with journal(tmp_path) as own:
+        enter(own, 1)
+    shutil.copytree(tmp_path / "state", tmp_path / "backup")
+    with journal(tmp_path) as own:
+        enter(own, 2)
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(tmp_path / "backup", tmp_path / "state")
+
+
+def lost(tmp_path: Path) -> None:
+    with journal(tmp_path) as own:
+        enter(own, 1)
+    shutil.rmtree(tmp_path / "state")
+
+
+def another(tmp_path: Path) -> None:
+    """That of another site, or a fork of an older copy, with as many totals."""
+    older_copy(tmp_path)
+    whole = (tmp_path / "state.head").read_text()
+    (tmp_path / "state.head").unlink()
+    with journal(tmp_path, is_behind=True) as own:
+        enter(own, 3)
+    (tmp_path / "state.head").write_text(whole)
+
+
+def without_a_second_place(tmp_path: Path) -> None:
+    with journal(tmp_path) as own:
+        enter(own, 1)
+    (tmp_path / "state.head").unlink()
+
+
+def computations_forgotten(tmp_path: Path) -> None:
+    """Computations that came to nothing are counted too: else a server would have three more."""
+    with (
+        journal(tmp_path) as own,
+        suppress(ArithmeticError),
+        own.computing(rows(1), RunPlace(session=b"", computed=b"a")),
+    ):
+        raise ArithmeticError
+    shutil.rmtree(tmp_path / "state")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (older_copy, BEHIND),
+        (lost, BEHIND),
+        (another, BEHIND),
+        (without_a_second_place, "is not there: nobody can tell"),
+    ],
+)
+def test_a_journal_that_forgot_totals_is_not_used(tmp_path: Path, damage: object, said: str) -> None:
+    assert callable(damage)
+    damage(tmp_path)
+    looks = SessionFolder(tmp_path / "state")
+    with looks.reading() as is_there:
+        assert said in looks.journal_head.problem(is_there=is_there)
+    for _ in range(2):
+        with pytest.raises(SiteFileError, match=rf"(?s){said}.*the command accept-loss"), journal(tmp_path):
+            pytest.fail("it started")
+
+
+def test_a_second_place_that_does_not_read_stops_the_site(tmp_path: Path) -> None:
+    with journal(tmp_path) as own:
+        enter(own, 1)
+    for text in ("", "1 abc\n", "\xff", (tmp_path / "state.head").read_text() * 2):
+        (tmp_path / "state.head").write_text(text, encoding="latin-1")
+        with pytest.raises(SiteFileError, match=r"must say a count and a head hash|cannot be read"), journal(tmp_path):
+            pytest.fail("it started")
+
+
+@pytest.mark.parametrize("fails_at", range(4))
+def test_a_crash_between_the_two_writes_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    """The second place is first of what is flushed; where it cannot be written nothing is agreed to."""
+    with journal(tmp_path) as own:
+        enter(own, 1)
+    before = (tmp_path / "state.head").read_text()
+    flushes = iter(range(10))
+
+    def full(_: int) -> None:
+        if next(flushes) >= fails_at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with journal(tmp_path) as own:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            for number in range(2, 2 + fails_at):
+                enter(own, number)
+            with pytest.raises(SiteFileError, match="counted in a second place before it is agreed to"):
+                enter(own, 9)
+        assert own.count() == (1 + fails_at, 0), "what was not counted was not agreed to"
+    assert ((tmp_path / "state.head").read_text() == before) == (fails_at == 0)
+    with journal(tmp_path) as own:
+        enter(own, 9)
+        assert own.count() == (2 + fails_at, 0)
+    shutil.copytree(tmp_path / "state", tmp_path / "newest")
+    (tmp_path / "state.head").write_text(before)  # an older copy of the second place says less, and is made good
+    with journal(tmp_path):
+        pass
+    assert (tmp_path / "state.head").read_text().startswith(f"{3 + fails_at} ")
+    assert (tmp_path / "state.head").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_journal_is_written_before_its_second_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a crash in between would stop a site that lost nothing."""
+    with journal(tmp_path) as own:
+        enter(own, 1)
+    before, run = (tmp_path / "state.head").read_text(), SessionFolder.run
+
+    def dies(self: SessionFolder, statement: str, *values: object) -> list[tuple[object, ...]]:
+        if "INSERT INTO journal_heads" in statement:
+            raise KilledError
+        return run(self, statement, *values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SessionFolder, "run", dies)
+        with pytest.raises(KilledError), journal(tmp_path) as own:
+            enter(own, 2)
+    assert (tmp_path / "state.head").read_text() == before
+    with journal(tmp_path) as own:
+        assert own.count() == (1, 0)
+        enter(own, 2)
+
+
+def test_what_the_owner_accepts_counts_as_a_total_that_nothing_is_compared_with(tmp_path: Path) -> None:
+    older_copy(tmp_path)
+    with journal(tmp_path, is_behind=True) as own:
+        assert own.accept_loss([rows(1), rows(2)]) == 2
+    with journal(tmp_path) as own:
+        enter(own, 1)  # these survivors were agreed to for these rows already
+        enter(own, 3)
+        for number in (1, 2):
+            with pytest.raises(ConsentRefusedError, match="1 earlier ones cannot be compared"):
+                enter(own, number, CLIENTS[1:])
+    with journal(tmp_path, further_totals=1) as own:
+        enter(own, 2, CLIENTS[1:])
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(tmp_path / "backup", tmp_path / "state")
+    with pytest.raises(SiteFileError, match=BEHIND), journal(tmp_path):
+        pytest.fail("it started with the copy that was accepted once")
+
+
+def test_a_crash_before_the_loss_is_noted_leaves_the_site_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost(tmp_path)
+    run = SessionFolder.run
+
+    def dies(self: SessionFolder, statement: str, *values: object) -> list[tuple[object, ...]]:
+        if "INSERT INTO totals" in statement:
+            raise KilledError
+        return run(self, statement, *values)
+
+    with monkeypatch.context() as patch, journal(tmp_path, is_behind=True) as own:
+        patch.setattr(SessionFolder, "run", dies)
+        with pytest.raises(KilledError):
+            own.accept_loss([rows(1)])
+    with pytest.raises(SiteFileError, match=BEHIND), journal(tmp_path):
+        pytest.fail("it started")
+
+
+def test_a_helper_that_lost_its_journal_asks_its_owner_for_every_total(tmp_path: Path) -> None:
+    protocol = MaskedSum(layout=Layout.of([("sum", 2, 100)]), clients=CLIENTS, session_id=new_session_id(), threshold=6)
+    for is_helper in (False, True):
+        place = tmp_path / str(is_helper)
+        lost(place)
+        with journal(place, is_behind=True) as own:
+            own.accept_loss([], is_helper=is_helper)
+        with journal(place) as own:
+            if not is_helper:
+                own.consent_to_help(protocol, CLIENTS)
+                continue
+            with pytest.raises(ConsentRefusedError, match="1 earlier ones cannot be compared"):
+                own.consent_to_help(protocol, CLIENTS)
+
+
+def test_a_head_is_of_all_entries_before_it(tmp_path: Path) -> None:
+    """Two journals with the same last entry and as many before it are two journals."""
+    heads = []
+    for first in (b"one", b"another"):
+        folder = SessionFolder(tmp_path / first.decode() / "state")
+        with folder.locked():
+            folder.journal_head.advance(first)
+            folder.journal_head.advance(b"the same")
+        heads.append((tmp_path / first.decode() / "state.head").read_text())
+    assert [head.split()[0] for head in heads] == ["2", "2"]
+    assert len(set(heads)) == 2
+
+
+def test_nothing_is_accepted_where_nothing_is_lost(tmp_path: Path) -> None:
+    with journal(tmp_path, is_behind=True) as own:
+        with pytest.raises(SiteFileError, match="there is no loss to accept"):
+            own.accept_loss([rows(1)])
+        enter(own, 1)
+
+
+@pytest.mark.parametrize("is_named", [False, True], ids=["beside state", "where the file says"])
+def test_a_restored_state_makes_no_second_total(
+    trial: Trial,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_named: bool,
+) -> None:
+    """A committee's sites agree to one total of their rows; all come back from yesterday's backup."""
+    own = 'configurations = "any"\n'
+    edit_all(trial, (OPEN, f'{own}[journal]\nhead = "{tmp_path}/PARTY.head"\n' if is_named else own))
+    for party in trial.rows:
+        path = trial.folder / f"site-{party}" / "site.toml"
+        path.write_text(path.read_text().replace("PARTY", str(party)))
+        site(trial, party).sweep()
+        shutil.copytree(state(trial, party), tmp_path / f"backup-{party}")
+    rehearse(trial.folder, run_config(mode="committee"))
+    for party in trial.rows:
+        shutil.rmtree(state(trial, party))
+        shutil.copytree(tmp_path / f"backup-{party}", state(trial, party))
+    with pytest.raises(UnreachableError):
+        rehearse(trial.folder, run_config(mode="committee"))
+    shutil.copytree(trial.folder, tmp_path / "unchecked")
+    second = tmp_path / "2.head" if is_named else state(trial, 2).with_name("state.head")
+    file = str(trial.folder / "site-2" / "site.toml")
+    assert health(["health", file]) == 1
+    assert f"WRONG journal: the journal must have the 3 entries that {second} counts" in capsys.readouterr().out
+    assert main(["check-site", file]) == 2
+    assert BEHIND in " ".join(capsys.readouterr().err.split())
+    assert main(["accept-loss", file]) == 0
+    assert "each further total of them" in capsys.readouterr().out
+    looked = site(trial, 2).look(check=True)
+    assert looked is not None
+    rows_and_help = [(one.is_help, one.n_vectors, one.is_allowed) for one in looked[0]]
+    assert sorted(rows_and_help) == [(False, 0, False), (False, 0, False), (True, 0, False)]
+    assert main(["accept-loss", file]) == 2
+    assert main(["check-site", file]) == 0
+    monkeypatch.setattr(JournalHead, "problem", lambda self, **options: "")
+    rehearse(tmp_path / "unchecked", run_config(mode="committee"))  # what the second place is for

@@ -1,0 +1,218 @@
+"""Data sets: what is bundled, what an npz file must hold, and the error for each way it can fail to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytic.row_format import RowFormat
+from analytic_secagg.datasets import BUNDLED, bundled, load_npz
+from analytic_secagg.errors import DataError, UsageError
+
+
+def good() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        "x_train": rng.normal(size=(12, 3)).astype(np.float32),
+        "y_train": np.arange(12, dtype=np.uint8) % 4,
+        "x_test": rng.normal(size=(5, 3)).astype(np.float32),
+        "y_test": np.arange(5),
+    }
+
+
+def saved(path: Path, **changes: Any) -> Path:
+    arrays = {key: value for key, value in (good() | changes).items() if value is not None}
+    np.savez(path / "some.npz", **arrays)
+    return path / "some.npz"
+
+
+@pytest.mark.parametrize("name", list(BUNDLED))
+def test_bundled_data_are_the_same_every_time_and_split_by_a_fifth(name: str) -> None:
+    data = bundled(name)
+    assert data.sha256 == bundled(name).sha256
+    n_rows = len(data.x_train) + len(data.x_test)
+    assert len(data.x_test) == round(n_rows / 5)
+    rows = {row.tobytes() for row in np.concatenate([data.x_train, data.x_test])}
+    assert len(rows) == len({row.tobytes() for row in data.x_train} | {row.tobytes() for row in data.x_test})
+    if not data.is_regression:
+        assert set(np.unique(data.y_train)) == set(np.unique(data.y_test)) == set(range(data.n_classes))
+
+
+def test_digits_are_what_scikit_learn_has() -> None:
+    from sklearn.datasets import load_digits
+
+    features, labels = load_digits(return_X_y=True)
+    data = bundled("digits")
+    together = np.column_stack(
+        [np.concatenate([data.x_train, data.x_test]), np.concatenate([data.y_train, data.y_test])]
+    )
+    original = np.column_stack([features, labels])
+    assert sorted(map(bytes, together)) == sorted(map(bytes, original))
+
+
+@pytest.mark.parametrize(("name", "n_targets"), [("iris", 3), ("wine", 3), ("linnerud", 3), ("diabetes", 1)])
+def test_bundled_targets_are_scikit_learns(name: str, n_targets: int) -> None:
+    import sklearn.datasets
+
+    _, targets = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)
+    data = bundled(name)
+    assert data.n_classes == n_targets
+    found = np.concatenate([data.y_train, data.y_test]).reshape(len(targets), -1)
+    assert sorted(map(bytes, found.astype(float))) == sorted(
+        map(bytes, targets.reshape(len(targets), -1).astype(float))
+    )
+
+
+def test_what_is_fetched_is_read_where_scikit_learn_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path))
+    rows = np.random.default_rng(0).uniform(1, 9, (20, 9))
+    joblib.dump(rows, tmp_path / "cal_housing_py3.pkz")
+    assert bundled("california_housing").x_train.shape == (16, 8)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
+    retried = pytest.warns(UserWarning, match="Retry")
+    with retried, pytest.raises(DataError, match=r"cannot fetch olivetti_faces .* fetch it where there is a network"):
+        bundled("olivetti_faces")
+
+
+def test_breast_cancer_columns_are_scaled_by_powers_of_two_into_one_range() -> None:
+    from sklearn.datasets import load_breast_cancer
+
+    features, _ = load_breast_cancer(return_X_y=True)
+    data = bundled("breast_cancer")
+    scaled = np.concatenate([data.x_train, data.x_test])
+    assert (scaled.max(axis=0) < 1).all()
+    assert (scaled.max(axis=0) >= 0.5).all()
+    exponents = np.log2(features.max(axis=0) / scaled.max(axis=0))
+    assert (exponents == exponents.round()).all()
+    assert RowFormat.covering(scaled).integer_bits == 0
+
+
+def test_texts_are_classes_and_floats_are_real_targets(tmp_path: Path) -> None:
+    texts = np.array(["no", "yes", "maybe"])
+    data = load_npz(saved(tmp_path, y_train=texts[good()["y_train"] % 3], y_test=texts[np.arange(5) % 2]))
+    assert (data.classes, data.n_classes, data.unused_labels) == (("maybe", "no", "yes"), 3, 0)
+    assert np.array(data.classes)[data.y_test].tolist() == ["no", "yes", "no", "yes", "no"]
+    real = load_npz(saved(tmp_path, y_train=np.linspace(0, 1, 12), y_test=np.linspace(0, 1, 5)))
+    assert (real.is_regression, real.n_classes, real.y_train.shape, real.unused_labels) == (True, 1, (12, 1), 0)
+    assert np.bincount(real.strata).max() <= 2
+    several = load_npz(saved(tmp_path, y_train=np.zeros((12, 2), dtype=int), y_test=np.zeros((5, 2))))
+    assert (several.n_classes, several.y_test.dtype) == (2, np.float64)
+    sparse = load_npz(saved(tmp_path, y_train=np.repeat([10, 20, 30], 4), y_test=np.full(5, 10)))
+    assert (sparse.n_classes, sparse.unused_labels) == (31, 28)
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ({"y_train": np.linspace(0, 1, 12)}, "real targets are floats in both parts"),
+        ({"y_train": np.zeros((12, 2)), "y_test": np.zeros((5, 3))}, "targets of one kind, not of shapes"),
+        ({"y_train": np.full(12, np.nan), "y_test": np.zeros(5)}, "finite numbers; 12 of 12 rows do not"),
+        ({"y_train": np.full(12, "a")}, "texts, in both parts alike, not <U1"),
+    ],
+)
+def test_targets_of_both_parts_are_of_one_kind(targets: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        load_npz(saved(tmp_path, **targets))
+
+
+def test_an_unknown_bundled_set_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"one of digits, .*lfw_people, not 'irises'; other data"):
+        bundled("irises")
+
+
+@given(x_type=st.sampled_from(["f2", "f4", "f8", "u1", "i4", "i8"]), y_type=st.sampled_from(["u1", "i4", "i8", "u8"]))
+def test_an_archive_comes_back_as_it_was_saved(
+    tmp_path_factory: pytest.TempPathFactory, x_type: str, y_type: str
+) -> None:
+    arrays = good()
+    for key in arrays:
+        arrays[key] = np.abs(arrays[key]).astype(x_type if key.startswith("x") else y_type)
+    data = load_npz(saved(tmp_path_factory.mktemp("npz"), **arrays))
+    assert (data.name, data.n_features, data.n_classes) == ("some", 3, 5)
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(getattr(data, key), array)
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(data, key)[0] = 0
+
+
+def test_the_digest_tells_data_apart(tmp_path: Path) -> None:
+    other = good()["x_test"]
+    other[0, 0] += 1
+    assert load_npz(saved(tmp_path)).sha256 != load_npz(saved(tmp_path, x_test=other)).sha256
+
+
+def with_nan() -> np.ndarray:
+    features = good()["x_train"]
+    features[3, 1], features[5] = np.nan, np.inf
+    return features
+
+
+WRONG = [
+    ({"y_test": None}, "needs the arrays x_train, y_train, x_test, y_test; y_test not found among x_train"),
+    ({"x_train": with_nan()}, "x_train must hold finite numbers; 2 of 12 rows hold NaN or infinity: repair or drop"),
+    (
+        {"x_train": np.zeros((12, 3, 2, 2))},
+        r"x_train must have shape \(rows, features\).*not \(12, 3, 2, 2\); store one",
+    ),
+    ({"x_train": np.zeros((0, 3)), "y_train": np.zeros(0, int)}, "at least one of each, not \\(0, 3\\)"),
+    ({"x_train": np.zeros((12, 3), complex)}, "x_train must hold real numbers, not complex128; convert"),
+    ({"x_train": np.full((12, 3), "a")}, "x_train must hold real numbers, not <U1"),
+    ({"x_test": np.zeros((5, 4))}, "same number of features, not 3 and 4; extract both with the same backbone"),
+    ({"y_train": np.arange(12.0)}, "y_train must hold class labels, whole numbers from 0 on or texts, .*not float64"),
+    ({"y_train": np.zeros((12, 1), int)}, r"y_train must have shape \(12,\), one label for each.*not \(12, 1\)"),
+    ({"y_train": np.arange(11)}, r"y_train must have shape \(12,\).*not \(11,\)"),
+    ({"y_test": np.arange(5) - 1}, "y_test must hold labels from 0 to at most 65535, not -1 to 3; renumber"),
+    ({"y_test": np.arange(5) + 10**9}, "not 1000000000 to 1000000004; renumber them"),
+    ({"y_train": np.array([object()] * 12)}, "y_train must be a plain array of numbers.*never loaded"),
+    ({"y_train": np.zeros((12, 2)), "y_test": np.full((5, 2), np.nan)}, "y_test must hold finite numbers; 5 of 5"),
+    ({"y_train": np.zeros((12, 2)), "y_test": np.zeros((4, 2))}, r"shape \(5, c\), real targets"),
+    ({"w_train": np.full(12, 0.5)}, "w_train: .*whole numbers"),
+    ({"x_train": np.array([{}] * 12)}, "x_train must be a plain array of numbers.*never loaded"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), WRONG)
+def test_wrong_arrays_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load_npz(saved(tmp_path, **changes))
+
+
+def test_files_that_are_no_archives_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"No such file.*needs a readable npz file"):
+        load_npz(tmp_path / "missing.npz")
+    with pytest.raises(DataError, match="cannot read"):
+        load_npz(tmp_path)
+    for content in (b"", b"x_train,y_train\n1,2\n", b"PK\x03\x04 not a zip after all"):
+        (tmp_path / "broken.npz").write_bytes(content)
+        with pytest.raises(DataError, match=r"is no npz archive; write one with numpy.savez"):
+            load_npz(tmp_path / "broken.npz")
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(DataError, match="holds a single array; --data needs an npz archive"):
+        load_npz(tmp_path / "one.npy")
+
+
+@pytest.mark.parametrize("place", [200, 400, -400])
+def test_a_damaged_archive_is_refused(tmp_path: Path, place: int) -> None:
+    path = saved(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0xFF
+    path.write_bytes(content)
+    try:
+        load_npz(path)
+    except DataError:
+        return
+    pytest.fail("a flipped byte went unnoticed")
+
+
+def test_a_cut_archive_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DataError):
+        load_npz(path)

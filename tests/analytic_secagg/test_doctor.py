@@ -1,0 +1,138 @@
+"""The command ``doctor``: fine where all is well, and each fault with what to do."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analytic_secagg.__main__ import main
+from analytic_secagg.code_version import PACKAGES, code_version
+
+VERSION = metadata.version
+
+
+def found(name: str, version: str | None) -> Callable[[str], str]:
+    def ask(asked: str) -> str:
+        if asked == name and version is None:
+            raise metadata.PackageNotFoundError(asked)
+        return version if asked == name and version is not None else VERSION(asked)
+
+    return ask
+
+
+def not_ready(size: int, flags: int) -> bytes:
+    raise BlockingIOError
+
+
+def test_this_host_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    assert "fine   arithmetic: the weights of known rows have the bits that they have everywhere, with" in said
+    assert "fine   primitives: keys, signatures, boxes, shares and masks have the known results" in said
+    assert "fine   vectors: 7 published vectors are reproduced, byte for byte" in said
+    assert f"its modules' digest {code_version().sha256}" in said
+    assert "WRONG" not in said
+
+
+def test_the_digest_of_the_code_is_of_its_python_files_wherever_they_are(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    for package in PACKAGES:
+        shutil.copytree(root / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def digest() -> str:
+        words = [sys.executable, "-B", "-c", "from analytic_secagg.code_version import *; print(code_version().sha256)"]
+        return subprocess.run(words, cwd=tmp_path, env={}, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert digest() == code_version().sha256
+    (tmp_path / "analytic_secagg" / "notes.txt").write_text("no code")
+    assert digest() == code_version().sha256
+    with (tmp_path / "secagg" / "ring.py").open("a") as module:
+        module.write("#\n")
+    assert digest() != code_version().sha256
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "code", "line"),
+    [
+        ("metadata.version", found("scipy", None), 1, "WRONG  versions: scipy is missing; pip install 'scipy"),
+        ("metadata.version", found("numpy", "1.9.3"), 1, "WRONG  versions: numpy is 1.9.3, and numpy"),
+        ("metadata.version", found("numpy", "3.0"), 1, "WRONG  versions: numpy is 3.0, and numpy"),
+        ("KNOWN_WEIGHTS", "0" * 64, 1, "WRONG  arithmetic: known rows give weights d76f3c11bc3f5fe1 and not 00000000"),
+        (
+            "wrong_answers",
+            lambda: ("shares",),
+            1,
+            "WRONG  primitives: other results than the known ones: shares; reinst",
+        ),
+        (
+            "conformance._exchanged",
+            lambda *run: [],
+            1,
+            "WRONG  vectors: not as published: authenticated_dropouts, series",
+        ),
+        ("os.getrandom", not_ready, 1, "WRONG  entropy: the system has no random bytes yet"),
+        ("time.time", lambda: 0.0, 1, "WRONG  clock: the clock shows 1970-01-01; set it"),
+        ("_clock_state", lambda: 5, 0, "note   clock: nobody sets this clock by others'"),
+        ("_clock_state", lambda: -1, 0, "note   clock: this system does not say who sets its clock"),
+        ("_clock_state", lambda: 0, 0, "fine   clock: the clock is set by others'"),
+    ],
+)
+def test_a_fault_is_named_with_what_to_do(
+    place: str, value: Any, code: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(f"analytic_secagg.doctor_command.{place}", value)
+    assert main(["doctor"]) == code
+    assert line in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kept", "code", "line"),
+    [
+        ("as it was", 0, "fine   code: all 2 files are those of the wheel that was installed"),
+        ("edited", 1, "WRONG  code: changed since the installation: secagg/b.py; install the release again"),
+        (None, 1, "WRONG  code: changed since the installation: secagg/b.py; install the release again"),
+    ],
+)
+def test_installed_files_are_compared_with_the_wheels_record(
+    kept: str | None,
+    code: int,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "secagg").mkdir()
+    listed = ["analytic_secagg-1.dist-info/METADATA,sha256=0000,1"]
+    for name in ("secagg/a.py", "secagg/b.py"):
+        (tmp_path / name).write_text("as it was")
+        digest = base64.urlsafe_b64encode(hashlib.sha256(b"as it was").digest()).decode().rstrip("=")
+        listed.append(f"{name},sha256={digest},9")
+    info = tmp_path / "analytic_secagg-1.dist-info"
+    info.mkdir()
+    (info / "RECORD").write_text("\n".join(listed))
+    if kept is None:
+        (tmp_path / "secagg/b.py").unlink()
+    else:
+        (tmp_path / "secagg/b.py").write_text(kept)
+    monkeypatch.setattr(
+        "analytic_secagg.doctor_command.metadata.files", lambda name: metadata.PathDistribution(info).files
+    )
+    assert main(["doctor"]) == code
+    assert line in capsys.readouterr().out
+
+
+def test_an_extra_that_is_missing_is_a_note(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("analytic_secagg.modes.Mode.missing_extra", property(lambda mode: "pip install x"))
+    assert main(["doctor"]) == 0
+    assert "note   extras: ckks needs more: pip install x" in capsys.readouterr().out

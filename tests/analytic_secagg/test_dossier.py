@@ -1,0 +1,830 @@
+"""A dossier verifies anywhere with a public key, names whatever was changed, and is not made of what does not hold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from support.rehearsed import edit_all, rehearse, run_config, with_budgets
+
+from analytic.array_file import line_of_json
+from analytic.fedhip import FedHiP
+from analytic.learner import stated_fields
+from analytic.model_files import load_model, model_from_bytes, model_to_bytes, save_model
+from analytic_secagg.__main__ import main
+from analytic_secagg.audit_decision import decide, signed_report
+from analytic_secagg.audit_plan import AuditPlan, BoundPlan, PlanError, SignedPlan, signed_plan
+from analytic_secagg.code_version import code_version
+from analytic_secagg.datasets import bundled
+from analytic_secagg.dossier import MANIFEST, SIGNATURE, DossierError, Sources, gaps, problems
+from analytic_secagg.federation import Federation
+from analytic_secagg.privacy import PrivacyPlan
+from analytic_secagg.server.run_settings import RunSettings
+from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.key_files import read_secret
+from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.terms import Terms
+from analytic_secagg.totals import read_totals, totals_to_bytes
+from analytic_secagg.trial import Trial
+from secagg import IdentityKey
+from secagg.dp import Budget, Ledger
+from simulations.__main__ import main as simulate
+from simulations.audit.audit import Audit
+
+BEFORE = datetime.now(UTC) - timedelta(days=1)
+LATE = (datetime.now(UTC) + timedelta(hours=1)).astimezone(timezone(timedelta(hours=-12)))
+"""Later than every run, though its digits are smaller."""
+PLAN = AuditPlan.model_validate(
+    {
+        "alpha": 1e-6,
+        "data_sha256": bundled("digits").sha256,
+        "settings": {"learner": "afl"},
+        "hypotheses": [
+            {"attack": "lone_rows", "mode": "masked", "expected": "hidden"},
+            {"attack": "lone_rows", "mode": "plain", "expected": "leaks"},
+        ],
+    }
+)
+NOTHING = "no evidence of leakage at this power"
+
+
+def audit(plan: str, **verdicts: str) -> dict[str, Any]:
+    """A report for a plan's file, as far as a dossier reads it."""
+    score = {"rate": 0.1, "auc": None, "p_value": 0.5}
+    cells = [
+        {"attack": "lone_rows", "mode": mode, "verdict": verdict, "expectation": "hidden", "score": score}
+        for mode, verdict in {"masked": NOTHING, "plain": "recovered", "total": NOTHING, **verdicts}.items()
+    ]
+    return {
+        "schema": "analytic-secagg/audit",
+        "schema_version": 3,
+        "date": "2025-01-01",
+        "code": code_version()._asdict(),
+        "plan_sha256": hashlib.sha256(plan.encode()).hexdigest(),
+        "dataset": {"sha256": PLAN.data_sha256},
+        "settings": {"learner": "afl", "alpha": 1e-6},
+        "cells": cells,
+        "controls": [{"name": "reused masks", "caught": True}],
+        "noise": [],
+        "holds": True,
+    }
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Trial:
+    """A run over five sites, countersigned by them."""
+    folder = tmp_path_factory.mktemp("dossier")
+    trial = Trial.create(folder / "trial", bundled("digits"), n_sites=5, n_helpers=0, are_rows_public=True)
+    own = trial.folder / "server"
+    (own / "plan.json").write_text(signed_plan(PLAN, identity_of(trial), BEFORE))
+    (own / "server.toml").write_text('plan = "plan.json"\n' + (own / "server.toml").read_text())
+    rehearse(trial.folder, run_config(receipts="clients"))
+    return trial
+
+
+def identity_of(trial: Trial) -> IdentityKey:
+    return IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
+
+
+@pytest.fixture
+def sources(ran: Trial, tmp_path: Path) -> Sources:
+    shutil.copy(ran.folder / "server" / "plan.json", tmp_path)
+    plan = (tmp_path / "plan.json").read_text()
+    (tmp_path / "audit.json").write_text(signed_report(audit(plan), identity_of(ran)))
+    budget = Budget(epsilon=4.0, delta=1e-5, unit="record", adjacency="add-remove", population="client 1, rows.npz")
+    Ledger.create(tmp_path / "ledger", budget)
+    return Sources(
+        runs=(ran.folder / "server" / "models" / "rehearsal",),
+        roster=ran.folder / "server" / "roster.toml",
+        sites=tuple(sorted(ran.folder.glob("site-*/site.toml"))),
+        receipts=tuple(sorted(ran.folder.glob("site-*/results/*.receipt"))),
+        ledgers=(tmp_path / "ledger",),
+        audit=tmp_path / "audit.json",
+        plan=tmp_path / "plan.json",
+    )
+
+
+def files_of(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def test_every_changed_missing_or_added_file_is_named(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    folder, key = tmp_path / "dossier", identity_of(ran)
+    names = sources.write(folder, key)
+    assert list(problems(folder, key.public)) == []
+    assert sorted(path.relative_to(folder).as_posix() for path in files_of(folder)) == list(names)
+    for path in files_of(folder):
+        name, content = path.relative_to(folder).as_posix(), path.read_bytes()
+        for place in sorted({0, len(content) // 3, len(content) // 2, len(content) - 1}):
+            path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+            ((named, what), *_) = problems(folder, key.public)
+            assert name == named or name in what, (name, place)
+        for other in (content + b"\n", content[:-1]):
+            path.write_bytes(other)
+            ((named, what), *_) = problems(folder, key.public)
+            assert name == named or name in what, name
+        path.unlink()
+        ((named, what), *_) = problems(folder, key.public)
+        assert name == named or name in what
+        path.write_bytes(content)
+    (folder / "annexes" / "more.md").write_text("no file of it")
+    assert list(problems(folder, key.public)) == [("annexes/more.md", "no file of this dossier")]
+    (folder / "annexes" / "more.md").unlink()
+    (folder / "annexes-2").symlink_to(folder / "annexes")
+    assert list(problems(folder, key.public)) == [("annexes-2", "no file of this dossier")]
+    (folder / "annexes-2").unlink()
+    ((named, what),) = problems(folder, IdentityKey.generate().public)
+    assert (named, "another key signed it" in what) == (MANIFEST, True)
+
+
+@pytest.mark.parametrize(
+    ("party", "said"), [('"../../escaped"', "of the party '../../escaped'"), ("1", "there already")]
+)
+def test_a_site_file_names_no_place_but_its_own(
+    ran: Trial, sources: Sources, tmp_path: Path, party: str, said: str
+) -> None:
+    other = tmp_path / "site.toml"
+    other.write_text(f"[client]\nparty = {party}\n")
+    with pytest.raises(DossierError, match=said):
+        replace(sources, sites=(*sources.sites, other)).write(tmp_path / "dossier", identity_of(ran))
+    assert not (tmp_path / "dossier").exists()
+
+
+NO_REPORT = "the audit's report must be what python -m simulations audit --json writes, of version 3; its part"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"runs": ("rehearsal", "elsewhere/rehearsal")}, "two runs have folders of one name; rename one"),
+        (
+            {"runs": ("unfinished",)},
+            "unfinished must be the folder of a finished run, with model.safetensors, summary.json, invitation",
+        ),
+        ({"audit": "nowhere.json"}, "cannot read .*nowhere.json: No such file or directory; name a file that is"),
+        ({"audit": None}, "an audit plan without the audit's report decides nothing; add the report"),
+        ({"audit": "list.json"}, f"{NO_REPORT} 'whole' is missing or of another kind. Run the audit with this release"),
+        ({"audit": "by-hand.json"}, f"{NO_REPORT} 'schema' is missing"),
+        ({"audit": "by-hand.json", "plan": None}, f"{NO_REPORT} 'schema' is missing"),
+        ({"audit": "version-2.json"}, f"{NO_REPORT} 'schema_version' is missing or of another kind"),
+        ({"audit": "unscored.json"}, "no dossier can be made of these files: TypeError"),
+        ({"plan": "spaced.json"}, "this audit plan is signed by nobody of the roster, or was changed after"),
+        ({"plan": "version-1.json"}, "this is no signed audit plan of version 2 .KeyError.; sign one with audit-plan"),
+        ({"plan": "bytes"}, "this is no signed audit plan"),
+        ({"out": "list.json"}, "cannot write .*list.json: File exists; name a new folder"),
+    ],
+)
+def test_it_is_not_made_of_what_it_cannot_be_made_of(
+    ran: Trial, sources: Sources, tmp_path: Path, change: dict[str, str | tuple[str, ...] | None], said: str
+) -> None:
+    for run in ("rehearsal", "elsewhere/rehearsal"):
+        shutil.copytree(sources.runs[0], tmp_path / run)
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "list.json").write_text("[]")
+    report = audit("")
+    unscored = {**report, "cells": [{**cell, "score": 1} for cell in report["cells"]]}
+    (tmp_path / "unscored.json").write_text(json.dumps(unscored))
+    (tmp_path / "by-hand.json").write_text(json.dumps({"settings": report["settings"], "cells": report["cells"][:2]}))
+    (tmp_path / "version-2.json").write_text(json.dumps({**report, "schema_version": 2}))
+    (tmp_path / "version-1.json").write_text(json.dumps({"plan": {}, "signed_at": "2026-01-01T00:00:00+00:00"}))
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    (tmp_path / "spaced.json").write_text(signed_plan(PLAN, identity_of(ran), BEFORE).replace(",", ", ", 1))
+    out = tmp_path / str(change.pop("out", "dossier"))
+    named = {
+        name: tuple(tmp_path / one for one in value) if isinstance(value, tuple) else value and tmp_path / value
+        for name, value in change.items()
+    }
+    with pytest.raises(DossierError, match=said):
+        replace(sources, **named).write(out, identity_of(ran))
+    assert not (tmp_path / "dossier").exists()
+
+
+def test_no_key_or_path_of_a_site_is_in_it(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    sources.write(tmp_path / "dossier", identity_of(ran))
+    secrets = [path.read_bytes().strip() for path in ran.folder.rglob("*.key") if path.parent.name != "tls"]
+    assert len(secrets) == 7
+    whole = b"".join(path.read_bytes() for path in files_of(tmp_path / "dossier"))
+    for secret in secrets:
+        assert secret not in whole
+        assert bytes.fromhex(secret.decode()) not in whole
+    assert f"{ran.folder}/site".encode() not in whole
+    policy = json.loads((tmp_path / "dossier" / "policies" / "1.json").read_text())
+    assert policy.keys() == {"policy", "journal", "learners", "party"}
+
+
+def resigned(folder: Path, name: str, content: bytes, key: IdentityKey) -> None:
+    """What a signer can do: other content under a manifest that fits, or another manifest."""
+    (folder / name).write_bytes(content)
+    if name != MANIFEST:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest["files"][name] = hashlib.sha256(content).hexdigest()
+        (folder / MANIFEST).write_bytes((line_of_json(manifest) + "\n").encode())
+    (folder / SIGNATURE).write_text(key.sign("dossier", (folder / MANIFEST).read_bytes()).hex() + "\n")
+
+
+def without(manifest: dict[str, Any], name: str) -> bytes:
+    """A manifest that does not name a file."""
+    files = {one: digest for one, digest in manifest["files"].items() if one != name}
+    return (line_of_json({**manifest, "files": files}) + "\n").encode()
+
+
+def test_whoever_signs_cannot_make_what_is_recomputed_hold(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    key = identity_of(ran)
+    sources.write(tmp_path / "dossier", key)
+    run = "runs/rehearsal"
+    totals = read_totals(tmp_path / "dossier" / run / "totals.safetensors")
+    changed = totals[0].total.copy()
+    changed[0] += 1
+    summary = json.loads((tmp_path / "dossier" / run / "summary.json").read_text())
+    receipt, *others = sorted((tmp_path / "dossier" / "receipts").iterdir())
+    (ledger,) = (tmp_path / "dossier" / "ledgers").iterdir()
+    manifest = json.loads((tmp_path / "dossier" / MANIFEST).read_bytes())
+    cases = {
+        f"{run}/totals.safetensors": totals_to_bytes([replace(totals[0], total=changed)]),
+        f"{run}/summary.json": json.dumps(summary | {"weights_sha256": "0" * 64}).encode(),
+        f"receipts/{receipt.name}": receipt.read_bytes()[:-1] + b"x",
+        f"receipts/{others[0].name}": b"no receipt",
+        f"ledgers/{ledger.name}": ledger.read_bytes().replace(b"4.0", b"5.0"),
+        f"{run}/model.safetensors": b"no model",
+        "roster.toml": (tmp_path / "dossier" / "roster.toml").read_bytes().replace(b"server = ", b"servers = "),
+        "audit/decision.json": b"{}\n",
+        "annexes/dpia.md": b"# Data protection impact assessment\n\nNo risk remains.\n",
+        "annexes/more.md": b"no risk remains",
+        "sacro/report.json": b"{}\n",
+        f"{run}/invitation": b"no invitation",
+        "audit/plan.json": signed_plan(PLAN, STRANGER, BEFORE).encode(),
+    }
+    of_summary = {
+        'it states {"survivors":[[1,2]]}, and from totals follows': {**summary, "survivors": [[1, 2]]},
+        'it states {"roster":"another one"}, and from its settings follows': {**summary, "roster": "another one"},
+        'states {"roster":null}, and': {name: said for name, said in summary.items() if name != "roster"},
+        "it cannot be verified: ValueError: it is no JSON object": [],
+    }
+    of_manifest = {
+        "it is 'analytic-secagg/dossier' of version 1: verify it with": {**manifest, "version": 1},
+        "it is 'analytic-secagg/model' of version 2: verify": {**manifest, "kind": "analytic-secagg/model"},
+        "it is no manifest of a dossier (KeyError)": {"version": 2},
+        "it is no manifest of a dossier (TypeError)": [],
+        "it is no roster: 'roster.toml'": {**manifest, "files": {}},
+    }
+    for named, what in [(f"{run}/summary.json", of_summary), (MANIFEST, of_manifest)]:
+        for said, value in what.items():
+            copy = shutil.copytree(tmp_path / "dossier", tmp_path / "copy")
+            if said.startswith("it is no roster"):  # a manifest of nothing, and nothing beside it
+                for path in [path for path in files_of(copy) if path.name not in (MANIFEST, SIGNATURE)]:
+                    path.unlink()
+            resigned(copy, named, (line_of_json(value) + "\n").encode(), key)
+            assert any(said in line for _, line in problems(copy, key.public)), (said, list(problems(copy, key.public)))
+            shutil.rmtree(copy)
+    for name in ("model.safetensors", "invitation"):
+        copy = shutil.copytree(tmp_path / "dossier", tmp_path / "copy")
+        (copy / run / name).unlink()
+        resigned(copy, MANIFEST, without(manifest, f"{run}/{name}"), key)
+        assert dict(problems(copy, key.public))[f"{run}/{name}"].startswith("it cannot be verified: KeyError")
+        shutil.rmtree(copy)
+    for name, content in cases.items():
+        copy = shutil.copytree(tmp_path / "dossier", tmp_path / "copy")
+        resigned(copy, name, content, key)
+        found = dict(problems(copy, key.public))
+        assert name in found, found
+        shutil.rmtree(copy)
+
+
+def as_plain(summary: dict[str, Any]) -> None:
+    summary["mode"] = summary["settings"]["mode"] = "plain"
+
+
+def with_noise(summary: dict[str, Any]) -> None:
+    summary["settings"].update(epsilon=0.1, unit="client")
+    plan = RunSettings.of(run_config(epsilon=0.1, unit="client")).privacy
+    assert plan is not None
+    summary["privacy"] = plan.to_public()
+
+
+STATEMENTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "another mode": (lambda said: said.update(mode="plain"), 'states {"mode":"plain"}, and from its settings follows'),
+    "another mode, and settings that fit": (as_plain, 'states {"mode":"plain"}, and from the invitation follows'),
+    "noise": (
+        lambda said: said.update(privacy=PrivacyPlan(epsilon=0.1, promised_survivors=3).to_public()),
+        'from its settings follows {"privacy":null}',
+    ),
+    "noise, and settings that fit": (with_noise, 'from the invitation follows {"privacy":null}'),
+    "a bill": (lambda said: said.update(bill="epsilon 0.1"), 'from its settings follows {"bill":null}'),
+    "fewer survivors needed": (lambda said: said["settings"].update({"min_survivors": 5}), '{"min_survivors":3}'),
+    "gates that said nothing": (lambda said: said["sums"][0].update(concerns=[]), 'of sum 1 it states {"concerns":[]}'),
+    "a smaller vector": (lambda said: said["sums"][0].update(segments=[]), 'of sum 1 it states {"segments":[]}'),
+    "other uploads": (lambda said: said["sums"][0].update(uploads="0" * 64), "and from a receipt follows"),
+    "other survivors of a sum": (lambda said: said["sums"][0].update(survivors=[1]), "and from a receipt follows"),
+    "no sum": (lambda said: said.update(sums=[]), "it states 0 sums, and totals.safetensors holds 1"),
+    "no account of sums": (lambda said: said.pop("sums"), "no dossier can be made of these files: KeyError: 'sums'"),
+    "a claim of its own": (lambda said: said.update(epsilon=0.1), "no summary states 'epsilon'"),
+    "a claim about a sum": (lambda said: said["sums"][0].update(noise=1), "of sum 1 no summary states 'noise'"),
+    "a certificate": (lambda said: said.update(certified=False), "and from the model follows"),
+}
+
+
+@pytest.mark.parametrize("case", STATEMENTS)
+def test_a_summary_states_nothing_but_what_the_runs_own_files_give(
+    ran: Trial, sources: Sources, tmp_path: Path, case: str
+) -> None:
+    """Nor is a dossier made of one that states another mode, noise or words of gates."""
+    change, said = STATEMENTS[case]
+    run = shutil.copytree(sources.runs[0], tmp_path / "rehearsal")
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["sums"][0]["concerns"], "gates must have said something that can be left out"
+    change(summary)
+    (run / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(DossierError) as refused:
+        replace(sources, runs=(run,), plan=None).write(tmp_path / "dossier", identity_of(ran))
+    assert said in str(refused.value)
+    assert "runs/rehearsal/summary.json: " in str(refused.value) or case == "no account of sums"
+
+
+def test_a_model_and_an_invitation_are_of_the_configuration_that_settings_give(
+    ran: Trial, sources: Sources, tmp_path: Path
+) -> None:
+    run = shutil.copytree(sources.runs[0], tmp_path / "rehearsal")
+    summary = json.loads((run / "summary.json").read_text())
+    summary["settings"]["ridge"] = 100.0
+    (run / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(DossierError) as refused:
+        replace(sources, runs=(run,), plan=None, with_totals=False).write(tmp_path / "dossier", identity_of(ran))
+    for name in ("model.safetensors", "invitation"):
+        assert f"runs/rehearsal/{name}: its learner has another configuration than the settings" in str(refused.value)
+
+
+def test_a_dossier_of_other_code_says_so_where_texts_differ(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    folder, key = tmp_path / "dossier", identity_of(ran)
+    sources.write(folder, key)
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    resigned(folder, MANIFEST, (line_of_json({**manifest, "code": OLD}) + "\n").encode(), key)
+    assert list(problems(folder, key.public)) == []
+    resigned(folder, "annexes/dpia.md", b"# Written in other words\n", key)
+    assert dict(problems(folder, key.public)).keys() == {"annexes/dpia.md", MANIFEST}
+    assert "'version': '0.0.9'" in dict(problems(folder, key.public))[MANIFEST]
+
+
+def test_an_invitation_that_was_written_again_is_not_what_the_parties_signed(
+    ran: Trial, sources: Sources, tmp_path: Path
+) -> None:
+    """A server that made a plain sum look masked would have to have receipts of it."""
+    key, run = identity_of(ran), shutil.copytree(sources.runs[0], tmp_path / "rehearsal")
+    summary, first = (
+        json.loads((run / "summary.json").read_text()),
+        Invitation.from_bytes((run / "invitation").read_bytes()),
+    )
+    as_plain(summary)
+    again = replace(first, terms=replace(Terms.from_bytes(first.terms), mode="plain").to_bytes())
+    (run / "invitation").write_bytes(again.to_bytes())
+    (run / "summary.json").write_text(json.dumps(summary))
+    other = replace(sources, runs=(run,), plan=None)
+    with pytest.raises(DossierError, match="the first total's receipt is of another sum than it invites"):
+        other.write(tmp_path / "dossier", key)
+    roster = Roster.read(sources.roster)
+    summary["sums"][0]["configuration"] = again.agree(roster).protocol.digest.hex()
+    (run / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(DossierError, match="the first total's receipt is of another sum than it invites"):
+        other.write(tmp_path / "dossier", key)
+    replace(other, with_totals=False).write(tmp_path / "dossier", key)
+    assert list(problems(tmp_path / "dossier", key.public)) == []
+    listed = list(gaps(tmp_path / "dossier"))
+    assert [what for name, what in listed if name.startswith("receipts/")] == ["of a sum that no run here names"] * 5
+    assert (
+        "runs/rehearsal/invitation",
+        "the server's word: no other party countersigned a receipt of this sum",
+    ) in listed
+
+
+KINDS: dict[str, tuple[dict[str, Any], str]] = {
+    "several sums in a series": ({"learner": "deepafl", "options": "n_layers=2 d_phi=16 d_f=8"}, '"deepafl"'),
+    "several sums, each signed": (
+        {"learner": "deepafl", "options": "n_layers=2 d_phi=16 d_f=8", "receipts": "clients"},
+        '"deepafl"',
+    ),
+    "columns made alike": ({"feature-format": "agreed"}, '"agreed-afl"'),
+    "a chosen penalty": ({"ridge": "cv", "allow-low-rank": True}, '"chosen-afl"'),
+    "an evaluation": ({"evaluate": True}, '"afl", "evaluation-of-classes"'),
+    "noise": ({"epsilon": 8.0, "noise-survivors": 3, "noise-colluders": 1}, '"afl"'),
+    "a committee": ({"mode": "committee", "receipts": "helpers"}, '"afl"'),
+}
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_every_kind_of_run_is_recomputed(tmp_path: Path, case: str) -> None:
+    config, learners = KINDS[case]
+    trial = Trial.create(tmp_path / "trial", bundled("digits"), n_sites=5, n_helpers=4, are_rows_public=True)
+    edit_all(trial, ('learners = ["afl"]', f"learners = [{learners}]"))
+    if case == "noise":
+        with_budgets(trial)
+    rehearse(trial.folder, run_config(**config))
+    own, key = trial.folder / "server", identity_of(trial)
+    whole = Sources(runs=(own / "models" / "rehearsal",), roster=own / "roster.toml")
+    for with_totals in (True, False):
+        folder = tmp_path / f"dossier-{with_totals}"
+        replace(whole, with_totals=with_totals).write(folder, key)
+        agreed = [what for _, what in gaps(folder) if what.startswith("its configuration is not in the roster")]
+        assert bool(agreed) == (case not in ("an evaluation", "a committee"))  # the roster names that of plain AFL
+        assert list(problems(folder, key.public)) == []
+        several = [what for name, what in gaps(folder) if what.startswith("mode and noise are verified for sum 1 of")]
+        assert bool(several) == (case.startswith("several") or case in ("columns made alike", "noise"))
+
+
+def test_what_is_left_out_is_listed(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    """Who may not have totals gets no counts of an evaluation, and no log that repeats them."""
+    run = shutil.copytree(sources.runs[0], tmp_path / "rehearsal")
+    (run / "evaluation.json").write_text("{}")
+    summary = json.loads((run / "summary.json").read_text())
+    summary["settings"]["evaluate"] = True
+    (run / "summary.json").write_text(json.dumps(summary))
+    secret = ("totals.safetensors", "evaluation.json", "progress.jsonl")
+    for with_totals in (True, False):
+        folder = tmp_path / f"dossier-{with_totals}"
+        replace(sources, runs=(run,), with_totals=with_totals).write(folder, identity_of(ran))
+        assert {name for name in secret if (folder / "runs" / "rehearsal" / name).exists()} == (
+            set(secret) if with_totals else set()
+        )
+        listed = dict(gaps(folder))
+        left = {name for name, what in listed.items() if "left out" in what}
+        assert listed.keys() - left == {
+            "roster.toml", "dossier.json", "audit/audit.json", "runs/rehearsal/summary.json",
+            *(f"runs/rehearsal/{name}" for name in secret[1:] if with_totals),
+            *(f"policies/{party}.json" for party in range(1, 6)),
+        }  # fmt: skip
+        assert left == (set() if with_totals else {f"runs/rehearsal/{name}" for name in secret})
+    bare = Sources(runs=(run,), roster=sources.roster)
+    bare.write(tmp_path / "bare", identity_of(ran))
+    listed = dict(gaps(tmp_path / "bare"))
+    assert f"has the fingerprint {summary['roster']}" in listed["roster.toml"]
+    assert {"policies/", "receipts/", "ledgers/", "audit/plan.json", "audit/audit.json"} <= listed.keys()
+
+
+def test_whoever_signs_cannot_make_it_hold_a_model_of_other_totals(
+    ran: Trial, sources: Sources, tmp_path: Path
+) -> None:
+    """The summary names the weights of that model, so model and summary agree."""
+    key, folder, run = identity_of(ran), tmp_path / "dossier", "runs/rehearsal"
+    sources.write(folder, key)
+    learner = model_from_bytes((folder / run / "model.safetensors").read_bytes()).learner
+    (total,) = read_totals(folder / run / "totals.safetensors")
+    changed = total.total.copy()
+    changed[np.argmax(changed)] += 1
+    federation: Federation[Any] = Federation(learner, release=None)
+    federation.take(replace(total, total=changed))
+    summary = json.loads((folder / run / "summary.json").read_text())
+    summary["weights_sha256"] = hashlib.sha256(learner.weights_bytes(federation.model)).hexdigest()
+    resigned(folder, f"{run}/model.safetensors", model_to_bytes(learner, federation.model), key)
+    resigned(folder, f"{run}/summary.json", json.dumps(summary).encode(), key)
+    (name, line), *annexes = problems(folder, key.public)
+    assert all(one == "it is not what follows from the other files" for _, one in annexes)
+    assert name == f"{run}/totals.safetensors"
+    assert line.startswith("the model does not follow from it: ")
+
+
+AUDITOR, STRANGER = IdentityKey.generate(), IdentityKey.generate()
+SIGNERS = {AUDITOR.public: "client 3"}
+SIGNED = signed_plan(PLAN, AUDITOR, BEFORE)
+RUN = {"mode": "masked", "settings": {"learner": "afl"}, "code": code_version()._asdict()}
+
+
+def decided(
+    report: dict[str, Any], *, by: IdentityKey | None = AUDITOR, plan: str = SIGNED, **run: object
+) -> tuple[str, list[str]]:
+    """The decision, and what is missing for it."""
+    text = json.dumps(report) if by is None else signed_report(report, by)
+    found = decide(SignedPlan.from_text(plan), text, signers=SIGNERS, runs={"runs/one": {**RUN, **run}})
+    return found["decision"], found["missing"]
+
+
+def test_hypotheses_are_decided_by_the_rule_that_was_signed_before() -> None:
+    assert decided(audit(SIGNED)) == ("holds", [])
+    assert decided(audit(SIGNED, masked="leaks")) == ("fails", [])
+    assert decided(audit(SIGNED, plain=NOTHING)) == ("fails", [])
+    assert decided(audit(SIGNED, masked="too few trials to tell")) == ("not decided", [])
+    assert decided({**audit(SIGNED), "cells": []}) == ("not decided", [])
+
+
+OTHER_DATA = PLAN.model_copy(update={"data_sha256": bundled("iris").sha256})
+OLD = {"version": "0.0.9", "sha256": "0" * 64}
+REPORTS: dict[str, tuple[dict[str, Any], str]] = {
+    "one that says itself that something leaked": ({"holds": False}, "the report itself says that not everything"),
+    "a control that was not caught": (
+        {"controls": [{"name": "no masks", "caught": False}, {"name": "reused masks", "caught": True}]},
+        "controls that no attack caught: no masks",
+    ),
+    "no controls": ({"controls": []}, "the report has no controls: nothing shows"),
+    "other rows": ({"dataset": {"sha256": OTHER_DATA.data_sha256}}, "is about data 0d5cc353d1228906, and the audit"),
+    "other code": ({"code": OLD}, "and the audit is of version 0.0.9, code 0000000000000000"),
+    "other code of the same version": ({"code": {**OLD, "version": code_version().version}}, "the plan is about"),
+    "no plan": ({"plan_sha256": None}, "the report was made for no plan, and this is the plan"),
+    "another plan": ({"plan_sha256": "0" * 64}, "the report was made for the plan 0000000000000000, and this is"),
+    "another learner": (
+        {"settings": {"learner": "safle", "alpha": 1e-6}}, "the plan sets learner to 'afl', and the audit has 'safle'"
+    ),
+    "a larger alpha": (
+        {"settings": {"learner": "afl", "alpha": 0.05}}, "the plan needs alpha of at most 1e-06, and the audit has 0.05"
+    ),
+    "no alpha": ({"settings": {"learner": "afl"}}, "the plan needs alpha of at most 1e-06, and the audit has None"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REPORTS)
+def test_a_report_that_does_not_fit_decides_nothing_and_the_reason_is_named(case: str) -> None:
+    change, reason = REPORTS[case]
+    decision, (missing, *_) = decided({**audit(SIGNED), **change})
+    assert (decision, reason in missing) == ("not decided", True), missing
+
+
+def test_a_report_that_nobody_vouches_for_decides_nothing() -> None:
+    def missing(decision: tuple[str, list[str]]) -> str:
+        assert decision[0] == "not decided"
+        return "; ".join(decision[1])
+
+    assert "nobody signed the report" in missing(decided(audit(SIGNED), by=None))
+    stranger = missing(decided(audit(SIGNED), by=STRANGER))
+    assert f"the report is signed by {STRANGER.public.hex()}, and it must be signed by client 3" in stranger
+    text, plan = signed_report(audit(SIGNED, masked="leaks"), AUDITOR), SignedPlan.from_text(SIGNED)
+    for changed in (text.replace("leaks", NOTHING), text.replace(",", ", ", 1), text[:-1]):
+        found = decide(plan, changed, signers=SIGNERS, runs={})
+        assert found["report_signed_by"] is None
+        assert "or it was changed after it was signed: run the audit with --sign" in found["missing"][0]
+    named = signed_plan(PLAN.model_copy(update={"auditor": STRANGER.public.hex()}), AUDITOR, BEFORE)
+    assert decided(audit(named), by=STRANGER, plan=named) == ("holds", [])
+    assert "must be signed by the auditor whom the plan names" in missing(decided(audit(named), plan=named))
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        ({"code": OLD}, "runs/one states other code, or none"),
+        ({"code": None}, "runs/one states other code, or none"),
+        ({"settings": {"learner": "logistic"}}, "the audit is of afl, and runs/one is of logistic"),
+        ({"mode": "committee"}, "runs/one is over committee, and no hypothesis is about this mode"),
+    ],
+)
+def test_a_report_about_another_run_decides_nothing(run: dict[str, Any], reason: str) -> None:
+    decision, (missing,) = decided(audit(SIGNED), **run)
+    assert (decision, reason in missing) == ("not decided", True), missing
+
+
+def test_a_plan_that_nobody_may_sign_or_that_came_late_is_refused(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    late = replace(sources, plan=tmp_path / "late.json", runs=(unbound(sources, tmp_path),))
+    (tmp_path / "late.json").write_text(signed_plan(PLAN, identity_of(ran), LATE))
+    with pytest.raises(DossierError, match=r"audit/plan.json: it was signed at .* and runs/rehearsal began before"):
+        late.write(tmp_path / "late", identity_of(ran))
+    (tmp_path / "plan.json").write_text(signed_plan(PLAN, STRANGER, BEFORE))
+    with pytest.raises(DossierError, match="signed by nobody of the roster"):
+        sources.write(tmp_path / "stranger", identity_of(ran))
+    assert not (tmp_path / "late").exists()
+    assert not (tmp_path / "stranger").exists()
+
+
+def test_a_report_by_hand_is_filed_undecided_and_no_annex_rests_on_it(
+    ran: Trial, sources: Sources, tmp_path: Path
+) -> None:
+    (tmp_path / "audit.json").write_text(json.dumps(audit((tmp_path / "plan.json").read_text())))
+    sources.write(tmp_path / "dossier", identity_of(ran))
+    decision = json.loads((tmp_path / "dossier" / "audit" / "decision.json").read_text())
+    assert (decision["decision"], decision["report_signed_by"]) == ("not decided", None)
+    text = (tmp_path / "dossier" / "annexes" / "dpia.md").read_text()
+    assert "by the signer's word: not decided" in text
+    assert "missing for a decision: nobody signed the report" in text
+    assert "by a report that no decision rests on" in (tmp_path / "dossier" / "annexes" / "vantage6.md").read_text()
+    decision.update(decision="holds", missing=[])
+    resigned(
+        tmp_path / "dossier", "audit/decision.json", f"{json.dumps(decision, indent=2)}\n".encode(), identity_of(ran)
+    )
+    assert dict(problems(tmp_path / "dossier", identity_of(ran).public)) == {
+        "audit/decision.json": "it is not what follows from the other files"
+    }
+
+
+def test_the_audit_signs_what_a_dossier_decides(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    key = ran.folder / "server" / "identity.key"
+    words = ["audit", "--attacks", "lone_rows", "--modes", "plain,masked", "--cohorts", "2", "--epsilon", "none"]
+    words += ["--clients", "5", "--rows", "20", "--trials", "3", "--json", str(tmp_path / "audit.json")]
+    assert simulate([*words, "--plan", str(sources.plan), "--sign", str(key)]) == 0
+    document = json.loads((tmp_path / "audit.json").read_text())
+    jsonschema.validate(document, Audit.schema_of_report())
+    assert document["signer"] == identity_of(ran).public.hex()
+    sources.write(tmp_path / "dossier", identity_of(ran))
+    decision = json.loads((tmp_path / "dossier" / "audit" / "decision.json").read_text())
+    assert (decision["decision"], decision["missing"]) == ("holds", [])
+    assert decision["report_signed_by"] == "the server"
+    assert list(problems(tmp_path / "dossier", identity_of(ran).public)) == []
+
+
+def test_an_audit_of_another_plan_ends_before_its_first_attack(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.json").write_text(signed_plan(OTHER_DATA, AUDITOR, BEFORE))
+    report = tmp_path / "audit.json"
+    words = ["audit", "--learner", "safle", "--plan", str(tmp_path / "plan.json")]
+    assert simulate([*words, "--json", str(report)]) == 2
+    said = capsys.readouterr().err
+    assert "this audit must be the one of its plan: the plan is about data" in said
+    assert "the plan sets learner to 'afl', and the audit has 'safle'" in said
+    assert not report.exists() or not report.read_text()
+    assert simulate(words) == 2
+    assert "--sign and --plan are about the report of --json" in capsys.readouterr().err
+
+
+def unbound(sources: Sources, folder: Path) -> Path:
+    """The same run, whose server says that it was bound to no plan."""
+    run = shutil.copytree(sources.runs[0], folder / "unbound" / "rehearsal")
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps({**summary, "plan": None}))
+    return run
+
+
+def test_the_sites_signatures_show_that_the_plan_came_first(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    def before(folder: str, **change: object) -> str:
+        replace(sources, **change).write(tmp_path / folder, identity_of(ran))
+        decision = json.loads((tmp_path / folder / "audit" / "decision.json").read_text())
+        assert list(problems(tmp_path / folder, identity_of(ran).public)) == []
+        return str(decision["before"]["runs/rehearsal"])
+
+    assert re.match("[45] parties beside the server: they countersigned a sum whose session commits", before("bound"))
+    assert before("alone", receipts=(), with_totals=False).startswith("the server's word: its first session commits")
+    assert before("word", runs=(unbound(sources, tmp_path),)).startswith("the word of who signed the plan")
+    assert re.match("[45] parties beside the server", before("receipts", with_totals=False))
+    other = PLAN.model_copy(update={"alpha": 1e-5})
+    (tmp_path / "plan.json").write_text(signed_plan(other, identity_of(ran), BEFORE))
+    with pytest.raises(DossierError, match="runs/rehearsal was bound to another plan, or its first session is another"):
+        before("swapped")
+
+
+def told(summary: dict[str, Any], **otherwise: str | None) -> dict[str, Any]:
+    """The first sum of a summary, with other words."""
+    return {**summary["sums"][0], **otherwise}
+
+
+def test_a_server_cannot_bind_a_run_to_a_plan_afterwards(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    sources.write(tmp_path / "dossier", identity_of(ran))
+    run, key = tmp_path / "dossier" / "runs" / "rehearsal", identity_of(ran)
+    summary, invitation = json.loads((run / "summary.json").read_text()), (run / "invitation").read_bytes()
+    plan = BoundPlan(content=(tmp_path / "plan.json").read_bytes())
+    first = Invitation.from_bytes(invitation)
+    terms = replace(Terms.from_bytes(first.terms), session=plan.session)
+    again = replace(first, terms=terms.to_bytes()).to_bytes()
+    cases: tuple[tuple[dict[str, object], bytes, str], ...] = (
+        ({"plan": plan.public}, invitation, "was bound to another plan"),
+        ({"plan": plan.public}, again, "the first sum of runs/rehearsal is not the one that"),
+        ({"plan": plan.public, "sums": [told(summary, configuration=None)]}, again, "is not the one that"),
+        ({"plan": plan.public, "sums": [told(summary, session=plan.session.hex())]}, again, "is not the one that"),
+        ({"sums": [told(summary, session="00" * 32, configuration=None)]}, invitation, "is not the one that"),
+        ({"plan": {}}, invitation, "does not read"),
+        ({"plan": {**summary["plan"], "sha256": "0" * 64}}, invitation, "was bound to another plan"),
+        ({}, b"no invitation", "does not read"),
+    )
+    for change, content, said in cases:
+        copy = shutil.copytree(tmp_path / "dossier", tmp_path / "copy")
+        resigned(copy, "runs/rehearsal/summary.json", json.dumps({**summary, **change}).encode(), key)
+        resigned(copy, "runs/rehearsal/invitation", content, key)
+        found = dict(problems(copy, key.public))
+        assert said in found["audit/plan.json"], found
+        shutil.rmtree(copy)
+
+
+WITHOUT_OFFSET = signed_plan(PLAN, STRANGER, datetime(2026, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "cannot read"), ("{}", "this is no signed audit plan"), (WITHOUT_OFFSET, "this is no signed audit plan")],
+)
+def test_a_server_begins_no_run_with_a_plan_that_is_none(tmp_path: Path, content: str | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / "plan.json").write_text(content)
+    with pytest.raises(PlanError, match=said):
+        BoundPlan.read(tmp_path / "plan.json")
+
+
+def test_annexes_are_filled_and_mark_what_a_person_adds(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    sources.write(tmp_path / "dossier", identity_of(ran))
+    annexes = {path.name: path.read_text() for path in (tmp_path / "dossier" / "annexes").iterdir()}
+    assert all("**[a person adds]**" in text for text in annexes.values())
+    assert "lone_rows on masked, expected hidden: holds" in annexes["dpia.md"]
+    assert "nothing of epsilon 4, delta 1e-05, unit record" in annexes["nist-sp-800-226.md"]
+    assert "receipts verify offline" in annexes["satre-3.3.07.md"]
+
+
+def test_annexes_say_what_a_dossier_does_not_hold(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    bare = replace(sources, sites=(), receipts=(), ledgers=(), plan=None)
+    bare.write(tmp_path / "dossier", identity_of(ran))
+    whole = "".join(path.read_text() for path in (tmp_path / "dossier" / "annexes").iterdir())
+    for said in [
+        "audit/audit.json, signed by the server, decides nothing: no hypotheses were fixed", "no receipts are in",
+        "no ledger is in", "no site's policy is in", "by a report that no decision rests on",
+    ]:  # fmt: skip
+        assert said in whole
+
+
+def test_sacro_ml_reads_its_target_and_its_report(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    sources.write(tmp_path / "dossier", identity_of(ran))
+    sacro = tmp_path / "dossier" / "sacro"
+    report = json.loads((sacro / "report.json").read_text())
+    assert report.keys() == {"lone_rows on masked", "lone_rows on total"}
+    assert (sacro / json.loads((sacro / "target.yaml").read_text())["model_path"]).is_file()
+    target = pytest.importorskip("sacroml.attacks.target", reason="needs pip install sacroml").Target()
+    target.load(str(sacro))
+    assert target.n_features == 64
+    text = pytest.importorskip("sacroml.attacks.attack_report_formatter").GenerateTextReport()
+    text.process_attack_target_json(str(sacro / "report.json"), str(sacro / "target.yaml"))
+    text.export_to_file(str(tmp_path / "summary.txt"))
+    assert "<10% AUC are statistically significant" in (tmp_path / "summary.txt").read_text()
+
+
+def test_a_copy_verifies_where_nothing_else_of_the_run_can_be_reached(
+    ran: Trial, sources: Sources, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A fresh interpreter in an empty folder, with a home of its own; whatever it opens is its own or the product's."""
+    sources.write(tmp_path / "dossier", identity_of(ran))
+    alone = tmp_path_factory.mktemp("another-machine")
+    copy = shutil.copytree(tmp_path / "dossier", alone / "dossier")
+    product, home = Path(__file__).resolve().parents[2], alone / "home"
+    home.mkdir()
+    (tmp_path / "dossier").rename(tmp_path / "gone")
+    code = (
+        "import os, sys\n"
+        f"near, own = {str(tmp_path_factory.getbasetemp())!r}, {str(alone)!r}\n"
+        "def seen(event, arguments):\n"
+        "    if event.startswith('socket.') or event == 'subprocess.Popen':\n"
+        "        os._exit(3)\n"
+        "    if event == 'open' and isinstance(arguments[0], str):\n"
+        "        path = os.path.realpath(arguments[0])\n"
+        "        if path.startswith(near) and not path.startswith(own):\n"
+        "            os._exit(4)\n"
+        "sys.addaudithook(seen)\n"
+        "from analytic_secagg.__main__ import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    environment = {"PYTHONPATH": str(product), "PATH": "", "HOME": str(home), "TMPDIR": str(home)}
+    words = [sys.executable, "-c", code, "check-dossier", "dossier", "--key", identity_of(ran).public.hex()]
+    found = subprocess.run(words, cwd=alone, env=environment, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.startswith("verified")
+    (copy / "runs" / "rehearsal" / "summary.json").write_text("{}")
+    found = subprocess.run(words, cwd=alone, env=environment, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (
+        1,
+        "runs/rehearsal/summary.json: it was changed after the dossier was signed\n",
+    )
+
+
+def test_a_model_that_holds_its_total_goes_without_it_where_totals_do(sources: Sources, tmp_path: Path) -> None:
+    """FedHiP's file has the total for who personalises; a client that read it would take its own part off."""
+    run = Path(shutil.copytree(sources.runs[0], tmp_path / "personal"))
+    (result,), afl = read_totals(run / "totals.safetensors"), load_model(run / "model.safetensors")
+    learner = FedHiP(**stated_fields(afl.learner))
+    model = learner.update(learner.init(), learner.spec.from_vector(result.total), len(result.survivors))
+    save_model(run / "model.safetensors", learner, model, classes=afl.classes, with_totals=True)
+    sources, place = replace(sources, runs=(run,)), "runs/personal/model.safetensors"
+    with_them, without = (replace(sources, with_totals=held).files(bytes(32)) for held in (True, False))
+    assert with_them[place] == (run / "model.safetensors").read_bytes()
+    assert "runs/personal/totals.safetensors" in with_them.keys() - without.keys()
+    saved = model_from_bytes(without[place])
+    assert (saved.model.total, saved.classes) == (None, afl.classes)
+    assert saved.learner.weights_bytes(saved.model) == learner.weights_bytes(model)
+    (run / "model.safetensors").write_bytes(with_them[place][:-1])
+    with pytest.raises(DossierError, match="a model that does not read may hold totals"):
+        replace(sources, with_totals=False).files(bytes(32))
+
+
+def test_the_commands_make_it_and_verify_it_elsewhere(
+    ran: Trial, sources: Sources, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    identity = str(ran.folder / "server" / "identity.key")
+    (tmp_path / "hypotheses.toml").write_text(
+        f'alpha = 1e-6\ndata_sha256 = "{PLAN.data_sha256}"\n'
+        '[[hypotheses]]\nattack = "lone_rows"\nmode = "masked"\nexpected = "hidden"\n'
+    )
+    plan = str(tmp_path / "signed.json")
+    assert main(["audit-plan", str(tmp_path / "hypotheses.toml"), "--identity", identity, "--out", plan]) == 0
+    words = ["dossier", str(sources.runs[0]), "--identity", identity, "--roster", str(sources.roster)]
+    words += [text for path in sources.receipts for text in ("--receipt", str(path))]
+    words += [text for path in sources.sites for text in ("--site", str(path))]
+    assert main([*words, "--out", str(tmp_path / "dossier"), "--without-totals"]) == 0
+    said = capsys.readouterr().out
+    command = said.splitlines()[-1].split()
+    moved = (tmp_path / "dossier").rename(tmp_path / "elsewhere")
+    assert main([*command[3:4], str(moved), *command[5:]]) == 0
+    assert capsys.readouterr().out.startswith("verified")
+    (moved / "roster.toml").write_text("")
+    assert main([*command[3:4], str(moved), *command[5:]]) == 1
+    assert "roster.toml: it was changed" in capsys.readouterr().out
+    assert main(["check-dossier", str(moved), "--key", "0F" * 32]) == 2
+    assert "a public key is 64 hexadecimal digits" in capsys.readouterr().err
+    assert main(["dossier", "run", "--identity", identity, "--roster", "roster.toml", "--plan", plan]) == 2
+    assert "--plan is decided by an audit's report; name it with --audit" in capsys.readouterr().err

@@ -1,0 +1,140 @@
+"""The front door: sites' tables in, a model that predicts their labels out; every wrong argument is named."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.linear_model import LinearRegression
+
+from analytic import AFL, ClientRows, RowFormat, fit_pooled
+from analytic.errors import AnalyticError
+from analytic_secagg.errors import UsageError
+from analytic_secagg.federated_model import FederatedModel, federate
+from analytic_secagg.learners import LEARNERS
+
+X, ILL = load_breast_cancer(return_X_y=True)
+LABELS = np.where(ILL == 1, "benign", "malignant")
+RIDGES = {"random": 1.0, "logistic": 1.0, "deepafl": 1.0}
+
+
+def dealt(features: Any, targets: Any, names: str = "ABC") -> dict[str, tuple[Any, Any]]:
+    return {name: (features[place :: len(names)], targets[place :: len(names)]) for place, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_every_learner_predicts_labels_as_they_came(learner: str, tmp_path: Path) -> None:
+    model = federate(dealt(X, LABELS), learner, ridge=RIDGES.get(learner, 0.0), **SMALL.get(learner, {}))
+    found = model.predict(X)
+    assert set(found) <= {"benign", "malignant"}
+    assert (found == LABELS).mean() > 0.9
+    model.save(tmp_path / "model")
+    again = FederatedModel.load(tmp_path / "model")
+    assert np.array_equal(again.predict(X), found)
+    assert again.classes == model.classes == ("benign", "malignant")
+
+
+SMALL: dict[str, dict[str, Any]] = {"deepafl": {"n_layers": 1, "d_phi": 32, "d_f": 16}, "random": {"d_phi": 64}}
+
+
+@pytest.mark.parametrize("mode", ["plain", "committee"])
+def test_modes_and_pooled_rows_give_the_same_bits(mode: str) -> None:
+    options: dict[str, Any] = {"format": "standardised", "ridge": "cv", "max_rows": 1024}
+    masked, other = (federate(dealt(X, LABELS), mode=own, **options) for own in ("masked", mode))
+    pooled = fit_pooled(masked.learner, ClientRows(X, 1 - ILL))
+    assert masked.learner.weights_bytes(pooled) == masked.learner.weights_bytes(masked.model)
+    assert other.learner.weights_bytes(other.model) == masked.learner.weights_bytes(masked.model)
+
+
+def test_real_targets_keep_their_shape() -> None:
+    features, targets = load_diabetes(return_X_y=True)
+    flat, column = federate(dealt(features, targets)), federate(dealt(features, targets[:, None]))
+    assert flat.predict(features).shape == (442,)
+    assert column.predict(features).shape == (442, 1)
+    least = LinearRegression().fit(features, targets).predict(features)
+    assert np.abs(flat.predict(features) - least).max() < 1e-3 * np.ptp(targets)
+
+
+def test_several_classes_a_row_are_zeros_and_ones() -> None:
+    both = np.stack([ILL, 1 - ILL], axis=1)
+    assert (federate(dealt(X, both), ridge=1.0).predict(X) == both).mean() > 0.9
+
+
+def test_frames_weights_dropouts_and_probabilities() -> None:
+    pandas = pytest.importorskip("pandas", reason="needs pip install pandas")
+    frame = pandas.DataFrame(X, columns=[f"column {place}" for place in range(X.shape[1])])
+    sites = {
+        name: (*own, np.ones(len(own[1]), int)) for name, own in dealt(frame, pandas.Series(LABELS), "ABCDE").items()
+    }
+    model = federate(sites, "logistic", dropouts={"E": 1}, ridge=1.0)
+    assert model.run is not None
+    assert set(model.run.survivors) == {(1, 2, 3, 4)}
+    probabilities = model.predict_proba(frame)
+    assert np.allclose(probabilities.sum(axis=1), 1)
+    assert np.array_equal(np.array(model.classes)[probabilities.argmax(axis=1)], model.predict(frame))
+    with pytest.raises(UsageError, match="X needs the columns column 0, column 1"):
+        model.predict(frame.iloc[:, ::-1])
+    with pytest.raises(UsageError, match="train learner='logistic'"):
+        federate(sites).predict_proba(frame)
+
+
+def test_a_learner_with_its_parameters_takes_numbered_sites() -> None:
+    learner = AFL(n_features=30, n_targets=2, feature_format=RowFormat.parse("UQ13.4"), max_rows=600, ridge=1.0)
+    sites = {party: ClientRows(*own) for party, own in zip((3, 5, 9), dealt(X, ILL).values(), strict=True)}
+    model = federate(sites, learner, mode="masked")
+    assert model.run is not None
+    assert model.run.survivors == ((3, 5, 9),)
+    assert learner.weights_bytes(model.model) == learner.weights_bytes(fit_pooled(learner, ClientRows(X, ILL)))
+    with pytest.raises(UsageError, match="ridges is for a learner by name"):
+        federate(sites, learner, ridges=(1.0,))
+
+
+SITES = dealt(X, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: federate([SITES["A"]]), "sites must be a dict"),  # type: ignore[arg-type]
+        (lambda: federate({"A": SITES["A"]}), "sites must be at least 2, not 1"),
+        (lambda: federate(SITES, mode=None), "mode must be one of plain, masked"),  # type: ignore[arg-type]
+        (lambda: federate(SITES, mode="none"), "a mode is one of plain, masked"),
+        (lambda: federate(SITES, dropouts={"Z": 1}), "dropouts must name sites, and 'Z' is none of A, B, C"),
+        (lambda: federate(SITES, dropouts=["A"]), "dropouts must be a dict"),  # type: ignore[arg-type]
+        (lambda: federate(SITES | {"D": X}), r"sites\['D'\] must be \(X, y\)"),
+        (lambda: federate(SITES | {"D": (X, LABELS[:3])}), r"sites\['D'\] must have one y for each row of X"),
+        (lambda: federate(SITES | {"D": (X[:, :5], LABELS)}), "their X have 30 at 'C', 5 at 'D'"),
+        (lambda: federate(SITES | {"D": (X.astype(str), LABELS)}), r"X of sites\['D'\] must be numbers"),
+        (lambda: federate(SITES | {"D": (X, ILL)}), "y must be labels of one type"),
+        (lambda: federate(SITES | {"D": (X, np.stack([ILL, ILL], axis=1))}), "sites must have y of one shape"),
+        (lambda: federate(SITES, classes=["benign"]), "classes must name every label once, and 1 of y are missing"),
+        (lambda: federate(SITES, "nope"), "learner must be one of afl"),
+        (lambda: federate(SITES, n_layers=3), "n_layers is no parameter of afl"),
+        (lambda: federate(SITES, ridge="much"), "ridge must be a number of at least 0, or cv"),
+        (lambda: federate(SITES, ridge=-1.0), "ridge must be a number of at least 0, or cv"),
+        (lambda: federate(dealt(X, X[:, 0]), "logistic"), "logistic takes class labels, and y has real targets"),
+        (lambda: federate(dealt(X, X[:, 0]), format="Q13.4"), "target_format must be stated with format"),
+    ],
+)
+def test_a_wrong_argument_is_named(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        call()
+
+
+def test_a_wrong_format_is_no_raw_error() -> None:
+    with pytest.raises(AnalyticError, match="a row format reads like Q5"):
+        federate(SITES, format="five bits")
+
+
+def test_two_sites_are_warned_of() -> None:
+    """Each takes its own part off the total, and what is left is the other's."""
+    with pytest.warns(UserWarning, match="sites are 2: each can take its own part off a total"):
+        federate(dealt(X, LABELS, "AB"), mode="plain")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        federate(SITES, mode="plain")
