@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from analytic_secagg.changes import Change, Changed, ChangeRefusedError, changed, with_classes
+    from analytic_secagg.federated_model import FederatedModel, federate
     from analytic_secagg.federation import Federation, Step, SumRecord
-    from analytic_secagg.in_process import FederatedRun, federate, run_federation
+    from analytic_secagg.in_process import FederatedRun, run_federation
     from analytic_secagg.privacy import PrivacyPlan, PrivateForm
     from analytic_secagg.release import Concern, Gate, ReleasePolicy, ReleaseRefusedError
 
@@ -15,6 +16,7 @@ __all__ = [
     "ChangeRefusedError",
     "Changed",
     "Concern",
+    "FederatedModel",
     "FederatedRun",
     "Federation",
     "Gate",
@@ -30,7 +32,10 @@ __all__ = [
     "with_classes",
 ]
 
-_ROOMS = tuple(f"analytic_secagg.{name}" for name in ("changes", "federation", "in_process", "privacy", "release"))
+_ROOMS = tuple(
+    f"analytic_secagg.{name}"
+    for name in ("changes", "federated_model", "federation", "in_process", "privacy", "release")
+)
 
 
 def __getattr__(name: str) -> object:

@@ -14,7 +14,7 @@ from analytic.learner import AnalyticLearner, ClientRows
 from analytic.statistics import IntVector
 from analytic_secagg.errors import FederationError
 from analytic_secagg.federation import Federation, Step, SumRecord
-from analytic_secagg.modes import Mode, choose_modes
+from analytic_secagg.modes import Mode
 from analytic_secagg.privacy import PrivacyPlan
 from secagg import InMemoryRun, Layout, PartyId, SumResult, run_in_memory
 from secagg.dp import Ledger
@@ -89,40 +89,6 @@ class FederatedRun(Generic[M]):
             cost.bytes_up += traffic.bytes_up
             cost.bytes_down += traffic.bytes_down
             cost.seconds += traffic.seconds
-
-
-def federate(
-    learner: AnalyticLearner[M],
-    clients: Mapping[PartyId, ClientRows],
-    mode: str | Mode = "masked",
-    *,
-    dropouts: Mapping[PartyId, int] | None = None,
-    privacy: PrivacyPlan | None = None,
-    max_client_rows: int | None = None,
-) -> M:
-    """Return the learner's model over a privacy mode, all parties in this process; ``run_federation`` tells more.
-
-    Args:
-        learner: the closed form, such as ``AFL``.
-        clients: each client's rows, by a number from 1 on.
-        mode: a name such as ``masked`` or ``committee``.
-        dropouts: party -> messages that it still sends in each sum before it vanishes.
-        privacy: a promise that noise in every total keeps; None for exact totals.
-        max_client_rows: most rows of one client; None where only all clients' rows together are bounded.
-
-    Raises:
-        UsageError: no such mode, or one whose extra is not installed.
-        secagg.errors.SecureSumError, analytic.errors.AnalyticError: as their packages say.
-    """
-    chosen = choose_modes([mode])[0] if isinstance(mode, str) else mode
-    return run_federation(
-        learner,
-        clients,
-        chosen,
-        dropouts=lambda number: dropouts or {},
-        privacy=privacy,
-        max_client_rows=max_client_rows,
-    ).model
 
 
 def run_federation(

@@ -101,7 +101,7 @@ def test_missing_values_are_counted_and_filled_where_that_is_asked_for() -> None
     x = CANCER[0].copy()
     x[RNG.random(x.shape) < 0.02] = np.nan
     learner = agreed(30, 2, agreement=Agreement.STANDARDISED, ridge=1.0, fill=True)
-    model = federate(learner, dealt(x, CANCER[1]), "masked")
+    model = federate(dealt(x, CANCER[1]), learner, "masked").model
     assert model.missing == tuple(np.isnan(x).sum(axis=0).tolist())
     scaler = StandardScaler()
     pipe = make_pipeline(scaler, SimpleImputer(strategy="constant", fill_value=0.0), Ridge(alpha=1.0))

@@ -88,7 +88,7 @@ def test_a_row_has_its_fold_wherever_it_lies_and_another_seed_deals_anew() -> No
 @pytest.mark.parametrize(("learner", "targets"), [(REAL, Y), (CLASSES, LABEL)], ids=["squares", "classes"])
 def test_a_masked_federation_takes_the_pooled_path_and_its_model_is_stored(learner: Chosen, targets: Any) -> None:
     pooled = fit_pooled(learner, ClientRows(X, targets))
-    model = federate(learner, clients(targets), "masked")
+    model = federate(clients(targets), learner, "masked").model
     assert model.path is not None
     assert pooled.path is not None
     assert (model.ridge, model.weights.tobytes()) == (pooled.ridge, pooled.weights.tobytes())

@@ -100,7 +100,7 @@ def test_a_federation_reports_what_pooled_rows_do(
         (regression, rows_of_targets(200, seed=1)),
         (several, rows_of_several(200, seed=1)),
     ):
-        report = federate(evaluation, sites(rows), "masked")
+        report = federate(sites(rows), evaluation, "masked").model
         assert evaluation.weights_bytes(report) == evaluation.weights_bytes(fit_pooled(evaluation, rows))
         assert evaluation.next_sum(report) is None
 
@@ -119,7 +119,7 @@ def test_a_tie_falls_the_same_way_however_rows_are_dealt() -> None:
     evaluation = ClassEvaluation(learner=learner, model=model, n_classes=2, max_rows=1000)
     judged, labels = ClientRows(features, np.zeros(40, dtype=np.int64)), [slice(1), slice(1, 2), slice(2, 40)]
     dealt = {party: judged.taken(np.arange(40)[part]) for party, part in enumerate(labels, start=1)}
-    found = federate(evaluation, dealt, mode="masked")
+    found = federate(dealt, evaluation, mode="masked").model
     assert evaluation.weights_bytes(found) == evaluation.weights_bytes(fit_pooled(evaluation, judged))
 
 
@@ -195,7 +195,7 @@ def test_a_class_with_one_row_among_all_sites_shows_its_score(classifier: ClassE
     """What the threat model says of the total of an evaluation, and no gate looks at."""
     alone = int(np.flatnonzero(DIGITS.y_test == 3)[0])
     chosen = np.append(np.flatnonzero(DIGITS.y_test != 3), alone)
-    report = federate(classifier, sites(ClientRows(DIGITS.x_test[chosen], DIGITS.y_test[chosen])), "masked")
+    report = federate(sites(ClientRows(DIGITS.x_test[chosen], DIGITS.y_test[chosen])), classifier, "masked").model
     score = classifier.decision_function(None, DIGITS.x_test[[alone]])[0, 3]
     assert np.flatnonzero(report.own[3]).tolist() == [int((score + 0.5) * 100)]
 

@@ -51,7 +51,7 @@ SITES = {k + 1: ROWS.taken(np.arange(N) % 6 == k) for k in range(6)}
 def test_each_class_is_that_of_the_pooled_rows_that_are_labelled_for_it(weight: int) -> None:
     learner = PARTIAL if weight == 1 else Weighted(learner=PARTIAL, max_weight=weight)
     sites = {party: rows.unweighted if weight == 1 else rows for party, rows in SITES.items()}
-    weights = federate(learner, sites, "masked").weights
+    weights = federate(sites, learner, "masked").model.weights
     copies = np.ones(N, dtype=np.int64) if weight == 1 else ROWS.weights
     for label in range(C):
         known = np.repeat(np.arange(N), copies * (Y[:, label] >= 0))

@@ -93,7 +93,7 @@ def test_balanced_weights_are_those_of_scikit_learn_up_to_their_unit(learner: AF
     ridge = Ridge(alpha=0.5, fit_intercept=False, solver="cholesky").fit(X, np.eye(C)[Y], sample_weight=weights)
     assert np.allclose(model.weights, ridge.coef_.T, atol=1e-3)  # rows are truncated to 2^-12
     assert weighing.weights_bytes(fit_pooled(weighing, ClientRows(X, Y))) == weighing.weights_bytes(model)
-    content = model_to_bytes(weighing, model)
+    content = model_to_bytes(weighing, model, with_totals=True)
     saved = model_from_bytes(content)
     assert (saved.model.class_weights, saved.learner) == (model.class_weights, weighing)
     assert weighing.context_bytes(saved.model) == weighing.context_bytes(model)
@@ -120,10 +120,10 @@ def test_a_client_may_hold_as_many_rows_as_agreed_whatever_they_weigh(weighing: 
     """Every client holds eight; the bounds are those of eight rows of the largest weight, and not a unit more."""
     learner = replace(BALANCED, **weighing)
     heavy = clients(None if learner.max_weight == 1 else np.full(N, learner.max_weight))
-    model = federate(learner, heavy, "masked", max_client_rows=8)
-    assert learner.weights_bytes(model) == learner.weights_bytes(federate(learner, heavy, "plain"))
+    model = federate(heavy, learner, "masked", max_client_rows=8).model
+    assert learner.weights_bytes(model) == learner.weights_bytes(federate(heavy, learner, "plain").model)
     with pytest.raises(InvalidRowsError, match="client 1: one client may hold 7 rows, and these 8 are more"):
-        federate(learner, heavy, "masked", max_client_rows=7)
+        federate(heavy, learner, "masked", max_client_rows=7)
 
 
 @WEIGHINGS
@@ -144,7 +144,7 @@ def test_an_equal_share_of_the_rows_is_one_whatever_they_weigh(weighing: dict[st
         protocol = MaskedSum(layout=step.layout, clients=tuple(heavy), session_id=new_session_id())
         vectors = {party: step.vector(rows) for party, rows in heavy.items()}
         federation.take(run_in_memory(InOneProcess(protocol=protocol), vectors).result)
-    assert learner.weights_bytes(federation.model) == learner.weights_bytes(federate(learner, heavy, "plain"))
+    assert learner.weights_bytes(federation.model) == learner.weights_bytes(federate(heavy, learner, "plain").model)
     with pytest.raises(FederationError, match=r"5 clients of 9 rows each need room for 45 rows .* room for 40"):
         Federation(learner, release=None, n_clients=5, max_client_rows=9)
 
@@ -167,11 +167,11 @@ def test_the_bounds_of_a_client_are_those_of_its_rows_at_their_heaviest() -> Non
 def test_an_estimator_is_what_its_federation_is() -> None:
     estimator = AFLClassifier(feature_format="Q3.12", ridge=0.5, fit_intercept=False, class_weight="balanced")
     own = estimator.fit(X, Y, sample_weight=W)
-    model = federate(BALANCED, clients(), "plain")
+    model = federate(clients(), BALANCED, "plain").model
     assert own.model_.weights.tobytes() == model.weights.tobytes()
     assert (AFLClassifier.from_model(BALANCED, model).predict(X) == own.predict(X)).all()
     chosen = replace(BALANCED, learner=Chosen(learner=replace(LINEAR, ridge=0.0), n_folds=2))
-    by_folds = federate(chosen, clients(), "plain")
+    by_folds = federate(clients(), chosen, "plain").model
     assert chosen.decision_function(by_folds, X).shape == (N, C)
     regressor = AFLRegressor().fit(X, X @ np.arange(D), sample_weight=W)
     assert regressor.score(X, X @ np.arange(D)) > 1 - 1e-9

@@ -16,8 +16,9 @@ from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from analytic_secagg.errors import FederationError
+from analytic_secagg.federated_model import federate
 from analytic_secagg.federation import Federation, Step
-from analytic_secagg.in_process import FederatedRun, federate, run_federation
+from analytic_secagg.in_process import FederatedRun, run_federation
 from analytic_secagg.modes import MODES
 from analytic_secagg.privacy import PrivacyPlan
 from analytic_secagg.release import Gate, ReleasePolicy, ReleaseRefusedError
@@ -110,19 +111,19 @@ def test_no_client_brings_more_rows_than_agreed_on(monkeypatch: pytest.MonkeyPat
     """Its own side refuses, in every sum of a run; where it lies to itself the total is refused."""
     clients = {party: rows(party) for party in range(1, 4)}
     for learner in (AFL_, DEEP):
-        bounded = federate(learner, clients, "masked", max_client_rows=12)
-        assert learner.weights_bytes(bounded) == learner.weights_bytes(federate(learner, clients, "masked"))
+        bounded = federate(clients, learner, "masked", max_client_rows=12).model
+        assert learner.weights_bytes(bounded) == learner.weights_bytes(federate(clients, learner, "masked").model)
         with pytest.raises(InvalidRowsError, match=r"client 1: one client may hold 11 rows, and these 12 are more"):
-            federate(learner, clients, "masked", max_client_rows=11)
+            federate(clients, learner, "masked", max_client_rows=11)
     own = Step.of(AFL_, AFL_.init(), max_client_rows=10**9)
     assert own is not None
     assert own.layout.segments[0].client_bound == own.layout.segments[0].bound
     with pytest.raises(FederationError, match="one row or more"):
-        federate(AFL_, clients, "plain", max_client_rows=0)
+        federate(clients, AFL_, "plain", max_client_rows=0)
     monkeypatch.setattr(Layout, "check", lambda self, vector, n_clients: None)
     monkeypatch.setattr(Step, "vector", lambda self, rows: self.spec.to_vector(AFL_.own_statistics(rows)))
     with pytest.raises(SumOutOfBoundsError, match=r"'count': 1 of 1 entries of the total .* 3 clients of at most 11"):
-        federate(AFL_, clients, "masked", max_client_rows=11)
+        federate(clients, AFL_, "masked", max_client_rows=11)
 
 
 def test_clients_of_which_each_may_hold_some_rows_fit_the_sum_together() -> None:
@@ -156,11 +157,11 @@ def test_clients_in_one_process_whose_rows_exceed_the_learner_s_get_no_total(mod
     linear = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("Q3.5"), max_rows=127, ridge=1.0)
     learner = PrivacyPlan(epsilon=8.0, promised_survivors=3, colluders=1).apply(linear).learner
     with pytest.raises(InvalidRowsError, match=r"client \d: with these rows the clients' sum may leave the bound"):
-        federate(learner, {party: rows(1, 110) for party in range(1, 8)}, mode)
+        federate({party: rows(1, 110) for party in range(1, 8)}, learner, mode)
     parts = {1: rows(1, 100), 2: rows(2, 26), 3: rows(3, 1)}  # however uneven
     whole = ClientRows.pool(list(parts.values()))
     evenly = {party: whole.taken(np.arange(127) % 3 == party - 1) for party in parts}
-    models = [federate(learner, clients, mode) for clients in (parts, evenly)]
+    models = [federate(clients, learner, mode).model for clients in (parts, evenly)]
     assert learner.weights_bytes(models[0]) == learner.weights_bytes(models[1])
 
 

@@ -246,7 +246,7 @@ def differs_from_pooled(learner: type[AFL]) -> bool:
     options = {"n_features": 3, "n_targets": 2, "feature_format": form, "max_rows": 60, "ridge": 1.0}
     rows = {k: ClientRows(rng.normal(size=(10, 3)).clip(-3, 3), rng.integers(0, 2, 10)) for k in CLIENTS}
     honest, tried = AFL(**options), learner(**options)
-    model = federate(tried, rows, "plain")
+    model = federate(rows, tried, "plain").model
     return tried.weights_bytes(model) != honest.weights_bytes(fit_pooled(honest, ClientRows.pool(list(rows.values()))))
 
 
