@@ -247,9 +247,12 @@ class Site:
     def _refuses_name(self, name: str) -> str:
         """Why the client contributes to no learner of this name; empty if it does."""
         client = self._file.client
-        if client is None or name in client.learners:
+        if client is None:
             return ""
-        return f"this site contributes to {', '.join(sorted(client.learners))} only, not to {name}"
+        listed = client.learners
+        if listed is None:
+            listed = frozenset({"afl"}) if self._file.configurations == ANY else frozenset({name})
+        return "" if name in listed else f"this site contributes to {', '.join(sorted(listed))} only, not to {name}"
 
     def _refuses(self, learner: AnalyticLearner[Any]) -> str:
         """Why the client tries no row on a learner; empty if it does.

@@ -56,12 +56,13 @@ class ClientRole(StrictModel):
         data: an npz file with ``x_train`` and ``y_train`` (and ``w_train``, how often each row counts), a table (.csv,
             .parquet), or ``module:function`` that returns these arrays, or a data frame.
         columns: the schema of a table or data frame, see ``analytic_secagg.site.table``; None for other data.
-        learners: the closed forms that may ask for its statistics; ``evaluation-of-classes``,
-            ``evaluation-of-labels`` and ``evaluation-of-targets`` may ask how a model does on the rows kept for that.
+        learners: the names of closed forms, and of evaluations of its test rows, that it contributes to; None for
+            those of ``configurations``, and ``afl`` where these are any.
         configurations: what may be computed of its rows, by the digests that the command ``configuration`` prints;
             None for those of the roster. ``"any"`` lets the server choose: a crafted one shows single rows in a total.
-        unverified_models: the learners, among ``learners``, whose exact sums it joins although the server states a
-            model that the site cannot check: later sums of a run, and evaluations.
+        unverified_models: the learners whose exact sums it joins although the server states a model that the site
+            cannot check: later sums of a run, and evaluations (``evaluation-of-classes``, ``evaluation-of-labels``,
+            ``evaluation-of-targets``).
         test: those rows, in the form of ``data`` and by the same schema; None takes ``x_test`` and ``y_test`` of an npz
             file. No other sum takes them.
     """
@@ -70,7 +71,7 @@ class ClientRole(StrictModel):
     identity: IdentityFile
     data: str
     columns: SchemaFile | None = None
-    learners: Texts = frozenset({"afl"})
+    learners: Texts | None = None
     configurations: Annotated[
         tuple[bytes, ...] | Literal["any"] | None,
         BeforeValidator(lambda value: value if value is None or value == ANY else digests(value)),

@@ -127,6 +127,19 @@ def test_every_setting_that_is_computed_with_is_agreed_on(trial: Trial, change: 
     assert said["agreed"]
 
 
+def test_a_site_need_not_list_learners_that_were_agreed_on(trial: Trial) -> None:
+    """A list of names narrows what was agreed on; where the server may choose, the plain closed form alone."""
+    agree_on(trial, {"learner": "fedhip"})
+    edit_all(trial, ('learners = ["fedhip"]\n', ""))
+    rehearse(trial.folder, run_config(learner="fedhip"))
+    edit_all(trial, ("\n[policy]", 'learners = ["afl"]\n\n[policy]'))
+    with pytest.raises((SecureSumError, UnreachableError)):
+        rehearse(trial.folder, run_config(learner="fedhip"))
+    edit_all(trial, ('learners = ["afl"]\n', 'configurations = "any"\n'))
+    with pytest.raises((SecureSumError, UnreachableError)):
+        rehearse(trial.folder, run_config(learner="fedhip"))
+
+
 def test_a_sites_own_file_goes_before_the_roster(trial: Trial) -> None:
     agree_on(trial, {})
     (other,) = agree_on_nothing_but(trial, ridge=2.0)
