@@ -18,7 +18,7 @@ from analytic_secagg.errors import FederationError, UsageError
 
 T = TypeVar("T")
 
-LARGEST_EPSILON = 64.0
+LARGEST_EPSILON = 60.0
 """A budget beyond this promises nothing that could be called privacy."""
 
 
