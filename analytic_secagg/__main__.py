@@ -1,4 +1,4 @@
-"""A federation to look at, and commands for who has a run's results: ``python -m analytic_secagg COMMAND``."""
+"""A demonstration, the sites' commands and those for a run's results: ``python -m analytic_secagg COMMAND``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from analytic_secagg.local.command import COMMAND as DEMO
 from analytic_secagg.personalise_command import COMMAND as PERSONALISE
 from analytic_secagg.receipts import problems, told_by
 from analytic_secagg.site.roster import Roster
+from analytic_secagg.site_commands import COMMANDS as SITE
 from analytic_secagg.totals import bytes_of, differences, read_totals
 from secagg import Receipt, SumResult
 
@@ -33,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         COMMANDS,
         argv,
         prog="python -m analytic_secagg",
-        description="See a federation on this computer; check what one left behind, and go on from it.",
-        epilog="Deployments with Flower: python -m analytic_secagg.flower --help.",
+        description="See a federation on this computer, set up a site, check what a run left behind and go on from it.",
+        epilog="Deployments: python -m analytic_secagg.flower --help, or .nvflare --help.",
         example="verify model.safetensors totals.safetensors",
     )
 
@@ -117,6 +118,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         finding="the totals give another model, or a receipt does not vouch or convicts",
     ),
     DEMO,
+    *SITE,
     DOCTOR,
     HEALTH,
     INSPECT,

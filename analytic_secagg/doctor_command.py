@@ -187,7 +187,7 @@ COMMAND = Command(
     summary="check this host: versions, code, vectors, extras, arithmetic, random bytes, clock; say what to do",
     examples="""example:
   python -m analytic_secagg doctor
-      then python -m analytic_secagg.flower check-site site.toml for keys, rows and folders of a site
+      then python -m analytic_secagg check-site site.toml for keys, rows and folders of a site
 """,
     options=DoctorOptions,
     run=_doctor,

@@ -11,10 +11,10 @@ from analytic_secagg.console.arguments import file
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.errors import FederationError
 from analytic_secagg.inspect_command import receipts_of
-from analytic_secagg.site.commands import spent_in_words
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
+from analytic_secagg.site_commands import spent_in_words
 from secagg.errors import SecureSumError
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from analytic_secagg.console.arguments import file
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.receipts import told_by
-from analytic_secagg.site.commands import spent_in_words
 from analytic_secagg.site.results import NAME_DIGITS
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
+from analytic_secagg.site_commands import spent_in_words
 from secagg import PartyId, Receipt
 from secagg.errors import ReceiptError
 

@@ -1,4 +1,4 @@
-"""The operator's and the sites' commands: ``python -m analytic_secagg.flower COMMAND``."""
+"""The operator's commands: ``python -m analytic_secagg.flower COMMAND``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from analytic_secagg.console.command_parser import run_commands
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.datasets import bundled
 from analytic_secagg.errors import UsageError
-from analytic_secagg.flower.trial import check_address, copy_template, make_trial
+from analytic_secagg.flower.trial import app_settings, check_address, copy_template, make_trial
 from analytic_secagg.server.run_settings import overrides
-from analytic_secagg.site.commands import FolderOptions, TrialOptions, site_commands
-from analytic_secagg.site.errors import SiteFileError
-from analytic_secagg.site.strict_models import read_toml
+from analytic_secagg.site_commands import FolderOptions, TrialOptions
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,8 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         COMMANDS,
         argv,
         prog="python -m analytic_secagg.flower",
-        description="Closed-form federated learning between real hosts, with Flower: keys, checks and a trial.",
-        epilog="Start with: python -m analytic_secagg.flower trial --help. docs/how-to/deploy-with-flower.md leads on.",
+        description="Closed-form federated learning between real hosts, with Flower: an app and a trial.",
+        epilog="Start with: python -m analytic_secagg.flower trial --help. docs/how-to/deploy-with-flower.md leads on. "
+        "Keys, rosters and sites: python -m analytic_secagg --help.",
         example="trial trial",
     )
 
@@ -76,25 +75,10 @@ def _rehearse(options: RehearseOptions) -> int:
         raise UsageError(
             f"a rehearsal needs Flower, and there is no module {error.name}; pip install 'analytic-secagg[flower]'"
         ) from error
-    config = app_config(options.folder / "app")
+    config = app_settings(options.folder / "app")
     rehearse(options.folder, config | overrides(options.settings, config))
     print(f"the model is in {options.folder / 'server' / 'models' / 'rehearsal' / 'model.safetensors'}")
     return 0
-
-
-def app_config(folder: Path) -> dict[str, Any]:
-    """The settings that an app runs with where nobody overrides them.
-
-    Raises:
-        SiteFileError: the folder holds no such app.
-    """
-    path = folder / "pyproject.toml"
-    if not path.exists():
-        raise SiteFileError(f"an app has {path}, which is not there; make a folder with the command app or trial")
-    try:
-        return dict(read_toml(path)["tool"]["flwr"]["app"]["config"])
-    except KeyError as error:
-        raise SiteFileError(f"{path} needs the table [tool.flwr.app.config]; copy the app anew") from error
 
 
 COMMANDS: tuple[Command[Any], ...] = (
@@ -124,7 +108,6 @@ trial/server/models/rehearsal.
         options=RehearseOptions,
         run=_rehearse,
     ),
-    *site_commands("python -m analytic_secagg.flower", app_config),
     Command(
         name="app",
         summary="copy the thin Flower app into a new folder",

@@ -7,12 +7,15 @@ import shutil
 from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Any
 
 from analytic_secagg.certificates import Authority
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
 from analytic_secagg.flower.certificates import node_key_pair
+from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.key_files import write_new
+from analytic_secagg.site.strict_models import read_toml
 from analytic_secagg.trial import Trial, fitted_settings, new_folder
 
 CONFIG = """\
@@ -56,6 +59,21 @@ def copy_template(folder: Path) -> None:
     """
     with new_folder(folder), as_file(files("analytic_secagg.flower") / "template") as template:
         shutil.copytree(template, folder, dirs_exist_ok=True)
+
+
+def app_settings(folder: Path) -> dict[str, Any]:
+    """The settings that an app runs with where nobody overrides them.
+
+    Raises:
+        SiteFileError: the folder holds no such app.
+    """
+    path = folder / "pyproject.toml"
+    if not path.exists():
+        raise SiteFileError(f"an app has {path}, which is not there; make a folder with the command app or trial")
+    try:
+        return dict(read_toml(path)["tool"]["flwr"]["app"]["config"])
+    except KeyError as error:
+        raise SiteFileError(f"{path} needs the table [tool.flwr.app.config]; copy the app anew") from error
 
 
 def check_address(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The operator's and the sites' commands: ``python -m analytic_secagg.nvflare COMMAND``."""
+"""The operator's commands: ``python -m analytic_secagg.nvflare COMMAND``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from analytic_secagg.nvflare.job import read_job, write_job
 from analytic_secagg.nvflare.kit import close_kit
 from analytic_secagg.nvflare.trial import make_trial
 from analytic_secagg.server.run_settings import overrides, template_settings
-from analytic_secagg.site.commands import FolderOptions, TrialOptions, site_commands
+from analytic_secagg.site_commands import FolderOptions, TrialOptions
 
 PROG = "python -m analytic_secagg.nvflare"
 
@@ -28,8 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         COMMANDS,
         argv,
         prog=PROG,
-        description="Closed-form federated learning between real hosts, with NVFlare: keys, checks, jobs and a trial.",
-        epilog=f"Start with: {PROG} trial --help. docs/how-to/deploy-on-nvflare.md leads on.",
+        description="Closed-form federated learning between real hosts, with NVFlare: jobs, kits and a trial.",
+        epilog=f"Start with: {PROG} trial --help. docs/how-to/deploy-on-nvflare.md leads on. Keys, rosters and "
+        "sites: python -m analytic_secagg --help.",
         example="trial trial",
     )
 
@@ -100,7 +101,6 @@ COMMANDS: tuple[Command[Any], ...] = (
         options=NVFlareTrialOptions,
         run=_trial,
     ),
-    *site_commands(PROG, read_job),
     Command(
         name="job",
         summary="write a job's folder: settings alone, no code",

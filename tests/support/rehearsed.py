@@ -15,7 +15,7 @@ import numpy as np
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
-from analytic_secagg.flower.__main__ import main
+from analytic_secagg.__main__ import main
 from analytic_secagg.server.exchange import Lost
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.server_file import ServerFile

@@ -14,32 +14,36 @@ import pytest
 from child_processes import wait_until
 from support.rehearsed import edit, is_wiped, state
 
+from analytic_secagg.__main__ import main as of_sites
 from analytic_secagg.flower.__main__ import COMMANDS, main
 from analytic_secagg.site.key_files import read_secret
 from analytic_secagg.site.state import FILE
+from analytic_secagg.site_commands import COMMANDS as OF_SITES
 from analytic_secagg.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[3]
+SITE_NAMES = [command.name for command in OF_SITES]
 NEEDS_FLOWER = "needs the extra: pip install 'analytic-secagg[flower]'"
 
 
 def printed_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """What a command that fails says: one message, no traceback, code 2."""
-    assert main(words) == 2
+    assert (of_sites if words[:1] and words[0] in SITE_NAMES else main)(words) == 2
     text = capsys.readouterr().err
     assert "Traceback" not in text
     return text.splitlines()[-1]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+@pytest.mark.parametrize("command", [*COMMANDS, *OF_SITES], ids=lambda command: command.name)
 def test_every_help_has_examples_that_parse(command: object, capsys: pytest.CaptureFixture[str]) -> None:
     name = command.name  # type: ignore[attr-defined]
+    run, prog = (of_sites, "analytic_secagg") if command in OF_SITES else (main, "analytic_secagg.flower")
     with pytest.raises(SystemExit):
-        main([name, "--help"])
+        run([name, "--help"])
     printed = capsys.readouterr().out
-    examples = [line.strip() for line in printed.splitlines() if line.startswith("  python -m analytic_secagg.flower ")]
+    examples = [line.strip() for line in printed.splitlines() if line.startswith(f"  python -m {prog} ")]
     assert examples
-    assert all(line.startswith(f"python -m analytic_secagg.flower {name} ") for line in examples)
+    assert all(line.startswith(f"python -m {prog} {name} ") for line in examples)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +122,7 @@ def test_check_site_tries_the_state_folder_and_names_missing_extras(
 ) -> None:
     path = str(trial.folder / "site-5" / "site.toml")
     monkeypatch.setitem(sys.modules, "tenseal", None)
-    assert main(["check-site", path]) == 0
+    assert of_sites(["check-site", path]) == 0
     printed = capsys.readouterr().out
     assert "key holder 201: key fits the roster" in printed
     assert "masked+bfv: declined until this host has more: pip install 'analytic-secagg[he]'" in printed
@@ -154,7 +158,7 @@ def test_check_site_warns_of_a_role_without_work(
 ) -> None:
     path = trial.folder / f"site-{party}" / "site.toml"
     path.write_text(re.sub(r"modes = \[.*\]", f"modes = [{modes}]", path.read_text()))
-    assert main(["check-site", str(path)]) == 0
+    assert of_sites(["check-site", str(path)]) == 0
     printed = capsys.readouterr().out
     assert warning in printed
     assert ("warning" in printed) == bool(warning)
@@ -167,7 +171,7 @@ def test_without_flower_only_rehearsals_are_missing(
         monkeypatch.setitem(sys.modules, name, None)
     for name in ("client", "server", "rehearsal", "wire"):
         monkeypatch.delitem(sys.modules, f"analytic_secagg.flower.{name}", raising=False)
-    assert main(["check-site", str(trial.folder / "site-1" / "site.toml")]) == 0
+    assert of_sites(["check-site", str(trial.folder / "site-1" / "site.toml")]) == 0
     assert "pip install 'analytic-secagg[flower]'" in printed_error(["rehearse", str(trial.folder)], capsys)
 
 
@@ -197,10 +201,10 @@ def test_half_a_key_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("analytic_secagg.site.key_files.os.fdopen", full)
-    assert main(["identity", str(tmp_path / "key")]) == 2
+    assert of_sites(["identity", str(tmp_path / "key")]) == 2
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
-    assert main(["identity", str(tmp_path / "key")]) == 0
+    assert of_sites(["identity", str(tmp_path / "key")]) == 0
     assert len(read_secret(tmp_path / "key")) == 32
 
 

@@ -20,8 +20,7 @@ pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secag
 from child_processes import Processes, WayOut, wait_until
 from loopback_deployment import ENVIRONMENT, FLOWERS_OWN, WARM, Deployment, assert_exact
 
-from analytic_secagg.__main__ import main as main_of_results
-from analytic_secagg.flower.__main__ import main
+from analytic_secagg.__main__ import main
 from analytic_secagg.flower.certificates import node_key_pair
 from analytic_secagg.site.state import SessionFolder
 from secagg.dp import Ledger
@@ -79,7 +78,7 @@ def test_the_dossier_of_a_run_verifies_in_a_process_that_has_nothing_else(
     words += ["--roster", str(server / "roster.toml"), "--out", str(dossier)]
     words += [f"--receipt={path}" for path in sorted(deployment.folder.glob("site-*/results/*.receipt"))]
     words += [f"--site={path}" for path in sorted(deployment.folder.glob("site-*/site.toml"))]
-    assert main_of_results(words) == 0
+    assert main(words) == 0
     command = capsys.readouterr().out.splitlines()[-1].split()
     with tempfile.TemporaryDirectory() as other:
         elsewhere = shutil.move(dossier, Path(other) / "filed")
@@ -198,9 +197,7 @@ def _what_it_left_verifies_offline(deployment: Deployment, run: str, *, receipts
         assert (results / name).read_bytes() == (output / "model.safetensors").read_bytes()
         assert not list(results.glob("totals-*"))
     files = [str(output / name) for name in ("model.safetensors", "totals.safetensors")]
-    assert (
-        main_of_results(["verify", *files, "--roster", str(deployment.folder / "server" / "roster.toml"), *flags]) == 0
-    )
+    assert main(["verify", *files, "--roster", str(deployment.folder / "server" / "roster.toml"), *flags]) == 0
 
 
 def _no_session_is_left(deployment: Deployment) -> None:

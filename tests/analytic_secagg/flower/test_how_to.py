@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from analytic_secagg.__main__ import COMMANDS as OF_ALL
 from analytic_secagg.flower.__main__ import COMMANDS
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.server_file import ServerFile
@@ -15,6 +16,7 @@ from analytic_secagg.site.errors import REASONS, Refusal
 from analytic_secagg.site.key_files import write_secret
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site_file import SiteFile
+from analytic_secagg.site_commands import COMMANDS as OF_SITES
 from analytic_secagg.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -30,6 +32,8 @@ def toml_block(first: str) -> str:
 def test_every_command_exists() -> None:
     named = set(re.findall(r"python -m analytic_secagg\.flower ([a-z-]+)", TEXT))
     assert named == {command.name for command in COMMANDS}
+    of_sites = set(re.findall(r"python -m analytic_secagg ([a-z-]+)", TEXT))
+    assert {command.name for command in OF_SITES} <= of_sites <= {command.name for command in OF_ALL}
 
 
 def test_every_setting_is_explained_and_in_the_template() -> None:

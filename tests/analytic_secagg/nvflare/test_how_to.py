@@ -21,7 +21,7 @@ TEXT = (ROOT / "docs" / "how-to" / "deploy-on-nvflare.md").read_text(encoding="u
 
 def test_every_command_exists() -> None:
     named = set(re.findall(r"python -m analytic_secagg\.nvflare ([a-z-]+)", TEXT))
-    assert {"trial", "job", "kit", "identity"} <= named <= {command.name for command in COMMANDS}
+    assert {"trial", "job", "kit"} <= named <= {command.name for command in COMMANDS}
 
 
 @pytest.mark.slow  # half a minute of real processes each

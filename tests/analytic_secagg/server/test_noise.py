@@ -25,8 +25,8 @@ from support.rehearsed import (
 from analytic.afl import AFL
 from analytic.learner import ClientRows
 from analytic.model_files import load_model
+from analytic_secagg.__main__ import main
 from analytic_secagg.errors import FederationError
-from analytic_secagg.flower.__main__ import main
 from analytic_secagg.privacy import PrivacyPlan
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.site.errors import (

@@ -16,6 +16,7 @@ from support.rehearsed import CLIENTS, database, edit_all, events, rehearse, run
 
 from analytic import AFL, ClientRows, ColumnMap, RowFormat
 from analytic.statistics import FloatMatrix
+from analytic_secagg.__main__ import main
 from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.datasets import bundled
 from analytic_secagg.flower.__main__ import main as flower_main
@@ -179,7 +180,7 @@ def test_a_later_sum_with_noise_needs_none(trial: Trial) -> None:
     ledger = '\n[privacy]\nepsilon = 20.0\nrun_epsilon = 8.0\nledger = "ledger"\n'
     edit_all(trial, ("[policy]", f"{ledger}\n[policy]"))
     for party in CLIENTS:
-        assert flower_main(["ledger", str(trial.site(party) / "site.toml")]) == 0
+        assert main(["ledger", str(trial.site(party) / "site.toml")]) == 0
     rehearse(trial.folder, run_config(**settings))
 
 
@@ -266,19 +267,19 @@ def test_the_command_prints_what_the_roster_pins(
     assert flower_main(["trial", str(folder), "--helpers", "0"]) == 0
     roster, run = folder / "site-1" / "roster.toml", folder / "app"
     capsys.readouterr()
-    assert flower_main(["configuration", str(run), str(roster)]) == 0
+    assert main(["configuration", str(run), str(roster)]) == 0
     said = capsys.readouterr().out
     (pinned,) = Roster.read(roster).configurations
     assert f"configuration {pinned.hex()}\n{roster} agrees to it" in said
     assert '"name": "afl"' in said
-    assert flower_main(["configuration", str(run), str(roster), "ridge=0.25"]) == 0
+    assert main(["configuration", str(run), str(roster), "ridge=0.25"]) == 0
     said = capsys.readouterr().out
     assert "does not agree; if all owners do" in said
     line = said.splitlines()[-1]
     roster.write_text(roster.read_text().replace(f'configurations = ["{pinned.hex()}"]', line))
-    assert flower_main(["configuration", str(run), str(roster), "ridge=0.25"]) == 0
+    assert main(["configuration", str(run), str(roster), "ridge=0.25"]) == 0
     assert "agrees to it" in capsys.readouterr().out
-    assert flower_main(["roster", str(roster)]) == 0
+    assert main(["roster", str(roster)]) == 0
     assert all(digest.hex() in capsys.readouterr().out for digest in Roster.read(roster).configurations[:1])
 
 

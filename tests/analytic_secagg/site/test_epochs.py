@@ -11,8 +11,8 @@ import pytest
 from support.memory_store import MemoryStore
 from support.rehearsed import announced, database, edit, invitation, kept, rehearse, run_config, site, state
 
+from analytic_secagg.__main__ import main
 from analytic_secagg.errors import FederationError
-from analytic_secagg.flower.__main__ import main
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, SiteFileError, UnreachableError
 from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.key_files import read_secret

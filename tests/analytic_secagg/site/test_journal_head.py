@@ -16,8 +16,7 @@ from support.parties import key_of
 from support.rehearsed import edit_all, rehearse, run_config, site, state
 
 from analytic import ClientRows
-from analytic_secagg.__main__ import main as health
-from analytic_secagg.flower.__main__ import main
+from analytic_secagg.__main__ import main
 from analytic_secagg.site.errors import SiteFileError, UnreachableError
 from analytic_secagg.site.journal import Journal, RunPlace
 from analytic_secagg.site.journal_head import JournalHead
@@ -282,7 +281,7 @@ def test_a_restored_state_makes_no_second_total(
     shutil.copytree(trial.folder, tmp_path / "unchecked")
     second = tmp_path / "2.head" if is_named else state(trial, 2).with_name("state.head")
     file = str(trial.folder / "site-2" / "site.toml")
-    assert health(["health", file]) == 1
+    assert main(["health", file]) == 1
     assert f"WRONG journal: the journal must have the 3 entries that {second} counts" in capsys.readouterr().out
     assert main(["check-site", file]) == 2
     assert BEHIND in " ".join(capsys.readouterr().err.split())

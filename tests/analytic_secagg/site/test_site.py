@@ -10,6 +10,7 @@ import pytest
 from support.rehearsed import agree_on, announced, edit, invitation, kept, site, state
 
 from analytic.errors import InvalidRowsError
+from analytic_secagg.__main__ import main as of_sites
 from analytic_secagg.flower.__main__ import main
 from analytic_secagg.privacy import PrivacyPlan
 from analytic_secagg.server.run_settings import RunSettings, template_settings
@@ -305,10 +306,10 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     """From an empty folder: keys for two roles, a checked roster and site, and the app."""
     pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
     assert main(["trial", str(tmp_path / "trial"), "--sites", "4", "--helpers", "1"]) == 0
-    assert main(["check-site", str(tmp_path / "trial" / "site-1" / "site.toml")]) == 0
-    assert main(["roster", str(tmp_path / "trial" / "server" / "roster.toml")]) == 0
-    assert main(["identity", str(tmp_path / "identity.key")]) == 0
-    assert main(["epoch", str(tmp_path / "trial" / "site-1" / "site.toml")]) == 0
+    assert of_sites(["check-site", str(tmp_path / "trial" / "site-1" / "site.toml")]) == 0
+    assert of_sites(["roster", str(tmp_path / "trial" / "server" / "roster.toml")]) == 0
+    assert of_sites(["identity", str(tmp_path / "identity.key")]) == 0
+    assert of_sites(["epoch", str(tmp_path / "trial" / "site-1" / "site.toml")]) == 0
     assert main(["app", str(tmp_path / "app")]) == 0
     assert main(["rehearse", str(tmp_path / "trial"), 'mode="committee" min-survivors=3']) == 0
     assert main(["rehearse", str(tmp_path / "trial"), 'modes="committee"']) == 2

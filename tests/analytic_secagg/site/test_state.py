@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.rehearsed import announced, change_record, edit, invitation, kept, last_byte_changed, site, state, stored
 
-from analytic_secagg.flower.__main__ import main
+from analytic_secagg.__main__ import main
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, SiteFileError
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile

@@ -11,7 +11,6 @@ import pytest
 from support.rehearsed import by_server, edit, invitation, is_exact, rehearse, run_config, site
 
 from analytic_secagg.__main__ import main
-from analytic_secagg.flower.__main__ import main as deploy
 from analytic_secagg.site.errors import Refusal, SiteFileError
 from analytic_secagg.site.messages import INVITE, write_invitation
 from analytic_secagg.site.reception import respond
@@ -85,7 +84,7 @@ def test_new_keys(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
         old = SiteFile.read(folder / "site.toml")
         key = old.client.identity.public if name == "identity" and old.client else old.helpers[0].identity.public
         capsys.readouterr()
-        assert deploy(["identity", str(folder / f"{name}-2.key")]) == 0
+        assert main(["identity", str(folder / f"{name}-2.key")]) == 0
         new = capsys.readouterr().out.strip()
         for roster in rosters:
             roster.write_text(roster.read_text().replace(key.hex(), new))
@@ -93,9 +92,9 @@ def test_new_keys(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
             SiteFile.read(folder / "site.toml")
         edit(trial, 1, (f'"{name}.key"', f'"{name}-2.key"'))
     assert Roster.read(rosters[0]).fingerprint != fingerprint
-    assert deploy(["check-site", str(folder / "site.toml")]) == 2
+    assert main(["check-site", str(folder / "site.toml")]) == 2
     assert "another identity" in capsys.readouterr().err
-    assert deploy(["epoch", str(folder / "site.toml"), "--number", "1"]) == 0
-    assert deploy(["check-site", str(folder / "site.toml")]) == 0
+    assert main(["epoch", str(folder / "site.toml"), "--number", "1"]) == 0
+    assert main(["check-site", str(folder / "site.toml")]) == 0
     rehearse(trial.folder, config)
     is_exact(trial, [1, 2, 3, 4, 5])

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from analytic import ClientRows
+from analytic_secagg.__main__ import main as main_of_sites
 from analytic_secagg.errors import DataError
-from analytic_secagg.flower.__main__ import main as main_of_sites
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.site.source import read_rows

@@ -1,9 +1,8 @@
-"""The commands of whoever has a key, a roster or a site's file, which every engine's command line lists."""
+"""The commands of whoever has a key, a roster or a site's file, the same for every engine."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +16,9 @@ from analytic_secagg.configurations import configuration_digest, described
 from analytic_secagg.console.arguments import file, natural, whole
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.datasets import BUNDLED
+from analytic_secagg.flower.trial import app_settings
 from analytic_secagg.modes import MODES, HelperRole, helper_roles
+from analytic_secagg.nvflare.job import SERVER_CONFIG, read_job
 from analytic_secagg.server.run_settings import RunSettings, overrides
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.key_files import write_secret
@@ -28,90 +29,6 @@ from analytic_secagg.site.table import TableSchema
 from analytic_secagg.trial import MIN_SITES
 from secagg.dp import Ledger
 from secagg.primitives.identity import IdentityKey
-
-
-def site_commands(prog: str, settings_of: Callable[[Path], dict[str, Any]]) -> tuple[Command[Any], ...]:
-    """Return the commands ``identity``, ``epoch``, ``roster``, ``configuration``, ``check-site``,
-    ``accept-loss`` and ``ledger``.
-
-    Args:
-        prog: the command line that lists them, for the examples.
-        settings_of: reads the settings of a run from the folder in which an engine keeps them.
-    """
-    return (
-        Command(
-            name="identity",
-            summary="make a signing key (of a client, the server, a helper or the key holder); print its public half",
-            examples=f"""example:
-  {prog} identity identity.key
-      the printed half goes into the roster; the file stays on this host, readable by its owner alone
-""",
-            options=KeyOptions,
-            run=_make_key,
-        ),
-        Command(
-            name="epoch",
-            summary="begin a new epoch of a helper's sealing key and erase the old one's secret",
-            examples=f"""examples:
-  {prog} epoch site.toml
-      what was sealed to the old key opens no more; sums that were under way with it go on without this helper
-  {prog} epoch site.toml --number 12
-      after the site's state was lost: sites refuse numbers below those that they accepted before
-""",
-            options=EpochOptions,
-            run=_begin_epoch,
-        ),
-        Command(
-            name="roster",
-            summary="check a roster; print the fingerprint to read to each other",
-            examples=f"""example:
-  {prog} roster roster.toml
-""",
-            options=RosterOptions,
-            run=_roster,
-        ),
-        Command(
-            name="configuration",
-            summary="print what a run computes of everybody's rows, and the digest by which a roster agrees to it",
-            examples=f"""examples:
-  {prog} configuration trial/app trial/server/roster.toml
-      the folder of the run's settings, and the roster, whose number of clients is part of it
-  {prog} configuration trial/app trial/server/roster.toml 'ridge=0.5'
-      with other settings; every owner runs it, and compares the digest with the one in the roster
-""",
-            options=ConfigurationOptions,
-            run=partial(_configuration, settings_of=settings_of),
-        ),
-        Command(
-            name="check-site",
-            summary="check a site's file, keys, state folder and rows without talking to anybody; forget old sessions",
-            examples=f"""example:
-  {prog} check-site site.toml
-""",
-            options=SiteOptions,
-            run=_check_site,
-        ),
-        Command(
-            name="accept-loss",
-            summary="go on with a journal that was lost or restored from an older copy; its rows count as given before",
-            examples=f"""example:
-  {prog} accept-loss site.toml
-      where check-site says that the journal is behind its second place, and no newer copy of the state folder is left
-""",
-            options=SiteOptions,
-            run=_accept_loss,
-        ),
-        Command(
-            name="ledger",
-            summary="begin the ledger that a site's [privacy] names, once for its rows; never over an old one",
-            examples=f"""example:
-  {prog} ledger site.toml
-      check-site prints what was spent since, and the head to note elsewhere
-""",
-            options=SiteOptions,
-            run=_begin_ledger,
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +109,13 @@ def _roster(options: RosterOptions) -> int:
     return 0
 
 
-def _configuration(options: ConfigurationOptions, *, settings_of: Callable[[Path], dict[str, Any]]) -> int:
-    roster, config = Roster.read(options.roster), settings_of(options.folder)
+def _settings_of(folder: Path) -> dict[str, Any]:
+    """The settings of a run by the folder that its engine takes: NVFlare's job, else Flower's app."""
+    return read_job(folder) if (folder / SERVER_CONFIG).exists() else app_settings(folder)
+
+
+def _configuration(options: ConfigurationOptions) -> int:
+    roster, config = Roster.read(options.roster), _settings_of(options.folder)
     settings = RunSettings.of(config | overrides(options.settings, config))
     learner = settings.private_learner(len(roster.clients))
     learners = [learner, *([settings.evaluation(learner, None)] if settings.evaluate else [])]
@@ -314,3 +236,80 @@ def _warn_of_idle_roles(site: SiteFile) -> None:
                 f"warning: party {own.party} has nothing to do: modes of [policy] names {', '.join(listed)} only; add "
                 f"one of {', '.join(fitting)}, or this site declines every sum that needs it"
             )
+
+
+COMMANDS: tuple[Command[Any], ...] = (
+    Command(
+        name="identity",
+        summary="make a signing key (of a client, the server, a helper or the key holder); print its public half",
+        examples="""example:
+  python -m analytic_secagg identity identity.key
+  the printed half goes into the roster; the file stays on this host, readable by its owner alone
+""",
+        options=KeyOptions,
+        run=_make_key,
+    ),
+    Command(
+        name="epoch",
+        summary="begin a new epoch of a helper's sealing key and erase the old one's secret",
+        examples="""examples:
+  python -m analytic_secagg epoch site.toml
+  what was sealed to the old key opens no more; sums that were under way with it go on without this helper
+  python -m analytic_secagg epoch site.toml --number 12
+  after the site's state was lost: sites refuse numbers below those that they accepted before
+""",
+        options=EpochOptions,
+        run=_begin_epoch,
+    ),
+    Command(
+        name="roster",
+        summary="check a roster; print the fingerprint to read to each other",
+        examples="""example:
+  python -m analytic_secagg roster roster.toml
+""",
+        options=RosterOptions,
+        run=_roster,
+    ),
+    Command(
+        name="configuration",
+        summary="print what a run computes of everybody's rows, and the digest by which a roster agrees to it",
+        examples="""examples:
+  python -m analytic_secagg configuration trial/app trial/server/roster.toml
+  the folder of the run's settings, and the roster, whose number of clients is part of it
+  python -m analytic_secagg configuration trial/app trial/server/roster.toml 'ridge=0.5'
+  with other settings; every owner runs it, and compares the digest with the one in the roster
+""",
+        options=ConfigurationOptions,
+        run=_configuration,
+    ),
+    Command(
+        name="check-site",
+        summary="check a site's file, keys, state folder and rows without talking to anybody; forget old sessions",
+        examples="""example:
+  python -m analytic_secagg check-site site.toml
+""",
+        options=SiteOptions,
+        run=_check_site,
+    ),
+    Command(
+        name="accept-loss",
+        summary="go on with a journal that was lost or restored from an older copy; its rows count as given before",
+        examples="""example:
+  python -m analytic_secagg accept-loss site.toml
+  where check-site says that the journal is behind its second place, and no newer copy of the state folder is left
+""",
+        options=SiteOptions,
+        run=_accept_loss,
+    ),
+    Command(
+        name="ledger",
+        summary="begin the ledger that a site's [privacy] names, once for its rows; never over an old one",
+        examples="""example:
+  python -m analytic_secagg ledger site.toml
+  check-site prints what was spent since, and the head to note elsewhere
+""",
+        options=SiteOptions,
+        run=_begin_ledger,
+    ),
+)
+"""In the order of a site's life."""
